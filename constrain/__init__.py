@@ -1,0 +1,68 @@
+"""Constrained decoding: the next token of a language model stays inside the language that you give.
+
+Names are imported on first use, so that ``import constrain.engine`` costs neither torch nor a model.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from constrain._core import __version__
+    from constrain.llm import LLM, load
+    from constrain.model import (
+        ExLlamaV2,
+        ExLlamaV2Cache,
+        ExLlamaV2CacheBase,
+        ExLlamaV2Config,
+        ExLlamaV2Lora,
+    )
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+__all__ = [
+    "LLM",
+    "ExLlamaV2",
+    "ExLlamaV2Cache",
+    "ExLlamaV2CacheBase",
+    "ExLlamaV2Config",
+    "ExLlamaV2Lora",
+    "ExLlamaV2Tokenizer",
+    "__version__",
+    "load",
+]
+
+_HOMES = {
+    "__version__": "constrain._core",
+    "LLM": "constrain.llm",
+    "load": "constrain.llm",
+    "ExLlamaV2": "constrain.model",
+    "ExLlamaV2Cache": "constrain.model",
+    "ExLlamaV2CacheBase": "constrain.model",
+    "ExLlamaV2Config": "constrain.model",
+    "ExLlamaV2Lora": "constrain.model",
+    "ExLlamaV2Tokenizer": "constrain.tokenizer",
+}
+
+# Python puts the working directory first. In the root of the repository that makes ./constrain the package, while an
+# installed wheel keeps the compiled modules in its own folder. Searching that folder second lets the sources at hand
+# run with the installed compiled modules. An editable install needs nothing: its finder already knows both folders.
+if PathFinder.find_spec(f"{__name__}._core", __path__) is None:
+    try:
+        __path__.append(str(distribution("constrain").locate_file("constrain")))
+    except PackageNotFoundError:
+        pass
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,118 @@
+"""The exceptions of constrain: every mistake of a user ends in one of these, which says what, where and what to do."""
+
+from __future__ import annotations
+
+
+class ConstrainError(Exception):
+    """Base of every exception that constrain raises on purpose."""
+
+
+class ModelError(ConstrainError, ValueError):
+    """A model folder cannot be used: its config, weights, tokenizer or adapter is missing, damaged or inconsistent."""
+
+
+class ConfigError(ModelError):
+    """A ``config.json`` (or another JSON file of a model folder) is missing, malformed or asks for something unknown."""
+
+
+class WeightsError(ModelError):
+    """A safetensors file or one of its tensors is missing, truncated or of the wrong shape or type."""
+
+
+class TokenizerError(ModelError):
+    """A tokenizer is missing, malformed, or does not fit the model."""
+
+
+class VocabularyError(ConstrainError, ValueError):
+    """A vocabulary has no faithful byte view of its tokens, so that no constraint over text can be exact."""
+
+
+class BitmaskError(ConstrainError, ValueError):
+    """A buffer given for a bitmask has the wrong type, shape or width."""
+
+
+class GrammarError(ConstrainError, ValueError):
+    """A constraint does not compile."""
+
+
+class SchemaError(GrammarError):
+    """A JSON Schema does not compile.
+
+    Attributes:
+        pointer: JSON pointer to the schema node at fault (``""`` is the root).
+        keyword: the keyword at fault, or ``None``.
+        reason: what is wrong, without the place.
+    """
+
+    def __init__(self, reason: str, pointer: str = "", keyword: str | None = None) -> None:
+        self.reason, self.pointer, self.keyword = reason, pointer, keyword
+        at = f"#{pointer}" + (f" ({keyword})" if keyword else "")
+        super().__init__(f"{at}: {reason}")
+
+
+class UnsupportedSchema(SchemaError):
+    """A JSON Schema is valid but asks for something that cannot be enforced exactly."""
+
+
+class UnsatisfiableSchema(SchemaError):
+    """No JSON document satisfies the schema."""
+
+
+class RegexError(GrammarError):
+    """A regular expression does not compile.
+
+    Attributes:
+        reason: what is wrong, without the place.
+        offset: index of the character at fault in the pattern.
+    """
+
+    def __init__(self, reason: str, offset: int = 0) -> None:
+        self.reason, self.offset = reason, offset
+        super().__init__(f"at offset {offset}: {reason}")
+
+
+class LarkError(GrammarError):
+    """A Lark grammar does not compile.
+
+    Attributes:
+        reason: what is wrong, without the place.
+        line, column: 1-based place in the grammar, or ``None`` where it has none.
+    """
+
+    def __init__(self, reason: str, line: int | None = None, column: int | None = None) -> None:
+        self.reason, self.line, self.column = reason, line, column
+        super().__init__(reason if line is None else f"line {line}, column {column}: {reason}")
+
+
+class ResourceLimit(GrammarError):
+    """A limit on states, memory, nesting or time was reached.
+
+    Attributes:
+        kind: name of the limit, a field of :class:`constrain.engine.Limits`.
+        limit: its value.
+        where: what was being built when it was reached.
+    """
+
+    def __init__(self, kind: str, limit: int, where: str = "") -> None:
+        self.kind, self.limit, self.where = kind, limit, where
+        super().__init__(f"limit {kind}={limit} reached" + (f" {where}" if where else ""))
+
+
+class FilterError(ConstrainError, RuntimeError):
+    """A filter raised, or returned something that is not a filter's result."""
+
+
+class DeadEnd(FilterError):
+    """The filters of a sequence, taken together, allow no token."""
+
+
+class PluginError(ConstrainError, RuntimeError):
+    """A plugin could not be loaded, or no plugin offers the name asked for."""
+
+
+class GenerationError(ConstrainError, RuntimeError):
+    """A generation request cannot be carried out."""
+
+
+class ExtractionError(ConstrainError, RuntimeError):
+    """A record could not be extracted from a document."""
