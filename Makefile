@@ -1,0 +1,60 @@
+# Every target sets up what it needs: a virtual environment in the checkout, pinned by constraints.txt, and the build.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt --no-build-isolation
+
+NATIVE_SOURCES := CMakeLists.txt $(shell find csrc -type f)
+NATIVE_TESTS := $(wildcard tests/native/*.cpp)
+CPP_FILES := $(shell find csrc tests/native -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+
+.PHONY: demo test build lint format native-test docs clean
+
+demo: $(VENV)/.built
+	$(BIN)/constrain demo
+
+test: lint native-test
+	$(BIN)/pytest
+
+build: $(VENV)/.created
+	$(INSTALL) --editable .
+	touch $(VENV)/.built
+
+lint: $(VENV)/.built $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+native-test: $(VENV)/.dev
+ifneq ($(NATIVE_TESTS),)
+	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+		-DCONSTRAIN_NATIVE_TESTS=ON -DCONSTRAIN_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	$(BIN)/cmake --build build/native
+	build/native/constrain_native_tests
+endif
+
+docs: $(VENV)/.built $(VENV)/.dev
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf build dist docs/_build .mypy_cache .pytest_cache .ruff_cache $(VENV)
+
+$(VENV)/.created: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) cmake ninja pybind11 scikit-build-core setuptools
+	touch $@
+
+$(VENV)/.built: pyproject.toml $(NATIVE_SOURCES) | $(VENV)/.created
+	$(MAKE) build
+
+$(VENV)/.dev: pyproject.toml constraints.txt $(PLUGINS:=/pyproject.toml) | $(VENV)/.built
+	$(INSTALL) --editable '.[dev]' $(addprefix --editable ./,$(PLUGINS))
+	touch $@
