@@ -1,0 +1,39 @@
+// Rules whose body is a regular language.
+#pragma once
+
+#include <unordered_map>
+
+#include "engine/automaton.h"
+#include "engine/rule.h"
+
+namespace constrain {
+
+/// A rule without calls or registers: exactly the words of an automaton.
+class AutomatonRule final : public Rule {
+ public:
+  explicit AutomatonRule(AutomatonPtr automaton) : automaton_(std::move(automaton)) {}
+
+  Local start() override { return automaton_->start(); }
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+
+ private:
+  AutomatonPtr automaton_;
+  std::unordered_map<Local, uint64_t> remaining_;
+};
+
+/// A choice between rules.
+class UnionRule final : public Rule {
+ public:
+  explicit UnionRule(std::vector<RuleId> alternatives) : alternatives_(std::move(alternatives)) {}
+
+  Local start() override { return 0; }
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  std::vector<RuleId> callees() const override { return alternatives_; }
+
+ private:
+  std::vector<RuleId> alternatives_;
+};
+
+}  // namespace constrain

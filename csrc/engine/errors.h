@@ -1,0 +1,42 @@
+// What the engine throws. Bindings turn each into the Python exception of the same name.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace constrain {
+
+/// A regular expression does not compile; `offset` counts code points of the pattern.
+struct RegexError : std::runtime_error {
+  RegexError(const std::string& reason, size_t offset) : std::runtime_error(reason), offset(offset) {}
+  size_t offset;
+};
+
+/// A JSON Schema node is wrong, cannot be enforced, or has no instance.
+struct SchemaError : std::runtime_error {
+  enum class Kind { invalid, unsupported, unsatisfiable };
+  SchemaError(Kind kind, std::string pointer, std::string keyword, const std::string& reason)
+      : std::runtime_error(reason), kind(kind), pointer(std::move(pointer)), keyword(std::move(keyword)) {}
+  Kind kind;
+  std::string pointer, keyword;
+};
+
+/// A context-free grammar is not well formed.
+struct GrammarError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A limit (a field of Limits) was reached.
+struct ResourceLimit : std::runtime_error {
+  ResourceLimit(std::string kind, uint64_t limit, std::string where)
+      : std::runtime_error("limit " + kind + "=" + std::to_string(limit) + " reached " + where),
+        kind(std::move(kind)),
+        limit(limit),
+        where(std::move(where)) {}
+  std::string kind;
+  uint64_t limit;
+  std::string where;
+};
+
+}  // namespace constrain

@@ -1,0 +1,62 @@
+// Values that frames carry beside their state: counters as plain numbers, anything larger as interned words.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <unordered_set>
+
+#include "engine/arena.h"
+
+namespace constrain {
+
+/// A register: a number, or a handle from Registers::intern. 0 is the initial value of every frame.
+using Reg = uint64_t;
+
+/// Makes immutable register values out of words. In an interning store equal words give equal handles; a scratch store
+/// only copies, for values that are thrown away at the end of one mask.
+class Registers {
+ public:
+  Registers(Arena& arena, bool interning) : arena_(arena), interning_(interning) {}
+
+  Reg make(std::span<const uint64_t> words) {
+    if (interning_) {
+      const Entry probe{words.data(), words.size()};
+      if (auto it = entries_.find(probe); it != entries_.end()) return handle(it->words);
+    }
+    auto* copy = arena_.allocate<uint64_t>(words.size() + 1);
+    copy[0] = words.size();
+    std::memcpy(copy + 1, words.data(), words.size_bytes());
+    if (interning_) entries_.insert({copy + 1, words.size()});
+    return handle(copy + 1);
+  }
+
+  /// The words of a handle that `make` returned.
+  static std::span<const uint64_t> words(Reg reg) {
+    const auto* data = reinterpret_cast<const uint64_t*>(reg);
+    return {data, data[-1]};
+  }
+
+ private:
+  struct Entry {
+    const uint64_t* words;
+    size_t size;
+    bool operator==(const Entry& other) const {
+      return size == other.size && std::memcmp(words, other.words, size * sizeof(uint64_t)) == 0;
+    }
+  };
+  struct Hash {
+    size_t operator()(const Entry& entry) const {
+      uint64_t hash = 0x9E3779B97F4A7C15ull;
+      for (size_t i = 0; i < entry.size; ++i) hash = (hash ^ entry.words[i]) * 0xBF58476D1CE4E5B9ull, hash ^= hash >> 29;
+      return hash;
+    }
+  };
+  static Reg handle(const uint64_t* words) { return reinterpret_cast<Reg>(words); }
+
+  Arena& arena_;
+  bool interning_;
+  std::unordered_set<Entry, Hash> entries_;
+};
+
+}  // namespace constrain

@@ -1,0 +1,92 @@
+// The intermediate representation that every front end compiles to: rules, whose bodies are automata over bytes and calls.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "engine/registers.h"
+
+namespace constrain {
+
+using RuleId = uint32_t;
+
+/// A state of one rule's body; the rule chooses the numbering.
+using Local = uint32_t;
+
+/// Names a test or an update of the register of a frame; 0 is none. The rule chooses the numbering.
+using Guard = uint32_t;
+
+/// Fewest bytes of a word of each rule; `kInfinite` where a rule has none.
+using Lengths = std::vector<uint64_t>;
+
+inline constexpr uint64_t kInfinite = std::numeric_limits<uint64_t>::max();
+
+/// Sum that stays infinite.
+inline uint64_t add_lengths(uint64_t a, uint64_t b) { return a > kInfinite - b ? kInfinite : a + b; }
+
+/// What one state of a rule's body may do next.
+struct Expansion {
+  struct ByteEdge {
+    uint8_t byte;
+    Local target;
+    Guard guard;
+  };
+  struct CallEdge {
+    RuleId callee;
+    Local then;  ///< the state after the callee has ended
+    Guard guard;
+  };
+  std::vector<ByteEdge> bytes;
+  std::vector<CallEdge> calls;
+  bool accepting = false;  ///< the rule may end here
+
+  void byte(uint8_t byte, Local target, Guard guard = 0) { bytes.push_back({byte, target, guard}); }
+  void call(RuleId callee, Local then, Guard guard = 0) { calls.push_back({callee, then, guard}); }
+  void clear() { bytes.clear(), calls.clear(), accepting = false; }
+};
+
+/// A rule of a grammar. Several edges on one byte, and edges beside the end of the rule, are allowed (ambiguity); calls
+/// that come back to the same rule before a byte is consumed (left recursion) are not.
+///
+/// A running instance of a rule is a *frame*: a state and a register, which starts as 0. A guard on an edge reads and
+/// updates the register, and may refuse the edge. Every edge offered, and every guard passed, must leave some way to the
+/// rule's end: that is what makes dead ends impossible.
+class Rule {
+ public:
+  virtual ~Rule() = default;
+
+  virtual Local start() = 0;
+
+  /// Called once a state, under the grammar's lock. Edges out of the start state carry no guards. Calls of rules whose
+  /// `lengths` entry is infinite must not be offered.
+  virtual void expand(Local state, const Lengths& lengths, Expansion& out) = 0;
+
+  /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
+  virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;
+
+  /// Fewest bytes from a state to the rule's end, given every rule's shortest word (a lower bound is not enough: the
+  /// result must be reachable, or infinite). Called under the grammar's lock.
+  virtual uint64_t remaining(Local state, Reg reg, const Lengths& lengths) = 0;
+
+  /// Rules that this one may call, for the search of shortest words.
+  virtual std::vector<RuleId> callees() const { return {}; }
+};
+
+/// Rules by number.
+struct Grammar {
+  std::vector<std::unique_ptr<Rule>> rules;
+  RuleId root = 0;
+
+  RuleId add(std::unique_ptr<Rule> rule) {
+    rules.push_back(std::move(rule));
+    return static_cast<RuleId>(rules.size() - 1);
+  }
+
+  /// Least fixpoint of Rule::remaining at the start states: shortest word of every rule, infinite for uninhabited ones.
+  Lengths shortest_words() const;
+};
+
+}  // namespace constrain
