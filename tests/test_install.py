@@ -1,0 +1,57 @@
+"""``constrain`` and its compiled module are found after both kinds of install, from the checkout and from elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(not (CHECKOUT / "pyproject.toml").is_file(), reason="needs the checkout")
+
+
+@dataclass(frozen=True)
+class Install:
+    python: Path
+    packages: Path
+
+    def run(self, *args: str, cwd: Path) -> str:
+        command = [str(self.python), *args]
+        run = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        return run.stdout.strip()
+
+
+@pytest.fixture(scope="module", params=["build_wheel", "build_editable"])
+def install(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Install:
+    """A fresh environment with constrain installed by one hook of the build backend.
+
+    The dependencies come from this environment by a plain path, whose own ``.pth`` files Python does not read: what is
+    installed here, an editable constrain as a rule, does not leak.
+    """
+    folder = tmp_path_factory.mktemp(request.param)
+    hook = f"from scikit_build_core import build; print(build.{request.param}({str(folder)!r}))"
+    subprocess.run([sys.executable, "-c", hook], cwd=CHECKOUT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    python = folder / "env" / "bin" / "python"
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "env")}))
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return Install(python, packages)
+
+
+@pytest.mark.parametrize("in_checkout", [True, False])
+def test_runs_from_anywhere(install: Install, tmp_path: Path, in_checkout: bool) -> None:
+    cwd = CHECKOUT if in_checkout else tmp_path
+    core = install.run("-c", "import constrain.engine, constrain._core as core; print(core.__file__)", cwd=cwd)
+    assert Path(core).parent == install.packages / "constrain"
+    assert "Usage" in install.run("-m", "constrain", "--help", cwd=cwd)
