@@ -23,6 +23,10 @@ class TokenizerError(ModelError):
     """A tokenizer is missing, malformed, or does not fit the model."""
 
 
+class TokenizerNotFound(TokenizerError, FileNotFoundError):
+    """A model folder has no ``tokenizer.json``."""
+
+
 class VocabularyError(ConstrainError, ValueError):
     """A vocabulary has no faithful byte view of its tokens, so that no constraint over text can be exact."""
 
@@ -99,7 +103,18 @@ class ResourceLimit(GrammarError):
 
 
 class FilterError(ConstrainError, RuntimeError):
-    """A filter raised, or returned something that is not a filter's result."""
+    """A filter raised, or returned something that is not a filter's result.
+
+    Attributes:
+        reason: what is wrong.
+        filters: class names of the filters at fault.
+        tail: end of the text up to there.
+    """
+
+    def __init__(self, reason: str, filters: tuple[str, ...] = (), tail: str | None = None) -> None:
+        self.reason, self.filters, self.tail = reason, filters, tail
+        who = f"{' and '.join(filters)}: " if filters else ""
+        super().__init__(who + reason + (f" (after {tail!r})" if tail is not None else ""))
 
 
 class DeadEnd(FilterError):

@@ -1,0 +1,8 @@
+"""Text to token ids and back, over the ``tokenizers`` library."""
+
+from __future__ import annotations
+
+from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
+from constrain.tokenizer.tokenizer import ExLlamaV2Tokenizer
+
+__all__ = ["ExLlamaV2Tokenizer", "ExLlamaV2TokenizerHF"]

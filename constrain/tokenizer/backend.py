@@ -1,0 +1,143 @@
+"""The tokenizer proper: ``tokenizers.Tokenizer`` behind the small interface that everything else uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer
+
+from constrain.errors import TokenizerError, TokenizerNotFound
+from constrain.tokenizer.pieces import decode_each
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class ExLlamaV2TokenizerHF:
+    """Reads ``tokenizer.json`` and encodes and decodes without any special-token template.
+
+    Attributes:
+        hf_tokenizer: the underlying tokenizer.
+        vocab: decoded piece of every id, or ``None`` until :meth:`enumerate_tokens` is first used.
+
+    Raises:
+        TokenizerNotFound: the file does not exist.
+        TokenizerError: it is not a tokenizer that the ``tokenizers`` library can read.
+    """
+
+    def __init__(self, tokenizer_json: Path) -> None:
+        self.hf_tokenizer = _read_tokenizer(tokenizer_json)
+        self.vocab: list[str] | None = None
+        self._space: str | None = None
+        self._newline: str | None = None
+
+    def vocab_size(self) -> int:
+        """Number of tokens, added tokens included. Ids may have holes: :meth:`id_limit` is their bound."""
+        return self.hf_tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def id_limit(self) -> int:
+        """One more than the largest id."""
+        return 1 + max(self.hf_tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    def added_tokens(self) -> dict[int, AddedToken]:
+        """Tokens that are matched in the text before the model's own algorithm runs, by id."""
+        added: dict[int, AddedToken] = self.hf_tokenizer.get_added_tokens_decoder()
+        return added
+
+    def id_to_piece(self, idx: int | None) -> str:
+        """Raw vocabulary string of ``idx`` (``Ġhello``, ``▁hello``, ``<0x0A>``); ``""`` where there is none."""
+        return "" if idx is None else self.hf_tokenizer.id_to_token(idx) or ""
+
+    def piece_to_id(self, text: str | None) -> int | None:
+        """Id of a raw vocabulary string."""
+        return None if text is None else self.hf_tokenizer.token_to_id(text)
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self.hf_tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of ``ids``, special tokens skipped."""
+        return self.hf_tokenizer.decode(ids, skip_special_tokens=True)
+
+    def enumerate_tokens(self) -> Iterator[tuple[int, str]]:
+        """Every id with its decoded piece (see :func:`constrain.tokenizer.pieces.decode_each`)."""
+        if self.vocab is None:
+            self.vocab = decode_each(self, self.id_limit())
+        return iter(enumerate(self.vocab))
+
+    def unk_token(self) -> str | None:
+        token: str | None = getattr(self.hf_tokenizer.model, "unk_token", None)
+        return token
+
+    def unk_id(self) -> int | None:
+        return self.piece_to_id(self.unk_token())
+
+    # tokenizer.json does not say which tokens play these roles; the tokenizer above finds out.
+    def pad_id(self) -> None:
+        return None
+
+    def bos_id(self) -> None:
+        return None
+
+    def eos_id(self) -> None:
+        return None
+
+    def pad_token(self) -> None:
+        return None
+
+    def bos_token(self) -> None:
+        return None
+
+    def eos_token(self) -> None:
+        return None
+
+    def space_char(self) -> str:
+        """The character that stands for a space in raw pieces."""
+        if self._space is None:
+            self._space = self.deduce_char_map(" ")
+        return self._space
+
+    def newline_char(self) -> str:
+        """The character that stands for a line feed in raw pieces."""
+        if self._newline is None:
+            self._newline = self.deduce_char_map("\n")
+        return self._newline
+
+    def deduce_char_map(self, char: str) -> str:
+        """The character that stands for ``char`` in raw pieces, found by encoding it."""
+        ids = self.encode(char)
+        piece = self.id_to_piece(ids[-1]) if ids else ""
+        if byte := _BYTE_TOKEN.fullmatch(piece):
+            return chr(int(byte[1], 16))
+        return piece[-1:] or char
+
+    def clean_special_chars(self, piece: str) -> str:
+        """``piece`` with the stand-ins for space and line feed replaced by the characters themselves."""
+        return piece.replace(self.space_char(), " ").replace(self.newline_char(), "\n")
+
+    def piece_to_ord(self, piece: str) -> int:
+        """Code 0 to 255 where the raw piece is one such character or ``<0xNN>``, else -1."""
+        if byte := _BYTE_TOKEN.fullmatch(piece):
+            return int(byte[1], 16)
+        text = self.clean_special_chars(piece)
+        return ord(text) if len(text) == 1 and ord(text) < 256 else -1
+
+    def id_to_ord(self, idx: int) -> int:
+        return self.piece_to_ord(self.id_to_piece(idx))
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise TokenizerNotFound(
+            f"{path}: no such file; a model folder needs a tokenizer.json of the tokenizers library"
+        )
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as cause:  # the library raises bare Exception
+        raise TokenizerError(f"{path}: the tokenizers library cannot read it ({cause})") from cause
+    # A file may ask for its own truncation and padding, which would silently change what a text encodes to.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

@@ -1,0 +1,39 @@
+"""Reading the JSON files of a model folder, none of which is trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from constrain.errors import ConfigError, ModelError
+
+MAX_JSON_BYTES = 64 * 1024 * 1024
+
+
+def read_json_object(path: Path, error: type[ModelError] = ConfigError) -> dict[str, Any]:
+    """The JSON object in ``path``.
+
+    Raises:
+        ModelError: (as ``error``) the file is missing, larger than ``MAX_JSON_BYTES``, not UTF-8, not standard JSON
+            (NaN and Infinity are not), nested too deeply, or not an object.
+    """
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise error(f"{path}: larger than {MAX_JSON_BYTES} bytes, so not a file that a model folder should hold")
+        value = json.loads(path.read_bytes().decode("utf-8-sig"), parse_constant=_no_constant)
+    except OSError as cause:
+        raise error(f"{path}: cannot be read ({cause.strerror or cause})") from cause
+    except RecursionError as cause:
+        raise error(f"{path}: JSON nested too deeply") from cause
+    except ModelError:
+        raise
+    except ValueError as cause:
+        raise error(f"{path}: not valid JSON ({cause})") from cause
+    if not isinstance(value, dict):
+        raise error(f"{path}: must hold a JSON object, found {type(value).__name__}")
+    return value
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a JSON number")
