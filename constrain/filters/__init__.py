@@ -1,0 +1,30 @@
+"""Filters: constraints on the next token, those that are built in and those that plugins offer."""
+
+from constrain.filters.base import ExLlamaV2Filter
+from constrain.filters.engine import ExLlamaV2EngineFilter
+from constrain.filters.grammar import ExLlamaV2GrammarFilter
+from constrain.filters.hookspecs import hookimpl
+from constrain.filters.json_schema import ExLlamaV2JSONSchemaFilter
+from constrain.filters.manager import BrokenPlugin, FilterInfo, FilterManager, available, broken, create
+from constrain.filters.prefix import ExLlamaV2PrefixFilter
+from constrain.filters.regex import ExLlamaV2RegexFilter
+from constrain.filters.select import ExLlamaV2SelectFilter
+from constrain.filters.stack import FilterStack
+
+__all__ = [
+    "BrokenPlugin",
+    "ExLlamaV2EngineFilter",
+    "ExLlamaV2Filter",
+    "ExLlamaV2GrammarFilter",
+    "ExLlamaV2JSONSchemaFilter",
+    "ExLlamaV2PrefixFilter",
+    "ExLlamaV2RegexFilter",
+    "ExLlamaV2SelectFilter",
+    "FilterInfo",
+    "FilterManager",
+    "FilterStack",
+    "available",
+    "broken",
+    "create",
+    "hookimpl",
+]

@@ -1,0 +1,153 @@
+"""Filters that follow a compiled grammar: what the regular expression, Lark and JSON Schema filters have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from constrain.engine import Vocabulary, allocate_bitmask
+from constrain.errors import FilterError
+from constrain.filters.base import ExLlamaV2Filter, FilterResult
+from constrain.kernels import apply_bitmask
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from constrain.engine import CompiledGrammar
+    from constrain.model import ExLlamaV2
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_vocabularies: WeakKeyDictionary[ExLlamaV2Tokenizer, Vocabulary] = WeakKeyDictionary()
+
+
+def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
+    """Return the engine's view of a tokenizer, as wide as its model's; built once, kept as long as the tokenizer."""
+    vocabulary = _vocabularies.get(tokenizer)
+    if vocabulary is None:
+        vocabulary = Vocabulary.from_tokenizer(tokenizer, size=tokenizer.config.vocab_size)
+        _vocabularies[tokenizer] = vocabulary
+    return vocabulary
+
+
+def unpack_bits(bits: np.ndarray) -> list[int]:
+    """Return the positions of the 1 bits of an int32 row (bit ``i % 32`` of word ``i // 32``), ascending."""
+    positions: list[int] = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
+    return positions
+
+
+class ExLlamaV2EngineFilter(ExLlamaV2Filter):
+    """A filter that admits the texts of a compiled grammar, token by token, exactly.
+
+    The end-of-sequence tokens are allowed where the text is complete, and end the sequence.
+
+    Attributes:
+        grammar: the compiled grammar, which may be shared with other filters and threads.
+        matcher: where in the grammar the sequence is.
+        end_tokens: the end-of-sequence ids.
+    """
+
+    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: CompiledGrammar) -> None:
+        super().__init__(model, tokenizer)
+        self.grammar = grammar
+        self.matcher = grammar.matcher()
+        self.vocabulary = vocabulary_of(tokenizer)
+        self.end_tokens = frozenset(self.vocabulary.eos_token_ids)
+        self._bits = allocate_bitmask(1, self.vocabulary.size)
+        self._healing = b""
+        self._stray: int | None = None
+
+    def clone(self, c: Self | None = None) -> Self:
+        """Copy this filter; the copy continues from the same place on its own, and shares the compiled grammar."""
+        c = super().clone(c)
+        c.grammar = self.grammar
+        c.matcher = self.matcher.clone()
+        c.vocabulary = self.vocabulary
+        c.end_tokens = self.end_tokens
+        c._bits = allocate_bitmask(1, self.vocabulary.size)
+        c._healing = self._healing
+        c._stray = self._stray
+        return c
+
+    def use_background_worker(self) -> bool:
+        """Always true: the engine releases the interpreter's lock while it fills a mask."""
+        return True
+
+    def can_mask_logits(self) -> bool:
+        """Always true."""
+        return True
+
+    def begin(self, prefix_str: str | None = "") -> None:
+        """Start at the beginning of the grammar, which holds for the text after ``prefix_str``."""
+        self.matcher.reset()
+        self._healing = (prefix_str or "").encode()
+        self._stray = None
+
+    def feed(self, token: torch.Tensor) -> None:
+        """Advance by a token.
+
+        A token that the grammar excludes (it was forced on the sequence by a hook, or is a stop token) is no error
+        until the filter is asked what comes after it.
+        """
+        token_id = int(token)
+        accepted = self._feed_healed(token_id) if self._healing else self.matcher.accept(token_id)
+        if not accepted:
+            self._stray = token_id
+
+    def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0) -> bool:
+        """Write the allowed tokens into a row of a bitmask (see :func:`constrain.engine.allocate_bitmask`).
+
+        Returns:
+            Whether any token is excluded.
+
+        Raises:
+            FilterError: a token that was fed lies outside the grammar.
+        """
+        if self._stray is not None:
+            raise FilterError(f"token {self._stray} was put into the sequence although the constraint excludes it")
+        if self._healing:
+            self._fill_healed(np.asarray(bits)[row])
+            return True
+        return self.matcher.fill_bitmask(bits, row)
+
+    def next(self) -> FilterResult:
+        """Return the allowed ids, ascending, and the end-of-sequence ids among them; ``None`` where all are allowed."""
+        if not self.fill_bitmask(self._bits):
+            return None, set()
+        allowed = unpack_bits(self._bits[0])
+        return allowed, self.end_tokens.intersection(allowed)
+
+    def prepare_logit_mask(self) -> bool:
+        """Compute the mask that ``mask_logits`` applies."""
+        if not self.fill_bitmask(self._bits):
+            self._bits.fill(-1)
+        return True
+
+    def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Apply the mask that ``prepare_logit_mask`` computed, in place."""
+        apply_bitmask(logits.unsqueeze(0), torch.from_numpy(self._bits))
+        return logits
+
+    def _feed_healed(self, token_id: int) -> bool:
+        rest = self._past_healing(self.vocabulary.token_bytes(token_id))
+        if rest is None:
+            return False
+        covered = len(self.vocabulary.token_bytes(token_id)) - len(rest)
+        self._healing = self._healing[covered:]
+        return not rest or self.matcher.accept_bytes(rest)
+
+    def _fill_healed(self, row: Any) -> None:
+        """Allow the tokens that begin, or cover, the text to be generated anew and go on inside the grammar."""
+        flags = np.zeros(row.size * 32, dtype=np.uint8)
+        for token_id in range(self.vocabulary.size):
+            rest = self._past_healing(self.vocabulary.token_bytes(token_id))
+            flags[token_id] = rest is not None and (not rest or self.matcher.clone().accept_bytes(rest))
+        row[:] = np.packbits(flags, bitorder="little").view(np.int32)
+
+    def _past_healing(self, token: bytes) -> bytes | None:
+        """Return what a token adds beyond the text to be generated anew; ``None`` where it departs from that text."""
+        if token and self._healing.startswith(token):
+            return b""
+        return token[len(self._healing) :] if token.startswith(self._healing) else None

@@ -1,0 +1,31 @@
+"""What a plugin of constrain may implement.
+
+A plugin is a module (or another object) that an entry point of the group ``constrain.filters`` names, with functions
+decorated by :data:`hookimpl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import pluggy
+
+PROJECT = "constrain"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+#: Decorator that marks a function of a plugin as the implementation of the hook of the same name.
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+#: Called with the model, the tokenizer and a filter's own arguments; returns a filter.
+FilterFactory: TypeAlias = Callable[..., Any]
+
+
+@hookspec
+def constrain_filters() -> Mapping[str, FilterFactory]:
+    """Return the filters that the plugin offers: a factory for each name.
+
+    The factory, usually the filter's class, is called as ``factory(model, tokenizer, **arguments)``. A name that
+    another plugin offers already is an error, and leaves out the later plugin.
+    """
+    raise NotImplementedError

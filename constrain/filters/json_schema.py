@@ -1,0 +1,36 @@
+"""A filter for JSON documents that match a JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from constrain.engine import compile_json_schema
+from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+
+if TYPE_CHECKING:
+    from constrain.model import ExLlamaV2
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+
+class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
+    """Admits the JSON documents that match a schema.
+
+    Args:
+        model: the model whose tokens are filtered.
+        tokenizer: its tokenizer.
+        schema: the schema, as parsed JSON or as text.
+        options: those of :func:`constrain.engine.compile_json_schema` (``whitespace``, ``property_order``, ...).
+
+    Raises:
+        SchemaError: the schema does not compile.
+    """
+
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        tokenizer: ExLlamaV2Tokenizer,
+        schema: Mapping[str, Any] | bool | str,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, tokenizer, compile_json_schema(schema, vocabulary_of(tokenizer), **options))

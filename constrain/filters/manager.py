@@ -1,0 +1,181 @@
+"""Finding the filters that installed packages offer, and making one by its name."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from constrain.errors import PluginError
+from constrain.filters import hookspecs
+from constrain.filters.hookspecs import PROJECT, FilterFactory
+
+if TYPE_CHECKING:
+    from constrain.model import ExLlamaV2
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+GROUP = "constrain.filters"
+ENVIRONMENT_VARIABLE = "CONSTRAIN_PLUGINS"
+
+
+@dataclass(frozen=True)
+class FilterInfo:
+    """A filter that can be made by name.
+
+    Attributes:
+        name: its name for :func:`create`.
+        plugin: name of the entry point that offers it.
+        origin, version: the distribution that it comes from.
+        signature: its own arguments, as text.
+    """
+
+    name: str
+    plugin: str
+    origin: str
+    version: str
+    signature: str
+    factory: FilterFactory = field(repr=False)
+
+
+@dataclass(frozen=True)
+class BrokenPlugin:
+    """A plugin that was skipped.
+
+    Attributes:
+        name: name of its entry point.
+        origin, version: the distribution that it comes from.
+        error: why it was skipped.
+    """
+
+    name: str
+    origin: str
+    version: str
+    error: str
+
+
+class FilterManager:
+    """The filters of a set of entry points.
+
+    A plugin that cannot be used is warned of, kept in :attr:`broken`, and otherwise ignored.
+
+    Args:
+        points: entry points to load, in the order in which they may claim names.
+    """
+
+    def __init__(self, points: Iterable[EntryPoint]) -> None:
+        self.filters: dict[str, FilterInfo] = {}
+        self.broken: list[BrokenPlugin] = []
+        self._pluggy = pluggy.PluginManager(PROJECT)
+        self._pluggy.add_hookspecs(hookspecs)
+        for point in points:
+            self._add(point)
+
+    def create(self, name: str, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
+        """Make a filter; see :func:`create`."""
+        if name not in self.filters:
+            raise PluginError(self._unknown(name))
+        info = self.filters[name]
+        try:
+            inspect.signature(info.factory).bind(model, tokenizer, **arguments)
+        except TypeError as error:
+            raise PluginError(f"filter {name!r} takes {info.signature}: {error}") from error
+        return info.factory(model, tokenizer, **arguments)
+
+    def _add(self, point: EntryPoint) -> None:
+        origin, version = _distribution(point)
+        try:
+            offered = self._load(point)
+        except Exception as error:  # a stranger's code may raise anything, and must not take the program down
+            told = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+            self.broken.append(BrokenPlugin(point.name, origin, version, told))
+            warnings.warn(f"plugin {point.name!r} of {origin} {version} is skipped: {told}", stacklevel=2)
+            return
+        for name, factory in offered.items():
+            self.filters[name] = FilterInfo(name, point.name, origin, version, _own_signature(factory), factory)
+
+    def _load(self, point: EntryPoint) -> Mapping[str, FilterFactory]:
+        plugin = point.load()
+        self._pluggy.register(plugin, point.name)
+        hook = self._pluggy.hook.constrain_filters
+        functions = [impl.function for impl in hook.get_hookimpls() if impl.plugin is plugin]
+        if not functions:
+            raise PluginError(f"{point.value} has no function constrain_filters marked with hookimpl")
+        offered = functions[0]()
+        if not isinstance(offered, Mapping):
+            raise PluginError(f"constrain_filters() must return names and factories, not {type(offered).__name__}")
+        for name, factory in offered.items():
+            if not isinstance(name, str) or not callable(factory):
+                raise PluginError(f"constrain_filters() must map names to factories, not {name!r} to {factory!r}")
+            if name in self.filters:
+                raise PluginError(f"{self.filters[name].origin} offers a filter {name!r} already")
+        return offered
+
+    def _unknown(self, name: str) -> str:
+        text = f"no filter is called {name!r}; there are {', '.join(sorted(self.filters)) or 'none'}"
+        if self.broken:
+            skipped = "; ".join(f"{plugin.name}: {plugin.error}" for plugin in self.broken)
+            text += f". Plugins that could not be loaded: {skipped}"
+        if ENVIRONMENT_VARIABLE in os.environ:
+            text += f". {ENVIRONMENT_VARIABLE}={os.environ[ENVIRONMENT_VARIABLE]} keeps out other plugins"
+        return text
+
+
+def create(name: str, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
+    """Make a filter by its name.
+
+    Args:
+        name: one of :func:`available`.
+        model: the model whose tokens are filtered.
+        tokenizer: its tokenizer.
+        arguments: the filter's own arguments.
+
+    Raises:
+        PluginError: there is no such filter, or it does not take these arguments.
+    """
+    return _installed().create(name, model, tokenizer, **arguments)
+
+
+def available() -> list[FilterInfo]:
+    """Return every filter that :func:`create` can make, by name."""
+    return sorted(_installed().filters.values(), key=lambda info: info.name)
+
+
+def broken() -> list[BrokenPlugin]:
+    """Return the installed plugins that could not be loaded, and why."""
+    return list(_installed().broken)
+
+
+@cache
+def _installed() -> FilterManager:
+    return FilterManager(selected(entry_points(group=GROUP), os.environ.get(ENVIRONMENT_VARIABLE)))
+
+
+def selected(points: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]:
+    """Return the entry points to load: those of constrain itself first, then the wanted ones of other packages.
+
+    Args:
+        points: all that are installed.
+        wanted: ``None`` for every one, ``"none"`` for none, or names separated by commas.
+    """
+    names = None if wanted is None else {name.strip() for name in wanted.split(",")}
+    own = [point for point in points if _distribution(point)[0] == PROJECT]
+    others = [point for point in points if _distribution(point)[0] != PROJECT and (names is None or point.name in names)]
+    return own + sorted(others, key=lambda point: (_distribution(point)[0], point.name))
+
+
+def _distribution(point: EntryPoint) -> tuple[str, str]:
+    return (point.dist.name, point.dist.version) if point.dist is not None else ("unknown", "")
+
+
+def _own_signature(factory: FilterFactory) -> str:
+    """Return the signature of a factory without model and tokenizer."""
+    signature = inspect.signature(factory)
+    own = list(signature.parameters.values())[2:]
+    return str(signature.replace(parameters=own, return_annotation=inspect.Signature.empty))

@@ -1,0 +1,28 @@
+"""A filter for regular expressions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from constrain.engine import compile_regex
+from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+
+if TYPE_CHECKING:
+    from constrain.model import ExLlamaV2
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+
+class ExLlamaV2RegexFilter(ExLlamaV2EngineFilter):
+    """Admits the texts that a regular expression matches as a whole.
+
+    Args:
+        model: the model whose tokens are filtered.
+        tokenizer: its tokenizer.
+        pattern: the regular expression, in the dialect of :func:`constrain.engine.compile_regex`.
+
+    Raises:
+        RegexError: the pattern does not compile.
+    """
+
+    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, pattern: str) -> None:
+        super().__init__(model, tokenizer, compile_regex(pattern, vocabulary_of(tokenizer)))

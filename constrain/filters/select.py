@@ -1,0 +1,98 @@
+"""A filter for a choice between given texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from constrain.engine import compile_choices, compile_regex
+from constrain.errors import GrammarError
+from constrain.filters.base import FilterResult
+from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+from constrain.filters.patterns import alternatives, any_case
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Self
+
+    from constrain.model import ExLlamaV2
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+
+class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
+    """Admits exactly one of several options, and ends the sequence with the token that completes one.
+
+    An option that is the beginning of another wins when a token ends precisely there.
+
+    Args:
+        model: the model whose tokens are filtered.
+        tokenizer: its tokenizer.
+        options: the texts to choose from; not empty.
+        case_insensitive: let every letter come in either case.
+
+    Raises:
+        GrammarError: there is no option, or an empty one.
+    """
+
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        tokenizer: ExLlamaV2Tokenizer,
+        options: Sequence[str],
+        case_insensitive: bool = False,
+    ) -> None:
+        if isinstance(options, str) or not options or not all(options):
+            raise GrammarError(f"options must be a list of non-empty texts, not {options!r}")
+        vocabulary = vocabulary_of(tokenizer)
+        if case_insensitive:
+            grammar = compile_regex(alternatives(map(any_case, options)), vocabulary)
+        else:
+            grammar = compile_choices(list(options), vocabulary)
+        super().__init__(model, tokenizer, grammar)
+        self.options = [option.lower() for option in options] if case_insensitive else list(options)
+        self.case_insensitive = case_insensitive
+        self.complete = False
+
+    def clone(self, c: Self | None = None) -> Self:
+        """Copy this filter, with its place in the options."""
+        c = super().clone(c)
+        c.options = self.options
+        c.case_insensitive = self.case_insensitive
+        c.complete = self.complete
+        return c
+
+    def use_background_worker(self) -> bool:
+        """Always false: so few tokens are allowed that a thread would cost more."""
+        return False
+
+    def can_mask_logits(self) -> bool:
+        """Always false: which tokens complete an option can be said with sets only."""
+        return False
+
+    def begin(self, prefix_str: str | None = "") -> None:
+        """Start anew; the options follow ``prefix_str``."""
+        super().begin(prefix_str)
+        self.complete = False
+
+    def feed(self, token: torch.Tensor) -> None:
+        """Advance by a token."""
+        if not self.complete:
+            super().feed(token)
+            self.complete = not self._healing and self.matcher.is_accepting()
+
+    def next(self) -> FilterResult:
+        """Return the tokens that continue an option, and those that complete one.
+
+        Nothing but the end of the sequence is allowed after a complete option.
+        """
+        if self.complete:
+            return set(self.end_tokens), set(self.end_tokens)
+        allowed, _ = super().next()
+        return allowed, {token_id for token_id in allowed or () if self._completes(token_id)}
+
+    def _completes(self, token_id: int) -> bool:
+        probe = self.matcher.clone()
+        if not self._healing:
+            return probe.accept(token_id) and probe.is_accepting()
+        rest = self._past_healing(self.vocabulary.token_bytes(token_id))
+        return bool(rest) and probe.accept_bytes(rest) and probe.is_accepting()
