@@ -1,0 +1,66 @@
+"""Attention of queries over the keys and values of a cache."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from constrain.kernels.activation import soft_cap
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    cap: float | None = None,
+) -> torch.Tensor:
+    """``softmax(cap(q @ k.T * scale) + mask) @ v``, for each head (Vaswani et al. 2017; grouped: Ainslie et al. 2023).
+
+    Args:
+        q: ``[batch, queries, heads, head_dim]``.
+        k, v: ``[batch, keys, kv_heads, head_dim]``; ``kv_heads`` divides ``heads``, and head ``h`` reads
+            ``h // (heads // kv_heads)``.
+        scale: factor of the scores.
+        mask: added to the scores, ``[1 or batch, 1, queries, keys]``, finite.
+        causal: query ``i`` sees keys 0 to ``i`` only; takes as many keys as queries, and no mask.
+        cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
+
+    Returns:
+        ``[batch, queries, heads * head_dim]``.
+    """
+    batch, queries, heads, dim = q.shape
+    keys, kv_heads = k.shape[1:3]
+    k, v = k.transpose(1, 2), v.transpose(1, 2)
+    if cap is not None:
+        mask = _causal_mask(q, keys) if causal else mask
+        return _capped(q, k, v, scale, mask, cap)
+    if queries == 1:
+        # The heads of a group all read the same keys: as rows of one product, nothing has to be repeated for them.
+        grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
+        return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale).reshape(batch, 1, heads * dim)
+    out = F.scaled_dot_product_attention(
+        q.transpose(1, 2), k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=heads != kv_heads
+    )
+    return out.transpose(1, 2).reshape(batch, queries, heads * dim)
+
+
+def _capped(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: torch.Tensor | None, cap: float
+) -> torch.Tensor:
+    batch, queries, heads, dim = q.shape
+    kv_heads, keys = k.shape[1:3]
+    grouped = q.transpose(1, 2).reshape(batch, kv_heads, -1, dim)
+    scores = soft_cap(torch.matmul(grouped, k.transpose(2, 3)) * scale, cap)
+    if mask is not None:
+        scores = (scores.view(batch, heads, queries, keys) + mask).view(batch, kv_heads, -1, keys)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
+    return torch.matmul(weights, v).view(batch, heads, queries, dim).transpose(1, 2).reshape(batch, queries, -1)
+
+
+def _causal_mask(q: torch.Tensor, keys: int) -> torch.Tensor:
+    mask = torch.full((keys, keys), torch.finfo(q.dtype).min / 2, dtype=q.dtype, device=q.device)
+    return mask.triu_(1)

@@ -1,0 +1,75 @@
+"""Exclusion of tokens by a packed bitmask."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from constrain.errors import BitmaskError
+
+try:
+    from constrain import _cuda
+except ImportError:  # built without a CUDA compiler
+    _cuda = None
+
+_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor) -> None:
+    """Set the logits of excluded tokens to -inf, in place.
+
+    Args:
+        logits: float32, float16 or bfloat16 ``[rows, width]``, the last dimension contiguous.
+        bits: int32 ``[rows, ceil(width / 32)]`` on the same device, the last dimension contiguous: token ``i`` is
+            allowed where bit ``i % 32`` of word ``i // 32`` is set.
+
+    Raises:
+        BitmaskError: a tensor has the wrong type, shape, layout or device.
+    """
+    _check(logits, bits)
+    if logits.numel() == 0:
+        return
+    if logits.is_cuda and _cuda is not None:
+        _apply_cuda(_cuda, logits, bits)
+    else:
+        apply_bitmask_reference(logits, bits)
+
+
+def apply_bitmask_reference(logits: torch.Tensor, bits: torch.Tensor) -> None:
+    """:func:`apply_bitmask` in plain torch, for tensors that are known to fit."""
+    allowed = bits.view(torch.uint8).unsqueeze(-1).bitwise_and(_powers(bits.device)).flatten(1)[:, : logits.shape[1]]
+    logits.masked_fill_(allowed == 0, -torch.inf)
+
+
+@cache
+def _powers(device: torch.device) -> torch.Tensor:
+    return torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=device)
+
+
+def _check(logits: torch.Tensor, bits: torch.Tensor) -> None:
+    if logits.dim() != 2 or logits.dtype not in _DTYPES:
+        raise BitmaskError(f"logits must be float [rows, width], not {logits.dtype} {list(logits.shape)}")
+    rows, width = logits.shape
+    expected = (rows, (width + 31) // 32)
+    if bits.dtype != torch.int32 or tuple(bits.shape) != expected:
+        raise BitmaskError(f"bits must be int32 {list(expected)}, not {bits.dtype} {list(bits.shape)}")
+    if bits.device != logits.device:
+        raise BitmaskError(f"bits are on {bits.device}, logits on {logits.device}")
+    if logits.numel() and (logits.stride(1) != 1 or bits.stride(1) != 1):
+        raise BitmaskError("the last dimension of logits and bits must be contiguous")
+
+
+def _apply_cuda(module: Any, logits: torch.Tensor, bits: torch.Tensor) -> None:
+    with torch.cuda.device(logits.device):
+        module.apply_bitmask(
+            logits=logits.data_ptr(),
+            dtype=_DTYPES[logits.dtype],
+            logits_stride=logits.stride(0),
+            bits=bits.data_ptr(),
+            bits_stride=bits.stride(0),
+            rows=logits.shape[0],
+            width=logits.shape[1],
+            stream=torch.cuda.current_stream(logits.device).cuda_stream,
+        )

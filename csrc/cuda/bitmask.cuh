@@ -1,0 +1,32 @@
+// Exclusion of tokens by a packed bitmask.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace constrain::cuda {
+
+enum class FloatType { float32, float16, bfloat16 };
+
+// Rows of logits in device memory. `stride` is in elements.
+struct LogitsView {
+  void* data;
+  FloatType type;
+  int64_t stride;
+  int64_t rows;
+  int64_t width;
+};
+
+// Rows of packed bits in device memory: token i is allowed where bit i % 32 of word i / 32 is set. `stride` is in
+// words.
+struct BitmaskView {
+  const int32_t* data;
+  int64_t stride;
+};
+
+// Queues on `stream`: logits of excluded tokens become -inf. Throws std::invalid_argument where the views cannot be
+// right, std::runtime_error where CUDA refuses the launch.
+void apply_bitmask(const LogitsView& logits, const BitmaskView& bits, cudaStream_t stream);
+
+}  // namespace constrain::cuda
