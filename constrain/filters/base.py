@@ -117,7 +117,7 @@ class ExLlamaV2Filter:
             pending.exception()
 
     def get_next(self, mask: bool = False) -> Any:
-        """Return the result of ``next`` (or of ``prepare_logit_mask``, with ``mask``), evaluated now or in background."""
+        """Return the result of ``next`` (of ``prepare_logit_mask``, with ``mask``), from the background or anew."""
         pending, self.background_result = self.background_result, None
         if pending is not None:
             return pending.result()

@@ -25,7 +25,5 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
         LarkError: the grammar does not compile.
     """
 
-    def __init__(
-        self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: str, start: str = "start"
-    ) -> None:
+    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: str, start: str = "start") -> None:
         super().__init__(model, tokenizer, compile_lark(grammar, vocabulary_of(tokenizer), start=start))

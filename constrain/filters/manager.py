@@ -92,13 +92,16 @@ class FilterManager:
         origin, version = _distribution(point)
         try:
             offered = self._load(point)
+            infos = [
+                FilterInfo(name, point.name, origin, version, _own_signature(factory), factory)
+                for name, factory in offered.items()
+            ]
         except Exception as error:  # a stranger's code may raise anything, and must not take the program down
             told = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
             self.broken.append(BrokenPlugin(point.name, origin, version, told))
             warnings.warn(f"plugin {point.name!r} of {origin} {version} is skipped: {told}", stacklevel=2)
             return
-        for name, factory in offered.items():
-            self.filters[name] = FilterInfo(name, point.name, origin, version, _own_signature(factory), factory)
+        self.filters.update((info.name, info) for info in infos)
 
     def _load(self, point: EntryPoint) -> Mapping[str, FilterFactory]:
         plugin = point.load()
@@ -165,17 +168,27 @@ def selected(points: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoin
         wanted: ``None`` for every one, ``"none"`` for none, or names separated by commas.
     """
     names = None if wanted is None else {name.strip() for name in wanted.split(",")}
+    points = sorted(points, key=lambda point: (_distribution(point)[0], point.name))
     own = [point for point in points if _distribution(point)[0] == PROJECT]
-    others = [point for point in points if _distribution(point)[0] != PROJECT and (names is None or point.name in names)]
-    return own + sorted(others, key=lambda point: (_distribution(point)[0], point.name))
+    others = [point for point in points if _distribution(point)[0] != PROJECT]
+    return own + [point for point in others if names is None or point.name in names]
 
 
 def _distribution(point: EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist is not None else ("unknown", "")
 
 
+class _Bare(str):
+    """Text that is shown without quotes, as annotations should be that were kept as text."""
+
+    __repr__ = str.__str__
+
+
 def _own_signature(factory: FilterFactory) -> str:
     """Return the signature of a factory without model and tokenizer."""
     signature = inspect.signature(factory)
-    own = list(signature.parameters.values())[2:]
+    own = [
+        p.replace(annotation=_Bare(p.annotation)) if isinstance(p.annotation, str) else p
+        for p in list(signature.parameters.values())[2:]
+    ]
     return str(signature.replace(parameters=own, return_annotation=inspect.Signature.empty))

@@ -33,9 +33,7 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
         GrammarError: there is no string.
     """
 
-    def __init__(
-        self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]
-    ) -> None:
+    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]) -> None:
         strings = [prefix_strings] if isinstance(prefix_strings, str) else list(prefix_strings)
         if not strings:
             raise GrammarError("prefix_strings must hold at least one string")

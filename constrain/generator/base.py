@@ -1,0 +1,277 @@
+"""The simplest generator: prompts in, texts out."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+
+from constrain.errors import GenerationError
+from constrain.filters import ExLlamaV2Filter, FilterStack
+from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
+from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
+from constrain.generator.sampler import ExLlamaV2Sampler
+from constrain.generator.settings import Settings
+
+if TYPE_CHECKING:
+    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+__all__ = [
+    "ExLlamaV2BaseGenerator",
+    "ExLlamaV2Filter",
+    "ExLlamaV2PostSamplingHook",
+    "ExLlamaV2PostSamplingResult",
+    "ExLlamaV2Sampler",
+]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the decoding loop needs to know of a call of ``generate_simple``."""
+
+    settings: Settings
+    num_tokens: int
+    random: Callable[[], float]
+    stop_token: int | None
+    prefix_token: torch.Tensor | None
+    stack: FilterStack | None
+    prefer_eos: bool
+
+
+class ExLlamaV2BaseGenerator:
+    """Generates a batch of texts in one call.
+
+    Attributes:
+        model, cache, tokenizer: what it was made from.
+        sequence_ids: the tokens of the last call, prompts included, int64 of shape (batch, n); ``None`` before.
+        abort_event: the event that stops the running call, if it was given one.
+    """
+
+    def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer) -> None:
+        self.model = model
+        self.cache = cache
+        self.tokenizer = tokenizer
+        self.sequence_ids: torch.Tensor | None = None
+        self.abort_event: threading.Event | None = None
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="constrain-filter")
+
+    def warmup(self) -> None:
+        """Run a tiny forward pass, so that the first real one has nothing left to initialise."""
+        self.model.forward(torch.zeros((1, 2), dtype=torch.long))
+
+    def full(self) -> bool:
+        """Whether the sequence of the last call has reached the longest that the model takes."""
+        return self.sequence_ids is not None and self.sequence_ids.shape[-1] >= self.model.config.max_seq_len
+
+    @overload
+    def generate_simple(self, prompt: str, gen_settings: Settings, num_tokens: int, *a: Any, **k: Any) -> str: ...
+    @overload
+    def generate_simple(
+        self, prompt: list[str], gen_settings: Settings, num_tokens: int, *a: Any, **k: Any
+    ) -> list[str]: ...
+    @torch.inference_mode()
+    def generate_simple(
+        self,
+        prompt: str | list[str],
+        gen_settings: Settings,
+        num_tokens: int,
+        seed: int | None = None,
+        token_healing: bool = False,
+        encode_special_tokens: bool = False,
+        decode_special_tokens: bool = False,
+        loras: ExLlamaV2Lora | list[ExLlamaV2Lora] | None = None,
+        stop_token: int | None = -1,
+        add_bos: bool = False,
+        abort_event: threading.Event | None = None,
+        input_embeddings: torch.Tensor | None = None,
+        completion_only: bool = False,
+        filters: Sequence[Any] | None = None,
+        filter_prefer_eos: bool = False,
+    ) -> str | list[str]:
+        """Generate a continuation of each prompt.
+
+        Args:
+            prompt: a prompt, or a list of prompts that run as a batch. With ``cfg_scale`` in the settings, two: with
+                the condition and without it.
+            gen_settings: how tokens are drawn.
+            num_tokens: the most tokens to generate. Prompts that leave no room for them are cut on the left.
+            seed: makes the draws reproducible; by default they follow the state of Python's ``random``.
+            token_healing: generate the last token of the prompt anew, together with what follows. Ignored where a
+                prompt has a single token, or its last token is special or a part of a character.
+            encode_special_tokens: the text of special tokens in the prompt means these tokens.
+            decode_special_tokens: show special tokens in the result.
+            loras: adapters to apply.
+            stop_token: id that ends a text; -1 for the tokenizer's end of sequence, ``None`` for none.
+            add_bos: put the beginning-of-sequence token before the prompts.
+            abort_event: set it (from another thread) to end early. It is cleared first.
+            input_embeddings: of shape (batch, n, hidden size), for the place of ``{{EMBED_HERE}}`` in each prompt.
+            completion_only: return the text without the prompt.
+            filters: constraints on the text, for a single prompt.
+            filter_prefer_eos: end the text as soon as the filters allow it.
+
+        Returns:
+            The text, or a list of texts for a list of prompts. Empty where it was aborted before the first token.
+
+        Raises:
+            GenerationError: the arguments do not fit together, or not into model and cache.
+            FilterError: a filter failed; :class:`DeadEnd` where the filters allow no token.
+        """
+        self.abort_event = abort_event
+        if abort_event is not None:
+            abort_event.clear()
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
+        self._check(batch, gen_settings, filters)
+
+        whole_prompt, prefix_token = batch.ids, None
+        if token_healing and batch.can_heal(self.tokenizer):
+            batch, prefix_token = batch.split_last()
+        request = _Request(
+            settings=gen_settings,
+            num_tokens=num_tokens,
+            random=random.random if seed is None else random.Random(seed).random,
+            stop_token=self.tokenizer.eos_token_id if stop_token == -1 else stop_token,
+            prefix_token=prefix_token,
+            stack=FilterStack(filters, self.tokenizer, self.model.config.vocab_size) if filters else None,
+            prefer_eos=filter_prefer_eos,
+        )
+        lora_list = loras if loras is None or isinstance(loras, list) else [loras]
+        forward = partial(
+            self.model.forward,
+            cache=self.cache,
+            input_mask=batch.input_mask,
+            position_offsets=batch.position_offsets,
+            loras=lora_list,
+            abort_event=abort_event,
+            indexed_embeddings=list(batch.embeddings) or None,
+        )
+        self._gen_begin_base(batch.ids, forward)
+        if self._aborted():
+            return "" if isinstance(prompt, str) else [""] * len(prompts)
+        try:
+            lengths = self._decode_loop(batch.ids, forward, request)
+        finally:
+            if request.stack is not None:
+                request.stack.drop()
+        texts = self._texts(batch, whole_prompt, lengths, completion_only, decode_special_tokens)
+        return texts[0] if isinstance(prompt, str) else texts
+
+    def _encode(
+        self,
+        prompts: list[str],
+        num_tokens: int,
+        add_bos: bool,
+        encode_special_tokens: bool,
+        input_embeddings: torch.Tensor | None,
+    ) -> PromptBatch:
+        limit = min(self.model.config.max_seq_len, self.cache.max_seq_len)
+        if num_tokens >= limit:
+            raise GenerationError(f"num_tokens={num_tokens} leaves no room for a prompt in {limit} positions")
+        if not prompts:
+            raise GenerationError("the list of prompts is empty")
+        embeddings = [] if input_embeddings is None else split_embeddings(self.model, input_embeddings, len(prompts))
+        batch = encode_prompts(self.tokenizer, prompts, add_bos, encode_special_tokens, embeddings)
+        return batch.cut_left(limit - num_tokens)
+
+    def _check(self, batch: PromptBatch, settings: Settings, filters: Sequence[Any] | None) -> None:
+        rows = batch.ids.shape[0]
+        if rows > self.cache.batch_size:
+            raise GenerationError(f"{rows} prompts do not fit a cache with batch_size={self.cache.batch_size}")
+        if settings.cfg_scale is not None and rows != 2:
+            raise GenerationError(f"cfg_scale needs two prompts (with and without condition), not {rows}")
+        if filters and rows > 1 and settings.cfg_scale is None:
+            raise GenerationError(f"filters constrain a single sequence, but there are {rows} prompts")
+
+    def _gen_begin_base(self, input_ids: torch.Tensor, forward: Callable[..., Any]) -> None:
+        """Fill the cache with all of the prompt but its last token."""
+        self.cache.current_seq_len = 0
+        self.sequence_ids = input_ids
+        if input_ids.shape[1] > 1:
+            forward(input_ids[:, :-1], preprocess_only=True)
+
+    def _decode_loop(self, prompt_ids: torch.Tensor, forward: Callable[..., Any], request: _Request) -> torch.Tensor:
+        """Generate into ``sequence_ids``; return the length of each row up to its stop token, int64 (batch,)."""
+        stack, pad, settings = request.stack, self.tokenizer.pad_token_id, request.settings
+        batch, length = prompt_ids.shape
+        sequence = torch.full((batch, length + request.num_tokens), pad)
+        sequence[:, :length] = prompt_ids
+        lengths = torch.full((batch,), length)
+        stopped = torch.zeros(batch, dtype=torch.bool)
+        prefix_token = request.prefix_token
+        if stack is not None:
+            stack.begin(self._piece(prefix_token) if prefix_token is not None else "")
+
+        for _ in range(request.num_tokens):
+            if stack is not None:
+                stack.start(self._pool)
+            logits = forward(sequence[:, length - 1 : length], last_id_only=True)
+            if logits is None or self._aborted():
+                break
+            logits = logits.float().cpu()
+            token, _, _, prob, end_filter = ExLlamaV2Sampler.sample(
+                logits,
+                settings,
+                sequence[:, :length],
+                request.random(),
+                self.tokenizer,
+                prefix_token=prefix_token,
+                filters=stack,
+                filter_prefer_eos=request.prefer_eos,
+            )
+            prefix_token = None
+            if request.stop_token is not None:
+                stopped |= token[:, 0] == request.stop_token
+            if stopped.all():
+                break
+            token = token.masked_fill(stopped[: len(token), None], pad)
+            feed = True
+            for hook in settings.post_sampling_hooks:
+                result = ExLlamaV2PostSamplingResult(token, prob, None, None, logits)
+                hook(result)
+                token, feed = result.sampled_token, feed and result.feed_filters
+            if stack is not None and feed:
+                stack.feed(token)
+            sequence[:, length] = token[:, 0]
+            length += 1
+            lengths += ~stopped
+            if end_filter:
+                break
+        self.sequence_ids = sequence[:, :length]
+        return lengths
+
+    def _texts(
+        self,
+        batch: PromptBatch,
+        whole_prompt: torch.Tensor,
+        lengths: torch.Tensor,
+        completion_only: bool,
+        decode_special_tokens: bool,
+    ) -> list[str]:
+        assert self.sequence_ids is not None
+        decode = partial(self.tokenizer.decode, decode_special_tokens=decode_special_tokens)
+        start = batch.ids.shape[1]
+        healed = whole_prompt.shape[1] > start
+        texts = []
+        for row, prompt, pad, end in zip(
+            self.sequence_ids, whole_prompt, batch.padding.tolist(), lengths.tolist(), strict=True
+        ):
+            if not completion_only:
+                texts.append(decode(row[pad:end]))
+            elif healed:
+                texts.append(decode(row[pad:end])[len(decode(prompt[pad:])) :])
+            else:
+                texts.append(decode(row[start:end]))
+        return texts
+
+    def _piece(self, token: torch.Tensor) -> str:
+        return self.tokenizer.get_id_to_piece_list()[int(token[0, 0])]
+
+    def _aborted(self) -> bool:
+        return self.abort_event is not None and self.abort_event.is_set()

@@ -1,0 +1,1 @@
+"""The steps of sampling, each a pure function over torch tensors; :mod:`constrain.generator.sampler` orders them."""

@@ -1,0 +1,143 @@
+"""How the next token is drawn: every number that a sampler goes by."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from constrain.errors import GenerationError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+
+@dataclass
+class Settings:
+    """Settings of :class:`ExLlamaV2Sampler`, read anew at every step; the steps run in the order of the fields' groups.
+
+    Attributes:
+        token_repetition_penalty: factor against tokens that occurred already (1: off).
+        token_repetition_range: number of last tokens that count in full (-1: all).
+        token_repetition_decay: number of tokens before those, over which the penalties fade to nothing.
+        token_frequency_penalty: subtracted from a token's logit for each of its occurrences.
+        token_presence_penalty: subtracted once from the logit of a token that occurred.
+        temperature: divides the logits; below 0.01, the most likely token is taken.
+        smoothing_factor: strength of quadratic sampling (0: off).
+        min_temp, max_temp, temp_exponent: dynamic temperature by entropy, where ``max_temp > min_temp``.
+        top_k: keep the k most likely tokens (0: off).
+        top_p: keep the most likely tokens that together reach this probability (0, or 1 and above: off).
+        top_a: keep tokens at or above ``top_a * p_max ** 2`` (0: off).
+        min_p: keep tokens at or above ``min_p * p_max`` (0, or 1 and above: off).
+        tfs: tail-free sampling (0, or 1 and above: off).
+        typical: locally typical sampling, the probability to keep (0, or 1 and above: off).
+        skew: bends the draw to less likely tokens if positive, to more likely ones if negative (0: off).
+        temperature_last: apply the temperature after the truncations above.
+        mirostat, mirostat_tau, mirostat_eta: keep the surprise of tokens near ``tau`` bits, adapting at rate ``eta``.
+        mirostat_mu: state of mirostat, a number for each row.
+        token_bias: float32 of shape (padded vocabulary,), added to the logits.
+        cfg_scale: classifier-free guidance: weight of the first row of two against the second.
+        post_sampling_hooks: called with an :class:`ExLlamaV2PostSamplingResult` after each draw.
+        dry_allowed_length: length of repetition that DRY lets pass.
+        dry_base: growth of the DRY penalty for each further token.
+        dry_multiplier: strength of DRY (0: off).
+        dry_sequence_breakers: ids over which no repetition is counted (None: punctuation and special tokens).
+        dry_range: number of last tokens that DRY looks at (0: all); else more than ``dry_max_ngram``.
+        dry_max_ngram: longest repetition that is counted.
+        ngram_trie, ngram_index, ngram_history: accepted for compatibility; DRY keeps no state here.
+        xtc_probability: share of their probability that XTC takes from all but the least of the likely tokens.
+        xtc_threshold: probability from which a token is likely, for XTC.
+        xtc_ignore_tokens: ids that XTC leaves alone (None: line breaks and special tokens).
+    """
+
+    token_repetition_penalty: float = 1.025
+    token_repetition_range: int = -1
+    token_repetition_decay: int = 0
+    token_frequency_penalty: float = 0.0
+    token_presence_penalty: float = 0.0
+    temperature: float = 0.8
+    smoothing_factor: float = 0.0
+    min_temp: float = 0
+    max_temp: float = 0.0
+    temp_exponent: float = 1.0
+    top_k: int = 50
+    top_p: float = 0.8
+    top_a: float = 0.0
+    min_p: float = 0
+    tfs: float = 0
+    typical: float = 0
+    skew: float = 0
+    temperature_last: bool = False
+    mirostat: bool = False
+    mirostat_tau: float = 1.5
+    mirostat_eta: float = 0.1
+    mirostat_mu: list[float] | None = None
+    token_bias: torch.Tensor | None = None
+    cfg_scale: float | None = None
+    post_sampling_hooks: list[Callable[..., None]] = field(default_factory=list)
+    dry_allowed_length: int = 2
+    dry_base: float = 1.75
+    dry_multiplier: float = 0.0
+    dry_sequence_breakers: set[int] | None = None
+    dry_range: int = 0
+    dry_max_ngram: int = 20
+    ngram_trie: Any = None
+    ngram_index: int = 0
+    ngram_history: deque[int] = field(default_factory=deque)
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    xtc_ignore_tokens: frozenset[int] | None = None
+
+    @staticmethod
+    def greedy(**kwargs: Any) -> Settings:
+        """Settings that always take the most likely token; ``kwargs`` set further fields."""
+        return Settings(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1, **kwargs})
+
+    def clone(self) -> Self:
+        """Return a shallow copy, which shares hooks, bias and state with this object."""
+        return copy.copy(self)
+
+    def greedy_clone(self) -> Settings:
+        """Return settings that take the most likely token, with these penalties, for a draft model."""
+        kept = ("token_repetition_", "token_frequency_", "token_presence_", "dry_", "xtc_")
+        fields = {name: value for name, value in vars(self).items() if name.startswith(kept)}
+        return Settings(top_k=1, top_p=0, **fields)
+
+    def disallow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
+        """Ban tokens by a bias of negative infinity."""
+        bias = self._bias(tokenizer, 0.0)
+        bias[list(tokens)] = -float("inf")
+
+    def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int | str]) -> None:
+        """Allow tokens, given by id or text: only these where there was no bias, else these too.
+
+        Raises:
+            ValueError: something is neither an id nor the text of one token.
+        """
+        bias = self._bias(tokenizer, -float("inf"))
+        bias[[_token_id(tokenizer, token) for token in tokens]] = 0.0
+
+    def check(self) -> None:
+        """Raise :class:`GenerationError` where fields contradict each other."""
+        if self.dry_multiplier > 0 and 0 < self.dry_range <= self.dry_max_ngram:
+            raise GenerationError(
+                f"dry_range={self.dry_range} must be 0 or more than dry_max_ngram={self.dry_max_ngram}"
+            )
+
+    def _bias(self, tokenizer: ExLlamaV2Tokenizer, start: float) -> torch.Tensor:
+        if self.token_bias is None:
+            self.token_bias = torch.full(((tokenizer.config.vocab_size + 31) // 32 * 32,), start)
+        return self.token_bias
+
+
+def _token_id(tokenizer: ExLlamaV2Tokenizer, token: int | str) -> int:
+    token_id = tokenizer.single_id(token) if isinstance(token, str) else token
+    if not isinstance(token_id, int):
+        raise ValueError(f"{token!r} is neither the id nor the text of a single token")
+    return token_id
