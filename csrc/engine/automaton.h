@@ -85,7 +85,8 @@ std::unique_ptr<LengthOracle> length_oracle(AutomatonPtr automaton, size_t budge
 // ---- JSON strings.
 
 enum class Escapes {
-  minimal,  ///< only what JSON requires: `\"`, `\\`, `\b \f \n \r \t`, `\u00xx` for the other control characters
+  minimal,  ///< one spelling each, as serialisers print: `\"`, `\\`, `\b \f \n \r \t`, lower-case `\u00xx` for other
+            ///< controls
   full      ///< every spelling of RFC 8259 section 7: `\/` and `\uxxxx` (surrogates in pairs) as well
 };
 

@@ -7,13 +7,14 @@
 
 namespace constrain {
 
-/// A format's language over string content. `inner` is accepted by every common validator, `outer` holds everything that
-/// one of them accepts; they are the same object where the format is exact.
+/// A format's language over string content. `inner` is accepted by every common validator, `outer` holds everything
+/// that one of them accepts; they are the same object where the format is exact.
 struct Format {
   AutomatonPtr inner, outer;
 };
 
-/// The format of that name, or nullptr. Built on first use, one instance a call: automata are not shared between grammars.
+/// The format of that name, or nullptr. Built on first use, one instance a call: automata are not shared between
+/// grammars.
 std::unique_ptr<Format> make_format(std::string_view name);
 
 }  // namespace constrain

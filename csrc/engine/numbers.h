@@ -9,7 +9,8 @@
 
 namespace constrain {
 
-/// An exact decimal: (negative ? -1 : 1) * digits * 10^exponent; `digits` has neither leading nor trailing zeros ("" is zero).
+/// An exact decimal: (negative ? -1 : 1) * digits * 10^exponent; `digits` has neither leading nor trailing zeros ("" is
+/// zero).
 struct Decimal {
   bool negative = false;
   std::string digits;

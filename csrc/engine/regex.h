@@ -10,7 +10,7 @@ namespace constrain {
 /// How a pattern is read.
 enum class Dialect {
   python,  ///< `re` of Python
-  ecma     ///< ECMA-262 with the `u` flag, and its legacy rules where a pattern does not parse so (JSON Schema `pattern`)
+  ecma  ///< ECMA-262 with the `u` flag, and its legacy rules where a pattern does not parse so (JSON Schema `pattern`)
 };
 
 /// Which characters `\d \w \s .` and case folding stand for. The two readings of a pattern differ there, and a language
@@ -20,8 +20,9 @@ enum class Classes { dialect, inner, outer };
 struct RegexOptions {
   Dialect dialect = Dialect::python;
   Classes classes = Classes::dialect;
-  bool search = false;          ///< the pattern may match anywhere in the text, as JSON Schema's `pattern`; else the whole text
-  bool leftmost_first = false;  ///< only matches that a backtracking matcher prefers, as Lark's terminals (`/a|ab/` never matches "ab")
+  bool search = false;  ///< the pattern may match anywhere in the text, as JSON Schema's `pattern`; else the whole text
+  bool leftmost_first =
+      false;  ///< only matches that a backtracking matcher prefers, as Lark's terminals (`/a|ab/` never matches "ab")
   bool ignore_case = false, dot_all = false, multi_line = false, verbose = false;  ///< the flags i s m x
 };
 

@@ -1,0 +1,62 @@
+// What all lazily built automata share: rows made on first use, and proof that a state is live.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/automaton.h"
+
+namespace constrain {
+
+/// An automaton whose states are live by construction.
+class LazyAutomaton : public Automaton {
+ public:
+  const StateRow& row(State state) final;
+
+ protected:
+  /// Writes all 256 transitions of `state`; every target must be live.
+  virtual void fill_row(State state, StateRow& row) = 0;
+
+ private:
+  std::vector<std::unique_ptr<StateRow>> rows_;
+};
+
+/// An automaton that also has raw states of which nobody knows yet whether they can reach acceptance. A search decides
+/// before such a state is shown; what it learns about every state on its way is remembered.
+class PrunedAutomaton : public LazyAutomaton {
+ public:
+  State start() final;
+
+ protected:
+  enum class Verdict : uint8_t { unknown, live, dead, in_search };
+
+  explicit PrunedAutomaton(size_t budget) : budget_(budget) {}
+
+  virtual State raw_start() = 0;
+  virtual void fill_raw_row(State state, StateRow& row) = 0;
+
+  /// `live` or `dead` where that is plain to see (`live` at least for accepting states), else `unknown`.
+  virtual Verdict glance(State state) = 0;
+
+ private:
+  class Search;
+
+  void fill_row(State state, StateRow& row) final;
+  bool is_live(State state);
+  Verdict& verdict(State state);
+
+  std::vector<Verdict> verdicts_;
+  size_t budget_;  // states that searches may still enter
+};
+
+/// Calls `use(target)` for the targets of a row, `kDead` left out and runs of equal targets reported once.
+template <typename Use>
+void for_each_run(const StateRow& row, Use use) {
+  State previous = kDead;
+  for (State target : row) {
+    if (target != previous && target != kDead) use(target);
+    previous = target;
+  }
+}
+
+}  // namespace constrain

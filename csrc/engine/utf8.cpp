@@ -1,0 +1,43 @@
+#include "engine/utf8.h"
+
+#include <stdexcept>
+
+namespace constrain {
+
+Utf8 encode_utf8(char32_t scalar) {
+  auto tail = [&](int shift) { return static_cast<uint8_t>(0x80 | ((scalar >> shift) & 0x3F)); };
+  if (scalar < 0x80) return {{static_cast<uint8_t>(scalar)}, 1};
+  if (scalar < 0x800) return {{static_cast<uint8_t>(0xC0 | (scalar >> 6)), tail(0)}, 2};
+  if (scalar < 0x10000) return {{static_cast<uint8_t>(0xE0 | (scalar >> 12)), tail(6), tail(0)}, 3};
+  return {{static_cast<uint8_t>(0xF0 | (scalar >> 18)), tail(12), tail(6), tail(0)}, 4};
+}
+
+void append_utf8(std::string& text, char32_t scalar) {
+  const Utf8 encoded = encode_utf8(scalar);
+  text.append(encoded.bytes.begin(), encoded.bytes.begin() + encoded.size);
+}
+
+std::u32string decode_utf8(std::string_view text) {
+  static constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  std::u32string scalars;
+  for (size_t at = 0; at < text.size();) {
+    const auto lead = static_cast<uint8_t>(text[at]);
+    const size_t size = lead < 0x80 ? 1 : lead < 0xC0 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF8 ? 4 : 0;
+    if (size == 0 || at + size > text.size()) throw std::invalid_argument("text is not UTF-8");
+    char32_t scalar = size == 1 ? lead : lead & (0x7F >> size);
+    for (size_t i = 1; i < size; ++i) {
+      const auto byte = static_cast<uint8_t>(text[at + i]);
+      if ((byte & 0xC0) != 0x80) throw std::invalid_argument("text is not UTF-8");
+      scalar = (scalar << 6) | (byte & 0x3F);
+    }
+    const bool surrogate = scalar >= kFirstSurrogate && scalar <= kLastSurrogate;
+    if (scalar < kSmallest[size] || scalar > kLastScalar || surrogate) {
+      throw std::invalid_argument("text is not UTF-8");
+    }
+    scalars.push_back(scalar);
+    at += size;
+  }
+  return scalars;
+}
+
+}  // namespace constrain

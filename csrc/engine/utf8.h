@@ -1,0 +1,27 @@
+// Unicode scalar values and their UTF-8 spelling.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace constrain {
+
+inline constexpr char32_t kLastScalar = 0x10FFFF;
+inline constexpr char32_t kFirstSurrogate = 0xD800, kFirstLowSurrogate = 0xDC00, kLastSurrogate = 0xDFFF;
+
+struct Utf8 {
+  std::array<uint8_t, 4> bytes;
+  size_t size;
+};
+
+Utf8 encode_utf8(char32_t scalar);
+
+void append_utf8(std::string& text, char32_t scalar);
+
+/// The scalar values of well-formed UTF-8. Throws std::invalid_argument where the text is not well formed.
+std::u32string decode_utf8(std::string_view text);
+
+}  // namespace constrain
