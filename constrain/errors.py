@@ -130,4 +130,14 @@ class GenerationError(ConstrainError, RuntimeError):
 
 
 class ExtractionError(ConstrainError, RuntimeError):
-    """A record could not be extracted from a document."""
+    """A record could not be extracted from a document.
+
+    Attributes:
+        reason: what went wrong.
+        text: what the model wrote until then, possibly cut off in the middle.
+        finish_reason: why it stopped, ``"stop"`` or ``"length"``; ``None`` where it did not begin.
+    """
+
+    def __init__(self, reason: str, text: str = "", finish_reason: str | None = None) -> None:
+        self.reason, self.text, self.finish_reason = reason, text, finish_reason
+        super().__init__(reason)

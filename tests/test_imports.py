@@ -20,7 +20,7 @@ NATIVE = {"_core": {"engine", "kernels", "__init__"}, "_cuda": {"kernels"}}
 
 def room_of(module: str) -> str:
     """``constrain.engine.schema`` -> ``engine``; the package itself is ``__init__``."""
-    return (module.split(".") + ["__init__"])[1]
+    return [*module.split("."), "__init__"][1]
 
 
 def rank(room: str) -> int:

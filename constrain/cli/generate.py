@@ -1,0 +1,62 @@
+"""``constrain generate``: one answer to one prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from constrain.cli.options import SchemaParam, max_new_tokens_option, model_option, seed_option
+
+if TYPE_CHECKING:
+    from constrain.extract import Target
+
+
+@click.command()
+@click.argument("prompt")
+@click.option("--schema", "target", type=SchemaParam(), help="Write a JSON document that matches it.")
+@click.option("--regex", help="Write a text that this regular expression matches.")
+@click.option(
+    "--grammar", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Write by a Lark grammar in a file."
+)
+@click.option("--choice", "choices", multiple=True, help="Write one of these; give the option once for each.")
+@click.option("--prefix", help="Begin the answer with this.")
+@click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0.8]")
+@model_option
+@max_new_tokens_option
+@seed_option
+def generate(
+    prompt: str,
+    target: Target[Any] | None,
+    regex: str | None,
+    grammar: Path | None,
+    choices: tuple[str, ...],
+    prefix: str | None,
+    temperature: float | None,
+    model_dir: Path | None,
+    max_new_tokens: int,
+    seed: int | None,
+) -> None:
+    """Continue PROMPT and print what was written. Where several constraints are given, all of them hold."""
+    from constrain.generator import ExLlamaV2Sampler
+    from constrain.llm import load
+
+    settings = ExLlamaV2Sampler.Settings()
+    if temperature is not None:
+        settings = replace(settings, temperature=temperature)
+    answer = load(model_dir).generate(
+        prompt,
+        json_schema=target,
+        regex=regex,
+        grammar=grammar.read_text(encoding="utf-8") if grammar else None,
+        choices=choices or None,
+        prefix=prefix,
+        max_new_tokens=max_new_tokens,
+        settings=settings,
+        seed=seed,
+    )
+    click.echo(answer.text)
+    if answer.finish_reason == "length":
+        click.echo(f"stopped after {len(answer.tokens)} tokens; see --max-new-tokens", err=True)

@@ -1,0 +1,86 @@
+"""The group of all commands: those of constrain, and those that other packages add by entry points."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+import click
+
+from constrain.errors import ConstrainError
+
+GROUP = "constrain.commands"
+
+BUILT_IN = {
+    "check-schema": "constrain.cli.inspect:check_schema",
+    "demo": "constrain.cli.demo:demo",
+    "extract": "constrain.cli.extract:extract",
+    "generate": "constrain.cli.generate:generate",
+    "info": "constrain.cli.inspect:info",
+    "plugins": "constrain.cli.inspect:plugins",
+}
+
+
+class Commands(click.Group):
+    """Commands that are imported when they are asked for.
+
+    A package adds one by an entry point of the group ``constrain.commands``, whose name is the command's and whose
+    object is a :class:`click.Command`. The names of the built-in commands are taken.
+    """
+
+    @cached_property
+    def added(self) -> dict[str, EntryPoint]:
+        """The entry points of other packages, by name."""
+        return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*BUILT_IN, *self.added})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in BUILT_IN:
+            module, _, name = BUILT_IN[cmd_name].partition(":")
+            command: click.Command = getattr(import_module(module), name)
+            return command
+        return _load(self.added[cmd_name]) if cmd_name in self.added else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ConstrainError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _load(point: EntryPoint) -> click.Command:
+    """Return the command of an entry point, or one that only says why it cannot be had."""
+    try:
+        command = point.load()
+    except Exception as error:  # a stranger's code may raise anything, and must not take the others down
+        return _broken(point, f"{type(error).__name__}: {error}")
+    if not isinstance(command, click.Command):
+        return _broken(point, f"{point.value} is not a click command")
+    return command
+
+
+def _broken(point: EntryPoint, why: str) -> click.Command:
+    origin = point.dist.name if point.dist is not None else "an unknown package"
+    message = f"the command {point.name!r} of {origin} cannot be used: {why}"
+
+    def fail() -> None:
+        raise click.ClickException(message)
+
+    return click.Command(point.name, callback=fail, help=f"Not available: {message}.", add_help_option=False)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="constrain")
+def cli() -> None:
+    """Constrained decoding: records, choices and texts that keep to the form you give.
+
+    Packages add commands by the entry-point group constrain.commands.
+    """
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    cli(prog_name="constrain")

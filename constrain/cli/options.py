@@ -1,0 +1,57 @@
+"""Options that several commands share, and the reading of ``--schema``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from constrain.extract import Target
+
+model_option = click.option(
+    "--model",
+    "model_dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of a model.  [default: the built-in model]",
+)
+max_new_tokens_option = click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="Most tokens to write for one answer.",
+)
+seed_option = click.option("--seed", type=int, help="Seed of the draw, to get the same answer again.")
+
+
+class SchemaParam(click.ParamType[Any]):
+    """A schema: a file with JSON, or a Python type as ``module:Type``, looked up from the working directory too."""
+
+    name = "FILE|MODULE:TYPE"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Target[Any]:
+        from constrain.extract.target import Target
+
+        return Target.of(self._from_file(Path(value)) if Path(value).is_file() else self._from_module(value))
+
+    def _from_file(self, path: Path) -> Any:
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            self.fail(f"{path} is not JSON: {error}")
+
+    def _from_module(self, value: str) -> Any:
+        module, separator, name = value.partition(":")
+        if not separator:
+            self.fail(f"there is no file {value!r}; a Python type is given as module:Type")
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        try:
+            return getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            self.fail(f"{value!r} cannot be imported: {error}")

@@ -1,0 +1,141 @@
+"""Types and schemas as targets: the schema that is decoded under, and what a document becomes."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from constrain.errors import ExtractionError, SchemaError
+from constrain.extract.target import Target
+
+if sys.version_info >= (3, 12):
+    from typing import TypedDict
+else:
+    from typing_extensions import TypedDict
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Options(TypedDict):
+    verbose: bool
+
+
+class Item(BaseModel):
+    name: str
+    colour: Colour
+    tags: list[Literal["a", "b"]] = Field(max_length=2)
+    at: Point | None = None
+
+
+class OpenItem(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "value"),
+    [
+        (
+            Item,
+            '{"name": "n", "colour": "red", "tags": ["a"], "at": {"x": 1}}',
+            Item(name="n", colour=Colour.RED, tags=["a"], at=Point(1)),
+        ),
+        (Point, '{"x": 1, "y": 2}', Point(1, 2)),
+        (Options, '{"verbose": true}', {"verbose": True}),
+        (Colour, '"blue"', Colour.BLUE),
+        (Literal["yes", 3], "3", 3),
+        (Point | Item, '{"x": 5}', Point(5)),
+        (list[Point], '[{"x": 1}]', [Point(1)]),
+        (int | None, "null", None),
+        ({"type": "object", "required": ["a"]}, '{"a": 1, "b": 2}', {"a": 1, "b": 2}),
+    ],
+)
+def test_a_document_becomes_a_value(what: Any, text: str, value: Any) -> None:
+    assert Target.of(what).read(text)[1] == value
+
+
+def test_objects_of_types_are_closed_unless_the_type_is_open() -> None:
+    schema = Target.of(Item).schema
+    assert schema["additionalProperties"] is False
+    assert schema["$defs"]["Point"]["additionalProperties"] is False
+    assert Target.of(Options).schema["additionalProperties"] is False
+    assert Target.of(OpenItem).schema["additionalProperties"] is True
+
+
+def test_properties_keep_the_order_of_the_fields() -> None:
+    assert list(Target.of(Item).schema["properties"]) == ["name", "colour", "tags", "at"]
+
+
+def test_a_dict_is_taken_as_it_is() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    assert Target.of(schema).schema == schema
+    target = Target.of(schema)
+    assert Target.of(target) is target
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "keyword"),
+    [
+        ({"type": "objekt"}, "/type", "type"),
+        ({"properties": {"a": {"minLength": -1}}}, "/properties/a/minLength", "minLength"),
+        ({"$defs": {"x": {"enum": "abc"}}}, "/$defs/x/enum", "enum"),
+    ],
+)
+def test_an_invalid_schema_is_named(schema: dict[str, Any], pointer: str, keyword: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        Target.of(schema)
+    assert (caught.value.pointer, caught.value.keyword) == (pointer, keyword)
+
+
+def test_keys_in_a_pointer_are_escaped() -> None:
+    with pytest.raises(SchemaError) as caught:
+        Target.of({"properties": {"a/b~c": {"type": 1}}})
+    assert caught.value.pointer == "/properties/a~1b~0c/type"
+
+
+@pytest.mark.parametrize("what", ["Item", b"{}", None, True, object(), Callable[[int], int]])
+def test_what_is_no_schema_is_refused(what: Any) -> None:
+    with pytest.raises(SchemaError):
+        Target.of(what)
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "message"),
+    [
+        (Point, '{"x": 1', "not JSON"),
+        (Point, '{"x": "one"}', "does not match the schema at #/x"),
+        (Point, '{"x": 1, "z": 2}', "does not match the schema at #:"),
+        ({"format": "date"}, '"2024-02-30"', "does not match the schema"),
+    ],
+)
+def test_a_document_that_does_not_match_is_refused(what: Any, text: str, message: str) -> None:
+    with pytest.raises(ExtractionError, match=message) as caught:
+        Target.of(what).read(text)
+    assert caught.value.text == text
+
+
+def test_a_validator_of_the_type_has_the_last_word() -> None:
+    class Even(BaseModel):
+        n: int
+
+        def model_post_init(self, context: Any) -> None:
+            if self.n % 2:
+                raise ValueError("odd")
+
+    with pytest.raises(ExtractionError, match="odd"):
+        Target.of(Even).read('{"n": 3}')
