@@ -1,8 +1,34 @@
-"""Schema-driven extraction on top of a generator."""
+"""Schema-driven extraction on top of a generator.
 
-from constrain.extract.completion import Completion, FinishReason, complete
-from constrain.extract.extractor import Extraction, Extractor, Prompt
-from constrain.extract.prompt import build_prompt
-from constrain.extract.target import Target
+Names are imported on first use: the prompt format alone needs neither a model nor the engine.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from constrain.extract.completion import Completion, FinishReason, complete
+    from constrain.extract.extractor import Extraction, Extractor, Prompt
+    from constrain.extract.prompt import build_prompt
+    from constrain.extract.target import Target
 
 __all__ = ["Completion", "Extraction", "Extractor", "FinishReason", "Prompt", "Target", "build_prompt", "complete"]
+
+_HOMES = {
+    "Completion": "completion",
+    "FinishReason": "completion",
+    "complete": "completion",
+    "Extraction": "extractor",
+    "Extractor": "extractor",
+    "Prompt": "extractor",
+    "build_prompt": "prompt",
+    "Target": "target",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

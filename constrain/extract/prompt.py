@@ -1,0 +1,195 @@
+"""The prompt of the built-in model: a JSON Schema in compact form, the text, and a mark after which the record starts.
+
+A schema reads much like a type of TypeScript::
+
+    {"name": string, "due"?: date | null (day of payment), "items": [{"sku": /[A-Z]+/, "qty": integer 1..}], "paid": boolean}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+SCHEMA_MARK, TEXT_MARK, RECORD_MARK = "<|schema|>", "<|text|>", "<|record|>"
+
+_ANY = "any"
+_DEPTH = 12
+_NODES = 2000
+_ENUM = 60
+_DESCRIPTION = 100
+_CHOICES = ("anyOf", "oneOf")
+
+
+def build_prompt(schema: Mapping[str, Any] | bool, text: str) -> str:
+    """The prompt that asks for the record of ``text`` under ``schema``.
+
+    The marks are special tokens of the model's tokenizer (encode them as such); they cannot be forged by ``schema`` or
+    ``text``. Every schema has a rendering: what the compact form cannot express is left out, and recursion is cut.
+    """
+    return f"{SCHEMA_MARK}{_unmarked(describe(schema))}{TEXT_MARK}{_unmarked(text.strip())}{RECORD_MARK}"
+
+
+def describe(schema: Mapping[str, Any] | bool) -> str:
+    """The compact form of a JSON Schema, in one line."""
+    return _Renderer(schema).render(schema, 0, ())
+
+
+def _unmarked(text: str) -> str:
+    return text.replace("<|", "< |")
+
+
+class _Renderer:
+    """Renders the nodes of one schema; ``refs`` are the references being expanded, outermost first."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._nodes = 0
+
+    def render(self, node: Any, depth: int, refs: tuple[str, ...]) -> str:
+        self._nodes += 1
+        if not isinstance(node, Mapping) or depth > _DEPTH or self._nodes > _NODES:
+            return "never" if node is False else _ANY
+        node, refs = self._merged(node, refs)
+        description = node.get("description")
+        form = self._form(node, depth, refs)
+        if isinstance(description, str) and description.strip():
+            return f"{form} ({_shortened(description)})"
+        return form
+
+    def _form(self, node: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
+        if "const" in node:
+            return _literal(node["const"])
+        if isinstance(node.get("enum"), list):
+            options = [_literal(option) for option in node["enum"][:_ENUM]]
+            return " | ".join(options + ["..."] * (len(node["enum"]) > _ENUM)) or "never"
+        for keyword in _CHOICES:
+            if isinstance(node.get(keyword), list) and node[keyword]:
+                return self._alternatives(node, keyword, depth, refs)
+        kinds = node.get("type", _implied_type(node))
+        if isinstance(kinds, list):
+            return " | ".join(dict.fromkeys(self._typed(kind, node, depth, refs) for kind in kinds)) or "never"
+        return self._typed(kinds, node, depth, refs)
+
+    def _alternatives(self, node: Mapping[str, Any], keyword: str, depth: int, refs: tuple[str, ...]) -> str:
+        common = {key: value for key, value in node.items() if key not in (keyword, "description", "title", "default")}
+        options: list[str] = []
+        for option in node[keyword]:
+            whole = {**common, **option} if isinstance(option, Mapping) else option
+            options.append(self.render(whole, depth + 1, refs))
+        return " | ".join(dict.fromkeys(options))
+
+    def _typed(self, kind: Any, node: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
+        if kind == "object":
+            return self._object(node, depth, refs)
+        if kind == "array":
+            return self._array(node, depth, refs)
+        if kind == "string":
+            return _string(node)
+        if kind in ("integer", "number"):
+            low = node.get("minimum", node.get("exclusiveMinimum"))
+            return f"{kind}{_range(low, node.get('maximum', node.get('exclusiveMaximum')))}"
+        return kind if kind in ("boolean", "null") else _ANY
+
+    def _object(self, node: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
+        required = node.get("required")
+        required = set(map(str, required)) if isinstance(required, list) else set()
+        properties = node.get("properties")
+        members = []
+        for name, child in properties.items() if isinstance(properties, Mapping) else ():
+            mark = "" if name in required else "?"
+            members.append(f"{_literal(name)}{mark}: {self.render(child, depth + 1, refs)}")
+        patterns = node.get("patternProperties")
+        for pattern, child in patterns.items() if isinstance(patterns, Mapping) else ():
+            members.append(f"/{pattern}/: {self.render(child, depth + 1, refs)}")
+        if isinstance(node.get("additionalProperties"), Mapping):
+            members.append(f"string: {self.render(node['additionalProperties'], depth + 1, refs)}")
+        return "{" + ", ".join(members) + "}" if members else "object"
+
+    def _array(self, node: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
+        items, first = node.get("items"), node.get("prefixItems")
+        if isinstance(items, list):
+            items, first = node.get("additionalItems"), items
+        members = [self.render(child, depth + 1, refs) for child in first] if isinstance(first, list) else []
+        if isinstance(items, Mapping):
+            rest = self.render(items, depth + 1, refs)
+            members.append(f"...{rest}" if members else rest)
+        return f"[{', '.join(members) or _ANY}]{_range(node.get('minItems'), node.get('maxItems'))}"
+
+    def _merged(self, node: Mapping[str, Any], refs: tuple[str, ...]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """``node`` with what its ``$ref`` and ``allOf`` add; what the node itself says comes first."""
+        ref = node.get("$ref")
+        if isinstance(ref, str):
+            rest = {key: value for key, value in node.items() if key != "$ref"}
+            target = None if ref in refs else self._resolve(ref)
+            refs = (*refs, ref)
+            return self._merged(_joined(rest, target) if isinstance(target, Mapping) else rest, refs)
+        parts = node.get("allOf")
+        if isinstance(parts, list):
+            whole: Mapping[str, Any] = {key: value for key, value in node.items() if key != "allOf"}
+            for part in parts:
+                if isinstance(part, Mapping):
+                    extra, refs = self._merged(part, refs)
+                    whole = _joined(whole, extra)
+            return whole, refs
+        return node, refs
+
+    def _resolve(self, ref: str) -> Any:
+        """The node that a reference within the schema points at, or None."""
+        if not ref.startswith("#"):
+            return None
+        node: Any = self._root
+        for step in unquote(ref[1:]).split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+                node = node[int(key)]
+            elif isinstance(node, Mapping) and key in node:
+                node = node[key]
+            else:
+                return None
+        return node
+
+
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Both schemas in one: properties and required names add up, elsewhere ``first`` wins."""
+    joined = {**second, **first}
+    both = [part["properties"] for part in (first, second) if isinstance(part.get("properties"), Mapping)]
+    if len(both) == 2:
+        joined["properties"] = {**both[0], **{key: value for key, value in both[1].items() if key not in both[0]}}
+    names = [part["required"] for part in (first, second) if isinstance(part.get("required"), list)]
+    if len(names) == 2:
+        joined["required"] = [*names[0], *names[1]]
+    return joined
+
+
+def _implied_type(node: Mapping[str, Any]) -> str:
+    if any(key in node for key in ("properties", "patternProperties", "required", "additionalProperties")):
+        return "object"
+    if any(key in node for key in ("items", "prefixItems", "minItems", "maxItems")):
+        return "array"
+    if any(key in node for key in ("pattern", "format", "minLength", "maxLength")):
+        return "string"
+    return "number" if "minimum" in node or "maximum" in node else _ANY
+
+
+def _string(node: Mapping[str, Any]) -> str:
+    if isinstance(node.get("pattern"), str):
+        return f"/{node['pattern']}/"
+    form = node["format"] if isinstance(node.get("format"), str) else "string"
+    return f"{form}{_range(node.get('minLength'), node.get('maxLength'))}"
+
+
+def _range(low: Any, high: Any) -> str:
+    if low is None and high is None:
+        return ""
+    return f" {'' if low is None else low}..{'' if high is None else high}"
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _shortened(description: str) -> str:
+    line = " ".join(description.split())
+    return line if len(line) <= _DESCRIPTION else line[: _DESCRIPTION - 3].rstrip() + "..."
