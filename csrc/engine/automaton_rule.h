@@ -15,6 +15,7 @@ class AutomatonRule final : public Rule {
 
   Local start() override { return automaton_->start(); }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
 
  private:
@@ -25,14 +26,20 @@ class AutomatonRule final : public Rule {
 /// A choice between rules.
 class UnionRule final : public Rule {
  public:
-  explicit UnionRule(std::vector<RuleId> alternatives) : alternatives_(std::move(alternatives)) {}
+  explicit UnionRule(std::vector<RuleId> alternatives = {}) : alternatives_(std::move(alternatives)) {}
+
+  /// For rules that are made before what they choose from, as recursion needs.
+  void set(std::vector<RuleId> alternatives) { alternatives_ = std::move(alternatives); }
 
   Local start() override { return 0; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool final(Local state, const Lengths&) override { return state == kEnd; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   std::vector<RuleId> callees() const override { return alternatives_; }
 
  private:
+  static constexpr Local kEnd = 1;
+
   std::vector<RuleId> alternatives_;
 };
 

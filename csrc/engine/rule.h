@@ -60,9 +60,15 @@ class Rule {
 
   virtual Local start() = 0;
 
+  /// Called once, before anything but `start`, `remaining` and `callees`, with every rule's shortest word.
+  virtual void prepare(const Lengths& lengths);
+
   /// Called once a state, under the grammar's lock. Edges out of the start state carry no guards. Calls of rules whose
   /// `lengths` entry is infinite must not be offered.
   virtual void expand(Local state, const Lengths& lengths, Expansion& out) = 0;
+
+  /// True where a state can do nothing but end the rule; such states are never entered. The default asks `expand`.
+  virtual bool final(Local state, const Lengths& lengths);
 
   /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
   virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;

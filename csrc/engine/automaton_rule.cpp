@@ -1,0 +1,44 @@
+#include "engine/automaton_rule.h"
+
+#include <algorithm>
+
+namespace constrain {
+
+void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
+  if (state == kDead) return;
+  const StateRow& row = automaton_->row(state);
+  for (int byte = 0; byte < 256; ++byte) {
+    if (row[byte] != kDead) out.byte(static_cast<uint8_t>(byte), row[byte]);
+  }
+  out.accepting = automaton_->accepting(state);
+}
+
+bool AutomatonRule::final(Local state, const Lengths&) {
+  if (state == kDead || !automaton_->accepting(state)) return false;
+  const StateRow& row = automaton_->row(state);
+  return std::all_of(row.begin(), row.end(), [](State next) { return next == kDead; });
+}
+
+uint64_t AutomatonRule::remaining(Local state, Reg, const Lengths&) {
+  if (state == kDead) return kInfinite;
+  const auto [it, added] = remaining_.try_emplace(state, 0);
+  if (added) it->second = shortest_length(*automaton_, state);
+  return it->second;
+}
+
+void UnionRule::expand(Local state, const Lengths& lengths, Expansion& out) {
+  out.accepting = state == kEnd;
+  if (state == kEnd) return;
+  for (const RuleId alternative : alternatives_) {
+    if (lengths[alternative] != kInfinite) out.call(alternative, kEnd);
+  }
+}
+
+uint64_t UnionRule::remaining(Local state, Reg, const Lengths& lengths) {
+  if (state == kEnd) return 0;
+  uint64_t best = kInfinite;
+  for (const RuleId alternative : alternatives_) best = std::min(best, lengths[alternative]);
+  return best;
+}
+
+}  // namespace constrain

@@ -1,0 +1,321 @@
+#include "engine/cfg.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/automaton_rule.h"
+#include "engine/cfg_normal.h"
+#include "engine/cfg_rule.h"
+#include "engine/errors.h"
+#include "engine/lexeme.h"
+
+namespace constrain::cfg {
+
+namespace {
+
+constexpr uint32_t kUnrolled = 8;             ///< repetitions up to this many are written out
+constexpr size_t kMaxFirstCallDepth = 512;
+
+}  // namespace
+
+Symbol Builder::terminal(AutomatonPtr language, std::string name) {
+  if (language->start() != kDead && language->accepting(language->start())) {
+    throw GrammarError("terminal " + name + " matches the empty text");
+  }
+  terminal_of_.push_back(static_cast<uint32_t>(terminals_.size()));
+  terminals_.push_back({std::move(language), std::move(name)});
+  return static_cast<Symbol>(terminal_of_.size() - 1);
+}
+
+void Builder::ignore(AutomatonPtr language, std::string name) {
+  if (language->start() == kDead) return;
+  if (language->accepting(language->start())) throw GrammarError("ignored text " + name + " matches the empty text");
+  ignored_.push_back({std::move(language), std::move(name)});
+}
+
+Symbol Builder::nonterminal() {
+  terminal_of_.push_back(kNoTerminal);
+  return static_cast<Symbol>(terminal_of_.size() - 1);
+}
+
+Expression Builder::add(Term term) {
+  terms_.push_back(std::move(term));
+  return static_cast<Expression>(terms_.size() - 1);
+}
+
+Expression Builder::symbol(Symbol symbol) { return add({Term::symbol, symbol, 0, 0, {}}); }
+Expression Builder::sequence(std::vector<Expression> parts) { return add({Term::sequence, 0, 0, 0, std::move(parts)}); }
+Expression Builder::choice(std::vector<Expression> parts) { return add({Term::choice, 0, 0, 0, std::move(parts)}); }
+Expression Builder::repeat(Expression part, uint32_t min, uint32_t max) {
+  return add({Term::repeat, 0, min, max, {part}});
+}
+
+void Builder::define(Symbol nonterminal, Expression body) { definitions_.push_back({nonterminal, body}); }
+
+/// One run of `Builder::build`.
+class Compilation {
+ public:
+  explicit Compilation(const Builder& builder) : builder_(builder), nets_(builder.terminal_of_.size()) {
+    for (const auto& definition : builder.definitions_) {
+      Net& net = nets_[definition.symbol];
+      if (net.size() == 0) net.node(), net.node();
+      write(definition.symbol, definition.body, 0, 1);
+    }
+  }
+
+  Grammar run(Symbol start) {
+    std::vector<bool> nullable = nullable_symbols(nets_);
+    write_out_empty_elements(nullable);
+    Bodies bodies = without_empty_words(nets_, nullable);
+    for (const auto& [symbol, count] : counted_) bodies[symbol] = one_or_more(count.element);
+    remove_unproductive(bodies, inhabited_terminals());
+    if (bodies[start].states[0].edges.empty() && !nullable[start]) throw GrammarError("the start rule matches no text");
+
+    const Symbol root = add_root(bodies, start, nullable[start]);
+    std::vector<bool> kept(bodies.size(), false);
+    for (const auto& [symbol, count] : counted_) kept[symbol] = true;
+    bodies = inlined(without_left_recursion(bodies, root), root, kept);
+    if (first_call_depth(bodies, root) > kMaxFirstCallDepth) {
+      throw ResourceLimit("max_nesting", kMaxFirstCallDepth, "in a chain of rules that begin with one another");
+    }
+    return emit(bodies, root);
+  }
+
+ private:
+  struct Count {
+    Symbol element;
+    uint32_t min, max;
+  };
+
+  Symbol new_rule() {
+    nets_.emplace_back();
+    nets_.back().node(), nets_.back().node();
+    return static_cast<Symbol>(nets_.size() - 1);
+  }
+
+  /// Writes an expression into a rule's net. Works through a list, because grammars may nest deeper than the stack.
+  void write(Symbol rule, Expression expression, Net::Node from, Net::Node to) {
+    struct Task {
+      Symbol rule;
+      Expression expression;
+      Net::Node from, to;
+    };
+    std::vector<Task> tasks{{rule, expression, from, to}};
+    while (!tasks.empty()) {
+      const Task task = tasks.back();
+      tasks.pop_back();
+      const auto& term = builder_.terms_[task.expression];
+      const auto piece = [&](Expression part, Net::Node a, Net::Node b) { tasks.push_back({task.rule, part, a, b}); };
+      Net& net = nets_[task.rule];
+      Net::Node at = task.from;
+      switch (term.kind) {
+        case Builder::Term::symbol:
+          net.edge(task.from, term.of, task.to);
+          break;
+        case Builder::Term::sequence:
+          for (const Expression part : term.parts) {
+            const Net::Node next = net.node();
+            piece(part, at, next);
+            at = next;
+          }
+          net.jump(at, task.to);
+          break;
+        case Builder::Term::choice:
+          for (const Expression part : term.parts) piece(part, task.from, task.to);
+          break;
+        case Builder::Term::repeat:
+          if (term.max == kUnbounded) {
+            at = repeat(task.rule, term.parts[0], term.min, term.min, at, piece);
+            const Net::Node loop = nets_[task.rule].node();
+            nets_[task.rule].jump(at, loop), nets_[task.rule].jump(loop, task.to);
+            piece(term.parts[0], loop, loop);
+          } else {
+            at = repeat(task.rule, term.parts[0], term.min, term.max, at, piece);
+            nets_[task.rule].jump(at, task.to);
+          }
+          break;
+      }
+    }
+  }
+
+  /// Between `min` and `max` words of `part` from `at` on; returns where they end. Beyond a few, all but the first word
+  /// become a counted rule. The first stays outside so that a counted rule never begins a rule that its words begin with:
+  /// left recursion cannot lead through it.
+  template <class Piece>
+  Net::Node repeat(Symbol rule, Expression part, uint32_t min, uint32_t max, Net::Node at, Piece piece) {
+    if (max <= kUnrolled) {
+      const Net::Node end = nets_[rule].node();
+      for (uint32_t i = 0; i < max; ++i) {
+        if (i >= min) nets_[rule].jump(at, end);
+        const Net::Node next = nets_[rule].node();
+        piece(part, at, next);
+        at = next;
+      }
+      nets_[rule].jump(at, end);
+      return end;
+    }
+    const Symbol element = as_symbol(part);
+    const Symbol rest = new_rule();
+    counted_[rest] = {element, min > 0 ? min - 1 : 0, max - 1};
+    nets_[rest].edge(0, element, 1);
+    if (min <= 1) nets_[rest].jump(0, 1);
+    Net& net = nets_[rule];
+    const Net::Node middle = net.node(), end = net.node();
+    net.edge(at, element, middle);
+    net.edge(middle, rest, end);
+    if (min == 0) net.jump(at, end);
+    return end;
+  }
+
+  Symbol as_symbol(Expression expression) {
+    const auto& term = builder_.terms_[expression];
+    if (term.kind == Builder::Term::symbol) return term.of;
+    const auto [it, added] = elements_.try_emplace(expression, 0);
+    if (added) {
+      it->second = new_rule();
+      write(it->second, expression, 0, 1);
+    }
+    return it->second;
+  }
+
+  /// Words that may be empty need no lower bound, and cannot be counted: the empty ones take no step. Their repetitions
+  /// are written out by doubling.
+  void write_out_empty_elements(std::vector<bool>& nullable) {
+    for (auto it = counted_.begin(); it != counted_.end();) {
+      const auto [rule, count] = *it;
+      if (!nullable[count.element]) {
+        ++it;
+        continue;
+      }
+      it = counted_.erase(it);
+      Symbol power = count.element;  // 2^i words
+      Net::Node at = 0;
+      for (uint32_t left = count.max; left > 0; left /= 2) {
+        if (left % 2) {
+          const Net::Node next = nets_[rule].node();
+          nets_[rule].edge(at, power, next);
+          at = next;
+        }
+        const Symbol twice = new_rule();
+        nullable.push_back(true);
+        const Net::Node middle = nets_[twice].node();
+        nets_[twice].edge(0, power, middle), nets_[twice].edge(middle, power, 1);
+        power = twice;
+      }
+      nets_[rule].jump(at, 1);
+    }
+  }
+
+  static Body one_or_more(Symbol element) {
+    Body body;
+    body.states.resize(2);
+    body.states[0].edges = body.states[1].edges = {{element, 1}};
+    body.states[1].accepting = true;
+    return body;
+  }
+
+  std::vector<bool> inhabited_terminals() const {
+    std::vector<bool> result(nets_.size(), false);
+    for (Symbol symbol = 0; symbol < builder_.terminal_of_.size(); ++symbol) {
+      const uint32_t terminal = builder_.terminal_of_[symbol];
+      result[symbol] = terminal != Builder::kNoTerminal && builder_.terminals_[terminal].language->start() != kDead;
+    }
+    return result;
+  }
+
+  /// Symbols below `start`, in the order met.
+  static std::vector<Symbol> reachable(const Bodies& bodies, Symbol start) {
+    std::vector<bool> seen(bodies.size(), false);
+    std::vector<Symbol> found{start};
+    seen[start] = true;
+    for (size_t i = 0; i < found.size(); ++i) {
+      for (const Body::State& state : bodies[found[i]].states) {
+        for (const Edge& edge : state.edges) {
+          if (!seen[edge.symbol]) seen[edge.symbol] = true, found.push_back(edge.symbol);
+        }
+      }
+    }
+    return found;
+  }
+
+  const Builder::Terminal* terminal(Symbol symbol) const {
+    if (symbol >= builder_.terminal_of_.size()) return nullptr;
+    const uint32_t index = builder_.terminal_of_[symbol];
+    return index == Builder::kNoTerminal ? nullptr : &builder_.terminals_[index];
+  }
+
+  /// The rule of whole texts: the start rule, with ignored text around it. Settles what the terminals match.
+  Symbol add_root(Bodies& bodies, Symbol start, bool nullable) {
+    std::vector<Symbol> used;
+    for (const Symbol symbol : reachable(bodies, start)) {
+      if (terminal(symbol)) used.push_back(symbol);
+    }
+    Net net;
+    const Net::Node begin = net.node(), text = net.node(), trail = net.node(), end = net.node();
+    if (!bodies[start].states[0].edges.empty()) net.edge(text, start, trail);
+    if (nullable) net.jump(text, trail);
+    net.jump(begin, text), net.jump(trail, end);
+    if (builder_.ignored_.empty()) {
+      for (const Symbol symbol : used) lexemes_[symbol] = terminal(symbol)->language;
+    } else {
+      std::vector<AutomatonPtr> languages, ignored;
+      for (const Symbol symbol : used) languages.push_back(terminal(symbol)->language);
+      for (const auto& part : builder_.ignored_) ignored.push_back(part.language);
+      const Lexemes lexemes(std::move(ignored), languages);
+      for (const Symbol symbol : used) lexemes_[symbol] = lexeme(lexemes, *terminal(symbol));
+      add_ignored(bodies, net, begin, text, lexemes.before_first());
+      add_ignored(bodies, net, trail, end, lexemes.after_last());
+    }
+    bodies.push_back(net.determinise(begin, end));
+    return static_cast<Symbol>(bodies.size() - 1);
+  }
+
+  static AutomatonPtr lexeme(const Lexemes& lexemes, const Builder::Terminal& terminal) {
+    AutomatonPtr result = lexemes.of(terminal.language);
+    if (result) return result;
+    throw GrammarError("ignored text before terminal " + terminal.name +
+                       " may still have been about to match a longer text where the terminal ends");
+  }
+
+  void add_ignored(Bodies& bodies, Net& net, Net::Node from, Net::Node to, AutomatonPtr language) {
+    if (language->start() == kDead) return;
+    const auto symbol = static_cast<Symbol>(bodies.size());
+    bodies.emplace_back();
+    lexemes_[symbol] = std::move(language);
+    net.edge(from, symbol, to);
+  }
+
+  Grammar emit(const Bodies& bodies, Symbol root) const {
+    const std::vector<Symbol> symbols = reachable(bodies, root);
+    std::vector<RuleId> number(bodies.size());
+    for (RuleId id = 0; id < symbols.size(); ++id) number[symbols[id]] = id;
+    Grammar grammar;
+    for (const Symbol symbol : symbols) {
+      const auto counted = counted_.find(symbol);
+      if (const auto lexeme = lexemes_.find(symbol); lexeme != lexemes_.end()) {
+        grammar.add(std::make_unique<AutomatonRule>(lexeme->second));
+      } else if (counted != counted_.end()) {
+        const Count& count = counted->second;
+        grammar.add(std::make_unique<CountedRule>(number[count.element], std::max(count.min, 1u), count.max));
+      } else {
+        Body body = bodies[symbol];
+        for (Body::State& state : body.states) {
+          for (Edge& edge : state.edges) edge.symbol = number[edge.symbol];
+        }
+        grammar.add(std::make_unique<BodyRule>(std::move(body)));
+      }
+    }
+    grammar.root = number[root];
+    return grammar;
+  }
+
+  const Builder& builder_;
+  Nets nets_;
+  std::map<Symbol, Count> counted_;
+  std::map<Expression, Symbol> elements_;
+  std::map<Symbol, AutomatonPtr> lexemes_;
+};
+
+Grammar Builder::build(Symbol start) const { return Compilation(*this).run(start); }
+
+}  // namespace constrain::cfg

@@ -1,0 +1,63 @@
+// Bodies of context-free rules as automata over grammar symbols.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace constrain::cfg {
+
+/// A terminal or a nonterminal; the grammar that is being built chooses the numbering.
+using Symbol = uint32_t;
+
+struct Edge {
+  Symbol symbol;
+  uint32_t target;
+};
+
+/// A deterministic automaton over symbols. State 0 is the start and is never entered again; every state lies on some
+/// path to an accepting one, unless the body has no word at all.
+struct Body {
+  struct State {
+    std::vector<Edge> edges;
+    bool accepting = false;
+  };
+  std::vector<State> states;
+
+  size_t edge_count() const;
+};
+
+/// A nondeterministic automaton over symbols, to be put together piece by piece.
+class Net {
+ public:
+  using Node = uint32_t;
+
+  Node node() {
+    nodes_.emplace_back();
+    return static_cast<Node>(nodes_.size() - 1);
+  }
+  size_t size() const { return nodes_.size(); }
+
+  void edge(Node from, Symbol symbol, Node to) { nodes_[from].edges.push_back({symbol, to}); }
+  void jump(Node from, Node to) { nodes_[from].jumps.push_back(to); }
+
+  const std::vector<Edge>& edges(Node node) const { return nodes_[node].edges; }
+  const std::vector<Node>& jumps(Node node) const { return nodes_[node].jumps; }
+
+  /// The deterministic body of the paths from `start` to `end`; none where it would have more than `limit` states.
+  std::optional<Body> determinise(Node start, Node end, size_t limit) const;
+
+  /// The same under a limit that only grammars made to explode reach; throws ResourceLimit there.
+  Body determinise(Node start, Node end) const;
+
+ private:
+  struct Record {
+    std::vector<Edge> edges;
+    std::vector<Node> jumps;
+  };
+  std::vector<bool> reaching(Node end) const;
+
+  std::vector<Record> nodes_;
+};
+
+}  // namespace constrain::cfg

@@ -1,0 +1,125 @@
+#include "engine/compiled_grammar.h"
+
+#include <algorithm>
+
+#include "engine/errors.h"
+
+namespace constrain {
+
+CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits)
+    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), limits_(limits) {
+  lengths_ = grammar_.shortest_words();
+  if (lengths_[grammar_.root] == kInfinite) {
+    throw SchemaError(SchemaError::Kind::unsatisfiable, "", "", "no text satisfies this constraint");
+  }
+  for (const auto& rule : grammar_.rules) rule->prepare(lengths_);
+  const std::lock_guard lock(mutex_);
+  auto* done = new Row;
+  done->accepting = true;
+  slots_.grow().row = done;
+  start_ = intern(grammar_.root, grammar_.rules[grammar_.root]->start());
+}
+
+CompiledGrammar::~CompiledGrammar() {
+  for (StateId state = 0; state < slots_.size(); ++state) delete slot(state).row.load();
+}
+
+StateId CompiledGrammar::intern(RuleId rule, Local local) const {
+  const uint64_t key = uint64_t{rule} << 32 | local;
+  if (const auto it = ids_.find(key); it != ids_.end()) return it->second;
+  const auto state = static_cast<StateId>(slots_.size());
+  if (state >= std::min<uint64_t>(limits_.max_states, slots_.kCapacity)) {
+    throw ResourceLimit("max_states", limits_.max_states, "while matching");
+  }
+  Slot& slot = slots_.grow();
+  slot.rule = grammar_.rules[rule].get();
+  slot.id = rule;
+  slot.local = local;
+  ids_.emplace(key, state);
+  return state;
+}
+
+uint64_t CompiledGrammar::remaining(StateId state, Reg reg) const {
+  if (state == kDone) return 0;
+  const std::lock_guard lock(mutex_);
+  const Slot& slot = this->slot(state);
+  return slot.rule->remaining(slot.local, reg, lengths_);
+}
+
+const Row& CompiledGrammar::build(StateId state) const {
+  const std::lock_guard lock(mutex_);
+  return build_locked(state);
+}
+
+bool CompiledGrammar::is_final(StateId state) const {
+  Slot& slot = this->slot(state);
+  if (slot.final == Slot::Final::unknown) {
+    slot.final = slot.rule->final(slot.local, lengths_) ? Slot::Final::yes : Slot::Final::no;
+  }
+  return slot.final == Slot::Final::yes;
+}
+
+const Row& CompiledGrammar::build_locked(StateId state) const {
+  Slot& slot = this->slot(state);
+  if (const Row* row = slot.row.load(std::memory_order_relaxed)) return *row;
+
+  auto row = std::make_unique<Row>();
+  std::array<std::vector<Option>, 256> options;
+  std::vector<Local> visited;
+  add_options(slot.id, slot.local, *row, options, visited);
+
+  for (int byte = 0; byte < 256; ++byte) {
+    std::vector<Option>& list = options[byte];
+    if (list.empty()) continue;
+    const Option& only = list.front();
+    if (list.size() == 1 && !only.call && !only.guard && only.target != kDone) {
+      row->action[byte] = Row::kGoto | only.target;
+      continue;
+    }
+    const auto same = std::find(row->lists.begin(), row->lists.end(), list);
+    row->action[byte] = static_cast<uint32_t>(same - row->lists.begin()) + 1;
+    if (same == row->lists.end()) row->lists.push_back(std::move(list));
+  }
+  slot.row.store(row.get(), std::memory_order_release);
+  return *row.release();
+}
+
+void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, std::array<std::vector<Option>, 256>& options,
+                                  std::vector<Local>& visited) const {
+  if (std::find(visited.begin(), visited.end(), local) != visited.end()) return;
+  visited.push_back(local);
+  const auto add = [&](int byte, Option option) {
+    auto& list = options[byte];
+    if (std::find(list.begin(), list.end(), option) == list.end()) list.push_back(std::move(option));
+  };
+  // States whose only future is to end are never entered: the frame is over at once.
+  const auto settle = [&](StateId state) { return is_final(state) ? kDone : state; };
+
+  Expansion expansion;
+  grammar_.rules[rule]->expand(local, lengths_, expansion);
+  row.accepting |= expansion.accepting;
+  for (const auto& edge : expansion.bytes) {
+    add(edge.byte, {.guard = edge.guard, .target = settle(intern(rule, edge.target))});
+  }
+  for (const auto& edge : expansion.calls) {
+    const StateId then = settle(intern(rule, edge.then));
+    const Row& callee = build_locked(intern(edge.callee, grammar_.rules[edge.callee]->start()));
+    for (int byte = 0; byte < 256; ++byte) {
+      const uint32_t action = callee.action[byte];
+      if (action & Row::kGoto) {
+        add(byte, {.guard = edge.guard, .call = true, .then = then, .target = action & ~Row::kGoto});
+      } else if (action) {
+        for (const Option& inner : callee.lists[action - 1]) {
+          Option option{.guard = edge.guard, .call = true, .then = then, .chain = {}, .target = inner.target};
+          if (inner.call && inner.then != kDone) option.chain.push_back(inner.then);
+          option.chain.insert(option.chain.end(), inner.chain.begin(), inner.chain.end());
+          add(byte, std::move(option));
+        }
+      }
+    }
+    // An empty word of the callee: go on after it, without a frame.
+    if (callee.accepting && !edge.guard) add_options(rule, edge.then, row, options, visited);
+  }
+}
+
+}  // namespace constrain

@@ -1,0 +1,106 @@
+// A grammar made ready to run: states of all rules in one numbering, and their transitions, built when first needed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/rule.h"
+#include "engine/stable_vector.h"
+#include "engine/vocabulary.h"
+
+namespace constrain {
+
+/// A state of some rule, numbered over the whole grammar. 0 stands for "nothing left to do".
+using StateId = uint32_t;
+inline constexpr StateId kDone = 0;
+
+/// One way on from a state on one byte.
+struct Option {
+  Guard guard = 0;            ///< on the register of the frame itself
+  bool call = false;          ///< the byte is consumed by a callee, so the frame steps aside for it
+  StateId then = kDone;       ///< where the frame goes on after the call; kDone: it is over then, and is not kept
+  std::vector<StateId> chain; ///< frames between this one and the innermost callee, outermost first
+  StateId target = kDone;     ///< state of the frame that consumed the byte; kDone: that frame is over
+
+  bool operator==(const Option&) const = default;
+};
+
+/// Transitions of a state.
+struct Row {
+  /// Per byte: 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
+  std::array<uint32_t, 256> action{};
+  std::vector<std::vector<Option>> lists;
+  bool accepting = false;  ///< the frame may end here
+
+  static constexpr uint32_t kGoto = 0x80000000u;
+};
+
+/// Bounds on what untrusted grammars and schemas may cost; reaching one throws ResourceLimit.
+struct Limits {
+  uint64_t max_states = 500'000;        ///< states of all rules of a grammar
+  uint64_t max_stack_depth = 10'000;    ///< nested frames
+  uint64_t max_frames = 4'096;          ///< simultaneous readings of the text so far
+  uint64_t max_nesting = 512;           ///< depth of a schema
+  uint64_t max_cells = 20'000;          ///< alternatives of a schema after normalisation
+};
+
+/// An immutable language over a vocabulary; threads share it. Rows are built under a lock and read without one.
+class CompiledGrammar {
+ public:
+  /// Throws SchemaError of kind unsatisfiable at "" where the language is empty.
+  CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits);
+  ~CompiledGrammar();
+
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+  std::shared_ptr<const Vocabulary> shared_vocabulary() const { return vocabulary_; }
+  const Limits& limits() const { return limits_; }
+  StateId start() const { return start_; }
+
+  const Row& row(StateId state) const {
+    const Row* row = slot(state).row.load(std::memory_order_acquire);
+    return row ? *row : build(state);
+  }
+
+  /// Evaluates a guard of a state's rule.
+  bool apply(StateId state, Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
+    return slot(state).rule->apply(guard, byte, reg, registers);
+  }
+
+  /// Fewest bytes from a state to the end of its rule.
+  uint64_t remaining(StateId state, Reg reg) const;
+
+  size_t states() const { return slots_.size(); }
+
+ private:
+  struct Slot {
+    Rule* rule = nullptr;
+    RuleId id = 0;
+    Local local = 0;
+    std::atomic<const Row*> row{nullptr};
+    enum class Final : uint8_t { unknown, no, yes } final = Final::unknown;
+  };
+
+  Slot& slot(StateId state) const { return slots_[state]; }
+  const Row& build(StateId state) const;
+  const Row& build_locked(StateId state) const;
+  StateId intern(RuleId rule, Local local) const;
+  bool is_final(StateId state) const;
+  void add_options(RuleId rule, Local local, Row& row, std::array<std::vector<Option>, 256>& options,
+                   std::vector<Local>& visited) const;
+
+  Grammar grammar_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  Limits limits_;
+  Lengths lengths_;
+  StateId start_ = kDone;
+
+  mutable std::mutex mutex_;
+  mutable StableVector<Slot> slots_;
+  mutable std::unordered_map<uint64_t, StateId> ids_;
+};
+
+}  // namespace constrain

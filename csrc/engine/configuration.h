@@ -1,0 +1,89 @@
+// Everything a matcher knows after some bytes: a set of stacks of frames, shared with every other set they occur in.
+#pragma once
+
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/arena.h"
+#include "engine/compiled_grammar.h"
+#include "engine/registers.h"
+
+namespace constrain {
+
+struct Configuration;
+
+/// The top of one stack. `below` holds the frames that wait for this one to end; nullptr at the bottom.
+struct Head {
+  StateId state;
+  Reg reg;
+  const Configuration* below;
+
+  bool operator==(const Head&) const = default;
+};
+
+/// An immutable set of stacks: a graph-structured stack whose nodes are shared (Tomita 1987).
+struct Configuration {
+  uint32_t count;
+  uint32_t depth;   ///< frames of the highest stack
+  uint64_t hash;
+  bool accepting;   ///< the text so far is complete
+
+  std::span<const Head> heads() const { return {reinterpret_cast<const Head*>(this + 1), count}; }
+};
+
+/// Makes configurations. An interning store gives equal sets the same address; a scratch store only copies.
+class ConfigurationStore {
+ public:
+  ConfigurationStore(const CompiledGrammar& grammar, Arena& arena, bool interning)
+      : grammar_(grammar), arena_(arena), interning_(interning) {}
+
+  /// The set of these heads. Heads that agree in state and register become one, over the union of what is below them.
+  /// Reorders `heads`. Throws ResourceLimit where the set or a stack grows beyond the limits.
+  const Configuration* make(std::vector<Head>& heads);
+  const Configuration* make(const Head& head) { return store({&head, 1}); }
+
+ private:
+  struct Equal {
+    bool operator()(const Configuration* a, const Configuration* b) const;
+  };
+  struct Hash {
+    size_t operator()(const Configuration* c) const { return c->hash; }
+  };
+  const Configuration* store(std::span<const Head> heads);
+
+  const CompiledGrammar& grammar_;
+  Arena& arena_;
+  bool interning_;
+  std::unordered_set<const Configuration*, Hash, Equal> known_;
+};
+
+/// Moves heads over bytes.
+class Stepper {
+ public:
+  Stepper(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers)
+      : grammar_(grammar), store_(store), registers_(registers) {}
+
+  /// Appends to `out` every head that `head` may become on `byte`.
+  void step(Head head, uint8_t byte, std::vector<Head>& out) {
+    const Row& row = grammar_.row(head.state);
+    const uint32_t action = row.action[byte];
+    if (action & Row::kGoto) {
+      out.push_back({action & ~Row::kGoto, head.reg, head.below});
+    } else if (action) {
+      for (const Option& option : row.lists[action - 1]) take(option, head, byte, out);
+    }
+    if (row.accepting && head.below) step_below(head.below, byte, out);
+  }
+
+ private:
+  void take(const Option& option, const Head& head, uint8_t byte, std::vector<Head>& out);
+  void step_below(const Configuration* below, uint8_t byte, std::vector<Head>& out);
+  static void release(const Configuration* below, std::vector<Head>& out);
+
+  const CompiledGrammar& grammar_;
+  ConfigurationStore& store_;
+  Registers& registers_;
+};
+
+}  // namespace constrain

@@ -1,0 +1,57 @@
+// The keys of one object schema: known names, and the classes that other keys fall into.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/automaton.h"
+#include "engine/stable_vector.h"
+
+namespace constrain::json {
+
+/// Reads a key's content (UTF-8) byte by byte, and knows which names and classes it may still become.
+///
+/// States are numbered as they are met. Growing needs a lock; a KeyState never changes once made, and is read without one.
+class KeyAutomaton {
+ public:
+  /// `names[i]` is the name with index i, `classes[i]` the keys of class i. Classes
+  /// are disjoint; a key that is a name is nothing else.
+  KeyAutomaton(std::vector<std::string> names, std::vector<AutomatonPtr> classes);
+
+  struct KeyState {
+    uint32_t length = 0;                ///< bytes of `names` that were read
+    std::vector<uint32_t> names;        ///< indices of the names that go on from here, in order of index
+    std::optional<uint32_t> name;       ///< the name that ends here
+    std::optional<uint32_t> key_class;  ///< the class of a key that ends here and is no name
+    uint64_t other_words = 0;           ///< keys of any class from here, saturating at kManyWords
+    std::vector<uint64_t> to_class;     ///< for each class, bytes to its nearest key
+  };
+  static constexpr uint64_t kManyWords = 4096;
+
+  State start() const { return 0; }
+  /// The state after a byte, or kDead.
+  State step(State state, uint8_t byte);
+  const KeyState& state(State state) const { return states_[state]; }
+
+ private:
+  struct Position {
+    uint32_t low, high;           // names with this prefix, as an interval of sorted_
+    uint32_t length;              // bytes of that prefix
+    std::vector<State> classes;   // one automaton state a class
+    auto operator<=>(const Position&) const = default;
+  };
+
+  State intern(Position position);
+
+  std::vector<std::string> names_;
+  std::vector<uint32_t> sorted_;
+  std::vector<AutomatonPtr> classes_;
+  std::map<Position, State> ids_;
+  std::vector<const Position*> positions_;
+  StableVector<KeyState> states_;
+  std::vector<std::unique_ptr<StateRow>> rows_;
+};
+
+}  // namespace constrain::json

@@ -1,0 +1,435 @@
+#include "engine/json/object_rule.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace constrain::json {
+
+namespace {
+
+// Progress in an escape: none, `\`, `\u`, `\u0`, `\u00`, `\u000`, `\u001`.
+enum : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001 };
+
+// Keys are spelled with the escapes that JSON requires and no others, so that a key has one spelling.
+constexpr std::string_view kShortLetters = "\"\\bfnrt", kShortBytes = "\"\\\b\f\n\r\t";
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+uint8_t short_escape(uint8_t letter) { return static_cast<uint8_t>(kShortBytes[kShortLetters.find(static_cast<char>(letter))]); }
+uint8_t hex_value(uint8_t digit) { return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10; }
+bool has_short_escape(uint8_t byte) { return kShortBytes.find(static_cast<char>(byte)) != std::string_view::npos; }
+
+uint64_t spelled_length(std::string_view text) {
+  uint64_t length = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<uint8_t>(c);
+    length += has_short_escape(byte) ? 2 : byte < 0x20 ? 6 : 1;
+  }
+  return length;
+}
+
+std::string text_of(Reg list) {
+  std::string text;
+  for (; list; list = Registers::words(list)[0]) text += static_cast<char>(Registers::words(list)[1]);
+  std::reverse(text.begin(), text.end());
+  return text;
+}
+
+}  // namespace
+
+ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace) : spec_(std::move(spec)), whitespace_(whitespace) {}
+
+std::vector<RuleId> ObjectRule::callees() const {
+  std::vector<RuleId> all;
+  for (const auto& property : spec_.properties) all.push_back(property.value);
+  for (const auto& others : spec_.others) all.push_back(others.value);
+  return all;
+}
+
+void ObjectRule::prepare(const Lengths& lengths) {
+  std::vector<std::string> names;
+  for (const auto& property : spec_.properties) {
+    names.push_back(property.name);
+    possible_.push_back(lengths[property.value] != kInfinite);
+  }
+  std::vector<AutomatonPtr> classes;
+  for (uint32_t i = 0; i < spec_.others.size(); ++i) {
+    if (lengths[spec_.others[i].value] == kInfinite || is_empty(*spec_.others[i].keys)) continue;
+    possible_others_.push_back(i);
+    classes.push_back(spec_.others[i].keys);
+  }
+  keys_ = std::make_unique<KeyAutomaton>(std::move(names), std::move(classes));
+  intern_spelling(keys_->start(), kPlain);
+}
+
+RuleId ObjectRule::value(uint32_t label) const {
+  const size_t names = spec_.properties.size();
+  return label < names ? spec_.properties[label].value : spec_.others[possible_others_[label - names]].value;
+}
+
+// ---- States.
+
+void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
+  using Slot = Whitespace::Slot;
+  const auto phase = static_cast<Phase>(state & 0xF);
+  const uint32_t run = state >> 4 & 0xFF, operand = state >> 12;
+  const auto key_start = [&] { out.byte('"', encode(Phase::key, 0, 0), guard(Test::key, 0)); };
+  switch (phase) {
+    case Phase::start:
+      return out.byte('{', encode(Phase::open));
+    case Phase::open:
+      for (const auto& [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to));
+      if (!whitespace_.may_end(run)) return;
+      key_start();
+      return out.byte('}', encode(Phase::end), guard(Test::close));
+    case Phase::next:
+      for (const auto& [byte, to] : whitespace_.next(Slot::item, run)) out.byte(byte, encode(Phase::next, to));
+      if (whitespace_.may_end(run)) key_start();
+      return;
+    case Phase::key:
+      return expand_key(operand, out);
+    case Phase::colon_before:
+      for (const auto& [byte, to] : whitespace_.next(Slot::before, run)) {
+        out.byte(byte, encode(Phase::colon_before, to, operand));
+      }
+      return out.byte(':', encode(Phase::colon, 0, operand));
+    case Phase::colon:
+      for (const auto& [byte, to] : whitespace_.next(Slot::value, run)) out.byte(byte, encode(Phase::colon, to, operand));
+      if (whitespace_.may_end(run)) out.call(value(operand), encode(Phase::after));
+      return;
+    case Phase::after:
+      for (const auto& [byte, to] : whitespace_.next(Slot::closing, 0)) {
+        out.byte(byte, encode(Phase::closing, to), guard(Test::close));
+      }
+      for (const auto& [byte, to] : whitespace_.next(Slot::before, 0)) {
+        out.byte(byte, encode(Phase::comma_before, to), guard(Test::member));
+      }
+      out.byte('}', encode(Phase::end), guard(Test::close));
+      return out.byte(',', encode(Phase::next), guard(Test::member));
+    case Phase::comma_before:
+      for (const auto& [byte, to] : whitespace_.next(Slot::before, run)) out.byte(byte, encode(Phase::comma_before, to));
+      return out.byte(',', encode(Phase::next));
+    case Phase::closing:
+      for (const auto& [byte, to] : whitespace_.next(Slot::closing, run)) out.byte(byte, encode(Phase::closing, to));
+      if (whitespace_.may_end(run)) out.byte('}', encode(Phase::end));
+      return;
+    case Phase::end:
+      out.accepting = true;
+  }
+}
+
+void ObjectRule::expand_key(uint32_t id, Expansion& out) {
+  const Spelling& at = spellings_[id];
+  const State content = at.content;
+  const auto go = [&](int byte, State to, uint32_t escape, Test test) {
+    if (to == kDead) return;
+    const uint32_t next = intern_spelling(to, escape);
+    if (!spellings_[next].contents.empty()) {
+      out.byte(static_cast<uint8_t>(byte), encode(Phase::key, 0, next), guard(test, next));
+    }
+  };
+  switch (at.escape) {
+    case kPlain: {
+      for (int byte = 0x20; byte < 256; ++byte) {
+        if (byte != '"' && byte != '\\') go(byte, keys_->step(content, static_cast<uint8_t>(byte)), kPlain, Test::key_raw);
+      }
+      go('\\', content, kBackslash, Test::key);
+      const auto& key = keys_->state(content);
+      if (key.name || key.key_class) {
+        const uint32_t label = key.name ? *key.name : static_cast<uint32_t>(spec_.properties.size()) + *key.key_class;
+        out.byte('"', encode(Phase::colon_before, 0, label), guard(Test::key_end, id));
+      }
+      return;
+    }
+    case kBackslash:
+      for (const char letter : kShortLetters) {
+        go(letter, keys_->step(content, short_escape(static_cast<uint8_t>(letter))), kPlain, Test::key_short);
+      }
+      return go('u', content, kU, Test::key);
+    case kU:
+      return go('0', content, kU0, Test::key);
+    case kU0:
+      return go('0', content, kU00, Test::key);
+    case kU00:
+      go('0', content, kU000, Test::key);
+      return go('1', content, kU001, Test::key);
+    default: {
+      const bool high = at.escape == kU001;
+      for (uint8_t digit = 0; digit < 16; ++digit) {
+        const uint8_t byte = high ? 0x10 | digit : digit;
+        if (has_short_escape(byte)) continue;
+        const State to = keys_->step(content, byte);
+        const Test test = high ? Test::key_high : Test::key_low;
+        go(kHexDigits[digit], to, kPlain, test);
+        if (digit > 9) go(kHexDigits[digit] - 'a' + 'A', to, kPlain, test);
+      }
+    }
+  }
+}
+
+uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
+  const auto [it, added] = spelling_ids_.try_emplace({content, escape}, static_cast<uint32_t>(spellings_.size()));
+  if (!added) return it->second;
+  Spelling made{content, escape, {}};
+  const auto complete = [&](uint8_t byte) {
+    const State to = keys_->step(content, byte);
+    if (to != kDead && std::find(made.contents.begin(), made.contents.end(), to) == made.contents.end()) {
+      made.contents.push_back(to);
+    }
+  };
+  if (escape == kPlain) made.contents.push_back(content);
+  if (escape == kBackslash) {
+    for (const char byte : kShortBytes) complete(static_cast<uint8_t>(byte));
+  }
+  for (uint8_t byte = 0; byte < 0x20 && escape != kPlain; ++byte) {
+    const bool other_half = (escape == kU000 && byte >= 0x10) || (escape == kU001 && byte < 0x10);
+    if (!has_short_escape(byte) && !other_half) complete(byte);
+  }
+  spellings_.grow() = std::move(made);
+  return it->second;
+}
+
+// ---- Registers.
+
+ObjectRule::Members ObjectRule::unpack(Reg reg) const {
+  Members members;
+  members.seen.resize((spec_.properties.size() + 63) / 64);
+  if (!reg) return members;
+  const auto words = Registers::words(reg);
+  members.count = words[0], members.next = words[1], members.others = words[2], members.used = words[3];
+  members.key = words[4];
+  std::copy(words.begin() + 5, words.end(), members.seen.begin());
+  return members;
+}
+
+Reg ObjectRule::pack(const Members& members, Registers& registers) const {
+  std::vector<uint64_t> words{members.count, members.next, members.others, members.used, members.key};
+  words.insert(words.end(), members.seen.begin(), members.seen.end());
+  return registers.make(words);
+}
+
+bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
+  const auto test = static_cast<Test>(guard & 0xF);
+  Members members = unpack(reg);
+  switch (test) {
+    case Test::close:
+      return may_close(members);
+    case Test::member:
+      return viable(members, spellings_[0]);
+    case Test::key_end:
+      if (!end_key(members, spellings_[guard >> 4].content, registers)) return false;
+      reg = pack(members, registers);
+      return true;
+    default:
+      break;
+  }
+  // The bytes of a key matter only where other keys are possible: those must not repeat.
+  if (test != Test::key && !possible_others_.empty()) {
+    const uint8_t content = test == Test::key_raw     ? byte
+                            : test == Test::key_short ? short_escape(byte)
+                            : test == Test::key_low   ? hex_value(byte)
+                                                      : 0x10 | hex_value(byte);
+    members.key = registers.make(std::vector<uint64_t>{members.key, content});
+    if (!viable(members, spellings_[guard >> 4])) return false;
+    reg = pack(members, registers);
+    return true;
+  }
+  return viable(members, spellings_[guard >> 4]);
+}
+
+ObjectRule::Outlook ObjectRule::outlook(const Members& members) const {
+  Outlook out;
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    if (!spec_.properties[name].required || seen(members, name)) continue;
+    ++out.missing;
+    out.first_missing = std::min<uint64_t>(out.first_missing, name);
+  }
+  const uint64_t words = keys_->state(keys_->start()).other_words;
+  const uint64_t room = kMaxOtherKeys - members.others;
+  out.others = words >= KeyAutomaton::kManyWords ? room : std::min(room, words - std::min(words, members.others));
+  return out;
+}
+
+uint64_t ObjectRule::available_from(const Members& members, uint64_t from) const {
+  uint64_t count = 0;
+  for (uint64_t name = from; name < spec_.properties.size(); ++name) {
+    count += possible_[name] && !seen(members, static_cast<uint32_t>(name));
+  }
+  return count;
+}
+
+bool ObjectRule::may_close(const Members& members) const {
+  return members.count >= spec_.min && outlook(members).missing == 0;
+}
+
+bool ObjectRule::may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const {
+  if (!possible_[name] || seen(members, name)) return false;
+  const uint64_t others_missing = outlook.missing - (spec_.properties[name].required ? 1 : 0);
+  if (members.count + 1 + others_missing > spec_.max) return false;
+  if (!spec_.in_order) return true;
+  if (name < members.next || outlook.first_missing < name) return false;
+  return members.count + outlook.others >= spec_.min ||
+         members.count + outlook.others + available_from(members, name) >= spec_.min;
+}
+
+bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, State content) const {
+  const auto& key = keys_->state(content);
+  if (key.other_words == 0 || outlook.others == 0) return false;
+  if (members.count + 1 + outlook.missing > spec_.max) return false;
+  if (spec_.in_order && (outlook.missing > 0 || members.count + outlook.others < spec_.min)) return false;
+  if (key.other_words >= KeyAutomaton::kManyWords) return true;
+  return used_with_prefix(members, text_of(members.key)) < key.other_words;
+}
+
+bool ObjectRule::viable(const Members& members, const Spelling& spelling) const {
+  const Outlook outlook = this->outlook(members);
+  for (const State content : spelling.contents) {
+    if (may_be_other(members, outlook, content)) return true;
+    const auto& names = keys_->state(content).names;
+    if (std::any_of(names.begin(), names.end(), [&](uint32_t name) { return may_be_name(members, outlook, name); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+uint64_t ObjectRule::used_with_prefix(const Members& members, const std::string& prefix) const {
+  uint64_t count = 0;
+  for (Reg list = members.used; list; list = Registers::words(list)[0]) {
+    count += text_of(Registers::words(list)[1]).starts_with(prefix);
+  }
+  return count;
+}
+
+bool ObjectRule::end_key(Members& members, State content, Registers& registers) const {
+  const auto& key = keys_->state(content);
+  const Outlook outlook = this->outlook(members);
+  if (key.name) {
+    const uint32_t name = *key.name;
+    if (!may_be_name(members, outlook, name)) return false;
+    members.seen[name / 64] |= uint64_t{1} << (name % 64);
+    members.next = spec_.in_order ? name + 1 : 0;
+  } else {
+    if (!may_be_other(members, outlook, content)) return false;
+    const std::string text = text_of(members.key);
+    for (Reg list = members.used; list; list = Registers::words(list)[0]) {
+      if (text_of(Registers::words(list)[1]) == text) return false;
+    }
+    // The empty key is an empty list, but an entry of the list of keys all the same.
+    members.used = registers.make(std::vector<uint64_t>{members.used, members.key});
+    ++members.others;
+    members.next = spec_.in_order ? spec_.properties.size() : 0;
+  }
+  ++members.count;
+  members.key = 0;
+  return true;
+}
+
+// ---- Shortest completions.
+
+uint64_t ObjectRule::member_length(const Members&, uint32_t name, uint32_t typed, const Lengths& lengths) const {
+  const auto& property = spec_.properties[name];
+  return add_lengths(spelled_length(std::string_view(property.name).substr(typed)) + 2, lengths[property.value]);
+}
+
+uint64_t ObjectRule::other_length(const Lengths& lengths) const {
+  uint64_t best = kInfinite;
+  for (const auto& others : spec_.others) {
+    if (lengths[others.value] == kInfinite || is_empty(*others.keys)) continue;
+    best = std::min(best, add_lengths(shortest_length(*others.keys, others.keys->start()) + 2, lengths[others.value]));
+  }
+  return best;
+}
+
+uint64_t ObjectRule::other_words(const Lengths& lengths) const {
+  uint64_t words = 0;
+  for (const auto& others : spec_.others) {
+    if (lengths[others.value] == kInfinite || is_empty(*others.keys)) continue;
+    words += count_words(*others.keys, others.keys->start(), kMaxOtherKeys);
+  }
+  return std::min(words, kMaxOtherKeys);
+}
+
+uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths) const {
+  uint64_t sum = 0, count = members.count;
+  const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, count++ > 0 ? 2 : 1)); };
+  std::vector<uint64_t> optional;
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    if (seen(members, name)) continue;
+    const uint64_t length = member_length(members, name, 0, lengths);
+    if (spec_.properties[name].required) {
+      add(length);
+    } else if (name >= members.next && length != kInfinite) {
+      optional.push_back(length);
+    }
+  }
+  if (sum == kInfinite || count > spec_.max) return kInfinite;
+  std::sort(optional.begin(), optional.end());
+  if (count >= spec_.min) return add_lengths(sum, 1);
+  const uint64_t other = other_length(lengths);
+  uint64_t others_left = other_words(lengths) - std::min(other_words(lengths), members.others);
+  for (auto next = optional.begin(); count < spec_.min;) {
+    const bool take_other = others_left > 0 && (next == optional.end() || other < *next);
+    if (!take_other && next == optional.end()) return kInfinite;
+    add(take_other ? other : *next++);
+    others_left -= take_other;
+  }
+  return add_lengths(sum, 1);
+}
+
+uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengths& lengths) const {
+  const Spelling& at = spellings_[id];
+  static constexpr uint64_t kEscapeRest[] = {0, 1, 4, 3, 2, 1, 1};
+  const Outlook outlook = this->outlook(members);
+  uint64_t best = kInfinite;
+  for (const State content : at.contents) {
+    const auto& key = keys_->state(content);
+    for (const uint32_t name : key.names) {
+      if (!may_be_name(members, outlook, name)) continue;
+      Members after = members;
+      after.seen[name / 64] |= uint64_t{1} << (name % 64);
+      after.next = spec_.in_order ? name + 1 : 0;
+      ++after.count;
+      best = std::min(best, add_lengths(member_length(members, name, key.length, lengths), rest_length(after, lengths)));
+    }
+    if (!may_be_other(members, outlook, content)) continue;
+    Members after = members;
+    ++after.count;
+    after.next = spec_.in_order ? spec_.properties.size() : 0;
+    for (size_t i = 0; i < key.to_class.size(); ++i) {
+      const uint64_t value = lengths[spec_.others[possible_others_[i]].value];
+      const uint64_t length = key.to_class[i] == UINT64_MAX ? kInfinite : add_lengths(key.to_class[i] + 2, value);
+      best = std::min(best, add_lengths(length, rest_length(after, lengths)));
+    }
+  }
+  return add_lengths(best, kEscapeRest[at.escape]);
+}
+
+uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
+  const auto phase = static_cast<Phase>(state & 0xF);
+  const uint32_t operand = state >> 12;
+  const Members members = unpack(reg);
+  switch (phase) {
+    case Phase::start:
+      return add_lengths(rest_length(members, lengths), 1);
+    case Phase::open:
+    case Phase::after:
+      return rest_length(members, lengths);
+    case Phase::next:
+      return add_lengths(key_length(members, 0, lengths), 1);
+    case Phase::comma_before:
+      return add_lengths(key_length(members, 0, lengths), 2);
+    case Phase::key:
+      return key_length(members, operand, lengths);
+    case Phase::colon_before:
+    case Phase::colon:
+      return add_lengths(add_lengths(lengths[value(operand)], rest_length(members, lengths)),
+                         phase == Phase::colon_before ? 1 : 0);
+    case Phase::closing:
+      return 1;
+    case Phase::end:
+      return 0;
+  }
+  return kInfinite;
+}
+
+}  // namespace constrain::json

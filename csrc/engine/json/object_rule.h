@@ -1,0 +1,123 @@
+// JSON objects.
+#pragma once
+
+#include <string>
+
+#include "engine/json/key_automaton.h"
+#include "engine/json/whitespace.h"
+#include "engine/rule.h"
+
+namespace constrain::json {
+
+/// Which members an object has.
+struct ObjectSpec {
+  struct Property {
+    std::string name;
+    RuleId value;
+    bool required = false;
+  };
+  struct Others {
+    AutomatonPtr keys;  ///< disjoint from each other; free of the names where finite
+    RuleId value;
+  };
+  std::vector<Property> properties;  ///< in the order of the schema
+  std::vector<Others> others;
+  uint64_t min = 0, max = kInfinite;
+  bool in_order = false;  ///< properties come in their order, and other keys after them
+};
+
+/// An object. Members come in any order without their permutations being spelled out: the register holds which names were
+/// used, and guards ask it. No key occurs twice.
+class ObjectRule final : public Rule {
+ public:
+  ObjectRule(ObjectSpec spec, Whitespace whitespace);
+
+  /// Keys beyond the known names that one object may have.
+  static constexpr uint64_t kMaxOtherKeys = 4096;
+
+  Local start() override { return encode(Phase::start); }
+  void prepare(const Lengths& lengths) override;
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
+  bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  std::vector<RuleId> callees() const override;
+
+ private:
+  enum class Phase : uint32_t { start, open, next, key, colon_before, colon, after, comma_before, closing, end };
+
+  /// What a guard does; its operand is a spelling for the tests of keys.
+  enum class Test : uint32_t {
+    none,
+    close,      ///< the object may end
+    member,     ///< another member may follow
+    key,        ///< some permitted key is still spelled so
+    key_raw,    ///< the same, after a byte of the key
+    key_short,  ///< ... after the last byte of `\n` and its like
+    key_low,    ///< ... after the last digit of `\u000x`
+    key_high,   ///< ... of `\u001x`
+    key_end     ///< the key is permitted
+  };
+
+  /// A key being spelled: its content so far and progress in an escape.
+  struct Spelling {
+    State content = 0;
+    uint32_t escape = 0;
+    std::vector<State> contents;  ///< what the content may be when the escape is over
+  };
+
+  /// The register, unpacked.
+  struct Members {
+    uint64_t count = 0;  ///< members so far
+    uint64_t next = 0;   ///< first property that may still come, where they come in order
+    uint64_t others = 0; ///< number of other keys so far
+    Reg used = 0;        ///< list of the other keys so far: (rest, key)
+    Reg key = 0;         ///< the key being spelled, as a list: (rest, byte)
+    std::vector<uint64_t> seen;
+  };
+
+  /// What the rest of the object must and may hold.
+  struct Outlook {
+    uint64_t missing = 0;                ///< required properties not yet seen
+    uint64_t first_missing = UINT64_MAX; ///< the first of them
+    uint64_t others = 0;                 ///< other keys that can still be had, saturating at KeyAutomaton::kManyWords
+  };
+
+  static Local encode(Phase phase, uint32_t run = 0, uint32_t value = 0) {
+    return value << 12 | run << 4 | static_cast<uint32_t>(phase);
+  }
+  static Guard guard(Test test, uint32_t operand = 0) { return operand << 4 | static_cast<uint32_t>(test); }
+
+  void expand_key(uint32_t spelling, Expansion& out);
+  uint32_t intern_spelling(State content, uint32_t escape);
+  RuleId value(uint32_t label) const;
+
+  Members unpack(Reg reg) const;
+  Reg pack(const Members& members, Registers& registers) const;
+  bool seen(const Members& members, uint32_t name) const { return members.seen[name / 64] >> (name % 64) & 1; }
+
+  Outlook outlook(const Members& members) const;
+  bool may_close(const Members& members) const;
+  bool may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const;
+  bool may_be_other(const Members& members, const Outlook& outlook, State content) const;
+  bool viable(const Members& members, const Spelling& spelling) const;
+  bool end_key(Members& members, State content, Registers& registers) const;
+  uint64_t available_from(const Members& members, uint64_t name) const;
+  uint64_t used_with_prefix(const Members& members, const std::string& prefix) const;
+
+  uint64_t member_length(const Members& members, uint32_t name, uint32_t typed, const Lengths& lengths) const;
+  uint64_t other_length(const Lengths& lengths) const;
+  uint64_t other_words(const Lengths& lengths) const;
+  uint64_t rest_length(const Members& members, const Lengths& lengths) const;
+  uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths) const;
+
+  ObjectSpec spec_;
+  WhitespaceRun whitespace_;
+  std::vector<uint32_t> possible_others_;  // of spec_.others, in the numbering of the key automaton's classes
+  std::vector<bool> possible_;             // of spec_.properties: the value has instances
+  std::unique_ptr<KeyAutomaton> keys_;
+  StableVector<Spelling> spellings_;
+  std::map<std::pair<State, uint32_t>, uint32_t> spelling_ids_;
+};
+
+}  // namespace constrain::json

@@ -1,0 +1,59 @@
+// JSON strings with any content, of bounded length.
+#pragma once
+
+#include "engine/rule.h"
+
+namespace constrain::json {
+
+inline constexpr uint64_t kNoMaximum = kInfinite;
+
+/// A string of `min` to `max` Unicode scalar values, in every spelling of RFC 8259 section 7 (surrogates only in pairs).
+/// The length is counted in the register, at the first byte of each scalar value, so that its bound costs no states.
+class StringRule final : public Rule {
+ public:
+  StringRule(uint64_t min, uint64_t max) : min_(min), max_(max) {}
+
+  Local start() override { return kStart; }
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool final(Local state, const Lengths&) override { return state == kEnd; }
+  bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+
+ private:
+  static constexpr Guard kCount = 1, kClose = 2;
+  enum : Local {
+    kStart,
+    kBody,
+    // Continuation bytes of UTF-8, by what must follow (Unicode table 3-7).
+    kOne,
+    kTwo,
+    kThree,
+    kAfterE0,
+    kAfterED,
+    kAfterF0,
+    kAfterF4,
+    // Escapes: `\`, `\u`, then the digits; a high surrogate wants `\u` and a low one.
+    kEscape,
+    kHex4,
+    kHex3,
+    kHex3AfterD,
+    kHex2,
+    kHex1,
+    kHigh2,
+    kHigh1,
+    kLowEscape,
+    kLowU,
+    kLow4,
+    kLow3,
+    kLow2,
+    kLow1,
+    kEnd,
+    kStates
+  };
+
+  bool counts() const { return min_ > 0 || max_ != kNoMaximum; }
+
+  uint64_t min_, max_;
+};
+
+}  // namespace constrain::json

@@ -1,0 +1,296 @@
+#include "engine/lexeme.h"
+
+#include <algorithm>
+#include <bitset>
+#include <optional>
+
+#include "engine/interner.h"
+#include "engine/lazy.h"
+
+namespace constrain::cfg {
+
+namespace {
+
+using Bytes = std::bitset<256>;
+
+Bytes live_bytes(Automaton& automaton, State state) {
+  Bytes result;
+  const StateRow& row = automaton.row(state);
+  for (size_t byte = 0; byte < row.size(); ++byte) result[byte] = row[byte] != kDead;
+  return result;
+}
+
+/// States that can be reached from `start`.
+std::vector<State> all_states(Automaton& automaton) {
+  std::vector<State> found;
+  std::vector<bool> seen;
+  const auto meet = [&](State state) {
+    if (state == kDead) return;
+    if (state >= seen.size()) seen.resize(state + 1, false);
+    if (!seen[state]) seen[state] = true, found.push_back(state);
+  };
+  meet(automaton.start());
+  for (size_t i = 0; i < found.size(); ++i) for_each_run(automaton.row(found[i]), meet);
+  return found;
+}
+
+}  // namespace
+
+/// Sets of automata of ignored languages that still watch the text, by number; 0 is the empty set.
+class Lexemes::Shadows {
+ public:
+  using Set = uint32_t;
+  static constexpr Set kNone = 0;
+
+  Shadows(std::vector<AutomatonPtr> ignored, const std::vector<AutomatonPtr>& terminals) : ignored_(std::move(ignored)) {
+    sets_.intern({});
+    for (const AutomatonPtr& terminal : terminals) {
+      if (terminal->start() != kDead) next_ |= live_bytes(*terminal, terminal->start());
+    }
+    leads_.resize(ignored_.size(), false);
+    find_leads();
+  }
+
+  size_t size() const { return ignored_.size(); }
+  Automaton& ignored(uint32_t part) const { return *ignored_[part]; }
+
+  /// Ignored words of this language may leave a shadow that matters.
+  bool leads(uint32_t part) const { return leads_[part]; }
+
+  /// The shadows after one more byte; none where one of them accepts.
+  std::optional<Set> step(Set set, uint8_t byte) {
+    if (set == kNone) return kNone;
+    std::vector<uint32_t> next;
+    const auto key = sets_[set];
+    for (size_t i = 0; i < key.size(); i += 2) {
+      const State state = ignored_[key[i]]->step(key[i + 1], byte);
+      if (state == kDead) continue;
+      if (ignored_[key[i]]->accepting(state)) return std::nullopt;
+      next.insert(next.end(), {key[i], state});
+    }
+    return intern(next);
+  }
+
+  /// The shadows after an ignored word that ended in `state` and was itself watched by `set`.
+  Set after(Set set, uint32_t part, State state) {
+    if (live_bytes(*ignored_[part], state).none()) return set;
+    const auto key = sets_[set];
+    std::vector<uint32_t> next(key.begin(), key.end());
+    next.insert(next.end(), {part, state});
+    return intern(next);
+  }
+
+  /// True where every shadow dies on the first byte of whatever may come next.
+  bool harmless(Set set) const {
+    const auto key = sets_[set];
+    for (size_t i = 0; i < key.size(); i += 2) {
+      if ((live_bytes(*ignored_[key[i]], key[i + 1]) & next_).any()) return false;
+    }
+    return true;
+  }
+
+ private:
+  /// Puts the pairs in order, so that equal sets have equal numbers.
+  Set intern(const std::vector<uint32_t>& key) {
+    std::vector<std::pair<uint32_t, uint32_t>> pairs;
+    for (size_t i = 0; i < key.size(); i += 2) pairs.emplace_back(key[i], key[i + 1]);
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    std::vector<uint32_t> sorted;
+    for (const auto& [part, state] : pairs) sorted.insert(sorted.end(), {part, state});
+    return sets_.intern(sorted);
+  }
+
+  /// A language whose words may leave a shadow that matters is read at the beginning of terminals, so its first bytes
+  /// are among those that may come next, which may make more shadows matter.
+  void find_leads() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (uint32_t part = 0; part < ignored_.size(); ++part) {
+        Automaton& automaton = *ignored_[part];
+        const auto matters = [&](State state) {
+          return automaton.accepting(state) && (live_bytes(automaton, state) & next_).any();
+        };
+        const std::vector<State> states = all_states(automaton);
+        if (leads_[part] || std::none_of(states.begin(), states.end(), matters)) continue;
+        leads_[part] = changed = true;
+        next_ |= live_bytes(automaton, automaton.start());
+      }
+    }
+  }
+
+  std::vector<AutomatonPtr> ignored_;
+  Bytes next_;  ///< first bytes of terminals and of what is read before them
+  std::vector<bool> leads_;
+  SequenceInterner sets_;
+};
+
+namespace {
+
+using Shadows = Lexemes::Shadows;
+
+/// One way of reading the text so far.
+struct Thread {
+  enum Phase : uint32_t {
+    lead,   ///< in an ignored word, and a terminal is still to come
+    core,   ///< in the terminal
+    trail,  ///< in an ignored word after which the lexeme may end
+  };
+  uint32_t phase, part, state, shadows;
+};
+
+/// Sequences of ignored words, the terminal, sequences of ignored words: all readings of the text at once.
+class Lexeme : public PrunedAutomaton {
+ public:
+  Lexeme(std::shared_ptr<Shadows> shadows, AutomatonPtr terminal)
+      : PrunedAutomaton(kSearchBudget), shadows_(std::move(shadows)), terminal_(std::move(terminal)) {}
+
+  void begin_with(Thread::Phase phase) {
+    if (phase == Thread::core) {
+      first_.push_back({Thread::core, 0, terminal_->start(), Shadows::kNone});
+      return;
+    }
+    for (uint32_t part = 0; part < shadows_->size(); ++part) {
+      if (phase == Thread::lead && !shadows_->leads(part)) continue;
+      first_.push_back({phase, part, shadows_->ignored(part).start(), Shadows::kNone});
+    }
+  }
+
+  bool accepting(State state) override {
+    const std::vector<Thread> threads = threads_of(state);
+    return std::any_of(threads.begin(), threads.end(), [&](const Thread& thread) { return ends(thread); });
+  }
+
+  /// True where a shadow that matters may outlive the terminal.
+  bool outlived() {
+    std::vector<bool> seen;
+    std::vector<State> pending{start()};
+    while (!pending.empty()) {
+      const State state = pending.back();
+      pending.pop_back();
+      if (state == kDead) continue;
+      if (state >= seen.size()) seen.resize(state + 1, false);
+      if (seen[state]) continue;
+      seen[state] = true;
+      bool watched = state == start();
+      for (const Thread& thread : threads_of(state)) {
+        if (thread.phase == Thread::trail) continue;
+        watched |= thread.phase == Thread::lead || thread.shadows != Shadows::kNone;
+        if (thread.phase == Thread::core && terminal_->accepting(thread.state) && !shadows_->harmless(thread.shadows)) {
+          return true;
+        }
+      }
+      if (watched) for_each_run(row(state), [&](State next) { pending.push_back(next); });
+    }
+    return false;
+  }
+
+ private:
+  std::vector<Thread> threads_of(State state) const {
+    const auto key = states_[state];
+    std::vector<Thread> threads;
+    for (size_t i = 0; i < key.size(); i += 4) threads.push_back({key[i], key[i + 1], key[i + 2], key[i + 3]});
+    return threads;
+  }
+
+  State name(std::vector<Thread> threads) {
+    const auto order = [](const Thread& t) { return std::tie(t.phase, t.part, t.state, t.shadows); };
+    std::sort(threads.begin(), threads.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+    std::vector<uint32_t> key;
+    for (size_t i = 0; i < threads.size(); ++i) {
+      const Thread& t = threads[i];
+      if (i == 0 || order(t) != order(threads[i - 1])) key.insert(key.end(), {t.phase, t.part, t.state, t.shadows});
+    }
+    return key.empty() ? kDead : states_.intern(key);
+  }
+
+  State raw_start() override { return name(first_); }
+
+  void fill_raw_row(State state, StateRow& row) override {
+    const std::vector<Thread> threads = threads_of(state);
+    std::vector<Thread> next;
+    for (size_t byte = 0; byte < row.size(); ++byte) {
+      next.clear();
+      for (const Thread& thread : threads) step(thread, static_cast<uint8_t>(byte), next);
+      row[byte] = name(next);
+    }
+  }
+
+  Verdict glance(State state) override {
+    for (const Thread& thread : threads_of(state)) {
+      if (ends(thread) || (thread.phase == Thread::core && thread.shadows == Shadows::kNone)) return Verdict::live;
+    }
+    return Verdict::unknown;
+  }
+
+  Automaton& automaton(const Thread& thread) const {
+    return thread.phase == Thread::core ? *terminal_ : shadows_->ignored(thread.part);
+  }
+
+  void step(const Thread& thread, uint8_t byte, std::vector<Thread>& out) {
+    const State state = automaton(thread).step(thread.state, byte);
+    if (state == kDead) return;
+    const auto shadows = shadows_->step(thread.shadows, byte);
+    if (!shadows) return;
+    const Thread moved{thread.phase, thread.part, state, *shadows};
+    out.push_back(moved);
+    if (automaton(moved).accepting(state)) follow(moved, out);
+  }
+
+  /// What may begin where a thread has completed its word.
+  void follow(const Thread& thread, std::vector<Thread>& out) {
+    const Shadows::Set after = shadows_after(thread);
+    const uint32_t phase = thread.phase == Thread::lead ? Thread::lead : Thread::trail;
+    if (phase == Thread::lead) {
+      if (shadows_->harmless(after)) return;  // such text belongs to the terminal before
+      if (terminal_) out.push_back({Thread::core, 0, terminal_->start(), after});
+    }
+    for (uint32_t part = 0; part < shadows_->size(); ++part) {
+      out.push_back({phase, part, shadows_->ignored(part).start(), after});
+    }
+  }
+
+  Shadows::Set shadows_after(const Thread& thread) {
+    return thread.phase == Thread::core ? thread.shadows : shadows_->after(thread.shadows, thread.part, thread.state);
+  }
+
+  /// The lexeme may end with this thread. Without a terminal, what leads up to one may end instead: the text is over.
+  bool ends(const Thread& thread) {
+    if (!automaton(thread).accepting(thread.state)) return false;
+    if (thread.phase == Thread::lead && terminal_) return false;
+    return shadows_->harmless(shadows_after(thread)) == (thread.phase != Thread::lead);
+  }
+
+  std::shared_ptr<Shadows> shadows_;
+  AutomatonPtr terminal_;  ///< null where only ignored text is meant
+  std::vector<Thread> first_;
+  SequenceInterner states_;
+};
+
+}  // namespace
+
+Lexemes::Lexemes(std::vector<AutomatonPtr> ignored, const std::vector<AutomatonPtr>& terminals)
+    : shadows_(std::make_shared<Shadows>(std::move(ignored), terminals)) {}
+
+Lexemes::~Lexemes() = default;
+
+AutomatonPtr Lexemes::of(const AutomatonPtr& terminal) const {
+  auto lexeme = std::make_shared<Lexeme>(shadows_, terminal);
+  lexeme->begin_with(Thread::core);
+  lexeme->begin_with(Thread::lead);
+  return lexeme->outlived() ? nullptr : lexeme;
+}
+
+AutomatonPtr Lexemes::before_first() const {
+  auto lexeme = std::make_shared<Lexeme>(shadows_, nullptr);
+  lexeme->begin_with(Thread::trail);
+  return lexeme;
+}
+
+AutomatonPtr Lexemes::after_last() const {
+  auto lexeme = std::make_shared<Lexeme>(shadows_, nullptr);
+  lexeme->begin_with(Thread::lead);
+  return lexeme;
+}
+
+}  // namespace constrain::cfg

@@ -1,0 +1,144 @@
+#include "engine/matcher.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "engine/errors.h"
+#include "engine/mask.h"
+
+namespace constrain {
+
+Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
+    : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true) {
+  first.configuration = store.make(Head{this->grammar->start(), 0, nullptr});
+}
+
+Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
+    : session_(std::make_shared<Session>(std::move(grammar))), last_(&session_->first) {}
+
+bool Matcher::fill(uint32_t* mask) const {
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  std::memset(mask, 0, vocabulary.mask_words() * sizeof(uint32_t));
+  if (!last_->terminated) compute_mask(grammar(), *last_->configuration, mask);
+  if (is_accepting()) {
+    for (const TokenId id : vocabulary.eos()) mask[id / 32] |= 1u << (id % 32);
+  }
+  size_t allowed = 0;
+  for (size_t i = 0; i < vocabulary.mask_words(); ++i) allowed += std::popcount(mask[i]);
+  return allowed < vocabulary.size();
+}
+
+bool Matcher::accept(TokenId token) {
+  if (last_->terminated) return false;
+  if (grammar().vocabulary().is_eos(token)) {
+    if (!is_accepting()) return false;
+    push(last_->configuration, true);
+    return true;
+  }
+  const std::string_view bytes = grammar().vocabulary().bytes(token);
+  return !bytes.empty() && accept_bytes(bytes);
+}
+
+bool Matcher::accept_bytes(std::string_view bytes) {
+  if (last_->terminated) return false;
+  const std::lock_guard lock(session_->mutex);
+  const Configuration* next = advance(last_->configuration, bytes);
+  if (!next) return false;
+  push(next, false);
+  return true;
+}
+
+const Configuration* Matcher::advance(const Configuration* from, std::string_view bytes) const {
+  Stepper stepper(grammar(), session_->store, session_->registers);
+  std::vector<Head> heads(from->heads().begin(), from->heads().end()), next;
+  for (const char byte : bytes) {
+    next.clear();
+    for (const Head& head : heads) stepper.step(head, static_cast<uint8_t>(byte), next);
+    if (next.empty()) return nullptr;
+    // Readings that came to agree are merged at once, so that ambiguity cannot multiply from byte to byte.
+    if (next.size() > 1) {
+      const auto merged = session_->store.make(next)->heads();
+      heads.assign(merged.begin(), merged.end());
+    } else {
+      heads.swap(next);
+    }
+  }
+  return session_->store.make(heads);
+}
+
+void Matcher::push(const Configuration* configuration, bool terminated) {
+  auto* step = session_->arena.allocate<Step>(1);
+  last_ = new (step) Step{last_, configuration, last_->index + 1, terminated};
+}
+
+bool Matcher::is_finished() const {
+  if (last_->terminated) return true;
+  if (!last_->configuration->accepting) return false;
+  const std::lock_guard lock(session_->mutex);
+  for (int byte = 0; byte < 256; ++byte) {
+    const char text = static_cast<char>(byte);
+    if (advance(last_->configuration, {&text, 1})) return false;
+  }
+  return true;
+}
+
+void Matcher::rollback(size_t count) {
+  if (count > last_->index) {
+    throw std::out_of_range("cannot roll back " + std::to_string(count) + " tokens: only " +
+                            std::to_string(last_->index) + " were accepted");
+  }
+  for (; count > 0; --count) last_ = last_->previous;
+}
+
+std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
+  Matcher ahead = *this;
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> mask(grammar().vocabulary().mask_words());
+  while (tokens.size() < limit && !ahead.last_->terminated) {
+    ahead.fill(mask.data());
+    TokenId only = kNoToken;
+    size_t allowed = 0;
+    for (size_t i = 0; i < mask.size() && allowed < 2; ++i) {
+      allowed += std::popcount(mask[i]);
+      if (mask[i]) only = static_cast<TokenId>(i * 32 + std::countr_zero(mask[i]));
+    }
+    if (allowed != 1 || !ahead.accept(only)) break;
+    tokens.push_back(only);
+  }
+  return tokens;
+}
+
+std::string Matcher::completion() const {
+  std::string text;
+  if (last_->terminated) return text;
+  const std::lock_guard lock(session_->mutex);
+  const Configuration* at = last_->configuration;
+  while (!at->accepting) {
+    const uint64_t here = cost(at);
+    const Configuration* next = nullptr;
+    for (int byte = 0; byte < 256 && !next; ++byte) {
+      const char step = static_cast<char>(byte);
+      const Configuration* candidate = advance(at, {&step, 1});
+      if (!candidate || cost(candidate) >= here) continue;
+      next = candidate;
+      text += step;
+    }
+    if (!next) throw std::logic_error("a live configuration has no completion");
+    at = next;
+  }
+  return text;
+}
+
+uint64_t Matcher::cost(const Configuration* configuration) const {
+  uint64_t best = kInfinite;
+  for (const Head& head : configuration->heads()) {
+    const uint64_t below = head.below ? cost(head.below) : 0;
+    best = std::min(best, add_lengths(grammar().remaining(head.state, head.reg), below));
+  }
+  return best;
+}
+
+}  // namespace constrain

@@ -1,0 +1,82 @@
+// One text being generated under a grammar.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/compiled_grammar.h"
+#include "engine/configuration.h"
+
+namespace constrain {
+
+/// Follows a text token by token, and says at every point which tokens may come next.
+///
+/// A matcher belongs to one thread at a time; its clones may be used from others, and share its memory.
+class Matcher {
+ public:
+  explicit Matcher(std::shared_ptr<const CompiledGrammar> grammar);
+
+  const CompiledGrammar& grammar() const { return *session_->grammar; }
+
+  /// Sets bit t of `mask` (`mask_words()` words) exactly where token t may come next. Returns whether any token of the
+  /// vocabulary is excluded. After the end only the end-of-sequence tokens are allowed.
+  bool fill(uint32_t* mask) const;
+
+  /// Takes a token, or returns false, and changes nothing, where it is not allowed.
+  bool accept(TokenId token);
+
+  /// The same for bytes, which count as one token for `rollback`.
+  bool accept_bytes(std::string_view bytes);
+
+  /// The text so far is complete.
+  bool is_accepting() const { return last_->terminated || last_->configuration->accepting; }
+
+  /// The text is complete, and nothing but the end may follow.
+  bool is_finished() const;
+
+  /// Undoes the last `count` tokens. Throws std::out_of_range where there are fewer.
+  void rollback(size_t count);
+
+  void reset() { last_ = &session_->first; }
+
+  /// Tokens accepted so far, the end-of-sequence token included.
+  size_t accepted_tokens() const { return last_->index; }
+
+  /// Tokens of which each is the only one allowed after the ones before; at most `limit` of them.
+  std::vector<TokenId> forced_tokens(size_t limit) const;
+
+  /// A shortest text that completes the text so far.
+  std::string completion() const;
+
+ private:
+  struct Step {
+    const Step* previous = nullptr;
+    const Configuration* configuration = nullptr;
+    size_t index = 0;
+    bool terminated = false;
+  };
+
+  /// What a matcher and its clones share: memory for configurations, which are never freed one by one.
+  struct Session {
+    explicit Session(std::shared_ptr<const CompiledGrammar> grammar);
+    std::shared_ptr<const CompiledGrammar> grammar;
+    Arena arena;
+    Registers registers;
+    ConfigurationStore store;
+    Step first;
+    std::mutex mutex;
+  };
+
+  const Configuration* advance(const Configuration* from, std::string_view bytes) const;
+  void push(const Configuration* configuration, bool terminated);
+  void walk(uint32_t* mask) const;
+  uint64_t cost(const Configuration* configuration) const;
+
+  std::shared_ptr<Session> session_;
+  const Step* last_;
+};
+
+}  // namespace constrain

@@ -1,0 +1,40 @@
+#include "engine/rule.h"
+
+#include <deque>
+
+namespace constrain {
+
+bool Rule::apply(Guard, uint8_t, Reg&, Registers&) const { return true; }
+
+void Rule::prepare(const Lengths&) {}
+
+bool Rule::final(Local state, const Lengths& lengths) {
+  Expansion expansion;
+  expand(state, lengths, expansion);
+  return expansion.accepting && expansion.bytes.empty() && expansion.calls.empty();
+}
+
+Lengths Grammar::shortest_words() const {
+  Lengths lengths(rules.size(), kInfinite);
+  std::vector<std::vector<RuleId>> callers(rules.size());
+  for (RuleId id = 0; id < rules.size(); ++id) {
+    for (const RuleId callee : rules[id]->callees()) callers[callee].push_back(id);
+  }
+  std::deque<RuleId> queue;
+  std::vector<bool> queued(rules.size(), true);
+  for (RuleId id = 0; id < rules.size(); ++id) queue.push_back(id);
+  while (!queue.empty()) {
+    const RuleId id = queue.front();
+    queue.pop_front();
+    queued[id] = false;
+    const uint64_t length = rules[id]->remaining(rules[id]->start(), 0, lengths);
+    if (length >= lengths[id]) continue;
+    lengths[id] = length;
+    for (const RuleId caller : callers[id]) {
+      if (!queued[caller]) queued[caller] = true, queue.push_back(caller);
+    }
+  }
+  return lengths;
+}
+
+}  // namespace constrain

@@ -1,0 +1,283 @@
+#include "engine/schema/compile.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <unordered_map>
+
+#include "engine/automaton_rule.h"
+#include "engine/errors.h"
+#include "engine/json/array_rule.h"
+#include "engine/json/object_rule.h"
+#include "engine/json/string_rule.h"
+#include "engine/schema/length_language.h"
+#include "engine/schema/normalise.h"
+
+namespace constrain::schema {
+
+namespace {
+
+/// Ways that the patterns of one object may overlap; beyond it the schema is refused.
+constexpr size_t kMaxKeyClasses = 256;
+
+class Compiler {
+ public:
+  Compiler(const json::Value& schema, const Options& options)
+      : options_(options),
+        document_(schema),
+        normaliser_(document_, conjunctions_, out_.report, options.lenient, options.limits) {}
+
+  Compiled run() && {
+    out_.grammar.root = rule(conjunctions_.intern({document_.root()}));
+    while (!queue_.empty()) {
+      const ConjunctionId id = queue_.front();
+      queue_.pop_front();
+      fill(id);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  /// The rule of a conjunction; its body is made later, so that schemas may refer to themselves.
+  RuleId rule(ConjunctionId id) {
+    const auto [it, added] = rules_.try_emplace(id, 0);
+    if (added) {
+      auto choice = std::make_unique<UnionRule>();
+      choices_[id] = choice.get();
+      it->second = out_.grammar.add(std::move(choice));
+      queue_.push_back(id);
+    }
+    return it->second;
+  }
+
+  void fill(ConjunctionId id) {
+    const Cells cells = normaliser_.conjunction(id);
+    std::vector<RuleId> alternatives;
+    add_literals(cells, alternatives);
+    add_numbers(cells.numbers, alternatives);
+    add_strings(cells.strings, alternatives);
+    for (const ArrayCell& cell : cells.arrays) alternatives.push_back(array(cell));
+    for (const ObjectCell& cell : cells.objects) alternatives.push_back(object(cell));
+    choices_[id]->set(std::move(alternatives));
+  }
+
+  void add_literals(const Cells& cells, std::vector<RuleId>& out) {
+    std::vector<std::string> words;
+    if (cells.null) words.push_back("null");
+    if (cells.booleans[0]) words.push_back("false");
+    if (cells.booleans[1]) words.push_back("true");
+    if (words.empty()) return;
+    const int key = cells.null | cells.booleans[0] << 1 | cells.booleans[1] << 2;
+    out.push_back(shared("literal " + std::to_string(key), [&] { return literal_set(words); }));
+  }
+
+  void add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out) {
+    if (cells.empty()) return;
+    const auto plain = [](const NumberCell& cell) {
+      return !cell.values && !cell.range.lower && !cell.range.upper && cell.range.multiples_of.empty();
+    };
+    for (const bool integer : {false, true}) {
+      const bool all = std::any_of(cells.begin(), cells.end(), [&](auto& c) { return plain(c) && c.range.integer == integer; });
+      if (!all) continue;
+      NumberRange range;
+      range.integer = integer;
+      const auto rule = shared(integer ? "integer" : "number", [&] { return number_language(range); });
+      out.push_back(rule);
+      if (!integer) return;
+    }
+    std::vector<AutomatonPtr> parts;
+    for (const NumberCell& cell : cells) {
+      if (plain(cell)) continue;
+      if (!cell.values) {
+        parts.push_back(number_language(cell.range));
+        continue;
+      }
+      for (const Decimal& value : *cell.values) parts.push_back(number_literal(value));
+    }
+    if (!parts.empty()) out.push_back(regular(unite(std::move(parts))));
+  }
+
+  void add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out) {
+    if (std::any_of(cells.begin(), cells.end(), [](const StringCell& cell) { return cell.any(); })) {
+      out.push_back(free_string(0, kInfinite));
+      return;
+    }
+    std::vector<AutomatonPtr> contents;
+    std::string key;
+    for (const StringCell& cell : cells) {
+      if (!cell.words && cell.contents.empty()) {
+        out.push_back(free_string(cell.min, cell.max));
+      } else {
+        contents.push_back(content(cell));
+        key += content_key(cell);
+      }
+    }
+    if (contents.empty()) return;
+    const auto make = [&] {
+      return json_string(contents.size() == 1 ? contents[0] : unite(contents), Escapes::minimal);
+    };
+    out.push_back(shared("string " + key, make));
+  }
+
+  static std::string content_key(const StringCell& cell) {
+    std::string key = std::to_string(cell.min) + "-" + std::to_string(cell.max) + ":";
+    for (const Content& content : cell.contents) key += std::to_string(content.id.size()) + " " + content.id;
+    if (!cell.words) return key;
+    for (const std::string& word : *cell.words) key += "=" + std::to_string(word.size()) + " " + word;
+    return key;
+  }
+
+  /// The language of a string cell's content.
+  static AutomatonPtr content(const StringCell& cell) {
+    if (cell.words) return literal_set({cell.words->begin(), cell.words->end()});
+    AutomatonPtr language;
+    for (const Content& content : cell.contents) language = language ? intersect(language, content.language) : content.language;
+    const bool bounded = cell.min > 0 || cell.max != kInfinite;
+    if (!language) return bounded ? length_language(cell.min, cell.max) : any_text();
+    return bounded ? intersect(language, length_language(cell.min, cell.max)) : language;
+  }
+
+  RuleId free_string(uint64_t min, uint64_t max) {
+    const auto [it, added] = free_strings_.try_emplace({min, max}, 0);
+    if (added) it->second = out_.grammar.add(std::make_unique<json::StringRule>(min, max));
+    return it->second;
+  }
+
+  RuleId array(const ArrayCell& cell) {
+    json::ArraySpec spec{.prefix = {}, .rest = rule(cell.rest), .min = cell.min, .max = cell.max};
+    for (const ConjunctionId item : cell.prefix) {
+      if (spec.prefix.size() < cell.max) spec.prefix.push_back(rule(item));
+    }
+    return out_.grammar.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace));
+  }
+
+  RuleId object(const ObjectCell& cell) {
+    json::ObjectSpec spec;
+    spec.min = cell.min, spec.max = cell.max, spec.in_order = options_.in_order;
+    AutomatonPtr names_language;
+    for (const ConjunctionId id : cell.names) {
+      const AutomatonPtr one = key_language(id);
+      names_language = names_language ? intersect(names_language, one) : one;
+    }
+
+    std::vector<std::string> names;
+    const auto add_name = [&](const std::string& name) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    };
+    for (const Members& members : cell.members) {
+      for (const auto& [name, unused] : members.named) add_name(name);
+    }
+    for (const std::string& name : cell.required) add_name(name);
+    for (const std::string& name : names) {
+      const bool permitted = !names_language || matches(*names_language, name);
+      const bool required = std::find(cell.required.begin(), cell.required.end(), name) != cell.required.end();
+      spec.properties.push_back({name, rule(permitted ? named_value(cell, name) : nothing()), required});
+    }
+    add_others(cell, names_language, names, spec);
+    return out_.grammar.add(std::make_unique<json::ObjectRule>(std::move(spec), options_.whitespace));
+  }
+
+  ConjunctionId named_value(const ObjectCell& cell, const std::string& name) {
+    ConjunctionId value = 0;
+    for (const Members& members : cell.members) {
+      bool found = false;
+      const auto apply = [&](ConjunctionId schema) { value = conjunctions_.join(value, schema), found = true; };
+      for (const auto& [known, schema] : members.named) {
+        if (known == name) apply(schema);
+      }
+      for (const auto& [pattern, schema] : members.patterns) {
+        if (matches(*pattern.language, name)) apply(schema);
+      }
+      if (!found) value = conjunctions_.join(value, members.additional);
+    }
+    return value;
+  }
+
+  /// Keys that are no names fall into classes by which patterns they match.
+  void add_others(const ObjectCell& cell, const AutomatonPtr& names_language, const std::vector<std::string>& names,
+                  json::ObjectSpec& spec) {
+    struct Class {
+      AutomatonPtr keys;
+      std::vector<std::string> matched;
+    };
+    const bool plain = !names_language && std::all_of(cell.members.begin(), cell.members.end(),
+                                                      [](const Members& members) { return members.patterns.empty(); });
+    // Without patterns nothing depends on the key, and it does no harm that the class holds the names as well.
+    AutomatonPtr all = names_language ? names_language : any_text();
+    std::vector<Class> classes{{plain || names.empty() ? all : subtract(all, literal_set(names)), {}}};
+    std::vector<std::string> known;
+    for (const Members& members : cell.members) {
+      for (const auto& [pattern, unused] : members.patterns) {
+        if (std::find(known.begin(), known.end(), pattern.id) != known.end()) continue;
+        known.push_back(pattern.id);
+        std::vector<Class> split;
+        for (const Class& one : classes) {
+          AutomatonPtr inside = intersect(one.keys, pattern.language), outside = subtract(one.keys, pattern.language);
+          if (!is_empty(*inside)) {
+            split.push_back({std::move(inside), one.matched});
+            split.back().matched.push_back(pattern.id);
+          }
+          if (!is_empty(*outside)) split.push_back({std::move(outside), one.matched});
+        }
+        classes = std::move(split);
+        if (classes.size() > kMaxKeyClasses) {
+          throw ResourceLimit("key_classes", kMaxKeyClasses, "where the patterns of patternProperties overlap");
+        }
+      }
+    }
+    for (Class& one : classes) {
+      ConjunctionId value = 0;
+      for (const Members& members : cell.members) {
+        bool found = false;
+        for (const auto& [pattern, schema] : members.patterns) {
+          if (std::find(one.matched.begin(), one.matched.end(), pattern.id) == one.matched.end()) continue;
+          value = conjunctions_.join(value, schema), found = true;
+        }
+        if (!found) value = conjunctions_.join(value, members.additional);
+      }
+      if (!is_nothing(value)) spec.others.push_back({std::move(one.keys), rule(value)});
+    }
+  }
+
+  /// Strings that a `propertyNames` schema allows.
+  AutomatonPtr key_language(ConjunctionId id) {
+    std::vector<AutomatonPtr> parts;
+    for (const StringCell& cell : normaliser_.conjunction(id).strings) parts.push_back(content(cell));
+    return parts.empty() ? empty_language() : unite(std::move(parts));
+  }
+
+  ConjunctionId nothing() { return conjunctions_.intern({document_.nothing()}); }
+  bool is_nothing(ConjunctionId id) {
+    const auto& nodes = conjunctions_[id];
+    return std::any_of(nodes.begin(), nodes.end(), [&](NodeId node) {
+      const json::Value& value = *document_[node].value;
+      return !document_[node].constant && value.is(json::Value::Type::boolean) && !value.boolean;
+    });
+  }
+
+  RuleId regular(AutomatonPtr automaton) { return out_.grammar.add(std::make_unique<AutomatonRule>(std::move(automaton))); }
+
+  template <class Make>
+  RuleId shared(const std::string& key, const Make& make) {
+    const auto [it, added] = shared_.try_emplace(key, 0);
+    if (added) it->second = regular(make());
+    return it->second;
+  }
+
+  Options options_;
+  Compiled out_;
+  Document document_;
+  Conjunctions conjunctions_;
+  Normaliser normaliser_;
+  std::unordered_map<ConjunctionId, RuleId> rules_;
+  std::unordered_map<ConjunctionId, UnionRule*> choices_;
+  std::map<std::pair<uint64_t, uint64_t>, RuleId> free_strings_;
+  std::unordered_map<std::string, RuleId> shared_;
+  std::deque<ConjunctionId> queue_;
+};
+
+}  // namespace
+
+Compiled compile(const json::Value& schema, const Options& options) { return Compiler(schema, options).run(); }
+
+}  // namespace constrain::schema

@@ -1,0 +1,26 @@
+// JSON Schema to rules.
+#pragma once
+
+#include "engine/compiled_grammar.h"
+#include "engine/json/value.h"
+#include "engine/json/whitespace.h"
+#include "engine/schema/report.h"
+
+namespace constrain::schema {
+
+struct Options {
+  json::Whitespace whitespace;
+  bool in_order = false;  ///< properties in the order of the schema, instead of any order
+  bool lenient = false;   ///< drop keywords that cannot be enforced, and report them, instead of refusing the schema
+  Limits limits;
+};
+
+struct Compiled {
+  Grammar grammar;
+  Report report;
+};
+
+/// The JSON documents that a schema allows, in the spellings that the options allow. Throws SchemaError, ResourceLimit.
+Compiled compile(const json::Value& schema, const Options& options);
+
+}  // namespace constrain::schema

@@ -1,0 +1,93 @@
+#include "engine/vocabulary.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+namespace constrain {
+
+Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size,
+                       bool first_space_optional)
+    : tokens_(std::move(tokens)),
+      eos_(std::move(eos)),
+      duplicate_(tokens_.size(), kNoToken),
+      size_(std::max(size, tokens_.size())),
+      first_space_optional_(first_space_optional) {
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    if (tokens_[i].size() > 0xFFFF) throw std::invalid_argument("token " + std::to_string(i) + " is longer than 65535 bytes");
+  }
+  std::sort(eos_.begin(), eos_.end());
+  eos_.erase(std::unique(eos_.begin(), eos_.end()), eos_.end());
+  for (const TokenId id : eos_) {
+    if (id < 0 || static_cast<size_t>(id) >= size_) {
+      throw std::invalid_argument("end-of-sequence token " + std::to_string(id) + " is outside the vocabulary of " +
+                                  std::to_string(size_) + " tokens");
+    }
+    if (static_cast<size_t>(id) < tokens_.size()) tokens_[id].clear();
+  }
+  build_trie();
+}
+
+bool Vocabulary::is_eos(TokenId token) const { return std::binary_search(eos_.begin(), eos_.end(), token); }
+
+std::string_view Vocabulary::bytes(TokenId token) const {
+  return token >= 0 && static_cast<size_t>(token) < tokens_.size() ? std::string_view(tokens_[token]) : std::string_view();
+}
+
+void Vocabulary::build_trie() {
+  std::vector<TokenId> order(tokens_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::erase_if(order, [&](TokenId id) { return tokens_[id].empty(); });
+  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+    const int c = tokens_[a].compare(tokens_[b]);
+    return c != 0 ? c < 0 : a < b;
+  });
+
+  const auto add_node = [&](uint8_t byte, size_t depth) {
+    trie_.size.push_back(1);
+    trie_.byte.push_back(byte);
+    trie_.depth.push_back(static_cast<uint16_t>(depth));
+    trie_.token.push_back(kNoToken);
+    return static_cast<uint32_t>(trie_.size.size() - 1);
+  };
+  std::vector<uint32_t> path{add_node(0, 0)};  // nodes of the previous string, by depth
+  const auto close_to = [&](size_t depth) {
+    while (path.size() > depth + 1) {
+      const uint32_t node = path.back();
+      path.pop_back();
+      trie_.size[path.back()] += trie_.size[node];
+    }
+  };
+  std::string_view previous;
+  TokenId last = kNoToken;
+  for (const TokenId id : order) {
+    const std::string_view text = tokens_[id];
+    if (text == previous) {
+      duplicate_[last] = id;
+    } else {
+      const auto [end, unused] = std::mismatch(text.begin(), text.end(), previous.begin(), previous.end());
+      const size_t common = static_cast<size_t>(end - text.begin());
+      close_to(common);
+      for (size_t d = common; d < text.size(); ++d) path.push_back(add_node(static_cast<uint8_t>(text[d]), d + 1));
+      trie_.token[path.back()] = id;
+      previous = text;
+    }
+    last = id;
+  }
+  close_to(0);
+}
+
+std::vector<uint8_t> Vocabulary::missing_bytes() const {
+  std::vector<bool> single(256, false);
+  for (uint32_t node = 1; node < trie_.nodes(); node += trie_.size[node]) {
+    if (trie_.token[node] != kNoToken) single[trie_.byte[node]] = true;
+  }
+  std::vector<uint8_t> missing;
+  for (int b = 0; b < 256; ++b) {
+    const bool in_utf8 = b != 0xC0 && b != 0xC1 && b < 0xF5;
+    if (in_utf8 && !single[b]) missing.push_back(static_cast<uint8_t>(b));
+  }
+  return missing;
+}
+
+}  // namespace constrain

@@ -1,0 +1,61 @@
+// A tokenizer's vocabulary as byte strings, and the trie over them that masks are computed on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace constrain {
+
+using TokenId = int32_t;
+inline constexpr TokenId kNoToken = -1;
+
+/// Distinct byte strings in depth-first preorder. Node 0 is the empty string; the subtree of node i is [i, i + size(i)),
+/// its first child i + 1, its next sibling i + size(i).
+struct Trie {
+  std::vector<uint32_t> size;    ///< nodes of the subtree, the node itself included
+  std::vector<uint8_t> byte;     ///< last byte of the node's string
+  std::vector<uint16_t> depth;   ///< length of the node's string in bytes
+  std::vector<TokenId> token;    ///< a token with just these bytes, or kNoToken
+
+  size_t nodes() const { return size.size(); }
+};
+
+/// The tokens of a model. Immutable; shared between grammars and threads.
+class Vocabulary {
+ public:
+  /// `tokens[i]` holds the bytes of token i; empty for tokens without text (special ones and holes). Ids beyond the list,
+  /// up to `size`, are padding of the model's output. Throws std::invalid_argument where an id is out of range or a token
+  /// is longer than 65,535 bytes.
+  Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size, bool first_space_optional);
+
+  size_t size() const { return size_; }
+  size_t mask_words() const { return (size_ + 31) / 32; }
+  std::span<const TokenId> eos() const { return eos_; }
+  bool is_eos(TokenId token) const;
+  std::string_view bytes(TokenId token) const;
+  const Trie& trie() const { return trie_; }
+
+  /// The next token with the same bytes as this one, or kNoToken.
+  TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
+
+  /// The decoder drops one space at the start of a text, so a first token may carry one that nobody will see.
+  bool first_space_optional() const { return first_space_optional_; }
+
+  /// Bytes of well-formed UTF-8 that no token spells alone: text that needs one may have no tokens.
+  std::vector<uint8_t> missing_bytes() const;
+
+ private:
+  void build_trie();
+
+  std::vector<std::string> tokens_;
+  std::vector<TokenId> eos_;
+  std::vector<TokenId> duplicate_;
+  size_t size_;
+  bool first_space_optional_;
+  Trie trie_;
+};
+
+}  // namespace constrain
