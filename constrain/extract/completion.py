@@ -40,7 +40,8 @@ def complete(
 
     Args:
         generator: holds the model, the tokenizer and the cache.
-        prompt: text to continue; a beginning-of-sequence token is put before it where the model has one.
+        prompt: text to continue, in which the text of special tokens means these tokens; a beginning-of-sequence token
+            is put before it where the model has one.
         filters: all of them hold for the new text.
         max_new_tokens: upper bound; lowered to what the model's context still takes.
         settings: how tokens are drawn.
@@ -51,7 +52,7 @@ def complete(
     """
     tokenizer = generator.tokenizer
     context = min(generator.model.config.max_seq_len, generator.cache.max_seq_len)
-    length = tokenizer.encode(prompt, add_bos=True).shape[-1]
+    length = tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True).shape[-1]
     if length >= context:
         raise GenerationError(
             f"the prompt has {length} tokens and the context {context}, which leaves no room for an answer: "
@@ -61,7 +62,14 @@ def complete(
         raise GenerationError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
     limit = min(max_new_tokens, context - length)
     text = generator.generate_simple(
-        prompt, settings, limit, seed=seed, add_bos=True, completion_only=True, filters=list(filters)
+        prompt,
+        settings,
+        limit,
+        seed=seed,
+        add_bos=True,
+        encode_special_tokens=True,
+        completion_only=True,
+        filters=list(filters),
     )
     assert generator.sequence_ids is not None
     tokens = generator.sequence_ids[0, length:].tolist()

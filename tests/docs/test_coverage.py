@@ -1,4 +1,4 @@
-"""What is public is documented: names, members, hooks, commands, options and errors; the site builds without a warning."""
+"""What is public is documented: names, members, hooks, commands, options, errors. The site builds without a warning."""
 
 from __future__ import annotations
 

@@ -1,0 +1,32 @@
+"""``constrain demo``: records beside the documents they were extracted from."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+from tqdm import tqdm
+
+
+@click.command()
+def demo() -> None:
+    """Extract records from the bundled documents with the built-in model, and show them side by side."""
+    from constrain.demo import documents
+    from constrain.llm import load
+
+    llm = load()
+    table = Table("document", "record", show_lines=True, expand=True)
+    tokens, begin = 0, time.perf_counter()
+    for document in tqdm(documents(), unit="document", leave=False, disable=None):
+        result = llm.extract(document.schema, document.text)
+        tokens += len(result.tokens)
+        record = json.dumps(result.json, indent=2, ensure_ascii=False)
+        table.add_row(Text(document.text), Syntax(record, "json", background_color="default", word_wrap=True))
+    seconds = time.perf_counter() - begin
+    Console().print(table)
+    click.echo(f"{table.row_count} valid records, {tokens} tokens, {seconds:.1f} s")

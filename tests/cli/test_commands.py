@@ -1,0 +1,136 @@
+"""The other commands, and those that packages add."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from constrain.cli import cli, main
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli, list(args), env={"COLUMNS": "200"})
+
+
+def test_generate_keeps_to_the_constraint(tiny_dir: Path) -> None:
+    result = run("generate", "hello", "--model", str(tiny_dir), "--regex", "[0-9]{3}", "--seed", "1")
+    assert result.exit_code == 0, result.output
+    assert re.fullmatch(r"\d{3}\n", result.stdout)
+    assert run("generate", "hello", "--model", str(tiny_dir), "--choice", "a", "--choice", "b").stdout in ("a\n", "b\n")
+
+
+def test_generate_reads_grammars_and_schemas_from_files(tiny_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "g.lark").write_text('start: "x"~3')
+    (tmp_path / "s.json").write_text('{"const": {"a": 1}}')
+    assert run("generate", "hi", "--model", str(tiny_dir), "--grammar", str(tmp_path / "g.lark")).stdout == "xxx\n"
+    answer = run("generate", "hi", "--model", str(tiny_dir), "--schema", str(tmp_path / "s.json")).stdout
+    assert json.loads(answer) == {"a": 1}
+
+
+def test_generate_without_temperature_is_reproducible(tiny_dir: Path) -> None:
+    args = ("generate", "hello", "--model", str(tiny_dir), "--max-new-tokens", "8", "--temperature", "0")
+    first, second = run(*args), run(*args)
+    assert first.stdout == second.stdout
+    assert "stopped after 8 tokens" in first.stderr
+
+
+def test_generate_names_what_does_not_compile(tiny_dir: Path) -> None:
+    result = run("generate", "hello", "--model", str(tiny_dir), "--regex", "a(b")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: at offset")
+
+
+def test_check_schema_lists_what_is_enforced(tiny_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"type": "object", "properties": {"n": {"type": "integer", "title": "N"}}}')
+    result = run("check-schema", str(path), "--model", str(tiny_dir))
+    assert result.exit_code == 0, result.output
+    assert "enforced" in result.stdout
+    assert "#/properties/n" in result.stdout
+
+
+def test_check_schema_names_what_is_not_supported(tiny_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"properties": {"n": {"type": "string", "pattern": "(?=a)b"}}}')
+    result = run("check-schema", str(path), "--model", str(tiny_dir))
+    assert result.exit_code == 1
+    assert "not supported: #/properties/n" in result.stderr
+
+
+def test_plugins_lists_the_built_in_filters() -> None:
+    result = run("plugins")
+    assert result.exit_code == 0
+    for name in ("json_schema", "regex", "grammar", "prefix", "select"):
+        assert name in result.stdout
+
+
+def test_info_describes_a_model(tiny_dir: Path) -> None:
+    result = run("info", str(tiny_dir))
+    assert result.exit_code == 0, result.output
+    assert "LlamaForCausalLM" in result.stdout
+    assert "256 tokens" in result.stdout
+    assert "F32" in result.stdout
+
+
+def test_info_names_what_is_wrong(tmp_path: Path) -> None:
+    result = run("info", str(tmp_path))
+    assert result.exit_code == 1
+    assert "config.json" in result.stderr
+
+
+def test_help_and_version_need_no_command() -> None:
+    assert "check-schema" in run("--help").stdout
+    assert re.search(r"\d+\.\d+\.\d+", run("--version").stdout)
+    assert run("nonsense").exit_code == 2
+
+
+def test_main_is_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["constrain", "--help"])
+    with pytest.raises(SystemExit) as exit_info:
+        main()
+    assert exit_info.value.code == 0
+    assert "Usage: constrain" in capsys.readouterr().out
+
+
+@click.command()
+def hello() -> None:
+    """Say hello."""
+    click.echo("hello from a plugin")
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry points of other packages: a command, one that does not import, no command, and a taken name."""
+    here = f"{__name__}"
+    points = [
+        EntryPoint("hello", f"{here}:hello", "constrain.commands"),
+        EntryPoint("broken", "a_module_that_is_not_there:command", "constrain.commands"),
+        EntryPoint("number", "math:pi", "constrain.commands"),
+        EntryPoint("info", f"{here}:hello", "constrain.commands"),
+    ]
+    monkeypatch.setitem(cli.__dict__, "added", {})
+    monkeypatch.setattr("constrain.cli.main.entry_points", lambda group: points)
+    monkeypatch.delitem(cli.__dict__, "added")
+
+
+def test_packages_add_commands(added: None) -> None:
+    assert "hello" in run("--help").stdout
+    assert run("hello").stdout == "hello from a plugin\n"
+
+
+def test_a_broken_command_leaves_the_others_working(added: None) -> None:
+    for name, why in (("broken", "ModuleNotFoundError"), ("number", "math:pi is not a click command")):
+        result = run(name)
+        assert result.exit_code == 1
+        assert why in result.stderr
+    assert run("--help").exit_code == 0
+
+
+def test_the_names_of_built_in_commands_are_taken(added: None, tiny_dir: Path) -> None:
+    assert "LlamaForCausalLM" in run("info", str(tiny_dir)).stdout
