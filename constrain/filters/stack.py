@@ -96,7 +96,8 @@ class FilterStack:
                 self._ends.update(member.ends)
         eos = self._tokenizer.eos_token_id if prefer_eos else None
         if not rows:
-            return self._finish_masked(logits, eos)
+            self._finish_masked(logits, eos)
+            return None
         bits = rows[0][1] if len(rows) == 1 else np.bitwise_and.reduce([row for _, row in rows])
         if eos is not None and bits[eos >> 5] >> (eos & 31) & 1:
             bits = _pack((eos,), bits.size)

@@ -1,7 +1,7 @@
 """Generators, and the sampler that they draw tokens with."""
 
 from constrain.generator.base import ExLlamaV2BaseGenerator
-from constrain.generator.embeddings import ExLlamaV2MMEmbedding
+from constrain.model.embeddings import ExLlamaV2MMEmbedding
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.sampler import ExLlamaV2Sampler
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import GenerationError
-from constrain.generator.embeddings import ExLlamaV2MMEmbedding
+from constrain.model.embeddings import ExLlamaV2MMEmbedding
 
 if TYPE_CHECKING:
     from constrain.model import ExLlamaV2

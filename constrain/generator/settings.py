@@ -132,7 +132,8 @@ class Settings:
 
     def _bias(self, tokenizer: ExLlamaV2Tokenizer, start: float) -> torch.Tensor:
         if self.token_bias is None:
-            self.token_bias = torch.full(((tokenizer.config.vocab_size + 31) // 32 * 32,), start)
+            size = tokenizer.config.vocab_size or tokenizer.get_vocab_size()
+            self.token_bias = torch.full(((size + 31) // 32 * 32,), start)
         return self.token_bias
 
 

@@ -18,4 +18,5 @@ def guide(logits: torch.Tensor, scale: float) -> torch.Tensor:
         float32 of shape (1, 1, V).
     """
     with_condition, without = logits.log_softmax(dim=-1).unsqueeze(1)
-    return scale * with_condition + (1.0 - scale) * without
+    mixed: torch.Tensor = scale * with_condition + (1.0 - scale) * without
+    return mixed

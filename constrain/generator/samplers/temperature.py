@@ -23,4 +23,4 @@ def dynamic_temperature(c: Candidates, low: float, high: float, exponent: float)
     """
     entropy = float(torch.special.entr(c.probs).sum())
     most = math.log(c.probs.shape[0]) or 1.0
-    return low + (high - low) * (entropy / most) ** exponent
+    return low + (high - low) * math.pow(entropy / most, exponent)

@@ -1,0 +1,101 @@
+"""Each filter alone and in pairs: every form, and either evaluation, allows the same tokens."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations_with_replacement
+from typing import Any
+
+import pytest
+import torch
+
+from constrain import ExLlamaV2Tokenizer
+from constrain.filters import ExLlamaV2Filter, FilterStack, create
+
+EOS = 1
+WIDTH = 384
+MODEL: Any = None
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"enum": [1, 12, 123]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "prefix": {"prefix_strings": ['{"a', '{ "a"']},
+    "select": {"options": ['{"a": 12}', '{"a": 1}', '{ "a":1}']},
+    "regex": {"pattern": r'\{ ?"[ab]": ?[0-9]{1,3}\}'},
+    "grammar": {"grammar": r'start: "{" SPACE? "\"a\":" SPACE? ("12" | "1" | "34") "}"' + '\nSPACE: " "'},
+    "json_schema": {"schema": SCHEMA},
+    "characters": {},
+}
+
+
+class Characters(ExLlamaV2Filter):
+    """Allows tokens made of certain characters, by sets."""
+
+    def begin(self, prefix_str: str | None) -> None:
+        pieces = self.tokenizer.get_id_to_piece_list()
+        self.allowed = {i for i, piece in enumerate(pieces) if piece and set(piece) <= set('{}" abc:123')} | {EOS}
+
+    def feed(self, token: torch.Tensor) -> None: ...
+
+    def next(self) -> Any:
+        return self.allowed, set()
+
+    def use_background_worker(self) -> bool:
+        return True
+
+
+class Lists:
+    """A filter seen as one that knows sets only, and nothing of background work."""
+
+    def __init__(self, inner: ExLlamaV2Filter) -> None:
+        self.begin, self.feed, self.next = inner.begin, inner.feed, inner.next
+
+
+class Masks(Lists):
+    """A filter seen as one that masks logits, where it can, but does not fill bitmasks."""
+
+    def __init__(self, inner: ExLlamaV2Filter) -> None:
+        super().__init__(inner)
+        self.can_mask_logits = inner.can_mask_logits
+        self.prepare_logit_mask, self.mask_logits = inner.prepare_logit_mask, inner.mask_logits
+
+
+def make(name: str, tokenizer: ExLlamaV2Tokenizer) -> ExLlamaV2Filter:
+    if name == "characters":
+        return Characters(MODEL, tokenizer)
+    made: ExLlamaV2Filter = create(name, MODEL, tokenizer, **ARGUMENTS[name])
+    return made
+
+
+def allowed_by(stack: FilterStack) -> list[int]:
+    logits = torch.zeros(WIDTH)
+    stack.apply(logits)
+    allowed: list[int] = torch.nonzero(logits == 0).flatten().tolist()
+    return allowed
+
+
+@pytest.mark.parametrize("names", [*combinations_with_replacement(ARGUMENTS, 2), *((name,) for name in ARGUMENTS)])
+def test_all_forms_and_both_evaluations_allow_the_same(tokenizer: ExLlamaV2Tokenizer, names: tuple[str, ...]) -> None:
+    def stack(view: Any = lambda inner: inner) -> FilterStack:
+        made = FilterStack([view(make(name, tokenizer)) for name in names], tokenizer, WIDTH)
+        made.begin()
+        return made
+
+    choose = random.Random(repr(names))
+    foreground, background, lists, masks = stack(), stack(), stack(Lists), stack(Masks)
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(16):
+            background.start(pool)
+            allowed = allowed_by(foreground)
+            assert allowed_by(background) == allowed
+            assert allowed_by(lists) == allowed
+            assert allowed_by(masks) == allowed
+            drawn = choose.choice(allowed)
+            if drawn == EOS or lists.ends(drawn):
+                break
+            for each in (foreground, background, lists, masks):
+                each.feed(torch.tensor([[drawn]]))
