@@ -125,6 +125,10 @@ class PluginError(ConstrainError, RuntimeError):
     """A plugin could not be loaded, or no plugin offers the name asked for."""
 
 
+class CacheError(ConstrainError, ValueError):
+    """A cache cannot have the shape asked for, has no memory yet, or does not fit what is done with it."""
+
+
 class GenerationError(ConstrainError, RuntimeError):
     """A generation request cannot be carried out."""
 

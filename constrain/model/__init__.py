@@ -1,0 +1,25 @@
+"""The inference core: configs, models, caches and adapters."""
+
+from __future__ import annotations
+
+from constrain.model.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
+from constrain.model.config import ExLlamaV2Config
+from constrain.model.embeddings import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
+from constrain.model.intervention import Intervention
+from constrain.model.lora import ExLlamaV2Lora
+from constrain.model.model import ExLlamaV2
+from constrain.model.seq_tensor import SeqTensor
+from constrain.model.timer import Timer
+
+__all__ = [
+    "EMBEDDING_INDEX",
+    "ExLlamaV2",
+    "ExLlamaV2Cache",
+    "ExLlamaV2CacheBase",
+    "ExLlamaV2Config",
+    "ExLlamaV2Lora",
+    "ExLlamaV2MMEmbedding",
+    "Intervention",
+    "SeqTensor",
+    "Timer",
+]

@@ -1,0 +1,48 @@
+"""From a config to the modules of its model."""
+
+from __future__ import annotations
+
+import math
+
+from constrain.model.config import ExLlamaV2Config
+from constrain.model.layout import LayerLayout
+from constrain.model.modules import MLP, Attention, Embedding, Head, Module, RMSNorm
+
+
+def build_modules(config: ExLlamaV2Config) -> list[Module]:
+    """Embedding, attention and MLP of every layer, last norm, head; none of them loaded."""
+    layout = config.layout
+    padded = (config.vocab_size + 31) // 32 * 32
+    scale = math.sqrt(config.hidden_size) if config.arch.lm.scaled_embedding else 1.0
+    embedding = Embedding(layout.embedding, config.vocab_size, padded, config.hidden_size, scale)
+    head = Head(
+        layout.head,
+        config.vocab_size,
+        padded,
+        config.hidden_size,
+        config.final_logit_softcapping,
+        embedding if layout.tied else None,
+    )
+    layers = [module for index, layer in enumerate(layout.layers) for module in _layer(config, layer, index)]
+    return [embedding, *layers, _norm(config, layout.norm, config.hidden_size), head]
+
+
+def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Attention, MLP]:
+    wide = (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm)
+    norms = {name: _norm(config, name, config.hidden_size) for name in wide if name}
+    norms |= {name: _norm(config, name, config.head_dim) for name in (layer.query_norm, layer.key_norm) if name}
+    attention = Attention(
+        layer,
+        index,
+        norms,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        scale=config.query_scale,
+        cap=config.attn_logit_softcapping,
+    )
+    return attention, MLP(layer, norms, config.arch.lm.activation)
+
+
+def _norm(config: ExLlamaV2Config, key: str, size: int) -> RMSNorm:
+    return RMSNorm(key, size, config.norm_eps, config.arch.lm.norm_offset)

@@ -1,0 +1,229 @@
+"""Caches of keys and values."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import torch
+
+from constrain.errors import CacheError
+
+if TYPE_CHECKING:
+    from constrain.model.model import ExLlamaV2
+
+Tensors = list["torch.Tensor | None"]
+
+
+class ExLlamaV2CacheBase(ABC):
+    """Keys and values of ``batch_size`` sequences of up to ``max_seq_len`` tokens, for every layer of a model.
+
+    Attributes:
+        current_seq_len: number of valid positions. A forward pass writes behind them and counts on; assign a smaller
+            number to rewind.
+        key_states, value_states: by layer, ``[batch_size, max_seq_len, num_key_value_heads, head_dim]``; ``None`` while
+            a lazy cache has no memory.
+        batch_size, max_seq_len, num_key_value_heads, num_hidden_layers, head_dim, dtype, fixed_device: its shape.
+    """
+
+    has_scales = False
+
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        batch_size: int = 1,
+        max_seq_len: int = -1,
+        copy_from: ExLlamaV2CacheBase | None = None,
+        lazy: bool = False,
+        num_key_value_heads: int | None = None,
+        fixed_device: int | str | None = None,
+    ) -> None:
+        """Make an empty cache, or with ``copy_from`` a copy.
+
+        Args:
+            model: the model it serves; loaded, unless ``lazy``.
+            batch_size: rows.
+            max_seq_len: positions; -1: the ``max_seq_len`` of the model's config.
+            copy_from: a cache of the same shape, whose content is copied.
+            lazy: take memory only when ``model.load_autosplit(cache)`` or :meth:`update_cache_tensors` runs.
+            num_key_value_heads: instead of the model's.
+            fixed_device: one device for all layers, instead of each layer's own.
+
+        Raises:
+            CacheError: the shape is impossible, does not fit into memory, or ``copy_from`` is lazy or of another shape.
+        """
+        config = model.config
+        self.model = model
+        self.batch_size = batch_size
+        self.max_seq_len = config.max_seq_len if max_seq_len == -1 else max_seq_len
+        self.num_key_value_heads = num_key_value_heads or config.num_key_value_heads
+        self.num_hidden_layers = config.num_hidden_layers
+        self.head_dim = config.head_dim
+        self.fixed_device = fixed_device
+        self.current_seq_len = 0
+        self.key_states: Tensors = [None] * self.num_hidden_layers
+        self.value_states: Tensors = [None] * self.num_hidden_layers
+        if self.batch_size < 1 or self.max_seq_len < 1:
+            raise CacheError(f"a cache of {self.batch_size} rows of {self.max_seq_len} tokens holds nothing")
+        if lazy and copy_from is not None:
+            raise CacheError("a lazy cache has no tensors to copy into; leave out lazy or copy_from")
+        if lazy:
+            return
+        self.update_cache_tensors()
+        if copy_from is not None:
+            self._copy_content(copy_from)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the stored tensors."""
+        return self.model.compute_dtype
+
+    @abstractmethod
+    def update_cache_tensors(self) -> None:
+        """Take memory on the device of each layer, as the loaded model has them; what was stored is lost."""
+
+    @abstractmethod
+    def all_tensors(self) -> list[torch.Tensor]:
+        """Every stored tensor: keys by layer, then values."""
+
+    @abstractmethod
+    def extend(
+        self, layer: int, k: torch.Tensor, v: torch.Tensor, past: int, start: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store new keys and values of a layer, and give what an attention reads.
+
+        Args:
+            layer: number of the layer.
+            k, v: ``[batch, width, num_key_value_heads, head_dim]``, for the first ``batch`` rows.
+            past: position of the first of them.
+            start: first position wanted back.
+
+        Returns:
+            Keys and values of positions ``start`` to ``past + width - 1``, in the shape given.
+        """
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.current_seq_len = 0
+
+    def clone(self) -> ExLlamaV2CacheBase:
+        """An independent copy, ``current_seq_len`` included."""
+        copy = type(self)(
+            self.model,
+            self.batch_size,
+            self.max_seq_len,
+            copy_from=self,
+            num_key_value_heads=self.num_key_value_heads,
+            fixed_device=self.fixed_device,
+        )
+        copy.current_seq_len = self.current_seq_len
+        return copy
+
+    def roll_left(self) -> None:
+        """Drop the first position."""
+        for tensor in self.all_tensors():
+            tensor[:, :-1] = tensor[:, 1:].clone()
+        self.current_seq_len = max(0, self.current_seq_len - 1)
+
+    def copy_states(
+        self,
+        target: ExLlamaV2CacheBase,
+        from_column: int,
+        from_columns: int,
+        to_column: int,
+        to_columns: int,
+        from_row: int,
+        from_rows: int,
+        to_row: int,
+        to_rows: int,
+    ) -> None:
+        """Copy positions of one row, in all layers, to one or more rows of ``target``.
+
+        Raises:
+            CacheError: more than one source row, different numbers of positions, or a range beyond either cache.
+        """
+        if from_rows != 1 or from_columns != to_columns:
+            raise CacheError("copy_states copies one row, and as many columns as it is given")
+        for cache, row, rows, column in ((self, from_row, 1, from_column), (target, to_row, to_rows, to_column)):
+            if min(row, column) < 0 or row + rows > cache.batch_size or column + from_columns > cache.max_seq_len:
+                raise CacheError(
+                    f"rows from {row} on and columns from {column} on reach beyond a cache of {cache.batch_size} rows "
+                    f"of {cache.max_seq_len} tokens"
+                )
+        for source, copy in zip(self.all_tensors(), target.all_tensors(), strict=True):
+            copy[to_row : to_row + to_rows, to_column : to_column + to_columns].copy_(
+                source[from_row : from_row + 1, from_column : from_column + from_columns]
+            )
+
+    def footprint(self) -> list[int]:
+        """Bytes by device: one entry for each GPU up to the last in use, or one for the CPU."""
+        sizes: dict[int, int] = {}
+        for tensor in self.all_tensors():
+            index = tensor.device.index or 0
+            sizes[index] = sizes.get(index, 0) + tensor.numel() * tensor.element_size()
+        return [sizes.get(index, 0) for index in range(max(sizes, default=-1) + 1)]
+
+    def layer_bytes(self) -> int:
+        """Memory of the keys and values of one layer."""
+        elements = self.batch_size * self.max_seq_len * self.num_key_value_heads * self.head_dim
+        return 2 * elements * self.dtype.itemsize
+
+    def _copy_content(self, other: ExLlamaV2CacheBase) -> None:
+        mine, theirs = self.all_tensors(), other.all_tensors()
+        if [tensor.shape for tensor in mine] != [tensor.shape for tensor in theirs]:
+            raise CacheError("copy_from must be a cache of the same shape that has its tensors")
+        for target, source in zip(mine, theirs, strict=True):
+            target.copy_(source)
+
+
+class ExLlamaV2Cache(ExLlamaV2CacheBase):
+    """Cache in the dtype in which the model computes."""
+
+    def update_cache_tensors(self) -> None:
+        shape = (self.batch_size, self.max_seq_len, self.num_key_value_heads, self.head_dim)
+        devices = [self._device(layer) for layer in range(self.num_hidden_layers)]
+        self._check_memory(devices)
+        try:
+            for layer, device in enumerate(devices):
+                self.key_states[layer] = torch.zeros(shape, dtype=self.dtype, device=device)
+                self.value_states[layer] = torch.zeros(shape, dtype=self.dtype, device=device)
+        except (RuntimeError, MemoryError) as cause:  # torch's out-of-memory errors are RuntimeErrors
+            self.key_states = [None] * self.num_hidden_layers
+            self.value_states = [None] * self.num_hidden_layers
+            raise self._too_large() from cause
+
+    def all_tensors(self) -> list[torch.Tensor]:
+        return [tensor for tensor in (*self.key_states, *self.value_states) if tensor is not None]
+
+    def extend(
+        self, layer: int, k: torch.Tensor, v: torch.Tensor, past: int, start: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = self.key_states[layer], self.value_states[layer]
+        if keys is None or values is None:
+            raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
+        batch, width = k.shape[:2]
+        if batch != self.batch_size:
+            keys, values = keys[:batch], values[:batch]
+        keys.narrow(1, past, width).copy_(k)
+        values.narrow(1, past, width).copy_(v)
+        length = past + width - start
+        return keys.narrow(1, start, length), values.narrow(1, start, length)
+
+    def _device(self, layer: int) -> torch.device:
+        if self.fixed_device is not None:
+            return torch.device(self.fixed_device)
+        return torch.device(self.model.cache_map[layer])
+
+    def _check_memory(self, devices: list[torch.device]) -> None:
+        # The system lends memory that it does not have, and ends the process that then uses it.
+        on_cpu = sum(self.layer_bytes() for device in devices if device.type == "cpu")
+        if on_cpu > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            raise self._too_large()
+
+    def _too_large(self) -> CacheError:
+        size = self.layer_bytes() * self.num_hidden_layers / 1024**3
+        return CacheError(
+            f"a cache of {self.batch_size} rows of {self.max_seq_len} tokens needs {size:.1f} GiB, more than there is; "
+            "pass a smaller max_seq_len or batch_size"
+        )

@@ -1,0 +1,237 @@
+"""``ExLlamaV2Config``: what a model folder says about its model, and what the user asks of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from constrain.errors import ConfigError, WeightsError
+from constrain.model.architecture import ARCHITECTURES, Architecture
+from constrain.model.config_reader import ConfigReader
+from constrain.model.layout import ModelLayout, model_layout
+from constrain.model.rope import read_rope
+from constrain.model.tensor_files import TensorFiles
+from constrain.tokenizer.files import read_json_object
+
+# Far above any model there is, and low enough that no product of two of them overflows or exhausts memory unnoticed.
+_MAX_WIDTH = 1 << 20
+_MAX_LAYERS = 1 << 12
+_MAX_VOCAB = 1 << 24
+_MAX_LENGTH = 1 << 27
+_LENGTH_KEYS = (
+    "max_sequence_length",
+    "model_max_length",
+    "max_position_embeddings",
+    "max_seq_len",
+    "n_positions",
+)
+
+
+class ExLlamaV2Config:
+    """Config of a model.
+
+    Attributes for the user, to be set before the model is built (``prepare`` overwrites those that the folder knows):
+
+    Attributes:
+        model_dir: folder of the model.
+        max_seq_len: tokens of a sequence; also the default length of a cache.
+        max_batch_size: rows of a batch that the buffers are meant for.
+        max_input_len: tokens of one row that go through the model in one pass.
+        max_attention_size: bound on queries times keys in one pass.
+        max_output_len: most positions with logits in one pass, or ``None``.
+        scale_pos_emb: positions are divided by this.
+        scale_alpha_value: NTK scaling of the rotary base.
+        compute_dtype: dtype of weights, states and cache; ``None``: float32 on the CPU, and on a GPU bfloat16 where the
+            files hold bfloat16, else float16.
+        no_flash_attn, no_xformers, no_sdpa, no_graphs, load_in_q4, max_dq_size, fasttensors: accepted for
+            compatibility; they choose among backends that this core does not have.
+
+    The others are read by :meth:`prepare`, and are named after the keys of ``config.json`` wherever they have one.
+    """
+
+    def __init__(self, model_dir: str | os.PathLike[str] | None = None) -> None:
+        """A config with default settings; with a folder, :meth:`prepare` runs at once."""
+        self.model_dir: str | None = None if model_dir is None else os.fspath(model_dir)
+        self.max_seq_len = 2048
+        self.max_batch_size = 1
+        self.max_input_len = 2048
+        self.max_attention_size = 2048**2
+        self.max_output_len: int | None = None
+        self.scale_pos_emb = 1.0
+        self.scale_alpha_value = 1.0
+        self.compute_dtype: torch.dtype | None = None
+        self.no_flash_attn = "EXLLAMA_NO_FLASH_ATTN" in os.environ
+        self.no_xformers = "EXLLAMA_NO_XFORMERS" in os.environ
+        self.no_sdpa = "EXLLAMA_NO_SDPA" in os.environ
+        self.no_graphs = "EXLLAMA_NO_GRAPHS" in os.environ
+        self.load_in_q4 = False
+        self.max_dq_size = 512 * 1024**2
+        self.fasttensors = False
+        self.vision_model_type: str | None = None
+        self.generation_config: dict[str, Any] = {}
+        self.bos_token_id: int | None = None
+        self.eos_token_id: int | None = None
+        self.pad_token_id: int | None = None
+        self.vocab_size: int = 0
+        if self.model_dir is not None:
+            self.prepare()
+
+    def prepare(self, no_tensors: bool = False) -> None:
+        """Read ``config.json`` and ``generation_config.json``, and check that the files hold the model they describe.
+
+        Args:
+            no_tensors: read no safetensors file.
+
+        Raises:
+            ConfigError: the folder or a file is missing, or a value is missing, malformed or out of bounds.
+            WeightsError: a tensor is missing, of the wrong shape or type, or a file is damaged.
+        """
+        if self.model_dir is None:
+            raise ConfigError("config.model_dir is not set; set it to the folder of a model before prepare()")
+        folder = Path(self.model_dir)
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: no such folder")
+        path = folder / "config.json"
+        if not path.is_file():
+            raise ConfigError(f"{folder}: no config.json in this folder")
+        data = read_json_object(path)
+        self.model_config = str(path)
+        self.arch = _architecture(path, data)
+        self.architecture = self.arch.arch_string
+        text = data.get("text_config")
+        self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))
+        self._read_generation_config(folder / "generation_config.json")
+        self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder))
+
+    def set_low_mem(self) -> None:
+        """Smaller passes, for less memory."""
+        self.max_input_len = 1024
+        self.max_attention_size = 1024**2
+        if self.max_output_len is not None:
+            self.max_output_len = min(self.max_output_len, 1024)
+
+    def arch_compat_overrides(self, quiet: bool = False, warn_only: bool = False) -> None:
+        """Nothing to override: one attention serves every family here. Kept because loaders call it."""
+
+    def _read(self, reader: ConfigReader) -> None:
+        traits = self.arch.lm
+        self.vocab_size = reader.integer("vocab_size", high=_MAX_VOCAB)
+        self.hidden_size: int = reader.integer("hidden_size", high=_MAX_WIDTH)
+        self.intermediate_size: int = reader.integer("intermediate_size", high=_MAX_WIDTH)
+        self.num_hidden_layers: int = reader.integer("num_hidden_layers", high=_MAX_LAYERS)
+        self._read_heads(reader)
+        self.norm_eps: float = reader.number("rms_norm_eps", 1e-6, high=1.0)
+        self.tie_word_embeddings = reader.boolean("tie_word_embeddings", False)
+        attention_bias = reader.boolean("attention_bias", False)
+        self.qkv_bias = attention_bias if traits.qkv_bias is None else traits.qkv_bias
+        self.output_bias = attention_bias and traits.output_bias_follows
+        self.mlp_bias = traits.mlp_bias_key is not None and reader.boolean(traits.mlp_bias_key, False)
+        self.attn_logit_softcapping: float | None = reader.number("attn_logit_softcapping", None)
+        self.final_logit_softcapping: float | None = reader.number("final_logit_softcapping", None)
+        self.query_scale = 1 / math.sqrt(reader.number("query_pre_attn_scalar", None) or self.head_dim)
+        self.use_qk_norm = traits.qk_norm
+        self._read_activation(reader)
+        self._read_lengths(reader)
+        self._read_windows(reader)
+        for role in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            setattr(self, role, _first_token(reader, role))
+
+    def _read_heads(self, reader: ConfigReader) -> None:
+        heads = reader.integer("num_attention_heads", high=_MAX_WIDTH)
+        kv_heads = reader.integer("num_key_value_heads", heads, high=_MAX_WIDTH)
+        if heads % kv_heads:
+            raise reader.error("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
+        if not reader.raw("head_dim", None) and self.hidden_size % heads:
+            raise reader.error("hidden_size", f"{self.hidden_size} is not a multiple of the {heads} attention heads")
+        self.num_attention_heads: int = heads
+        self.num_key_value_heads: int = kv_heads
+        self.num_key_value_groups: int = heads // kv_heads
+        self.head_dim: int = reader.integer("head_dim", self.hidden_size // heads, high=_MAX_WIDTH)
+
+    def _read_activation(self, reader: ConfigReader) -> None:
+        name = self.arch.lm.activation.value
+        key = "hidden_activation" if reader.raw("hidden_activation", None) else "hidden_act"
+        # Early Gemma configs say "gelu" and mean its approximation, as the family's own code does.
+        if reader.text(key, name) not in (name, "gelu" if key == "hidden_act" and name.startswith("gelu") else name):
+            raise reader.error(key, f"{reader.text(key)!r} is not what {self.architecture} has, which is {name!r}")
+
+    def _read_lengths(self, reader: ConfigReader) -> None:
+        lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
+        self.max_seq_len = next((length for length in lengths if length is not None), 2048)
+        self.rope, self.rope_local = read_rope(reader, self.head_dim, self.max_seq_len)
+        self.original_max_seq_len = self.rope.original_length if self.rope.method == "su" else self.max_seq_len
+        self.rotary_embedding_base = self.rope.theta
+        self.partial_rotary_factor = self.rope.dim / self.head_dim
+        self.alt_rope_method = None if self.rope.method == "linear" else self.rope.method
+
+    def _read_windows(self, reader: ConfigReader) -> None:
+        traits = self.arch.lm
+        window = reader.integer("sliding_window", None, high=_MAX_LENGTH) if traits.sliding else None
+        layers = range(self.num_hidden_layers)
+        types = reader.strings("layer_types")
+        if types is not None and (len(types) != len(layers) or {*types} - {"full_attention", "sliding_attention"}):
+            raise reader.error("layer_types", "must say full_attention or sliding_attention for every layer")
+        if window is None or traits.sliding is None:
+            self.sliding_layers = [False for _ in layers]
+        elif types is not None:
+            self.sliding_layers = [name == "sliding_attention" for name in types]
+        else:
+            self.sliding_layers = [traits.sliding(reader, layer) for layer in layers]
+        self.sliding_window: int | None = window if any(self.sliding_layers) else None
+
+    def _read_generation_config(self, path: Path) -> None:
+        if not path.is_file():
+            return
+        reader = ConfigReader(path, [read_json_object(path)])
+        self.generation_config = {"eos_token_id": _tokens(reader, "eos_token_id")}
+
+    def _find_tensors(self, files: TensorFiles | None) -> None:
+        self.files = files
+        tied = self.tie_word_embeddings
+        fits = (prefix for prefix in self.arch.prefixes if files and f"{prefix.body}embed_tokens.weight" in files)
+        self.prefix = next(fits, self.arch.prefixes[0])
+        self.layout: ModelLayout = model_layout(self, self.prefix, tied)
+        self.tensor_file_map: dict[str, str] = {}
+        self.tensor_files: list[str] = []
+        if files is None:
+            return
+        # A head of its own, where the files have one, is what was trained, whatever the config says.
+        if tied and f"{self.layout.head}.weight" in files:
+            self.layout = model_layout(self, self.prefix, tied=False)
+        for key, shape in self.layout.tensors():
+            files.require(key, shape)
+        for key in self.layout.absent():
+            if key in files:
+                raise WeightsError(
+                    f"{files.tensors[key].file}: has tensor {key}, which a {self.architecture} with this config.json "
+                    "does not use"
+                )
+        self.tensor_file_map = {key: str(tensor.file) for key, tensor in files.tensors.items()}
+        self.tensor_files = [str(file) for file in files.files]
+
+
+def _architecture(path: Path, data: dict[str, Any]) -> Architecture:
+    names = data.get("architectures")
+    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+        raise ConfigError(f"{path}: architectures must be a list of one name, not {names!r}")
+    if names[0] not in ARCHITECTURES:
+        raise ConfigError(f"{path}: unknown architecture {names[0]!r}; supported are {', '.join(ARCHITECTURES)}")
+    return ARCHITECTURES[names[0]]
+
+
+def _tokens(reader: ConfigReader, key: str) -> list[int] | None:
+    value = reader.raw(key, None)
+    if value is None:
+        return None
+    values = value if isinstance(value, list) else [value]
+    items = ConfigReader(reader.path, [{str(i): item for i, item in enumerate(values)}], f"{reader.where}{key}/")
+    return [items.integer(str(i), low=-1, high=_MAX_VOCAB) for i in range(len(values))]
+
+
+def _first_token(reader: ConfigReader, key: str) -> int | None:
+    ids = _tokens(reader, key)
+    return ids[0] if ids and ids[0] >= 0 else None

@@ -1,0 +1,65 @@
+"""Which module computes where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from constrain.errors import ModelError
+
+_RESERVE_FIRST = 192 * 1024**2
+_RESERVE_OTHERS = 64 * 1024**2
+
+
+def default_dtype(device: torch.device, stored: torch.dtype) -> torch.dtype:
+    """float32 on the CPU, where nothing is faster; on a GPU bfloat16 where the files hold it, else float16."""
+    if device.type == "cpu":
+        return torch.float32
+    return torch.bfloat16 if stored is torch.bfloat16 else torch.float16
+
+
+def split_by_size(sizes: Sequence[int], gpu_split: Sequence[float] | None) -> list[torch.device]:
+    """A device for every module, filling devices in order up to ``gpu_split`` GB each; without it all on the first.
+
+    Raises:
+        ModelError: the modules need more than the split allows.
+    """
+    if not torch.cuda.is_available():
+        return [torch.device("cpu")] * len(sizes)
+    if not gpu_split:
+        return [torch.device("cuda:0")] * len(sizes)
+    return _fill(sizes, [int(gigabytes * 1024**3) for gigabytes in gpu_split])
+
+
+def split_by_free_memory(sizes: Sequence[int], reserve: int | Sequence[int] | None) -> list[torch.device]:
+    """A device for every module, filling devices in order up to their free memory less ``reserve`` bytes each.
+
+    Raises:
+        ModelError: the modules need more than the devices have.
+    """
+    if not torch.cuda.is_available():
+        return [torch.device("cpu")] * len(sizes)
+    count = torch.cuda.device_count()
+    if reserve is None:
+        reserves = [_RESERVE_FIRST] + [_RESERVE_OTHERS] * (count - 1)
+    elif isinstance(reserve, int):
+        reserves = [reserve] * count
+    else:
+        reserves = [*reserve, *[_RESERVE_OTHERS] * count][:count]
+    free = [torch.cuda.mem_get_info(index)[0] for index in range(count)]
+    return _fill(sizes, [have - keep for have, keep in zip(free, reserves, strict=True)])
+
+
+def _fill(sizes: Sequence[int], budgets: list[int]) -> list[torch.device]:
+    devices: list[torch.device] = []
+    index = 0
+    for number, size in enumerate(sizes):
+        while index < len(budgets) and size > budgets[index]:
+            index += 1
+        if index == len(budgets):
+            missing = sum(sizes[number:]) / 1024**3
+            raise ModelError(f"Insufficient VRAM for model and cache: {missing:.2f} GiB have no place on any device")
+        budgets[index] -= size
+        devices.append(torch.device("cuda", index))
+    return devices

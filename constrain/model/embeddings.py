@@ -1,0 +1,92 @@
+"""Embeddings that stand in a sequence for tokens, under ids of their own."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+import torch
+
+from constrain.errors import GenerationError
+
+EMBEDDING_INDEX = 1_000_000_000
+"""Ids from here on are not tokens but rows of indexed embeddings."""
+
+
+class IndexedEmbeddings(Protocol):
+    """A block of rows and the ids by which a sequence refers to them."""
+
+    @property
+    def first_index(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def embeddings(self) -> torch.Tensor: ...
+
+
+class _Allocator:
+    """Hands out ranges of ids, none of them twice in a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = EMBEDDING_INDEX
+
+    def allocate(self, length: int) -> int:
+        with self._lock:
+            first, self._next = self._next, self._next + length
+        return first
+
+
+_ALLOCATOR = _Allocator()
+
+
+class ExLlamaV2MMEmbedding:
+    """Rows of a model's input space with a range of ids.
+
+    Attributes:
+        embeddings: ``[length, hidden_size]``.
+        first_index, length: the ids are ``first_index`` to ``first_index + length - 1``.
+        text_alias: what stands for them in a text, see ``ExLlamaV2Tokenizer.encode``.
+        thw_grid, pre_tokens, post_tokens, metadata: notes of whoever made them.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        embeddings: torch.Tensor,
+        text_alias: str | None = None,
+        thw_grid: tuple[int, int, int] | None = None,
+        pre_tokens: int = 0,
+        post_tokens: int = 0,
+    ) -> None:
+        """Reserve ids for ``embeddings``.
+
+        Raises:
+            GenerationError: they are not ``[length, hidden_size of the model]``.
+        """
+        hidden = model.config.hidden_size
+        if embeddings.dim() != 2 or embeddings.shape[1] != hidden:
+            raise GenerationError(f"embeddings must be [length, {hidden}], not {list(embeddings.shape)}")
+        self.model = model
+        self.embeddings = embeddings
+        self.length = embeddings.shape[0]
+        self.first_index = _ALLOCATOR.allocate(self.length)
+        self.text_alias = text_alias if text_alias is not None else f"<$EMB_{self.first_index}$>"
+        self.thw_grid, self.pre_tokens, self.post_tokens = thw_grid, pre_tokens, post_tokens
+        self.metadata: dict[str, Any] = {}
+
+    def get_ids(self) -> list[int]:
+        """The ids, in order."""
+        return list(range(self.first_index, self.first_index + self.length))
+
+    def get_ids_tensor(self) -> torch.Tensor:
+        """The ids, int64 ``[1, length]``."""
+        return torch.arange(self.first_index, self.first_index + self.length).unsqueeze(0)
+
+    def get_vision_token_range(self) -> tuple[int, int]:
+        """First id of the content and one more than its last."""
+        return self.first_index + self.pre_tokens, self.first_index + self.length - self.post_tokens
+
+    def get_size_in_bytes(self) -> int:
+        """Memory of the embeddings."""
+        return self.embeddings.numel() * self.embeddings.element_size()

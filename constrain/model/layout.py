@@ -1,0 +1,154 @@
+"""Which tensors a model has: names and shapes, as the config and the family say, before any weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from constrain.model.architecture import DecoderTraits, KeyPrefix
+
+if TYPE_CHECKING:
+    from constrain.model.config import ExLlamaV2Config
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LinearLayout:
+    """One or more projections of the same input, computed as one product.
+
+    Attributes:
+        keys: the projections, by which adapters know them.
+        outputs: number of output features of each.
+        inputs: number of input features.
+        bias: whether each has one.
+        fused: name under which the file holds them as one, or ``None``.
+    """
+
+    keys: tuple[str, ...]
+    outputs: tuple[int, ...]
+    inputs: int
+    bias: bool = False
+    fused: str | None = None
+
+    def parts(self) -> Iterator[tuple[str, int]]:
+        """Name in the file and number of rows, in order."""
+        if self.fused:
+            return iter([(self.fused, sum(self.outputs))])
+        return zip(self.keys, self.outputs, strict=True)
+
+    def tensors(self) -> Iterator[tuple[str, Shape]]:
+        for key, rows in self.parts():
+            yield f"{key}.weight", (rows, self.inputs)
+            if self.bias:
+                yield f"{key}.bias", (rows,)
+
+
+@dataclass(frozen=True)
+class LayerLayout:
+    """One layer. Norms are given by name; an absent one is ``None``."""
+
+    attention: str
+    attention_norm: str
+    qkv: LinearLayout
+    output: LinearLayout
+    query_norm: str | None
+    key_norm: str | None
+    attention_post_norm: str | None
+    mlp: str
+    mlp_norm: str
+    gate_up: LinearLayout
+    down: LinearLayout
+    mlp_post_norm: str | None
+    sliding: bool
+
+
+@dataclass(frozen=True)
+class ModelLayout:
+    """All of a model. ``tied``: the head is the embedding."""
+
+    embedding: str
+    layers: tuple[LayerLayout, ...]
+    norm: str
+    head: str
+    tied: bool
+    vocab_size: int
+    hidden_size: int
+    head_dim: int
+
+    def tensors(self) -> Iterator[tuple[str, Shape]]:
+        """Every tensor that the files must hold."""
+        yield f"{self.embedding}.weight", (self.vocab_size, self.hidden_size)
+        for layer in self.layers:
+            yield from self._layer_tensors(layer)
+        yield f"{self.norm}.weight", (self.hidden_size,)
+        if not self.tied:
+            yield f"{self.head}.weight", (self.vocab_size, self.hidden_size)
+
+    def _layer_tensors(self, layer: LayerLayout) -> Iterator[tuple[str, Shape]]:
+        for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+            yield from linear.tensors()
+        for norm in (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm):
+            if norm:
+                yield f"{norm}.weight", (self.hidden_size,)
+        for norm in (layer.query_norm, layer.key_norm):
+            if norm:
+                yield f"{norm}.weight", (self.head_dim,)
+
+    def absent(self) -> Iterator[str]:
+        """Tensors of a similar model, which would go unused if the files had them."""
+        for layer in self.layers:
+            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+                if not linear.bias:
+                    yield from (f"{key}.bias" for key, _ in linear.parts())
+            if layer.query_norm is None:
+                yield from (f"{layer.attention}.q_norm.weight", f"{layer.attention}.k_norm.weight")
+
+
+def model_layout(config: ExLlamaV2Config, prefix: KeyPrefix, tied: bool) -> ModelLayout:
+    """Layout of a prepared config whose tensors are under ``prefix``."""
+    return ModelLayout(
+        embedding=f"{prefix.body}embed_tokens",
+        layers=tuple(_layer(config, f"{prefix.body}layers.{i}.", i) for i in range(config.num_hidden_layers)),
+        norm=f"{prefix.body}norm",
+        head=f"{prefix.head}lm_head",
+        tied=tied,
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        head_dim=config.head_dim,
+    )
+
+
+def _layer(config: ExLlamaV2Config, at: str, index: int) -> LayerLayout:
+    traits: DecoderTraits = config.arch.lm
+    hidden, inner = config.hidden_size, config.intermediate_size
+    heads, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    attention, mlp = f"{at}self_attn", f"{at}mlp"
+    return LayerLayout(
+        attention=attention,
+        attention_norm=f"{at}input_layernorm",
+        qkv=LinearLayout(
+            keys=tuple(f"{attention}.{name}_proj" for name in "qkv"),
+            outputs=(heads, kv, kv),
+            inputs=hidden,
+            bias=config.qkv_bias,
+            fused=f"{attention}.qkv_proj" if traits.fused else None,
+        ),
+        output=LinearLayout((f"{attention}.o_proj",), (hidden,), heads, config.output_bias),
+        query_norm=f"{attention}.q_norm" if traits.qk_norm else None,
+        key_norm=f"{attention}.k_norm" if traits.qk_norm else None,
+        attention_post_norm=f"{at}post_attention_layernorm" if traits.post_norms else None,
+        mlp=mlp,
+        mlp_norm=f"{at}pre_feedforward_layernorm" if traits.post_norms else f"{at}post_attention_layernorm",
+        gate_up=LinearLayout(
+            keys=(f"{mlp}.gate_proj", f"{mlp}.up_proj"),
+            outputs=(inner, inner),
+            inputs=hidden,
+            bias=config.mlp_bias,
+            fused=f"{mlp}.gate_up_proj" if traits.fused else None,
+        ),
+        down=LinearLayout((f"{mlp}.down_proj",), (hidden,), inner, config.mlp_bias),
+        mlp_post_norm=f"{at}post_feedforward_layernorm" if traits.post_norms else None,
+        sliding=config.sliding_layers[index],
+    )

@@ -1,0 +1,164 @@
+"""Low-rank adapters."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from constrain.errors import WeightsError
+from constrain.model.config_reader import ConfigReader
+from constrain.model.modules import Linear, Module
+from constrain.model.tensor_files import TensorFiles
+from constrain.tokenizer.files import read_json_object
+
+if TYPE_CHECKING:
+    from constrain.model.model import ExLlamaV2
+
+_SKIPPED = (".original_module.weight", ".modules_to_save.weight")
+_PROJECTION = re.compile(r".*?(layers\.\d+\..+)\.lora_([AB])(?:\.default)?\.weight")
+_MAX_RANK = 1 << 16
+
+
+class ExLlamaV2Lora:
+    """An adapter in the form that ``peft`` saves, attached to the linear layers of a loaded model.
+
+    A layer computes ``y + scaling * (x A^T) B^T`` when the adapter is among the ``loras`` of a forward pass (Hu et al.
+    2021), with ``scaling = lora_scaling * alpha / r``, or ``alpha / sqrt(r)`` where the adapter uses rank-stabilised
+    scaling (Kalajdzievski 2023).
+
+    Attributes:
+        model: the model.
+        lora_r, lora_alpha: rank and alpha, from the adapter's config.
+        lora_scaling: the final factor.
+        tensors: the matrices by name: A as stored, B times the factor.
+        target_modules: names of the layers it changes.
+        embed_tokens, lm_head: weights that replace the model's own while the adapter is the first of ``loras``, or
+            ``None``.
+        bias_ignored: whether the file had biases, all of them zero.
+        lora_path, lora_config_path: its files.
+    """
+
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        lora_config_path: str | os.PathLike[str],
+        lora_path: str | os.PathLike[str],
+        lora_scaling: float = 1.0,
+    ) -> None:
+        """Read an adapter and attach it.
+
+        Args:
+            model: a loaded model.
+            lora_config_path: its ``adapter_config.json``.
+            lora_path: its safetensors file.
+            lora_scaling: further factor.
+
+        Raises:
+            ConfigError: the config is malformed or asks for something that is not supported.
+            WeightsError: the file is damaged, or a tensor fits no layer of the model.
+        """
+        self.model = model
+        self.config = model.config
+        self.lora_config_path, self.lora_path = os.fspath(lora_config_path), os.fspath(lora_path)
+        reader = ConfigReader(Path(lora_config_path), [read_json_object(Path(lora_config_path))])
+        if reader.boolean("fan_in_fan_out", False):
+            raise reader.error("fan_in_fan_out", "transposed adapters are not supported")
+        self.lora_r: int = reader.integer("r", high=_MAX_RANK)
+        self.lora_alpha: float = reader.number("lora_alpha")
+        root = math.sqrt(self.lora_r) if reader.boolean("use_rslora", False) else 1.0
+        self.lora_scaling = lora_scaling * self.lora_alpha * root / self.lora_r
+        self.embed_tokens: torch.Tensor | None = None
+        self.lm_head: torch.Tensor | None = None
+        self.bias_ignored = False
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.target_modules: list[str] = []
+        self._read(TensorFiles([Path(lora_path)]))
+
+    @staticmethod
+    def from_directory(model: ExLlamaV2, directory: str | os.PathLike[str], lora_scaling: float = 1.0) -> ExLlamaV2Lora:
+        """The adapter in ``directory``: ``adapter_config.json`` and ``adapter_model.safetensors``.
+
+        Raises:
+            ConfigError: there is no config, or as the constructor.
+            WeightsError: there is no safetensors file, or as the constructor.
+        """
+        folder = Path(directory)
+        weights = folder / "adapter_model.safetensors"
+        if not weights.is_file() and (folder / "adapter_model.bin").is_file():
+            raise WeightsError(
+                f"{folder}: adapter_model.bin is a pickle, which may run code when read, so it is not; "
+                "convert it where you trust it: safetensors.torch.save_file(torch.load(bin, weights_only=True), safetensors)"
+            )
+        if not weights.is_file():
+            raise WeightsError(f"{folder}: no adapter_model.safetensors in this folder")
+        return ExLlamaV2Lora(model, folder / "adapter_config.json", weights, lora_scaling)
+
+    def unload(self) -> None:
+        """Detach from the model."""
+        for module in self.model.modules_dict.values():
+            if isinstance(module, Linear):
+                module.adapters.pop(self, None)
+        self.tensors, self.embed_tokens, self.lm_head = {}, None, None
+
+    def _read(self, files: TensorFiles) -> None:
+        pairs: dict[str, dict[str, str]] = {}
+        for name in files.tensors:
+            if name.endswith(_SKIPPED):
+                continue
+            if match := _PROJECTION.fullmatch(name):
+                pairs.setdefault(self.config.prefix.body + match[1], {})[match[2]] = name
+            elif name.endswith("embed_tokens.weight"):
+                self.embed_tokens = self._replacement(files, name, self.model.modules[0])
+            elif name.endswith("lm_head.weight"):
+                self.lm_head = self._replacement(files, name, self.model.modules[-1])
+            elif name.endswith("bias"):
+                self._check_zero(files, name)
+            else:
+                raise WeightsError(
+                    f"{files.tensors[name].file}: tensor {name} is no part of an adapter that is understood"
+                )
+        # Nothing is attached before everything has been read, so that an error leaves the model as it was.
+        pairs_read = [(layer, *self._pair(files, layer, names)) for layer, names in pairs.items()]
+        for layer, linear, down, up in pairs_read:
+            linear.adapters.setdefault(self, []).append((linear.rows_of(layer), down, up))
+            self.target_modules.append(layer)
+
+    def _pair(self, files: TensorFiles, layer: str, names: dict[str, str]) -> tuple[Linear, torch.Tensor, torch.Tensor]:
+        """The linear layer that holds ``layer``, and A and B times the factor."""
+        where = files.tensors[next(iter(names.values()))].file
+        linear = self.model.modules_dict.get(layer)
+        if not isinstance(linear, Linear):
+            raise WeightsError(f"{where}: adapts {layer}, which the model does not have")
+        if len(names) != 2:
+            raise WeightsError(f"{where}: {layer} has no lora_{({'A', 'B'} - names.keys()).pop()}")
+        rows = linear.rows_of(layer)
+        down = self._tensor(files, names["A"], (self.lora_r, linear.layout.inputs), linear.device)
+        up = self._tensor(files, names["B"], (rows.stop - rows.start, self.lora_r), linear.device)
+        dtype = self.model.compute_dtype
+        down, up = down.to(dtype), up.mul_(self.lora_scaling).to(dtype)
+        self.tensors |= {names["A"]: down, names["B"]: up}
+        return linear, down, up
+
+    def _replacement(self, files: TensorFiles, name: str, module: Module) -> torch.Tensor:
+        """A weight in place of that of the embedding or head, with as many rows as theirs has."""
+        size, hidden = self.config.vocab_size, self.config.hidden_size
+        weight = self._tensor(files, name, (size, hidden), module.device).to(self.model.compute_dtype)
+        return torch.nn.functional.pad(weight, (0, 0, 0, -size % 32))
+
+    def _check_zero(self, files: TensorFiles, name: str) -> None:
+        stored = files.tensors[name]
+        if self._tensor(files, name, stored.shape, torch.device("cpu")).abs().max() > 1e-6:
+            raise WeightsError(f"{stored.file}: bias {name} is not zero; adapters with biases are not supported")
+        self.bias_ignored = True
+
+    @staticmethod
+    def _tensor(files: TensorFiles, name: str, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+        files.require(name, shape)
+        tensor = torch.empty(shape, device=device)
+        files.copy(name, tensor)
+        return tensor

@@ -1,0 +1,426 @@
+"""``ExLlamaV2``: loading a model, and running it over tokens."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from constrain.errors import GenerationError, ModelError
+from constrain.model.builder import build_modules
+from constrain.model.cache import ExLlamaV2CacheBase
+from constrain.model.config import ExLlamaV2Config
+from constrain.model.devices import default_dtype, split_by_free_memory, split_by_size
+from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.lora import ExLlamaV2Lora
+from constrain.model.modules import Attention, Module, find_linear
+from constrain.model.rope import RotaryTable
+from constrain.model.step import Step, View, visible_range
+
+Callback = Callable[[int, int], Any]
+CallbackGenerator = Callable[[int, int], Iterable[Any]]
+
+
+class ExLlamaV2:
+    """A model. Building it reads no weights; one of the load methods does.
+
+    Attributes:
+        config: what it was built from.
+        modules: embedding, then attention and MLP of every layer, the last norm, and the head.
+        modules_dict: modules, and the linear layers inside them, by name.
+        loaded: whether it can compute.
+        compute_dtype: dtype of weights and states; float32 until a load method knows better.
+        cache_map: device of each layer, where caches take their memory.
+        tp_context: always ``None``; tensor-parallel loading is not offered.
+        head_layer_idx, last_kv_layer_idx: positions in ``modules`` of the head and of the last attention.
+    """
+
+    def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False) -> None:
+        """Build the modules of a prepared config. ``lazy_load`` is accepted for compatibility: loading always waits.
+
+        Raises:
+            ModelError: the config has not been prepared.
+        """
+        if not hasattr(config, "layout"):
+            raise ModelError(
+                "the config is not prepared; give ExLlamaV2Config the folder of a model, or call prepare()"
+            )
+        self.config = config
+        self.modules: list[Module] = build_modules(config)
+        self.modules_dict: dict[str, Module] = {
+            **{module.key: module for module in self.modules},
+            **find_linear(self.modules),
+        }
+        self.loaded = False
+        self.tp_context = None
+        self.compute_dtype = config.compute_dtype or torch.float32
+        self.cache_map: dict[int, str] = {}
+        self.head_layer_idx = len(self.modules) - 1
+        self.last_kv_layer_idx = len(self.modules) - 4
+        self._spread = False
+        self._rotary: tuple[RotaryTable, RotaryTable] | None = None
+
+    # Loading
+
+    def load(
+        self,
+        gpu_split: list[float] | None = None,
+        lazy: bool = False,
+        stats: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+        progress: bool = False,
+    ) -> None:
+        """Load onto the GPUs, or onto the CPU where there is none.
+
+        Args:
+            gpu_split: gigabytes of weights for each GPU; by default all on the first.
+            lazy: only decide on devices.
+            stats: accepted for compatibility.
+            callback: called as ``callback(index, total)`` before each module and once after the last.
+            callback_gen: see :meth:`load_gen`.
+            progress: show a bar on the console.
+
+        Raises:
+            ModelError: the split is too small.
+            WeightsError: a file changed or vanished since the config was prepared.
+        """
+        generator = self.load_gen(gpu_split, lazy, stats, callback, callback_gen)
+        _exhaust(generator, len(self.modules), progress)
+
+    def load_gen(
+        self,
+        gpu_split: list[float] | None = None,
+        lazy: bool = False,
+        stats: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+    ) -> Generator[Any, None, None]:
+        """:meth:`load` as a generator, which yields what ``callback_gen(index, total)`` yields."""
+        self._choose_dtype()
+        self._place(split_by_size([self._bytes(module) for module in self.modules], gpu_split))
+        if not lazy:
+            yield from self._load_modules(callback, callback_gen)
+
+    def load_autosplit(
+        self,
+        cache: ExLlamaV2CacheBase,
+        reserve_vram: int | list[int] | None = None,
+        last_id_only: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+        progress: bool = False,
+    ) -> None:
+        """Load onto the GPUs by their free memory, each layer with its share of ``cache``, and give the cache memory.
+
+        Args:
+            cache: a lazy cache.
+            reserve_vram: bytes to leave free on every GPU, or on each.
+            last_id_only: accepted for compatibility.
+            callback, callback_gen, progress: as for :meth:`load`.
+
+        Raises:
+            ModelError: model and cache do not fit.
+        """
+        generator = self.load_autosplit_gen(cache, reserve_vram, last_id_only, callback, callback_gen)
+        _exhaust(generator, len(self.modules), progress)
+
+    def load_autosplit_gen(
+        self,
+        cache: ExLlamaV2CacheBase,
+        reserve_vram: int | list[int] | None = None,
+        last_id_only: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+    ) -> Generator[Any, None, None]:
+        """:meth:`load_autosplit` as a generator, which yields what ``callback_gen(index, total)`` yields."""
+        self.config.max_input_len = min(self.config.max_input_len, self.config.max_seq_len)
+        self._choose_dtype()
+        sizes = [
+            self._bytes(module) + (cache.layer_bytes() if isinstance(module, Attention) else 0)
+            for module in self.modules
+        ]
+        self._place(split_by_free_memory(sizes, reserve_vram))
+        yield from self._load_modules(callback, callback_gen)
+        cache.update_cache_tensors()
+
+    def load_tp(self, *args: Any, **kwargs: Any) -> None:
+        """Not offered.
+
+        Raises:
+            ModelError: always.
+        """
+        raise ModelError("tensor-parallel loading is not offered; use load or load_autosplit, which split by layers")
+
+    def unload(self) -> None:
+        """Give the memory of all weights back. The model cannot be used afterwards."""
+        self.modules, self.modules_dict = [], {}
+        self.loaded = False
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def get_modules(self) -> list[Module]:
+        """``modules``."""
+        return self.modules
+
+    def get_cache_devices(self) -> list[str]:
+        """Devices that hold layers, each once."""
+        return list(dict.fromkeys(self.cache_map.values()))
+
+    def is_quant(self) -> bool:
+        """Whether weights are quantised, which none are yet."""
+        return False
+
+    def _choose_dtype(self) -> None:
+        if self.config.files is None:
+            raise ModelError("the config was prepared with no_tensors=True; call prepare() to find the weights")
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        stored = self.config.files.dtype(f"{self.config.layout.embedding}.weight")
+        self.compute_dtype = self.config.compute_dtype or default_dtype(device, stored)
+
+    def _bytes(self, module: Module) -> int:
+        return module.parameters() * self.compute_dtype.itemsize
+
+    def _place(self, devices: Sequence[torch.device]) -> None:
+        for module, device in zip(self.modules, devices, strict=True):
+            module.device = device
+        self.cache_map = {module.index: str(module.device) for module in self.modules if isinstance(module, Attention)}
+        self._spread = len({*devices}) > 1
+
+    def _load_modules(self, callback: Callback | None, callback_gen: CallbackGenerator | None) -> Iterator[Any]:
+        files = self.config.files
+        assert files is not None  # _choose_dtype has seen it
+        total = len(self.modules)
+        for index, module in enumerate(self.modules):
+            yield from _notify(index, total, callback, callback_gen)
+            module.load(files, module.device, self.compute_dtype)
+        config = self.config
+        # The dials of the user are for the long context; windows of sliding layers never outgrow their training.
+        full = RotaryTable(config.rope, config.scale_pos_emb, config.scale_alpha_value, self.compute_dtype)
+        same = config.rope_local == config.rope
+        self._rotary = full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, self.compute_dtype)
+        self.loaded = True
+        yield from _notify(total, total, callback, callback_gen)
+
+    # Running
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        cache: ExLlamaV2CacheBase | None = None,
+        input_mask: torch.Tensor | None = None,
+        preprocess_only: bool = False,
+        last_id_only: bool = False,
+        loras: Sequence[ExLlamaV2Lora] | ExLlamaV2Lora | None = None,
+        return_last_state: bool = False,
+        position_offsets: torch.Tensor | None = None,
+        abort_event: threading.Event | None = None,
+        cpu_logits: bool = False,
+        indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Logits of the token after each position.
+
+        Args:
+            input_ids: int64 ``[batch, width]`` on the CPU. Negative ids are padding; ids from ``EMBEDDING_INDEX`` on
+                are rows of ``indexed_embeddings``.
+            cache: holds ``current_seq_len`` earlier positions; the new ones are appended and counted.
+            input_mask: float ``[batch, <= past + width]``, added to the scores of key positions, very negative at
+                padding (see ``ExLlamaV2Tokenizer.padding_mask``); positions beyond its width are visible.
+            preprocess_only: only fill the cache.
+            last_id_only: logits of the last position only.
+            loras: adapters to apply; several add up.
+            return_last_state: return the input of the head too.
+            position_offsets: int ``[batch]``, added to the positions; minus the padding of each row.
+            abort_event: when set, the pass stops and returns ``None``.
+            cpu_logits: collect the logits on the CPU.
+            indexed_embeddings: rows that ids refer to.
+            kwargs: ignored, for compatibility.
+
+        Returns:
+            Logits ``[batch, width or 1, vocabulary rounded up to 32]``, where the columns beyond the vocabulary are
+            -65504; with ``return_last_state`` a tuple of these and the state ``[batch, width or 1, hidden]``; ``None``
+            with ``preprocess_only``, when aborted, and for no tokens at all.
+
+        Raises:
+            GenerationError: the model is not loaded, the cache is too short, there are more tokens than one pass takes
+                and no cache to pass them through in turns, or an id is outside the vocabulary.
+        """
+        self._check(input_ids, cache, last_id_only or preprocess_only)
+        if input_ids.shape[1] == 0:
+            return None
+        chunks = list(self._chunks(input_ids, cache))
+        logits: list[torch.Tensor] = []
+        states: list[torch.Tensor] = []
+        for number, chunk in enumerate(chunks):
+            wanted = not preprocess_only and (not last_id_only or number == len(chunks) - 1)
+            result = self.forward_chunk(
+                chunk,
+                cache,
+                input_mask,
+                preprocess_only=not wanted,
+                last_id_only=last_id_only,
+                loras=loras,
+                return_last_state=return_last_state,
+                position_offsets=position_offsets,
+                abort_event=abort_event,
+                indexed_embeddings=indexed_embeddings,
+            )
+            if abort_event is not None and abort_event.is_set():
+                return None
+            if wanted:
+                logits.append(result["logits"].cpu() if cpu_logits else result["logits"])
+                states += [result["last_state"]] if return_last_state else []
+        if preprocess_only:
+            return None
+        joined = logits[0] if len(logits) == 1 else torch.cat(logits, dim=1)
+        return (joined, torch.cat(states, dim=1)) if return_last_state else joined
+
+    def forward_chunk(
+        self,
+        input_ids: torch.Tensor,
+        cache: ExLlamaV2CacheBase | None = None,
+        input_mask: torch.Tensor | None = None,
+        preprocess_only: bool = False,
+        last_id_only: bool = False,
+        loras: Sequence[ExLlamaV2Lora] | ExLlamaV2Lora | None = None,
+        return_last_state: bool = False,
+        position_offsets: torch.Tensor | None = None,
+        abort_event: threading.Event | None = None,
+        extract_state_indices: Sequence[int] | None = None,
+        indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """One pass of :meth:`forward`, however many tokens there are.
+
+        Args:
+            extract_state_indices: positions in ``modules`` whose input is wanted.
+
+        Returns:
+            ``"logits"`` unless ``preprocess_only``; ``"last_state"`` and ``"states"`` (by position) where asked for.
+            Empty when aborted.
+        """
+        step = self._step(input_ids, cache, input_mask, position_offsets, loras, indexed_embeddings)
+        last = self.last_kv_layer_idx if preprocess_only else self.head_layer_idx - 1
+        wanted = set(extract_state_indices or ())
+        result: dict[str, Any] = {"states": {}} if extract_state_indices is not None else {}
+        x = input_ids
+        with torch.inference_mode():
+            for index, module in enumerate(self.modules[: last + 1]):
+                if abort_event is not None and abort_event.is_set():
+                    return {}
+                if index in wanted:
+                    result["states"][index] = x.clone()
+                x = self._run(module, x, step)
+        if cache is not None:
+            cache.current_seq_len += input_ids.shape[1]
+        if preprocess_only:
+            return result
+        if last_id_only:
+            x = x[:, -1:]
+        if return_last_state:
+            result["last_state"] = x.clone()
+        # Outside of inference mode, so that the logits are an ordinary tensor which a sampler may change.
+        with torch.no_grad():
+            result["logits"] = self._run(self.modules[-1], x, step)
+        return result
+
+    def update_loras(self) -> None:
+        """Nothing to do: adapters attach themselves to the layers they change."""
+
+    def _run(self, module: Module, x: torch.Tensor, step: Step) -> torch.Tensor:
+        if not self._spread or x.dtype == torch.long:
+            return module.forward(x, step if not self._spread else step.on(module.device))
+        return module.forward(x.to(module.device), step.on(module.device))
+
+    def _check(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool) -> None:
+        if not self.loaded:
+            raise GenerationError("the model is not loaded; call load() or load_autosplit(cache) first")
+        batch, width = input_ids.shape
+        if cache is None:
+            if width > self._pass_limit(batch):
+                raise GenerationError(f"{width} tokens without a cache; one pass takes {self._pass_limit(batch)}")
+        elif batch > cache.batch_size or cache.current_seq_len + width > cache.max_seq_len:
+            raise GenerationError(
+                f"{batch} rows of {cache.current_seq_len} + {width} tokens do not fit into a cache of "
+                f"{cache.batch_size} rows of {cache.max_seq_len}"
+            )
+        limit = self.config.max_output_len
+        if limit is not None and not few_logits and min(width, self._pass_limit(batch)) > limit:
+            raise GenerationError(f"logits of {width} positions in one pass; config.max_output_len is {limit}")
+
+    def _pass_limit(self, batch: int) -> int:
+        return max(1, self.config.max_input_len * self.config.max_batch_size // batch)
+
+    def _chunks(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None) -> Iterator[torch.Tensor]:
+        """Parts of the input, each small enough for ``max_input_len`` and ``max_attention_size``."""
+        if cache is None:
+            yield input_ids
+            return
+        limit = self._pass_limit(input_ids.shape[0])
+        past, done, total = cache.current_seq_len, 0, input_ids.shape[1]
+        while done < total:
+            # The largest n with n * (past + n) <= max_attention_size.
+            behind = past + done
+            bound = (math.isqrt(behind**2 + 4 * self.config.max_attention_size) - behind) // 2
+            width = max(1, min(limit, bound, total - done))
+            yield input_ids[:, done : done + width]
+            done += width
+
+    def _step(
+        self,
+        input_ids: torch.Tensor,
+        cache: ExLlamaV2CacheBase | None,
+        input_mask: torch.Tensor | None,
+        position_offsets: torch.Tensor | None,
+        loras: Sequence[ExLlamaV2Lora] | ExLlamaV2Lora | None,
+        embeddings: Sequence[IndexedEmbeddings] | None,
+    ) -> Step:
+        past, width = cache.current_seq_len if cache is not None else 0, input_ids.shape[1]
+        assert self._rotary is not None  # made on loading
+        table, local_table = self._rotary
+        window = self.config.sliding_window
+        full = self._view(table, None, past, width, input_mask, position_offsets)
+        # Within the window both kinds of layers see the same.
+        if window is None or (local_table is table and past + width <= window):
+            sliding = full
+        else:
+            sliding = self._view(local_table, window, past, width, input_mask, position_offsets)
+        active = [loras] if isinstance(loras, ExLlamaV2Lora) else loras or ()
+        return Step(past, width, full, sliding, cache, active, embeddings or ())
+
+    def _view(
+        self,
+        table: RotaryTable,
+        window: int | None,
+        past: int,
+        width: int,
+        input_mask: torch.Tensor | None,
+        position_offsets: torch.Tensor | None,
+    ) -> View:
+        device = self.modules[0].device
+        start, mask, causal = visible_range(past, width, window, input_mask, self.compute_dtype, device)
+        if position_offsets is None:
+            cos, sin = table.rows(slice(past, past + width), past + width, device)
+            return View(cos, sin, start, mask, causal)
+        # Offsets of left padding reach below zero at the padding itself, where any position will do.
+        positions = torch.arange(past, past + width) + position_offsets.view(-1, 1).cpu()
+        positions = positions.clamp_(min=0)
+        cos, sin = table.rows(positions.to(device), int(positions.max()) + 1, device)
+        return View(cos, sin, start, mask, causal)
+
+
+def _notify(index: int, total: int, callback: Callback | None, generator: CallbackGenerator | None) -> Iterator[Any]:
+    if callback is not None:
+        callback(index, total)
+    if generator is not None:
+        yield from generator(index, total)
+
+
+def _exhaust(generator: Generator[Any, None, None], modules: int, progress: bool) -> None:
+    for _ in tqdm(generator, desc="Loading", total=modules + 1, disable=not progress):
+        pass

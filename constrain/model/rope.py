@@ -1,0 +1,230 @@
+"""Rotary position embedding: frequencies of every scaling method, and tables of their cosines and sines.
+
+Formulas: plain RoPE, Su et al. 2021; linear scaling, Chen et al. 2023; NTK alpha, scaling of the base by
+``alpha ** (d / (d - 2))``; YaRN, Peng et al. 2023, section 3; LongRoPE ("su"), Ding et al. 2024; "llama3", the
+Llama 3.1 release. Where published implementations differ, this is the arithmetic of ``transformers``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from constrain.model.config_reader import ConfigReader
+
+_METHODS: Mapping[str, str | None] = {
+    "default": None,
+    "linear": "linear",
+    "llama3": "llama3",
+    "yarn": "yarn",
+    "su": "su",
+    "longrope": "su",
+}
+_MAX_LENGTH = 1 << 27
+
+
+@dataclass(frozen=True)
+class RopeParameters:
+    """How positions turn into angles, as a config says.
+
+    Attributes:
+        theta: base of the geometric series of frequencies.
+        method: ``None`` (plain), ``"linear"``, ``"llama3"``, ``"yarn"`` or ``"su"``.
+        dim: number of rotated features of a head.
+        factor: by how much the context is longer than in pretraining.
+        original_length: context length of pretraining, in tokens.
+        amplitude: factor of cosines and sines.
+        low_freq_factor, high_freq_factor: bounds of the llama3 bands.
+        beta_fast, beta_slow, truncate: bounds of the YaRN ramp, in rotations over the original context.
+        short_factor, long_factor: divisors of each frequency up to, and beyond, the original context ("su").
+    """
+
+    theta: float
+    dim: int
+    method: str | None = None
+    factor: float = 1.0
+    original_length: int = 0
+    amplitude: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+
+def read_rope(reader: ConfigReader, head_dim: int, max_length: int) -> tuple[RopeParameters, RopeParameters]:
+    """Parameters of full layers and of sliding layers, in the older form of a config and in the newer one.
+
+    Older: ``rope_theta``, ``rope_scaling`` and ``rope_local_base_freq``. Newer: ``rope_parameters``, either one object
+    or one for each kind of layer.
+
+    Raises:
+        ConfigError: a value is missing, of the wrong type or out of bounds, or the method is unknown.
+    """
+    newer = reader.section("rope_parameters")
+    if newer.has("full_attention") or newer.has("sliding_attention"):
+        full, sliding = newer.section("full_attention"), newer.section("sliding_attention")
+    else:
+        full = newer if newer.sources[0] else reader.section("rope_scaling")
+        sliding = ConfigReader(reader.path, [{}]) if reader.has("rope_local_base_freq") else full
+    local_theta = reader.number("rope_local_base_freq", None) or reader.number("rope_theta", 10_000.0)
+    if sliding is full:
+        local_theta = reader.number("rope_theta", 10_000.0)
+    return (
+        _read_parameters(full, reader, reader.number("rope_theta", 10_000.0), head_dim, max_length),
+        _read_parameters(sliding, reader, local_theta, head_dim, max_length),
+    )
+
+
+def _read_parameters(
+    scaling: ConfigReader, config: ConfigReader, theta: float, head_dim: int, max_length: int
+) -> RopeParameters:
+    name = scaling.text("rope_type", None) or scaling.text("type", "default")
+    if name == "yarn" and scaling.has("long_factor"):
+        name = "su"  # the name in early Phi-3 configs
+    if name not in _METHODS:
+        raise scaling.error("rope_type", f"unknown method {name!r}; known are {', '.join(_METHODS)}")
+    method = _METHODS[name]
+    partial = scaling.number("partial_rotary_factor", None) or config.number("partial_rotary_factor", 1.0, high=1.0)
+    dim = int(head_dim * partial)
+    if dim < 2 or dim % 2:
+        raise config.error("head_dim", f"{dim} rotated features; RoPE needs an even number of at least 2")
+    original = config.integer("original_max_position_embeddings", max_length, high=_MAX_LENGTH)
+    values: dict[str, Any] = {
+        "theta": scaling.number("rope_theta", theta, low=1.0),
+        "dim": dim,
+        "method": method,
+        "original_length": scaling.integer("original_max_position_embeddings", original, high=_MAX_LENGTH),
+    }
+    if method in ("linear", "llama3", "yarn"):
+        values["factor"] = scaling.number("factor", high=1e6)
+    if method == "llama3":
+        values["low_freq_factor"] = scaling.number("low_freq_factor")
+        values["high_freq_factor"] = scaling.number("high_freq_factor", low=values["low_freq_factor"])
+    if method == "yarn":
+        values["beta_fast"] = scaling.number("beta_fast", 32.0)
+        values["beta_slow"] = scaling.number("beta_slow", 1.0)
+        values["truncate"] = scaling.boolean("truncate", True)
+        values["amplitude"] = scaling.number("attention_factor", None) or _yarn_amplitude(scaling, values["factor"])
+    if method == "su":
+        values["short_factor"] = scaling.numbers("short_factor", dim // 2)
+        values["long_factor"] = scaling.numbers("long_factor", dim // 2)
+        factor = scaling.number("factor", None) or max_length / values["original_length"]
+        values["factor"] = factor
+        values["amplitude"] = scaling.number("attention_factor", None) or _su_amplitude(
+            factor, values["original_length"]
+        )
+    return RopeParameters(**values)
+
+
+def _yarn_amplitude(scaling: ConfigReader, factor: float) -> float:
+    def term(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    mscale, all_dim = scaling.number("mscale", None, low=-1.0), scaling.number("mscale_all_dim", None, low=-1.0)
+    return term(mscale) / term(all_dim) if mscale and all_dim else term(1.0)
+
+
+def _su_amplitude(factor: float, original_length: int) -> float:
+    return math.sqrt(1 + math.log(factor) / math.log(original_length)) if factor > 1 and original_length > 1 else 1.0
+
+
+def inverse_frequencies(rope: RopeParameters, alpha: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Angle per position of each pair of features, float32 ``[dim / 2]``: up to the original length, and beyond it.
+
+    Args:
+        rope: the parameters.
+        alpha: NTK scaling of the base.
+    """
+    theta = rope.theta * alpha ** (rope.dim / (rope.dim - 2)) if rope.dim > 2 else rope.theta
+    powers = theta ** (torch.arange(0, rope.dim, 2, dtype=torch.float) / rope.dim)
+    plain = 1.0 / powers
+    if rope.method == "su":
+        return 1.0 / (torch.tensor(rope.short_factor) * powers), 1.0 / (torch.tensor(rope.long_factor) * powers)
+    if rope.method == "linear":
+        plain = plain / rope.factor
+    elif rope.method == "llama3":
+        plain = _llama3(rope, plain)
+    elif rope.method == "yarn":
+        plain = _yarn(rope, theta, powers)
+    return plain, plain
+
+
+def _llama3(rope: RopeParameters, plain: torch.Tensor) -> torch.Tensor:
+    """Long waves are slowed by ``factor``, short ones kept, those between blended by their number of turns."""
+    turns = rope.original_length * plain / (2 * math.pi)
+    blend = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    blend = blend.clamp(0.0, 1.0)
+    return (1 - blend) * plain / rope.factor + blend * plain
+
+
+def _yarn(rope: RopeParameters, theta: float, powers: torch.Tensor) -> torch.Tensor:
+    """A ramp over the features, from those that turn ``beta_fast`` times in the original context to ``beta_slow``."""
+
+    def feature_with(turns: float) -> float:
+        return rope.dim * math.log(rope.original_length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = feature_with(rope.beta_fast), feature_with(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, rope.dim - 1)
+    width = high - low if high != low else 0.001
+    interpolated = ((torch.arange(rope.dim // 2, dtype=torch.float) - low) / width).clamp(0.0, 1.0)
+    return interpolated / (rope.factor * powers) + (1 - interpolated) / powers
+
+
+class RotaryTable:
+    """Cosines and sines by position, computed as far as they are needed.
+
+    Args:
+        rope: the parameters.
+        scale: positions are divided by this.
+        alpha: NTK scaling of the base.
+        dtype: of the tables.
+    """
+
+    def __init__(self, rope: RopeParameters, scale: float, alpha: float, dtype: torch.dtype) -> None:
+        self._rope, self._dtype = rope, dtype
+        self._frequencies = tuple(each / scale for each in inverse_frequencies(rope, alpha))
+        self._tables: dict[tuple[bool, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def rows(
+        self, positions: slice | torch.Tensor, end: int, device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines in the form that :func:`constrain.kernels.rotate` takes.
+
+        Args:
+            positions: a range, or ``[batch, length]`` on ``device``.
+            end: one more than the largest position of the sequence, which also decides between the two sets of
+                frequencies of "su".
+            device: where the rows are wanted.
+
+        Returns:
+            Two of ``[1 or batch, length, 1, dim]``.
+        """
+        cos, sin = self._table(end, device)
+        if isinstance(positions, slice):
+            return cos[positions].unsqueeze(0), sin[positions].unsqueeze(0)
+        return cos[positions], sin[positions]
+
+    def _table(self, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        beyond = self._rope.method == "su" and end > self._rope.original_length
+        table = self._tables.get((beyond, device))
+        if table is None or table[0].shape[0] < end:
+            table = self._compute(1 << max(10, (end - 1).bit_length()), self._frequencies[beyond], device)
+            self._tables[beyond, device] = table
+        return table
+
+    def _compute(
+        self, length: int, frequencies: torch.Tensor, device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = torch.outer(torch.arange(length, dtype=torch.float), frequencies)
+        cos, sin = angles.cos() * self._rope.amplitude, angles.sin() * self._rope.amplitude
+        full = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+        return full[0].unsqueeze(1).to(device, self._dtype), full[1].unsqueeze(1).to(device, self._dtype)

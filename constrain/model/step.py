@@ -1,0 +1,97 @@
+"""What all layers share in one pass: positions, masks, cache and adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from constrain.model.cache import ExLlamaV2CacheBase
+    from constrain.model.embeddings import IndexedEmbeddings
+    from constrain.model.lora import ExLlamaV2Lora
+
+
+@dataclass(frozen=True)
+class View:
+    """What the layers of one kind, full or sliding, see of the sequence.
+
+    Attributes:
+        cos, sin: rotation of the new positions, see :func:`constrain.kernels.rotate`.
+        start: first position that any query sees.
+        mask: added to the scores of keys from ``start``, ``[1 or batch, 1, queries, keys]``, or ``None``.
+        causal: query ``i`` sees keys 0 to ``i``; there is no mask then.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    start: int
+    mask: torch.Tensor | None
+    causal: bool
+
+    def to(self, device: torch.device) -> View:
+        mask = None if self.mask is None else self.mask.to(device)
+        return replace(self, cos=self.cos.to(device), sin=self.sin.to(device), mask=mask)
+
+
+@dataclass
+class Step:
+    """One pass over ``width`` new tokens behind ``past`` old ones.
+
+    Attributes:
+        full, sliding: views of the two kinds of layers; the same where a model has no sliding ones.
+    """
+
+    past: int
+    width: int
+    full: View
+    sliding: View
+    cache: ExLlamaV2CacheBase | None = None
+    loras: Sequence[ExLlamaV2Lora] = ()
+    embeddings: Sequence[IndexedEmbeddings] = ()
+    _copies: dict[torch.device, Step] = field(default_factory=dict)
+
+    def on(self, device: torch.device) -> Step:
+        """This step with its tensors on ``device``."""
+        if device not in self._copies:
+            full = self.full.to(device)
+            sliding = full if self.sliding is self.full else self.sliding.to(device)
+            self._copies[device] = replace(self, full=full, sliding=sliding)
+        return self._copies[device]
+
+
+def visible_range(
+    past: int, width: int, window: int | None, padding: torch.Tensor | None, dtype: torch.dtype, device: torch.device
+) -> tuple[int, torch.Tensor | None, bool]:
+    """``start``, ``mask`` and ``causal`` of a :class:`View`.
+
+    Args:
+        past, width: numbers of old and new positions.
+        window: a query at position ``i`` sees keys from ``i - window + 1`` on; ``None``: from 0.
+        padding: additive ``[batch, <= past + width]``, float, very negative at positions that nobody may see.
+        dtype: of the mask.
+        device: of the mask.
+    """
+    start = 0 if window is None else max(0, past + 1 - window)
+    keys = past + width - start
+    narrow = window is not None and keys > window
+    if padding is None and (width == 1 or (keys == width and not narrow)):
+        return start, None, width > 1
+    mask = torch.zeros(1, 1, width, keys, dtype=dtype, device=device)
+    excluded = torch.finfo(dtype).min / 2
+    if width > 1:
+        query = torch.arange(past - start, keys, device=device).unsqueeze(1)
+        key = torch.arange(keys, device=device)
+        hidden = key > query
+        if window is not None:
+            hidden |= key <= query - window
+        mask.masked_fill_(hidden, excluded)
+    if padding is not None:
+        shown = torch.zeros(padding.shape[0], 1, 1, keys, dtype=dtype, device=device)
+        given = padding[:, start : past + width].to(device, dtype)
+        shown[:, 0, 0, : given.shape[1]] = given
+        # A row that sees nothing must still have a softmax: finite, and not doubled by another mask.
+        mask = torch.minimum(mask, shown.clamp_(min=excluded))
+    return start, mask, False

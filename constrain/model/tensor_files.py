@@ -1,0 +1,131 @@
+"""The safetensors files of a model folder: what is in them, and single tensors out of them.
+
+Nothing but headers is read until a tensor is asked for; tensors are then copied straight from the mapped file to where
+they belong, so that memory never holds a model twice.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from constrain.errors import WeightsError
+from constrain.tokenizer.files import read_json_object
+
+INDEX_FILE = "model.safetensors.index.json"
+
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file, ``dtype`` by its safetensors name."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class TensorFiles:
+    """Tensors of some safetensors files, by name.
+
+    Raises:
+        WeightsError: there is no safetensors file, one cannot be read, two hold the same tensor, or the index names
+            something that is not there or not in the folder.
+    """
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.tensors: dict[str, StoredTensor] = {}
+        self.files = list(files)
+        for file in self.files:
+            self._add(file)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> TensorFiles:
+        """All files of a folder, or those that its index lists where it has one."""
+        index = folder / INDEX_FILE
+        listed = _read_index(index) if index.exists() else {}
+        names = {folder / name for name in listed.values()} or folder.glob("*.safetensors")
+        tensors = cls(sorted(names))
+        if not tensors.files:
+            raise WeightsError(f"{folder}: no *.safetensors file; weights in other formats must be converted first")
+        for key, name in listed.items():
+            if key not in tensors or tensors.tensors[key].file.name != name:
+                raise WeightsError(f"{index}: says that {key} is in {name}, but it is not")
+        return tensors
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.tensors
+
+    def require(self, key: str, shape: tuple[int, ...]) -> StoredTensor:
+        """The entry of a tensor that must be there.
+
+        Raises:
+            WeightsError: it is missing, of another shape, or of a type that is not read.
+        """
+        stored = self.tensors.get(key)
+        if stored is None:
+            raise WeightsError(f"{self.files[0].parent}: no tensor {key} in any safetensors file")
+        if stored.shape != shape:
+            raise WeightsError(
+                f"{stored.file}: tensor {key} has shape {list(stored.shape)}, but config.json asks for {list(shape)}"
+            )
+        if stored.dtype not in _DTYPES:
+            raise WeightsError(f"{stored.file}: tensor {key} is of type {stored.dtype}; read are {', '.join(_DTYPES)}")
+        return stored
+
+    def dtype(self, key: str) -> torch.dtype:
+        """Type in which a tensor that is known to be there is stored."""
+        return _DTYPES[self.tensors[key].dtype]
+
+    def copy(self, key: str, target: torch.Tensor) -> None:
+        """Fill ``target`` with a tensor of its shape, converted to its dtype and brought to its device.
+
+        Raises:
+            WeightsError: as :meth:`require`, or the file has changed and cannot be read any more.
+        """
+        stored = self.require(key, tuple(target.shape))
+        with _opened(stored.file) as file:
+            target.copy_(file.get_tensor(key))
+
+    def _add(self, path: Path) -> None:
+        with _opened(path) as file:
+            for key in file.keys():  # noqa: SIM118  a file is no mapping
+                header = file.get_slice(key)
+                if key in self.tensors:
+                    raise WeightsError(f"{path}: tensor {key} is in {self.tensors[key].file.name} too")
+                self.tensors[key] = StoredTensor(path, tuple(header.get_shape()), header.get_dtype())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A mapped safetensors file, whose errors name it."""
+    try:
+        # A device or a pipe would never end; a link to a file, as download caches make them, is fine.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise WeightsError(f"{path}: not a regular file")
+        with safe_open(path, framework="pt", device="cpu") as file:
+            yield file
+    except OSError as cause:
+        raise WeightsError(f"{path}: cannot be read ({cause.strerror or cause})") from cause
+    except SafetensorError as cause:
+        raise WeightsError(f"{path}: damaged or truncated safetensors file ({cause})") from cause
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    """File name of every tensor, as an index file says."""
+    listed = read_json_object(path, WeightsError).get("weight_map")
+    if not isinstance(listed, dict) or not listed:
+        raise WeightsError(f"{path}: weight_map must be an object that names a file for every tensor")
+    for key, name in listed.items():
+        # The files lie beside the index: anything else could reach out of the folder.
+        if not isinstance(name, str) or name != Path(name).name or not name.endswith(".safetensors") or "\\" in name:
+            raise WeightsError(f"{path}: {key}: {name!r} is not the name of a safetensors file in the same folder")
+    return listed
