@@ -1,6 +1,13 @@
-#include <pybind11/pybind11.h>
+// The Python module `constrain._core`: the engine, nothing more.
+#include "bindings/core.h"
 
-PYBIND11_MODULE(_core, m) {
-  m.doc() = "The native part of constrain.";
-  m.attr("__version__") = CONSTRAIN_VERSION;
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "The constraint engine of constrain.";
+  module.attr("__version__") = CONSTRAIN_VERSION;
+  constrain::bind_errors(module);
+  constrain::bind_vocabulary(module);
+  constrain::bind_grammar(module);
+  constrain::bind_matcher(module);
+  constrain::bind_regular(module);
+  constrain::bind_cfg(module);
 }

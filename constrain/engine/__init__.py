@@ -1,0 +1,33 @@
+"""The constraint engine: vocabularies, grammars over them, and matchers that say which token may come next.
+
+Needs neither torch nor a model.
+"""
+
+from __future__ import annotations
+
+from constrain._core import Matcher
+from constrain.engine.bitmask import allocate_bitmask, fill_bitmasks
+from constrain.engine.grammar import (
+    CompiledGrammar,
+    Limits,
+    Report,
+    ReportEntry,
+    compile_choices,
+    compile_json_schema,
+    compile_regex,
+)
+from constrain.engine.vocabulary import Vocabulary
+
+__all__ = [
+    "CompiledGrammar",
+    "Limits",
+    "Matcher",
+    "Report",
+    "ReportEntry",
+    "Vocabulary",
+    "allocate_bitmask",
+    "compile_choices",
+    "compile_json_schema",
+    "compile_regex",
+    "fill_bitmasks",
+]

@@ -1,0 +1,34 @@
+"""Packed bitmasks over a vocabulary: bit ``i % 32`` of word ``i // 32`` is 1 where token ``i`` is allowed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from constrain import _core
+
+
+def allocate_bitmask(rows: int, size: int) -> npt.NDArray[np.int32]:
+    """A bitmask that allows everything: int32 ``(rows, ceil(size / 32))``."""
+    return np.full((rows, (size + 31) // 32), -1, dtype=np.int32)
+
+
+def fill_bitmasks(
+    matchers: Sequence[_core.Matcher], bits: Any, rows: Sequence[int] | None = None, threads: int | None = None
+) -> None:
+    """Fills one row for each matcher, on several threads.
+
+    Args:
+        matchers: the matchers, no two of which are clones of one another.
+        bits: a bitmask of :func:`allocate_bitmask`, or any writable int32 buffer or CPU tensor of that shape.
+        rows: the row for each matcher; by default the first rows.
+        threads: at most so many; by default one for each processor.
+
+    Raises:
+        BitmaskError: the buffer does not fit.
+    """
+    _core.fill_bitmasks(matchers, bits, range(len(matchers)) if rows is None else rows, threads or os.cpu_count() or 1)

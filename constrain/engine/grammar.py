@@ -1,0 +1,138 @@
+"""Compiled grammars, and the functions that make them from regular expressions, choices and JSON Schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from constrain import _core
+from constrain.engine.vocabulary import Vocabulary
+from constrain.errors import GrammarError
+
+WhitespacePolicy = Literal["compact", "single", "bounded", "any"]
+PropertyOrder = Literal["any", "schema"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what a grammar may cost; reaching one raises :class:`constrain.errors.ResourceLimit`.
+
+    Attributes:
+        max_states: states of all rules of a grammar.
+        max_stack_depth: rules nested in one another at one point of a text.
+        max_frames: simultaneous readings of one text.
+        max_nesting: references and combinators nested in one schema node.
+        max_cells: alternatives of a schema after normalisation.
+    """
+
+    max_states: int = 500_000
+    max_stack_depth: int = 10_000
+    max_frames: int = 4_096
+    max_nesting: int = 512
+    max_cells: int = 20_000
+
+    def core(self) -> _core.Limits:
+        """The same limits, for the engine."""
+        return _core.Limits(**self.__dict__)
+
+
+class ReportEntry(NamedTuple):
+    """One keyword of a schema: where it stands, its name, and what is to be said of it."""
+
+    pointer: str
+    keyword: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a compiled schema enforces.
+
+    Attributes:
+        enforced: keywords that hold exactly as the specification says.
+        narrowed: places where only a part of the valid documents can be generated.
+        ignored: keywords that are not enforced at all.
+    """
+
+    enforced: tuple[ReportEntry, ...] = ()
+    narrowed: tuple[ReportEntry, ...] = ()
+    ignored: tuple[ReportEntry, ...] = ()
+
+
+class CompiledGrammar:
+    """An immutable language over a vocabulary; cheap to share between threads and sequences."""
+
+    def __init__(self, core: _core.CompiledGrammar, vocabulary: Vocabulary) -> None:
+        self.core = core
+        self.vocabulary = vocabulary
+
+    def matcher(self) -> _core.Matcher:
+        """A matcher at the start of a text."""
+        return _core.Matcher(self.core)
+
+    @cached_property
+    def report(self) -> Report:
+        """What is enforced, where it is narrowed, and what is ignored; empty for other than JSON Schemas."""
+        return Report(*(tuple(ReportEntry(*entry) for entry in part) for part in self.core.report))
+
+
+def compile_json_schema(
+    schema: dict[str, Any] | bool,
+    vocab: Vocabulary,
+    *,
+    whitespace: WhitespacePolicy = "bounded",
+    property_order: PropertyOrder = "any",
+    lenient: bool = False,
+    limits: Limits = Limits(),
+) -> CompiledGrammar:
+    """The JSON documents that are valid under a JSON Schema.
+
+    Every text of the grammar is a valid document. Keywords of other dialects than the one that ``$schema`` names are read
+    as that dialect defines; without ``$schema`` it is draft 2020-12.
+
+    Args:
+        schema: the schema, as ``json.loads`` gives it.
+        vocab: the vocabulary of the model.
+        whitespace: ``"compact"`` has none; ``"single"`` allows one space after ``,`` and ``:``; ``"bounded"`` allows, after
+            ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs; ``"any"`` does not
+            bound it.
+        property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
+        lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
+        limits: bounds on states, memory and nesting.
+
+    Raises:
+        SchemaError: the schema is malformed.
+        UnsupportedSchema: a keyword cannot be enforced exactly.
+        UnsatisfiableSchema: nothing is valid.
+        ResourceLimit: a limit was reached.
+    """
+    if property_order not in ("any", "schema"):
+        raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
+    core = _core.compile_json_schema(
+        schema, vocab.core, whitespace, property_order == "schema", lenient, limits.core()
+    )
+    return CompiledGrammar(core, vocab)
+
+
+def compile_regex(pattern: str, vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
+    """The texts that a regular expression, read as Python's :func:`re.fullmatch` reads it, matches.
+
+    Raises:
+        RegexError: the pattern is malformed, or uses what is not regular, such as backreferences.
+        ResourceLimit: a limit was reached.
+    """
+    return CompiledGrammar(_core.compile_regex(pattern, vocab.core, limits.core()), vocab)
+
+
+def compile_choices(choices: Iterable[str], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
+    """Exactly the given texts.
+
+    Raises:
+        GrammarError: there are none.
+    """
+    texts = list(choices)
+    if not texts:
+        raise GrammarError("at least one choice is needed")
+    return CompiledGrammar(_core.compile_choices(texts, vocab.core, limits.core()), vocab)

@@ -1,0 +1,147 @@
+"""Reading a grammar with lark's loader, and finding things in its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lark import Tree
+from lark.exceptions import UnexpectedInput
+from lark.lexer import Pattern
+from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern
+
+from constrain.errors import LarkError
+
+
+@dataclass(frozen=True)
+class RuleSource:
+    """A rule or template: ``tree`` is lark's, with literals made into patterns."""
+
+    parameters: tuple[str, ...]
+    tree: Tree
+
+
+@dataclass(frozen=True)
+class Source:
+    """A grammar as its text defines it.
+
+    Attributes:
+        text: the text itself.
+        rules: by name; imported ones have lark's mangled names.
+        terminals: by name; ``None`` for those that are only declared.
+        ignored: names of the ignored terminals.
+    """
+
+    text: str
+    rules: dict[str, RuleSource]
+    terminals: dict[str, Pattern | None]
+    ignored: list[str]
+
+    def error(self, reason: str, *names: str) -> LarkError:
+        """An error at the place of the first of ``names`` that the text has."""
+        return LarkError(reason, *place(self.text, *names))
+
+
+def load(text: str) -> Source:
+    """Reads a grammar.
+
+    Raises:
+        LarkError: where lark refuses it.
+    """
+    with lark_errors(text):
+        builder = GrammarBuilder()
+        builder.load_grammar(text, "<string>")
+        grammar = builder.build()
+        terminals = {name: _pattern(name, tree) for name, (tree, _) in grammar.term_defs}
+        rules = {name: _rule(name, parameters, tree) for name, parameters, tree, _ in grammar.rule_defs}
+        return Source(text, rules, terminals, list(grammar.ignore))
+
+
+def place(text: str, *names: str) -> tuple[int | None, int | None]:
+    """Line and column of the first of ``names`` that the text has: where it is defined, or where it is first used."""
+    for name in names:
+        offset = _offset(text, name)
+        if offset is not None:
+            return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+    return None, None
+
+
+@contextmanager
+def lark_errors(text: str) -> Iterator[None]:
+    """Turns whatever lark raises for a bad grammar into a ``LarkError`` with a place.
+
+    Lark reports mistakes by its own exceptions, but also by assertions, lookup errors and those of the modules it calls.
+    """
+    try:
+        yield
+    except (LarkError, MemoryError):
+        raise
+    except UnexpectedInput as error:
+        raise LarkError(_first_line(str(error)), error.line, error.column) from error
+    except RecursionError as error:
+        raise LarkError("the grammar is nested too deeply, or a template never stops calling itself") from error
+    except OSError as error:
+        module = (error.filename or "").removesuffix(".lark").replace("/", ".")
+        raise LarkError(f"cannot import {module or error}: no such grammar", *place(text, module)) from error
+    except Exception as error:
+        raise _located(text, str(error) or type(error).__name__) from error
+
+
+def _pattern(name: str, tree: Tree | None) -> Pattern | None:
+    if tree is None:
+        return None
+    if not any(expansion.children for expansion in tree.find_data("expansion")):
+        raise ValueError(f"terminal '{name}' is empty")
+    pattern: Pattern = (PrepareLiterals() * TerminalTreeToPattern()).transform(_copy(tree))
+    return pattern
+
+
+def _rule(name: str, parameters: tuple[str, ...], tree: Tree | None) -> RuleSource:
+    if tree is None:
+        raise ValueError(f"rule '{name}' is declared but never defined; only terminals can be declared")
+    return RuleSource(tuple(parameters), PrepareLiterals().transform(_copy(tree)))
+
+
+def _copy(tree: Tree) -> Tree:
+    """A tree that lark may change in place; the trees of terminals share parts."""
+    copies: dict[int, Tree] = {}
+    for part in tree.iter_subtrees():
+        copies[id(part)] = Tree(part.data, [copies[id(c)] if isinstance(c, Tree) else c for c in part.children])
+    return copies[id(tree)]
+
+
+def _offset(text: str, name: str) -> int | None:
+    word = re.escape(name)
+    if not re.fullmatch(r"[\w.]+", name):
+        found = text.find(name)
+        return None if found < 0 else found
+    short = name.split("__")[-1] if "__" in name.strip("_") else name
+    module = name.strip("_").split("__")[0]
+    for pattern in (
+        rf"^[ \t]*(?:%(?:override|extend)[ \t]+)?[?!]*(?P<at>{word})(?=[ \t]*[.:{{])",
+        rf"^[ \t]*%(?:import|declare|ignore)\b[^\n]*?(?P<at>\b{word}\b)",
+        rf"(?P<at>(?<!\w){word}(?!\w))",
+        rf"^[ \t]*%import[ \t]+(?P<at>\.?{re.escape(module)}\.(?:{re.escape(short)}\b)?)",
+    ):
+        match = re.search(pattern, text, re.MULTILINE)
+        if match:
+            return match.start("at")
+    return None
+
+
+def _located(text: str, message: str) -> LarkError:
+    """An error with the place that lark's message speaks of: a position, or else a name."""
+    reason = _first_line(message)
+    position = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
+    if position:
+        reason = reason.replace(position.group(0), "").strip(" :")
+        return LarkError(reason, int(position.group(1)), int(position.group(2)))
+    quoted = re.findall(r"'(\w+)'", reason)
+    defined = [word for word in re.findall(r"\w+", reason) if re.search(rf"^[?!]*{word}\b", text, re.MULTILINE)]
+    return LarkError(reason, *place(text, *quoted, *defined))
+
+
+def _first_line(message: str) -> str:
+    return message.strip().split("\n")[0]

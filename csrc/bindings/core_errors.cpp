@@ -1,0 +1,44 @@
+// Engine errors as the exceptions of `constrain.errors`.
+#include "bindings/core.h"
+#include "engine/errors.h"
+
+namespace constrain {
+
+namespace {
+
+void raise(const char* name, const py::tuple& arguments) {
+  const py::object type = py::module_::import("constrain.errors").attr(name);
+  PyErr_SetObject(type.ptr(), type(*arguments).ptr());
+}
+
+const char* name_of(SchemaError::Kind kind) {
+  switch (kind) {
+    case SchemaError::Kind::unsupported:
+      return "UnsupportedSchema";
+    case SchemaError::Kind::unsatisfiable:
+      return "UnsatisfiableSchema";
+    default:
+      return "SchemaError";
+  }
+}
+
+}  // namespace
+
+void bind_errors(py::module_&) {
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const SchemaError& error) {
+      const py::object keyword = error.keyword.empty() ? py::object(py::none()) : py::object(py::str(error.keyword));
+      raise(name_of(error.kind), py::make_tuple(error.what(), error.pointer, keyword));
+    } catch (const RegexError& error) {
+      raise("RegexError", py::make_tuple(error.what(), error.offset));
+    } catch (const ResourceLimit& error) {
+      raise("ResourceLimit", py::make_tuple(error.kind, error.limit, error.where));
+    } catch (const GrammarError& error) {
+      raise("GrammarError", py::make_tuple(error.what()));
+    }
+  });
+}
+
+}  // namespace constrain

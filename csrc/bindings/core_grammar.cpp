@@ -1,0 +1,86 @@
+#include "bindings/core.h"
+#include "engine/automaton_rule.h"
+#include "engine/errors.h"
+#include "engine/leading_space.h"
+#include "engine/regex.h"
+#include "engine/schema/compile.h"
+
+namespace constrain {
+
+namespace {
+
+PyGrammar finish_regular(const AutomatonPtr& automaton, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
+  Grammar grammar;
+  grammar.root = grammar.add(std::make_unique<AutomatonRule>(automaton));
+  return finish(std::move(grammar), std::move(vocabulary), limits);
+}
+
+json::Whitespace whitespace_of(const std::string& name) {
+  using Mode = json::Whitespace::Mode;
+  static const std::pair<const char*, Mode> kModes[] = {
+      {"compact", Mode::compact}, {"single", Mode::single}, {"bounded", Mode::bounded}, {"any", Mode::any}};
+  for (const auto& [known, mode] : kModes) {
+    if (name == known) return {mode, 0};
+  }
+  throw GrammarError("there is no whitespace policy '" + name + "'; there are compact, single, bounded and any");
+}
+
+std::vector<py::tuple> entries(const std::vector<schema::Report::Entry>& list) {
+  std::vector<py::tuple> out;
+  for (const auto& entry : list) out.push_back(py::make_tuple(entry.pointer, entry.keyword, entry.note));
+  return out;
+}
+
+}  // namespace
+
+PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits, schema::Report report) {
+  if (vocabulary->first_space_optional()) allow_leading_space(grammar);
+  return {std::make_shared<const CompiledGrammar>(std::move(grammar), std::move(vocabulary), limits), std::move(report)};
+}
+
+void bind_grammar(py::module_& module) {
+  py::class_<Limits>(module, "Limits")
+      .def(py::init([](uint64_t states, uint64_t depth, uint64_t frames, uint64_t nesting, uint64_t cells) {
+             return Limits{states, depth, frames, nesting, cells};
+           }),
+           py::kw_only(), py::arg("max_states"), py::arg("max_stack_depth"), py::arg("max_frames"), py::arg("max_nesting"),
+           py::arg("max_cells"));
+
+  py::class_<PyGrammar>(module, "CompiledGrammar")
+      .def_property_readonly("vocabulary_size", [](const PyGrammar& self) { return self.grammar->vocabulary().size(); })
+      .def_property_readonly("states", [](const PyGrammar& self) { return self.grammar->states(); })
+      .def_property_readonly("report", [](const PyGrammar& self) {
+        return py::make_tuple(entries(self.report.enforced), entries(self.report.narrowed), entries(self.report.ignored));
+      });
+
+  module.def(
+      "compile_json_schema",
+      [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const std::string& whitespace, bool in_order,
+         bool lenient, const Limits& limits) {
+        const json::Value value = to_json(schema);
+        const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits};
+        const py::gil_scoped_release release;
+        schema::Compiled compiled = schema::compile(value, options);
+        return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
+      },
+      py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("lenient"),
+      py::arg("limits"));
+
+  module.def(
+      "compile_regex",
+      [](const std::string& pattern, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
+        const py::gil_scoped_release release;
+        return finish_regular(compile_regex(pattern, {}), std::move(vocabulary), limits);
+      },
+      py::arg("pattern"), py::arg("vocabulary"), py::arg("limits"));
+
+  module.def(
+      "compile_choices",
+      [](std::vector<std::string> choices, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
+        const py::gil_scoped_release release;
+        return finish_regular(literal_set(std::move(choices)), std::move(vocabulary), limits);
+      },
+      py::arg("choices"), py::arg("vocabulary"), py::arg("limits"));
+}
+
+}  // namespace constrain

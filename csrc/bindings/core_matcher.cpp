@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "bindings/core.h"
+#include "engine/matcher.h"
+
+namespace constrain {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& reason) {
+  const py::object type = py::module_::import("constrain.errors").attr("BitmaskError");
+  PyErr_SetObject(type.ptr(), type(reason).ptr());
+  throw py::error_already_set();
+}
+
+bool fill(const Matcher& matcher, const MaskRow& row) {
+  const size_t words = matcher.grammar().vocabulary().mask_words();
+  std::fill(row.data() + words, row.data() + row.words(), 0u);
+  return matcher.fill(row.data());
+}
+
+/// Fills rows on several threads; matchers are independent, so each takes the next one that is left.
+void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std::unique_ptr<MaskRow>>& rows, size_t threads) {
+  std::atomic<size_t> next{0};
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    for (size_t i = next++; i < matchers.size(); i = next++) {
+      try {
+        fill(*matchers[i], *rows[i]);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        error = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> pool;
+  for (size_t i = 1; i < std::min(threads, matchers.size()); ++i) pool.emplace_back(work);
+  work();
+  for (std::thread& thread : pool) thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+MaskRow::MaskRow(const py::object& bits, Py_ssize_t row, size_t words) {
+  if (PyObject_CheckBuffer(bits.ptr())) {
+    if (PyObject_GetBuffer(bits.ptr(), &buffer_, PyBUF_WRITABLE | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+      PyErr_Clear();
+      refuse("a bitmask is a writable, C-contiguous buffer");
+    }
+    const char kind = buffer_.format ? buffer_.format[buffer_.format[0] == '<' || buffer_.format[0] == '='] : 'B';
+    if (buffer_.itemsize != 4 || (kind != 'i' && kind != 'I' && kind != 'l' && kind != 'L')) {
+      PyBuffer_Release(&buffer_);
+      refuse("a bitmask holds 32-bit integers");
+    }
+    place(buffer_.buf, {buffer_.shape, buffer_.shape + buffer_.ndim}, row, words);
+    return;
+  }
+  if (!py::hasattr(bits, "data_ptr")) refuse("a bitmask is a buffer of int32 or a CPU tensor");
+  const std::string dtype = py::str(bits.attr("dtype"));
+  if (dtype != "torch.int32") refuse("a bitmask holds int32, not " + dtype);
+  const std::string device = py::str(bits.attr("device").attr("type"));
+  if (device != "cpu") refuse("a bitmask is filled on the CPU, but this tensor is on " + device);
+  if (!bits.attr("is_contiguous")().cast<bool>()) refuse("a bitmask is contiguous");
+  place(reinterpret_cast<void*>(bits.attr("data_ptr")().cast<uintptr_t>()), bits.attr("shape").cast<std::vector<Py_ssize_t>>(),
+        row, words);
+}
+
+void MaskRow::place(void* data, const std::vector<Py_ssize_t>& shape, Py_ssize_t row, size_t words) {
+  if (shape.empty() || shape.size() > 2) refuse("a bitmask has one or two dimensions");
+  const Py_ssize_t rows = shape.size() == 2 ? shape[0] : 1;
+  words_ = static_cast<size_t>(shape.back());
+  if (row < 0 || row >= rows) refuse("row " + std::to_string(row) + " is outside a bitmask of " + std::to_string(rows) + " rows");
+  if (words_ < words) {
+    refuse("a bitmask of " + std::to_string(words_) + " words a row is too narrow for this vocabulary, which needs " +
+           std::to_string(words));
+  }
+  data_ = static_cast<uint32_t*>(data) + static_cast<size_t>(row) * words_;
+}
+
+MaskRow::~MaskRow() {
+  if (buffer_.obj) PyBuffer_Release(&buffer_);
+}
+
+void bind_matcher(py::module_& module) {
+  using namespace py::literals;
+  py::class_<Matcher>(module, "Matcher")
+      .def(py::init([](const PyGrammar& grammar) { return Matcher(grammar.grammar); }), "grammar"_a)
+      .def(
+          "fill_bitmask",
+          [](const Matcher& self, const py::object& bits, Py_ssize_t row) {
+            const MaskRow target(bits, row, self.grammar().vocabulary().mask_words());
+            const py::gil_scoped_release release;
+            return fill(self, target);
+          },
+          "bits"_a, "row"_a = 0)
+      .def("accept", &Matcher::accept, "token"_a)
+      .def("accept_bytes", [](Matcher& self, const py::bytes& bytes) { return self.accept_bytes(std::string(bytes)); }, "bytes"_a)
+      .def("is_accepting", &Matcher::is_accepting)
+      .def("is_finished", &Matcher::is_finished)
+      .def("rollback", [](Matcher& self, size_t count) { self.rollback(count); }, "count"_a)
+      .def("reset", &Matcher::reset)
+      .def("clone", [](const Matcher& self) { return Matcher(self); })
+      .def("forced_tokens", &Matcher::forced_tokens, "limit"_a = 64, py::call_guard<py::gil_scoped_release>())
+      .def("completion", [](const Matcher& self) { return py::bytes(self.completion()); })
+      .def_property_readonly("accepted_tokens", &Matcher::accepted_tokens);
+
+  module.def(
+      "fill_bitmasks",
+      [](const std::vector<const Matcher*>& matchers, const py::object& bits, const std::vector<Py_ssize_t>& rows, size_t threads) {
+        if (matchers.size() != rows.size()) throw py::value_error("as many rows as matchers are needed");
+        std::vector<std::unique_ptr<MaskRow>> targets;
+        for (size_t i = 0; i < rows.size(); ++i) {
+          targets.push_back(std::make_unique<MaskRow>(bits, rows[i], matchers[i]->grammar().vocabulary().mask_words()));
+        }
+        const py::gil_scoped_release release;
+        fill_all(matchers, targets, threads);
+      },
+      "matchers"_a, "bits"_a, "rows"_a, "threads"_a);
+}
+
+}  // namespace constrain
