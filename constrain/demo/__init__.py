@@ -1,0 +1,40 @@
+"""The built-in model: a small model that extracts records, with its data generator, training and evaluation.
+
+The weights lie in :func:`model_dir`; :func:`demo_documents` gives documents to try them on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class DemoDocument:
+    """A document that comes with the program, and the JSON Schema of the record to extract from it."""
+
+    name: str
+    text: str
+    schema: dict[str, Any]
+
+
+def model_dir() -> Path:
+    """The folder of the built-in model."""
+    return _HERE / "model"
+
+
+def demo_documents() -> list[DemoDocument]:
+    """The bundled documents, by name."""
+    return [
+        DemoDocument(path.stem, path.read_text(encoding="utf-8"), _schema(path.with_suffix(".schema.json")))
+        for path in sorted((_HERE / "documents").glob("*.txt"))
+    ]
+
+
+def _schema(path: Path) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema

@@ -1,0 +1,50 @@
+"""The model folder: weights and configuration in the form that every Llama loader reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from constrain.demo.batches import Codec
+from constrain.demo.network import Network
+
+
+def export(network: Network, folder: Path) -> None:
+    """Write ``model.safetensors`` (bfloat16), ``config.json`` and ``generation_config.json`` beside the tokenizer."""
+    codec = Codec(folder)
+    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in network.state_dict().items()}
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    special = {"bos_token_id": codec.bos, "eos_token_id": codec.eos, "pad_token_id": codec.pad}
+    shape = network.shape
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.mlp,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "max_position_embeddings": shape.context,
+        "rope_theta": shape.rope_theta,
+        "rms_norm_eps": shape.norm_eps,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        **special,
+    }
+    _write(folder / "config.json", config)
+    _write(folder / "generation_config.json", {"do_sample": False, **special})
+
+
+def _write(path: Path, data: dict[str, object]) -> None:
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,161 @@
+"""The network of the built-in model in plain torch: Llama, with the parameter names of its checkpoints.
+
+This form is for training only; the product runs the exported weights through its own inference core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a Llama: ``heads`` query heads share ``kv_heads`` key-value heads of ``head_dim``; embeddings are tied."""
+
+    vocab: int = 6144
+    hidden: int = 320
+    layers: int = 8
+    heads: int = 8
+    kv_heads: int = 4
+    head_dim: int = 64
+    mlp: int = 768
+    context: int = 1024
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+class Attention(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.q_proj = nn.Linear(shape.hidden, shape.heads * shape.head_dim, bias=False)
+        self.k_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim, bias=False)
+        self.v_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim, bias=False)
+        self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        rows, length, _ = x.shape
+        q, k, v = (
+            projection(x).view(rows, length, -1, self.shape.head_dim).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o_proj(mixed.transpose(1, 2).reshape(rows, length, -1))
+
+
+class MLP(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden, shape.mlp, bias=False)
+        self.up_proj = nn.Linear(shape.hidden, shape.mlp, bias=False)
+        self.down_proj = nn.Linear(shape.mlp, shape.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(shape.hidden, shape.norm_eps)
+        self.self_attn = Attention(shape)
+        self.post_attention_layernorm = RMSNorm(shape.hidden, shape.norm_eps)
+        self.mlp = MLP(shape)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Body(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocab, shape.hidden)
+        self.layers = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = RMSNorm(shape.hidden, shape.norm_eps)
+        cos, sin = rotations(shape)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed_tokens(ids)
+        cos, sin = self.cos[: ids.shape[1]].to(x.dtype), self.sin[: ids.shape[1]].to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class Network(nn.Module):
+    """The whole model. The state dict has the names of a Llama checkpoint with tied embeddings."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.model = Body(shape)
+        self.apply(_initialise)
+        for layer in self.model.layers:
+            for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                nn.init.normal_(last.weight, std=0.02 / (2 * shape.layers) ** 0.5)
+
+    def forward(self, ids: Tensor, at: Tensor) -> Tensor:
+        """Logits T[n, vocab] after the positions ``at`` (int64 [n], indices into the flattened ``ids`` int64 [b, t])."""
+        hidden = self.model(ids).flatten(0, 1)[at]
+        return F.linear(hidden, self.model.embed_tokens.weight)
+
+    @torch.no_grad()
+    def greedy(self, prompts: list[list[int]], eos: int, limit: int) -> list[list[int]]:
+        """The most likely continuation of every prompt, up to ``eos`` (left out) or ``limit`` tokens.
+
+        Recomputes the whole batch for each token: for quick measurements on an accelerator.
+        """
+        device = self.model.embed_tokens.weight.device
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        width = int(lengths.max()) + limit
+        ids = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        rows = torch.arange(len(prompts), device=device)
+        done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+        ends = lengths.clone()
+        while not bool(done.all()) and int(ends.max()) < width:
+            used = int(ends.max())
+            chosen = self(ids[:, :used], rows * used + ends - 1).argmax(-1)
+            done |= (chosen == eos) | (ends - lengths >= limit)
+            ids[rows[~done], ends[~done]] = chosen[~done]
+            ends += ~done
+        return [ids[row, start:end].tolist() for row, (start, end) in enumerate(zip(lengths.tolist(), ends.tolist()))]
+
+
+def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
+    """Cosines and sines T[context, head_dim] of rotary position embeddings (Su et al. 2021), halves side by side."""
+    exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
+    angles = torch.outer(torch.arange(shape.context, dtype=torch.float32), shape.rope_theta**-exponents)
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the pairs ``(x[i], x[i + d/2])`` of T[b, h, t, d] by their positions' angles."""
+    low, high = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-high, low], dim=-1) * sin
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)

@@ -1,0 +1,157 @@
+"""Examples: a document, a schema, and the record that the schema wants from the document.
+
+Every example is a function of ``(seed, split, index)`` alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Any
+
+from constrain.demo.synth import layout, noise, pools, procedural, template
+from constrain.demo.synth.family import Family, held_out_families, trained_families
+from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.layout import Document
+from constrain.demo.synth.questions import Question, ask_object
+from constrain.demo.synth.records import Records
+from constrain.demo.synth.slots import Slot
+
+
+class Split(str, Enum):
+    """Which documents an example may come from."""
+
+    TRAIN = "train"
+    WORDINGS = "held-out wordings"
+    FAMILIES = "held-out families"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A document with a schema and its gold record; ``family`` names where it comes from."""
+
+    family: str
+    text: str
+    schema: dict[str, Any]
+    record: Any
+
+    @property
+    def answer(self) -> str:
+        """The record as the model is to write it."""
+        return json.dumps(self.record, ensure_ascii=False)
+
+
+def example(seed: int, split: Split, index: int) -> Example:
+    """The example number ``index`` of a split."""
+    rng = Random(f"{seed}/{split.value}/{index}")
+    family, text, slots, facts = _SOURCES[split](rng)
+    question = _question(slots, facts, rng)
+    return Example(family, noise.wrap(text, rng), question.schema, question.read(facts))
+
+
+Source = tuple[str, str, list[Slot], dict[str, Value]]
+
+
+def _train(rng: Random) -> Source:
+    form = rng.random()
+    if form < 0.56:
+        family = rng.choice(trained_families())
+        return _of_family(family, family.wordings, rng)
+    if form < 0.7:
+        return _collage(rng)
+    return _procedural(rng)
+
+
+def _held_out_wording(rng: Random) -> Source:
+    family = rng.choice([family for family in trained_families() if family.held_out])
+    text, facts = _worded(family, rng.choice(family.held_out), rng)
+    return family.name, text, list(family.slots), facts
+
+
+def _held_out_family(rng: Random) -> Source:
+    family = rng.choice(held_out_families())
+    return _of_family(family, family.wordings + family.held_out, rng)
+
+
+_SOURCES: dict[Split, Callable[[Random], Source]] = {
+    Split.TRAIN: _train,
+    Split.WORDINGS: _held_out_wording,
+    Split.FAMILIES: _held_out_family,
+}
+
+
+def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source:
+    """Seven times in ten one of the wordings, else a layout that needs none."""
+    if rng.random() < 0.7:
+        text, facts = _worded(family, rng.choice(wordings), rng)
+    else:
+        stated = _some(list(family.slots), rng)
+        text, facts = _laid_out(stated, rng)
+    return family.name, text, list(family.slots), facts
+
+
+def _worded(family: Family, wording: str, rng: Random) -> Document:
+    facts: dict[str, Value] = {}
+    kinds = {slot.key: slot.kind for slot in family.slots}
+
+    def fill(key: str, mode: str) -> str:
+        if key not in facts:
+            facts[key] = kinds[key].sample(rng, mode)
+        return facts[key].text
+
+    return template.render(template.parse(wording), rng, fill), facts
+
+
+def _collage(rng: Random) -> Source:
+    """Slots of several families in one document: the same questions in other company."""
+    families = rng.sample(trained_families(), rng.randint(1, 5))
+    slots: list[Slot] = []
+    labels: set[str] = set()
+    for index in range(rng.randint(3, 10)):
+        slot = rng.choice(rng.choice(families).slots)
+        if labels.isdisjoint(slot.labels):
+            labels.update(slot.labels)
+            slots.append(Slot(f"k{index}", slot.kind, slot.labels, slot.about, slot.says))
+    text, facts = _laid_out(_some(slots, rng), rng)
+    return "collage", text, slots, facts
+
+
+def _procedural(rng: Random) -> Source:
+    slots = procedural.random_slots(rng)
+    if rng.random() < 0.3:
+        slots = [*slots[: rng.randint(1, 5)], procedural.random_table(rng)]
+    if rng.random() < 0.15:
+        slots.append(rng.choice(rng.choice(trained_families()).slots))
+    text, facts = _laid_out(_some(slots, rng), rng)
+    return "procedural", text, slots, facts
+
+
+def _laid_out(slots: list[Slot], rng: Random) -> Document:
+    return rng.choice([layout.form, layout.form, layout.prose, layout.prose, layout.mixed])(slots, rng)
+
+
+def _some(slots: list[Slot], rng: Random) -> list[Slot]:
+    """Most of the slots, in any order; at most ten."""
+    kept = [slot for slot in slots if rng.random() < 0.88] or slots[:1]
+    return rng.sample(kept, min(len(kept), 10))
+
+
+def _question(slots: list[Slot], facts: dict[str, Value], rng: Random) -> Question:
+    """A schema over some of the slots: mostly such as the document states, a few that it does not."""
+    stated = [slot for slot in slots if slot.key in facts]
+    silent = [slot for slot in slots if slot.key not in facts]
+    tables = [slot for slot in stated if isinstance(slot.kind, Records)]
+    if tables and rng.random() < 0.06:
+        table = rng.choice(tables)
+        ask = table.kind.ask(rng)
+        return Question(ask.schema, lambda facts: ask.read(facts[table.key]))
+    asked = rng.sample(stated, rng.randint(min(2, len(stated)), len(stated)))
+    asked += [slot for slot in silent if rng.random() < 0.2]
+    if rng.random() < 0.5:
+        rng.shuffle(asked)
+    else:
+        asked = [slot for slot in slots if slot in asked]
+    return ask_object(asked, set(facts), rng)

@@ -1,0 +1,132 @@
+"""Layouts that need no wording of their own: forms, key-value lines, sentences over any slots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from random import Random
+
+from constrain.demo.synth import kinds, naming, pools
+from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.records import Records
+from constrain.demo.synth.slots import Slot
+
+Document = tuple[str, dict[str, Value]]
+"""A text, and the values of the slots that it states."""
+
+_FRAMES = (
+    "The {label} is {value}.", "The {label} is {value}.", "{Label}: {value}.", "As {label} we noted {value}.",
+    "The {label} was given as {value}.", "{value} is the {label}.", "For the {label}, see {value}.",
+    "Its {label} is {value}.", "With {value} as the {label}, all is set.", "We have {value} down as the {label}.",
+    "The {label} has been set to {value}.", "Note that the {label} is now {value}.", "Our {label}: {value}.",
+    "It comes with a {label} of {value}.", "The {label} ({value}) was confirmed.", "{value} was recorded as {label}.",
+    "{Label} is {value}.", "They reported {value} for the {label}.", "The {label} reads {value}.", "Its {label} stands at {value}.",
+    "On the {label}: {value}.", "The {label} turned out to be {value}.", "{value} (the {label}) needs no comment.",
+)  # fmt: skip
+_JOINS = (" ", " ", " ", "\n", "\n\n")
+
+
+def form(slots: Sequence[Slot], rng: Random) -> Document:
+    """Labels with their values, one a line or all in a row, in one of many syntaxes."""
+    values = {slot.key: slot.kind.sample(rng, "label") for slot in slots}
+    style = naming.print_style(rng)
+    pairs = [(naming.printed(_label(slot, rng), style, rng), values[slot.key].text) for slot in slots]
+    blocks = any("\n" in text for _, text in pairs)
+    text = rng.choice(_BLOCK_FORMS if blocks else _BLOCK_FORMS + _LINE_FORMS)(pairs, rng)
+    title = rng.choice(["", "", pools.topic(rng).title(), pools.noun(rng).upper(), f"# {pools.topic(rng).capitalize()}"])
+    return (f"{title}\n{text}" if title else text), values
+
+
+def prose(slots: Sequence[Slot], rng: Random) -> Document:
+    """A sentence for every slot, in any order, among sentences that say nothing."""
+    values: dict[str, Value] = {}
+    sentences: list[str] = []
+    for slot in rng.sample(list(slots), len(slots)):
+        sentence, values[slot.key] = _sentence(slot, rng)
+        sentences.append(sentence)
+    for _ in range(rng.choice([0, 0, 1, 1, 2, 3])):
+        sentences.insert(rng.randint(0, len(sentences)), pools.filler(rng))
+    join = rng.choice(_JOINS)
+    if rng.random() < 0.12:
+        return "\n".join(rng.choice(["- ", "* "]) + sentence for sentence in sentences), values
+    return join.join(sentences), values
+
+
+def mixed(slots: Sequence[Slot], rng: Random) -> Document:
+    """Some slots in sentences, the others in a form."""
+    cut = rng.randint(1, max(1, len(slots) - 1))
+    parts = [prose(slots[:cut], rng), form(slots[cut:], rng)] if cut < len(slots) else [prose(slots, rng)]
+    rng.shuffle(parts)
+    return "\n\n".join(text for text, _ in parts), {key: value for _, values in parts for key, value in values.items()}
+
+
+def _label(slot: Slot, rng: Random) -> str:
+    return rng.choice(slot.labels[:1] * 2 + slot.labels)
+
+
+def _sentence(slot: Slot, rng: Random) -> tuple[str, Value]:
+    label = _label(slot, rng)
+    if isinstance(slot.kind, Records):
+        value = slot.kind.sample(rng, "inline" if slot.kind.inline and rng.random() < 0.4 else "")
+        return (f"{label.capitalize()}:\n{value.text}" if "\n" in value.text else f"{label.capitalize()}: {value.text}."), value
+    if slot.says and rng.random() < 0.75:
+        value = slot.kind.sample(rng)
+        return rng.choice(slot.says).replace("{}", value.text), value
+    if isinstance(slot.kind, kinds.Boolean) and rng.random() < 0.6:
+        value = slot.kind.sample(rng)
+        return value.text[:1].upper() + value.text[1:] + ".", value
+    value = slot.kind.sample(rng, "label")
+    frame = rng.choice(_FRAMES)
+    return frame.format(label=label, Label=label.capitalize(), value=value.text), value
+
+
+Pairs = list[tuple[str, str]]
+
+
+def _separated(pairs: Pairs, rng: Random) -> str:
+    mark = rng.choice([": ", ": ", ": ", " : ", " - ", " = ", "=", "\t", " -> ", " … ", ":  ", ": \t"])
+    bullet = rng.choice(["", "", "", "", "- ", "* ", "• "])
+    gap = rng.choice(["\n", "\n", "\n", "\n\n"])
+    return gap.join(f"{bullet}{label}{mark}{_indented(text)}" for label, text in pairs)
+
+
+def _bold(pairs: Pairs, rng: Random) -> str:
+    left, right = rng.choice([("**", ":** "), ("*", "*: "), ("**", "**: "), ("__", "__ "), ("[", "] "), ("<b>", "</b> ")])
+    return "\n".join(f"{left}{label}{right}{_indented(text)}" for label, text in pairs)
+
+
+def _headed(pairs: Pairs, rng: Random) -> str:
+    mark = rng.choice(["", ":", "\n---", " >"])
+    return "\n\n".join(f"{label}{mark}\n{text}" for label, text in pairs)
+
+
+def _aligned(pairs: Pairs, rng: Random) -> str:
+    width = max(len(label) for label, _ in pairs) + rng.randint(1, 4)
+    fill = rng.choice([" ", " ", "."])
+    return "\n".join(f"{label:{fill}<{width}}{' ' if fill == '.' else ''}{_indented(text)}" for label, text in pairs)
+
+
+def _tagged(pairs: Pairs, rng: Random) -> str:
+    return "\n".join(f"<{label.replace(' ', '_')}>{text}</{label.replace(' ', '_')}>" for label, text in pairs)
+
+
+def _row(pairs: Pairs, rng: Random) -> str:
+    mark, gap = rng.choice([(": ", "; "), (": ", " | "), ("=", " "), (" ", ", "), (": ", ". "), ("=", "; "), (" - ", " / ")])
+    return gap.join(f"{label.replace(' ', '_') if mark == '=' else label}{mark}{text}" for label, text in pairs)
+
+
+def _json(pairs: Pairs, rng: Random) -> str:
+    return json.dumps(dict(pairs), ensure_ascii=False, indent=rng.choice([None, 2]))
+
+
+def _table(pairs: Pairs, rng: Random) -> str:
+    return "\n".join(f"| {label} | {text} |" for label, text in pairs)
+
+
+def _indented(text: str) -> str:
+    return "\n" + text if "\n" in text else text
+
+
+Form = Callable[[Pairs, Random], str]
+_BLOCK_FORMS: tuple[Form, ...] = (_separated, _separated, _separated, _separated, _bold, _headed, _aligned)
+_LINE_FORMS: tuple[Form, ...] = (_tagged, _row, _row, _json, _table)

@@ -1,0 +1,73 @@
+"""From a label in words to field names and printed labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from constrain.demo.synth import kinds
+from constrain.demo.synth.kinds import Kind
+
+Style = Callable[[list[str]], str]
+
+_STYLES: tuple[tuple[Style, int], ...] = (
+    (lambda w: "_".join(w), 56),
+    (lambda w: w[0] + "".join(map(str.capitalize, w[1:])), 20),
+    (lambda w: "".join(map(str.capitalize, w)), 6),
+    (lambda w: " ".join(w).capitalize(), 4),
+    (lambda w: " ".join(w), 4),
+    (lambda w: "-".join(w), 4),
+    (lambda w: "_".join(w).upper(), 3),
+    (lambda w: "".join(w), 3),
+)
+_SHORT = {
+    "number": ("no", "num", "nr"), "quantity": ("qty",), "reference": ("ref",), "identifier": ("id",), "amount": ("amt",),
+    "address": ("addr",), "department": ("dept",), "telephone": ("tel",), "temperature": ("temp",), "description": ("desc",),
+    "average": ("avg",), "maximum": ("max",), "minimum": ("min",), "version": ("ver",), "duration": ("dur",),
+    "organisation": ("org",), "category": ("cat",), "percentage": ("pct",), "account": ("acct",), "document": ("doc",),
+    "message": ("msg",), "position": ("pos",), "information": ("info",), "delivery": ("dlv",), "customer": ("cust",),
+    "transaction": ("txn",), "manager": ("mgr",), "appointment": ("appt",), "temporary": ("tmp",), "source": ("src",),
+}  # fmt: skip
+_TAILS: dict[type[Kind], tuple[str, ...]] = {
+    kinds.Date: ("date", "on", "day"),
+    kinds.Time: ("time", "at"),
+    kinds.Person: ("name", "person", "full name"),
+    kinds.Money: ("amount", "value"),
+    kinds.Listing: ("list",),
+    kinds.Stamp: ("at", "time", "timestamp"),
+}
+
+
+def style(rng: Random) -> Style:
+    """How the field names of one schema are written."""
+    return rng.choices([s for s, _ in _STYLES], [weight for _, weight in _STYLES])[0]
+
+
+def field_name(label: str, kind: Kind, style: Style, rng: Random) -> str:
+    """A field name for a label such as ``date of issue``."""
+    words = label.replace("/", " ").replace("-", " ").lower().split()
+    if rng.random() < 0.5 and len(words) > 2:
+        words = [word for word in words if word not in ("of", "the", "a", "for", "by", "to", "on")] or words
+    if rng.random() < 0.12:
+        words = [rng.choice(_SHORT.get(word, (word,))) for word in words]
+    tails = _TAILS.get(type(kind), ())
+    if tails and rng.random() < 0.12 and not set(words) & {"date", "time", "name", "amount", "list", "at", "on"}:
+        words += rng.choice(tails).split()
+    return style([word.strip(".,#:?'’()") or "x" for word in words])
+
+
+def printed(label: str, style: Callable[[str], str], rng: Random) -> str:
+    """A label as a document prints it."""
+    if rng.random() < 0.06:
+        words = label.split()
+        label = " ".join(rng.choice([f"{short}." for short in _SHORT.get(w, ())] or [w]) for w in words)
+    return style(label)
+
+
+def print_style(rng: Random) -> Callable[[str], str]:
+    """How the labels of one document are printed."""
+    return rng.choice([str.capitalize, str.capitalize, str.capitalize, str.title, str.title, str.upper, str, _snake])
+
+
+def _snake(label: str) -> str:
+    return label.replace(" ", "_")

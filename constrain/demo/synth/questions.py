@@ -1,0 +1,125 @@
+"""Random schemas over slots, and the gold records that a document's facts give under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from constrain.demo.synth import naming, pools
+from constrain.demo.synth.kinds import Ask, Schema, Value
+from constrain.demo.synth.slots import Slot
+
+Facts = Mapping[str, Value]
+"""What a document says: the values of the slots it mentions."""
+
+Read = Callable[[Facts], Any]
+
+_ABSENT = object()
+_GROUPS = ("details", "info", "data", "summary", "header", "meta", "main", "general", "attributes", "record", "context")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A property of an object schema; ``read`` gives its gold value, or ``_ABSENT``."""
+
+    name: str
+    schema: Schema
+    required: bool
+    read: Read
+
+
+@dataclass(frozen=True)
+class Question:
+    """A schema with the reading of the record it wants from the facts of a document."""
+
+    schema: Schema
+    read: Read
+
+
+def ask_object(slots: Sequence[Slot], certain: set[str], rng: Random, nest: bool = True) -> Question:
+    """An object schema with a field for every slot.
+
+    Args:
+        certain: keys of the slots that the document surely states; the other fields may be left out or null.
+        nest: whether some fields may move into an object of their own.
+    """
+    style = naming.style(rng)
+    fields: list[Field] = []
+    for slot in slots:
+        fields += _fields(slot, slot.key in certain, style, rng)
+    fields = list({field.name: field for field in reversed(fields)}.values())[::-1]
+    if nest and len(fields) > 3 and rng.random() < 0.2:
+        fields = _nested(fields, style, rng)
+    return _object(fields, rng)
+
+
+def _fields(slot: Slot, certain: bool, style: naming.Style, rng: Random) -> list[Field]:
+    label = rng.choice(slot.labels[:1] * 2 + slot.labels)
+    fields = [_field(slot, label, slot.kind.ask(rng), certain, style, rng)]
+    if rng.random() < 0.08 and (parts := slot.kind.parts(rng)):
+        part, ask = rng.choice(parts)
+        part_label = part if rng.random() < 0.3 and part.startswith("currency") else f"{label} {part}"
+        fields.append(_field(slot, part_label, ask, certain, style, rng))
+    return fields
+
+
+def _field(slot: Slot, label: str, ask: Ask, certain: bool, style: naming.Style, rng: Random) -> Field:
+    name = naming.field_name(label, slot.kind, style, rng)
+    schema = dict(ask.schema)
+    described = rng.random()
+    if described < 0.04:
+        name = style([rng.choice(["field", "x", "value", "f", "item", "col"]), str(rng.randint(1, 12))])
+    if described < 0.22:
+        schema["description"] = _description(slot, label, described < 0.04, rng)
+    nullable, required = rng.random() < 0.15, rng.random() < 0.85
+    if not certain and not nullable and required:
+        nullable = rng.random() < 0.7
+        required = nullable and rng.random() < 0.8
+    if nullable:
+        schema = _or_null(schema, rng)
+    missing = None if nullable else _ABSENT
+    return Field(name, schema, required, lambda facts: ask.read(facts[slot.key]) if slot.key in facts else missing)
+
+
+def _description(slot: Slot, label: str, alone: bool, rng: Random) -> str:
+    if alone:
+        return label
+    if slot.about and rng.random() < 0.6:
+        return slot.about
+    other = rng.choice(slot.labels) if label in slot.labels else label
+    return rng.choice(["the {}", "{}", "The {}.", "{} as stated", "{} in the text"]).format(other)
+
+
+def _or_null(schema: Schema, rng: Random) -> Schema:
+    if isinstance(schema.get("type"), str) and "enum" not in schema and rng.random() < 0.5:
+        return {**schema, "type": [schema["type"], "null"]}
+    outer = {key: schema.pop(key) for key in ("description",) if key in schema}
+    return {"anyOf": [schema, {"type": "null"}], **outer}
+
+
+def _nested(fields: list[Field], style: naming.Style, rng: Random) -> list[Field]:
+    start = rng.randrange(len(fields) - 1)
+    stop = rng.randint(start + 2, min(start + 4, len(fields)))
+    name = rng.choice(_GROUPS) if rng.random() < 0.6 else pools.noun(rng)
+    if name in {field.name for field in fields}:
+        return fields
+    inner = _object(fields[start:stop], rng)
+    return [*fields[:start], Field(style([name]), inner.schema, True, inner.read), *fields[stop:]]
+
+
+def _object(fields: list[Field], rng: Random) -> Question:
+    schema: Schema = {
+        "type": "object",
+        "properties": {field.name: field.schema for field in fields},
+        "required": [field.name for field in fields if field.required],
+    }
+    if rng.random() < 0.7:
+        schema["additionalProperties"] = False
+
+    def read(facts: Facts) -> dict[str, Any]:
+        values = ((field.name, field.read(facts)) for field in fields)
+        return {name: value for name, value in values if value is not _ABSENT}
+
+    return Question(schema, read)

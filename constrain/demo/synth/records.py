@@ -1,0 +1,91 @@
+"""Tables and lists of like entries within a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from constrain.demo.synth import naming, template
+from constrain.demo.synth.kinds import Ask, Kind, Value, join_and
+from constrain.demo.synth.questions import ask_object
+from constrain.demo.synth.slots import Slot
+
+Row = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Records(Kind):
+    """Several entries with the same columns; ``data`` is a list of rows, each from column key to value.
+
+    Printed one a line by a random template of ``rows`` or as a table; in mode ``inline`` within a sentence, by ``inline``.
+    """
+
+    columns: tuple[Slot, ...]
+    low: int
+    high: int
+    rows: tuple[str, ...] = ()
+    inline: tuple[str, ...] = ()
+
+    def sample(self, rng: Random, mode: str = "") -> Value:
+        count = rng.randint(self.low, self.high)
+        if mode == "inline":
+            wording = rng.choice(self.inline)
+            printed = [self._print(wording, rng) for _ in range(count)]
+            return Value(join_and([text for text, _ in printed]), [row for _, row in printed])
+        if not self.rows or mode == "table" or rng.random() < 0.3:
+            rows = [{column.key: column.kind.sample(rng, "label") for column in self.columns} for _ in range(count)]
+            return Value(print_table(self.columns, rows, rng), rows)
+        wording = rng.choice(self.rows)
+        printed = [self._print(wording, rng) for _ in range(count)]
+        return Value("\n".join(text for text, _ in printed), [row for _, row in printed])
+
+    def ask(self, rng: Random) -> Ask:
+        columns = list(self.columns)
+        if rng.random() < 0.35:
+            rng.shuffle(columns)
+        if len(columns) > 1 and rng.random() < 0.3:
+            columns.pop(rng.randrange(len(columns)))
+        certain = self._certain()
+        single = columns[0]
+        if single.key in certain and rng.random() < 0.12:
+            item = single.kind.ask(rng)
+            return Ask({"type": "array", "items": item.schema}, lambda v: [item.read(row[single.key]) for row in v.data])
+        question = ask_object(columns, certain, rng, nest=False)
+        return Ask({"type": "array", "items": question.schema}, lambda v: [question.read(row) for row in v.data])
+
+    def _print(self, wording: str, rng: Random) -> tuple[str, Row]:
+        row: Row = {}
+        kinds = {column.key: column.kind for column in self.columns}
+
+        def fill(key: str, mode: str) -> str:
+            row[key] = kinds[key].sample(rng, mode)
+            return row[key].text
+
+        return template.render(template.parse(wording), rng, fill), row
+
+    def _certain(self) -> set[str]:
+        """The columns that every wording states."""
+        stated = [template.always(template.parse(wording)) for wording in (*self.rows, *self.inline)]
+        return {column.key for column in self.columns}.intersection(*stated)
+
+
+def print_table(columns: Sequence[Slot], rows: Sequence[Row], rng: Random) -> str:
+    """``rows`` under a line of column labels, in one of the usual text layouts."""
+    style = naming.print_style(rng)
+    head = [naming.printed(rng.choice(column.labels[:1] * 2 + column.labels), style, rng) for column in columns]
+    lines = [head, *([row[column.key].text for column in columns] for row in rows)]
+    layout = rng.randrange(5)
+    if layout == 0:
+        separator = rng.choice([", ", ",", ";", "; "])
+        if not any(separator.strip() in cell for line in lines for cell in line):
+            return "\n".join(separator.join(line) for line in lines)
+    if layout == 1:
+        return "\n".join("\t".join(line) for line in lines)
+    if layout == 2:
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    if layout == 3:
+        return "\n".join(" | ".join(line) for line in lines)
+    marked = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([marked[0], "|" + "---|" * len(head), *marked[1:]])

@@ -1,0 +1,26 @@
+"""A slot of a family: what a document can say, and what a schema can ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from constrain.demo.synth.kinds import Kind
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One thing that documents of a family may say.
+
+    Attributes:
+        key: its name in the wordings.
+        kind: what values it takes.
+        labels: what it is called, in lower case; field names and printed labels are drawn from these independently.
+        about: a description for schemas, or ``""``.
+        says: sentences that state the value at ``{}``.
+    """
+
+    key: str
+    kind: Kind
+    labels: tuple[str, ...]
+    about: str = ""
+    says: tuple[str, ...] = ()

@@ -1,0 +1,128 @@
+"""The little language of wordings.
+
+========== =====================================================================
+``{key}``   the value of a slot, ``{key:mode}`` in one of its layouts
+``<a|b|>``  one of the alternatives, each a template again, possibly empty
+``[text]``  left out one time in three; slots in it are then not mentioned
+``\\x``     the character ``x`` itself
+========== =====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+Fill = Callable[[str, str], str]
+"""Gives the text of a slot: ``fill(key, mode)``."""
+
+
+@dataclass(frozen=True)
+class Hole:
+    key: str
+    mode: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    options: tuple[Template, ...]
+
+
+@dataclass(frozen=True)
+class Maybe:
+    body: Template
+
+
+Template = tuple["str | Hole | Choice | Maybe", ...]
+
+_KEPT = 0.67
+
+
+@cache
+def parse(source: str) -> Template:
+    """The template that ``source`` spells.
+
+    Raises:
+        ValueError: a bracket is not closed.
+    """
+    return _parse(source, 0, "")[0]
+
+
+def render(template: Template, rng: Random, fill: Fill) -> str:
+    """The text of a template; ``fill`` is called once for every slot that the text mentions, in order."""
+    out: list[str] = []
+    for node in template:
+        if isinstance(node, str):
+            out.append(node)
+        elif isinstance(node, Hole):
+            out.append(fill(node.key, node.mode))
+        elif isinstance(node, Choice):
+            out.append(render(rng.choice(node.options), rng, fill))
+        elif rng.random() < _KEPT:
+            out.append(render(node.body, rng, fill))
+    return "".join(out)
+
+
+def keys(template: Template) -> set[str]:
+    """The slots that a template may mention."""
+    found: set[str] = set()
+    for node in template:
+        if isinstance(node, Hole):
+            found.add(node.key)
+        elif isinstance(node, Choice):
+            found.update(*(keys(option) for option in node.options))
+        elif isinstance(node, Maybe):
+            found |= keys(node.body)
+    return found
+
+
+def always(template: Template) -> set[str]:
+    """The slots that a template mentions whatever is chosen and left out."""
+    found: set[str] = set()
+    for node in template:
+        if isinstance(node, Hole):
+            found.add(node.key)
+        elif isinstance(node, Choice):
+            found |= set.intersection(*(always(option) for option in node.options))
+    return found
+
+
+def _parse(source: str, at: int, stops: str) -> tuple[Template, int]:
+    nodes: list[str | Hole | Choice | Maybe] = []
+    text = ""
+    while at < len(source) and source[at] not in stops:
+        char = source[at]
+        if char in "{<[" and text:
+            nodes.append(text)
+            text = ""
+        if char == "{":
+            end = source.index("}", at)
+            key, _, mode = source[at + 1 : end].partition(":")
+            nodes.append(Hole(key, mode))
+            at = end + 1
+        elif char == "[":
+            body, at = _parse(source, at + 1, "]")
+            nodes.append(Maybe(body))
+            at = _closed(source, at)
+        elif char == "<":
+            options: list[Template] = []
+            while not options or source[at] == "|":
+                option, at = _parse(source, at + 1, "|>")
+                options.append(option)
+                if at == len(source):
+                    break
+            nodes.append(Choice(tuple(options)))
+            at = _closed(source, at)
+        else:
+            at += char == "\\"
+            text += source[at]
+            at += 1
+    return (*nodes, text) if text else tuple(nodes), at
+
+
+def _closed(source: str, at: int) -> int:
+    if at >= len(source):
+        raise ValueError(f"a bracket is not closed in wording {source!r}")
+    return at + 1
