@@ -7,7 +7,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-from constrain.cli.main import BUILT_IN, cli
+from constrain.cli.group import BUILT_IN, cli
 
 
 def help_of(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -55,3 +56,9 @@ def test_runs_from_anywhere(install: Install, tmp_path: Path, in_checkout: bool)
     core = install.run("-c", "import constrain.engine, constrain._core as core; print(core.__file__)", cwd=cwd)
     assert Path(core).parent == install.packages / "constrain"
     assert "Usage" in install.run("-m", "constrain", "--help", cwd=cwd)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler")
+def test_the_cuda_module_is_built_where_nvcc_is_and_loads_without_a_gpu(install: Install, tmp_path: Path) -> None:
+    cuda = install.run("-c", "import constrain._cuda as cuda; print(cuda.__file__)", cwd=tmp_path)
+    assert Path(cuda).parent == install.packages / "constrain"

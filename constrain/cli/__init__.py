@@ -1,5 +1,5 @@
 """The command line ``constrain``."""
 
-from constrain.cli.main import Commands, cli, main
+from constrain.cli.group import Commands, cli, main
 
 __all__ = ["Commands", "cli", "main"]

@@ -16,13 +16,13 @@ from tqdm import tqdm
 @click.command()
 def demo() -> None:
     """Extract records from the bundled documents with the built-in model, and show them side by side."""
-    from constrain.demo import documents
+    from constrain.demo import demo_documents
     from constrain.llm import load
 
     llm = load()
     table = Table("document", "record", show_lines=True, expand=True)
     tokens, begin = 0, time.perf_counter()
-    for document in tqdm(documents(), unit="document", leave=False, disable=None):
+    for document in tqdm(demo_documents(), unit="document", leave=False, disable=None):
         result = llm.extract(document.schema, document.text)
         tokens += len(result.tokens)
         record = json.dumps(result.json, indent=2, ensure_ascii=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,14 +51,14 @@ def extract(
     llm = load(model_dir)
     failed = 0
     with ExitStack() as stack:
-        sink = stack.enter_context(output.open("a", encoding="utf-8")) if output else click.get_text_stream("stdout")
+        sink = stack.enter_context(output.open("a", encoding="utf-8")) if output else sys.stdout
         for file in tqdm(files, unit="file", disable=None):
             try:
                 text = click.open_file(str(file), encoding="utf-8").read()
                 record = llm.extract(target, text, max_new_tokens=max_new_tokens, seed=seed).json
             except (ConstrainError, OSError, UnicodeDecodeError) as error:
                 failed += 1
-                tqdm.write(f"{file}: {error}", file=click.get_text_stream("stderr"))
+                tqdm.write(f"{file}: {error}", file=sys.stderr)
                 continue
             print(json.dumps({"source": str(file), "record": record}, ensure_ascii=False), file=sink, flush=True)
     if failed:

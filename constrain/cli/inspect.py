@@ -40,15 +40,11 @@ def check_schema(ctx: click.Context, target: Target[Any], model_dir: Path | None
     except GrammarError as error:
         click.echo(f"not supported: {error}", err=True)
         ctx.exit(1)
-    table = Table("", "where", "what")
-    for name in ("enforced", "narrowed", "ignored"):
-        for pointer, what in _entries(getattr(report, name)):
-            table.add_row(name, f"#{pointer}", what)
+    table = Table("", "where", "keyword", "note")
+    for status, entries in vars(report).items():
+        for entry in entries:
+            table.add_row(status, f"#{entry.pointer}", entry.keyword, entry.note)
     Console().print(table)
-
-
-def _entries(entries: Iterable[Any]) -> list[tuple[str, str]]:
-    return [(entry.pointer, entry.message) for entry in entries]
 
 
 @click.command()

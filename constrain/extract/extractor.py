@@ -102,7 +102,7 @@ class Extractor:
             raise ExtractionError(reason, written.text, written.finish_reason) from error
         return Extraction(value, document, written.text, written.tokens, written.finish_reason)
 
-    def _grammar(self, schema: Mapping[str, Any]) -> CompiledGrammar:
+    def _grammar(self, schema: dict[str, Any]) -> CompiledGrammar:
         key = json.dumps(schema)
         if key not in self._grammars:
             vocabulary = vocabulary_of(self.generator.tokenizer)

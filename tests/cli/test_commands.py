@@ -114,9 +114,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("number", "math:pi", "constrain.commands"),
         EntryPoint("info", f"{here}:hello", "constrain.commands"),
     ]
-    monkeypatch.setitem(cli.__dict__, "added", {})
-    monkeypatch.setattr("constrain.cli.main.entry_points", lambda group: points)
-    monkeypatch.delitem(cli.__dict__, "added")
+    monkeypatch.setattr(cli, "added", {point.name: point for point in points})
 
 
 def test_packages_add_commands(added: None) -> None:
