@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 import torch
 
@@ -18,6 +18,9 @@ from constrain.tokenizer.pieces import extend_pieces, prefix_table
 from constrain.tokenizer.special import TokenizerConfig, find_pad, find_role, read_added_vocabulary
 from constrain.tokenizer.tries import Trie as TrieNode
 from constrain.tokenizer.tries import build_trie
+
+if TYPE_CHECKING:
+    import tokenizers
 
 T = TypeVar("T")
 
@@ -111,6 +114,11 @@ class ExLlamaV2Tokenizer:
     def tokenizer(self) -> ExLlamaV2TokenizerHF:
         """The backend."""
         return self.tokenizer_model
+
+    @property
+    def hf_tokenizer(self) -> tokenizers.Tokenizer:
+        """The tokenizer of the ``tokenizers`` library underneath."""
+        return self.tokenizer_model.hf_tokenizer
 
     # Text to ids
 
