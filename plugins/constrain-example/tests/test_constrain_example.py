@@ -1,0 +1,41 @@
+"""The plugin as its users see it: made by name, obeyed by a generator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
+from constrain.demo import model_dir
+from constrain.filters import available, create
+from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
+
+
+@pytest.fixture(scope="module")
+def generator() -> ExLlamaV2BaseGenerator:
+    model = ExLlamaV2(ExLlamaV2Config(str(model_dir())))
+    model.load()
+    return ExLlamaV2BaseGenerator(model, ExLlamaV2Cache(model), ExLlamaV2Tokenizer(model.config))
+
+
+@pytest.fixture
+def digits(generator: ExLlamaV2BaseGenerator) -> Any:
+    return create("characters", generator.model, generator.tokenizer, characters="0123456789")
+
+
+def test_the_filter_is_listed_with_its_origin() -> None:
+    (info,) = [info for info in available() if info.name == "characters"]
+    assert (info.origin, info.version, info.signature) == ("constrain-example", "0.1.0", "(characters: str)")
+
+
+def test_text_has_the_given_characters_only(generator: ExLlamaV2BaseGenerator, digits: Any) -> None:
+    settings = ExLlamaV2Sampler.Settings(temperature=3.0)
+    text = generator.generate_simple(
+        "The answer is ", settings, 16, seed=1, stop_token=None, filters=[digits], completion_only=True
+    )
+    assert text.isdigit()
+
+
+def test_a_clone_allows_the_same(digits: Any) -> None:
+    assert digits.clone().next() == digits.next()
