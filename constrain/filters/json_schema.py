@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from constrain.engine import compile_json_schema
@@ -19,18 +18,18 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
     Args:
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
-        schema: the schema, as parsed JSON or as text.
+        schema: the schema, as parsed JSON.
         options: those of :func:`constrain.engine.compile_json_schema` (``whitespace``, ``property_order``, ...).
 
     Raises:
-        SchemaError: the schema does not compile.
+        GrammarError: the schema does not compile.
     """
 
     def __init__(
         self,
         model: ExLlamaV2,
         tokenizer: ExLlamaV2Tokenizer,
-        schema: Mapping[str, Any] | bool | str,
+        schema: dict[str, Any] | bool,
         **options: Any,
     ) -> None:
         super().__init__(model, tokenizer, compile_json_schema(schema, vocabulary_of(tokenizer), **options))

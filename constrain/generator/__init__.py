@@ -1,9 +1,9 @@
 """Generators, and the sampler that they draw tokens with."""
 
 from constrain.generator.base import ExLlamaV2BaseGenerator
-from constrain.model.embeddings import ExLlamaV2MMEmbedding
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.sampler import ExLlamaV2Sampler
+from constrain.model.embeddings import ExLlamaV2MMEmbedding
 
 __all__ = [
     "ExLlamaV2BaseGenerator",

@@ -229,13 +229,11 @@ class ExLlamaV2BaseGenerator:
             if request.stop_token is not None:
                 stopped |= token[:, 0] == request.stop_token
             if stopped.all():
+                if stack is not None:
+                    stack.feed(token)
                 break
             token = token.masked_fill(stopped[: len(token), None], pad)
-            feed = True
-            for hook in settings.post_sampling_hooks:
-                result = ExLlamaV2PostSamplingResult(token, prob, None, None, logits)
-                hook(result)
-                token, feed = result.sampled_token, feed and result.feed_filters
+            token, feed = _call_hooks(settings.post_sampling_hooks, token, prob, logits)
             if stack is not None and feed:
                 stack.feed(token)
             sequence[:, length] = token[:, 0]
@@ -275,3 +273,15 @@ class ExLlamaV2BaseGenerator:
 
     def _aborted(self) -> bool:
         return self.abort_event is not None and self.abort_event.is_set()
+
+
+def _call_hooks(
+    hooks: Sequence[ExLlamaV2PostSamplingHook], token: torch.Tensor, prob: torch.Tensor, logits: torch.Tensor
+) -> tuple[torch.Tensor, bool]:
+    """Return the token that the hooks leave, and whether the filters are to hear of it."""
+    feed = True
+    for hook in hooks:
+        result = ExLlamaV2PostSamplingResult(token, prob, None, None, logits)
+        hook(result)
+        token, feed = result.sampled_token, feed and result.feed_filters
+    return token, feed
