@@ -13,7 +13,7 @@ namespace constrain::cfg {
 
 namespace {
 
-constexpr uint32_t kUnrolled = 8;             ///< repetitions up to this many are written out
+constexpr uint32_t kUnrolled = 8;  ///< repetitions up to this many are written out
 constexpr size_t kMaxFirstCallDepth = 512;
 
 }  // namespace
@@ -59,7 +59,7 @@ class Compilation {
     for (const auto& definition : builder.definitions_) {
       Net& net = nets_[definition.symbol];
       if (net.size() == 0) net.node(), net.node();
-      write(definition.symbol, definition.body, 0, 1);
+      write({definition.symbol, definition.body, 0, 1});
     }
   }
 
@@ -93,68 +93,82 @@ class Compilation {
     return static_cast<Symbol>(nets_.size() - 1);
   }
 
-  /// Writes an expression into a rule's net. Works through a list, because grammars may nest deeper than the stack.
-  void write(Symbol rule, Expression expression, Net::Node from, Net::Node to) {
-    struct Task {
-      Symbol rule;
-      Expression expression;
-      Net::Node from, to;
-    };
-    std::vector<Task> tasks{{rule, expression, from, to}};
-    while (!tasks.empty()) {
-      const Task task = tasks.back();
-      tasks.pop_back();
+  struct Task {
+    Symbol rule;
+    Expression expression;
+    Net::Node from, to;
+  };
+
+  /// Writes expressions into nets. Works through a list, because grammars may nest deeper than the stack.
+  void write(Task first) {
+    tasks_.push_back(first);
+    while (!tasks_.empty()) {
+      const Task task = tasks_.back();
+      tasks_.pop_back();
       const auto& term = builder_.terms_[task.expression];
-      const auto piece = [&](Expression part, Net::Node a, Net::Node b) { tasks.push_back({task.rule, part, a, b}); };
-      Net& net = nets_[task.rule];
-      Net::Node at = task.from;
       switch (term.kind) {
         case Builder::Term::symbol:
-          net.edge(task.from, term.of, task.to);
+          nets_[task.rule].edge(task.from, term.of, task.to);
           break;
         case Builder::Term::sequence:
-          for (const Expression part : term.parts) {
-            const Net::Node next = net.node();
-            piece(part, at, next);
-            at = next;
-          }
-          net.jump(at, task.to);
+          write_sequence(task, term.parts);
           break;
         case Builder::Term::choice:
-          for (const Expression part : term.parts) piece(part, task.from, task.to);
+          for (const Expression part : term.parts) tasks_.push_back({task.rule, part, task.from, task.to});
           break;
         case Builder::Term::repeat:
           if (term.max == kUnbounded) {
-            at = repeat(task.rule, term.parts[0], term.min, term.min, at, piece);
-            const Net::Node loop = nets_[task.rule].node();
-            nets_[task.rule].jump(at, loop), nets_[task.rule].jump(loop, task.to);
-            piece(term.parts[0], loop, loop);
+            write_loop(task, term.parts[0], term.min);
           } else {
-            at = repeat(task.rule, term.parts[0], term.min, term.max, at, piece);
-            nets_[task.rule].jump(at, task.to);
+            const Net::Node end = repeat(task.rule, term.parts[0], term.min, term.max, task.from);
+            nets_[task.rule].jump(end, task.to);
           }
           break;
       }
     }
   }
 
-  /// Between `min` and `max` words of `part` from `at` on; returns where they end. Beyond a few, all but the first word
-  /// become a counted rule. The first stays outside so that a counted rule never begins a rule that its words begin with:
-  /// left recursion cannot lead through it.
-  template <class Piece>
-  Net::Node repeat(Symbol rule, Expression part, uint32_t min, uint32_t max, Net::Node at, Piece piece) {
-    if (max <= kUnrolled) {
-      const Net::Node end = nets_[rule].node();
-      for (uint32_t i = 0; i < max; ++i) {
-        if (i >= min) nets_[rule].jump(at, end);
-        const Net::Node next = nets_[rule].node();
-        piece(part, at, next);
-        at = next;
-      }
-      nets_[rule].jump(at, end);
-      return end;
+  void write_sequence(const Task& task, const std::vector<Expression>& parts) {
+    Net& net = nets_[task.rule];
+    Net::Node at = task.from;
+    for (const Expression part : parts) {
+      const Net::Node next = net.node();
+      tasks_.push_back({task.rule, part, at, next});
+      at = next;
     }
+    net.jump(at, task.to);
+  }
+
+  void write_loop(const Task& task, Expression part, uint32_t min) {
+    const uint32_t before = min > 0 ? min - 1 : 0;
+    const Net::Node at = repeat(task.rule, part, before, before, task.from);
+    Net& net = nets_[task.rule];
+    const Net::Node begin = net.node(), end = net.node();
+    net.jump(at, begin), net.jump(end, begin), net.jump(end, task.to);
+    if (min == 0) net.jump(begin, task.to);
+    tasks_.push_back({task.rule, part, begin, end});
+  }
+
+  /// Between `min` and `max` words of `part` from `at` on; returns where they end. Beyond a few, all but the first word
+  /// become a counted rule. The first stays outside, so that no rule begins with a counted one and left recursion
+  /// cannot lead through it.
+  Net::Node repeat(Symbol rule, Expression part, uint32_t min, uint32_t max, Net::Node at) {
+    if (max == 0) return at;
     const Symbol element = as_symbol(part);
+    if (max > kUnrolled) return count(rule, element, min, max, at);
+    Net& net = nets_[rule];
+    const Net::Node end = net.node();
+    for (uint32_t i = 0; i < max; ++i) {
+      if (i >= min) net.jump(at, end);
+      const Net::Node next = net.node();
+      net.edge(at, element, next);
+      at = next;
+    }
+    net.jump(at, end);
+    return end;
+  }
+
+  Net::Node count(Symbol rule, Symbol element, uint32_t min, uint32_t max, Net::Node at) {
     const Symbol rest = new_rule();
     counted_[rest] = {element, min > 0 ? min - 1 : 0, max - 1};
     nets_[rest].edge(0, element, 1);
@@ -173,7 +187,7 @@ class Compilation {
     const auto [it, added] = elements_.try_emplace(expression, 0);
     if (added) {
       it->second = new_rule();
-      write(it->second, expression, 0, 1);
+      tasks_.push_back({it->second, expression, 0, 1});
     }
     return it->second;
   }
@@ -311,6 +325,7 @@ class Compilation {
 
   const Builder& builder_;
   Nets nets_;
+  std::vector<Task> tasks_;
   std::map<Symbol, Count> counted_;
   std::map<Expression, Symbol> elements_;
   std::map<Symbol, AutomatonPtr> lexemes_;

@@ -64,6 +64,23 @@ class Marking {
   std::vector<Place> pending_;
 };
 
+void clear_unreachable(Body& body) {
+  std::vector<bool> reached(body.states.size(), false);
+  std::vector<uint32_t> pending;
+  const auto reach = [&](uint32_t state) {
+    if (!reached[state]) reached[state] = true, pending.push_back(state);
+  };
+  if (!body.states.empty()) reach(0);
+  while (!pending.empty()) {
+    const uint32_t state = pending.back();
+    pending.pop_back();
+    for (const Edge& edge : body.states[state].edges) reach(edge.target);
+  }
+  for (uint32_t state = 0; state < body.states.size(); ++state) {
+    if (!reached[state]) body.states[state] = {};
+  }
+}
+
 }  // namespace
 
 std::vector<bool> nullable_symbols(const Nets& nets) {
@@ -117,10 +134,10 @@ void remove_unproductive(Bodies& bodies, const std::vector<bool>& opaque) {
   });
   for (Symbol rule = 0; rule < bodies.size(); ++rule) {
     for (Body::State& state : bodies[rule].states) {
-      std::erase_if(state.edges, [&](const Edge& edge) {
-        return !live.symbols[edge.symbol] || !live.marked(rule, edge.target);
-      });
+      std::erase_if(state.edges,
+                    [&](const Edge& edge) { return !live.symbols[edge.symbol] || !live.marked(rule, edge.target); });
     }
+    clear_unreachable(bodies[rule]);
   }
 }
 

@@ -7,8 +7,8 @@ namespace constrain::cfg {
 
 namespace {
 
-constexpr size_t kSmall = 8;        ///< edges of a body that is copied to every place that calls it
-constexpr size_t kLarge = 20'000;   ///< edges beyond which a body takes nothing more in
+constexpr size_t kSmall = 8;       ///< edges of a body that is copied to every place that calls it
+constexpr size_t kLarge = 20'000;  ///< edges beyond which a body takes nothing more in
 
 /// Decides which rules go into their callers, callees first, so that sizes are known after their own substitutions.
 class Inliner {
@@ -51,8 +51,8 @@ class Inliner {
 
  private:
   struct Note {
-    size_t calls = 0;  ///< in the whole grammar
-    size_t size = 0;   ///< edges, after the substitutions into it
+    size_t calls = 0;    ///< in the whole grammar
+    size_t size = 0;     ///< edges, after the substitutions into it
     bool stays = false;  ///< a rule of its own, whatever its size
     bool inlined = false;
     enum { unseen, open, closed } progress = unseen;

@@ -32,8 +32,8 @@ void remove_unproductive(Bodies& bodies, const std::vector<bool>& opaque);
 /// a cycle at once, without new rules.
 Bodies without_left_recursion(const Bodies& bodies, Symbol start);
 
-/// Substitutes the bodies of rules that are small or called once for the calls of them. Bodies of `kept` symbols neither
-/// go into others nor take others in.
+/// Substitutes the bodies of rules that are small or called once for the calls of them. Bodies of `kept` symbols
+/// neither go into others nor take others in.
 Bodies inlined(const Bodies& bodies, Symbol start, const std::vector<bool>& kept);
 
 /// The largest number of rules that a rule may enter one inside the other before any byte is read. Left recursion must

@@ -27,7 +27,8 @@ class BodyRule final : public Rule {
   std::vector<uint64_t> remaining_;  ///< by state, once `prepare` was called
 };
 
-/// Between `min` and `max` words of one rule, counted in the register instead of being written out. `min` is at least 1.
+/// Between `min` and `max` words of one rule, counted in the register instead of being written out. `min` is at
+/// least 1.
 class CountedRule final : public Rule {
  public:
   CountedRule(RuleId element, uint64_t min, uint64_t max) : element_(element), min_(min), max_(max) {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <compare>
 #include <optional>
 
 #include "engine/interner.h"
@@ -42,7 +43,8 @@ class Lexemes::Shadows {
   using Set = uint32_t;
   static constexpr Set kNone = 0;
 
-  Shadows(std::vector<AutomatonPtr> ignored, const std::vector<AutomatonPtr>& terminals) : ignored_(std::move(ignored)) {
+  Shadows(std::vector<AutomatonPtr> ignored, const std::vector<AutomatonPtr>& terminals)
+      : ignored_(std::move(ignored)) {
     sets_.intern({});
     for (const AutomatonPtr& terminal : terminals) {
       if (terminal->start() != kDead) next_ |= live_bytes(*terminal, terminal->start());
@@ -137,6 +139,8 @@ struct Thread {
     trail,  ///< in an ignored word after which the lexeme may end
   };
   uint32_t phase, part, state, shadows;
+
+  auto operator<=>(const Thread&) const = default;
 };
 
 /// Sequences of ignored words, the terminal, sequences of ignored words: all readings of the text at once.
@@ -194,13 +198,10 @@ class Lexeme : public PrunedAutomaton {
   }
 
   State name(std::vector<Thread> threads) {
-    const auto order = [](const Thread& t) { return std::tie(t.phase, t.part, t.state, t.shadows); };
-    std::sort(threads.begin(), threads.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+    std::sort(threads.begin(), threads.end());
+    threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
     std::vector<uint32_t> key;
-    for (size_t i = 0; i < threads.size(); ++i) {
-      const Thread& t = threads[i];
-      if (i == 0 || order(t) != order(threads[i - 1])) key.insert(key.end(), {t.phase, t.part, t.state, t.shadows});
-    }
+    for (const Thread& t : threads) key.insert(key.end(), {t.phase, t.part, t.state, t.shadows});
     return key.empty() ? kDead : states_.intern(key);
   }
 
@@ -208,11 +209,14 @@ class Lexeme : public PrunedAutomaton {
 
   void fill_raw_row(State state, StateRow& row) override {
     const std::vector<Thread> threads = threads_of(state);
-    std::vector<Thread> next;
+    std::vector<Thread> next, previous;
+    State target = kDead;
     for (size_t byte = 0; byte < row.size(); ++byte) {
       next.clear();
       for (const Thread& thread : threads) step(thread, static_cast<uint8_t>(byte), next);
-      row[byte] = name(next);
+      if (next != previous) target = name(next);
+      row[byte] = target;
+      std::swap(next, previous);
     }
   }
 

@@ -1,0 +1,48 @@
+#include "bindings/core.h"
+#include "engine/cfg.h"
+#include "engine/regex.h"
+
+namespace constrain {
+
+namespace {
+
+AutomatonPtr compile_terminal(const std::string& pattern) {
+  return compile_regex(pattern, {.dialect = Dialect::python, .leftmost_first = true});
+}
+
+}  // namespace
+
+void bind_cfg(py::module_& module) {
+  using namespace py::literals;
+  using cfg::Builder;
+  py::class_<Builder>(module, "CfgBuilder")
+      .def(py::init<>())
+      .def(
+          "terminal",
+          [](Builder& self, const std::string& pattern, std::string name) {
+            return self.terminal(compile_terminal(pattern), std::move(name));
+          },
+          "pattern"_a, "name"_a)
+      .def(
+          "ignore",
+          [](Builder& self, const std::string& pattern, std::string name) {
+            self.ignore(compile_terminal(pattern), std::move(name));
+          },
+          "pattern"_a, "name"_a)
+      .def("nonterminal", &Builder::nonterminal)
+      .def("symbol", &Builder::symbol, "symbol"_a)
+      .def("sequence", &Builder::sequence, "parts"_a)
+      .def("choice", &Builder::choice, "parts"_a)
+      .def("repeat", &Builder::repeat, "part"_a, "min"_a, "max"_a)
+      .def("define", &Builder::define, "nonterminal"_a, "body"_a)
+      .def(
+          "compile",
+          [](const Builder& self, cfg::Symbol start, std::shared_ptr<const Vocabulary> vocabulary,
+             const Limits& limits) {
+            const py::gil_scoped_release release;
+            return finish(self.build(start), std::move(vocabulary), limits);
+          },
+          "start"_a, "vocabulary"_a, "limits"_a);
+}
+
+}  // namespace constrain
