@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "constrain"
 copyright = "constrain contributors"
-release = version("constrain")
+release = metadata.version("constrain")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "click_help"]
 exclude_patterns = ["_build"]

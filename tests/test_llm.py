@@ -17,7 +17,7 @@ from pydantic import Field
 import constrain
 from constrain import LLM
 from constrain.errors import DeadEnd, ExtractionError, GenerationError, GrammarError, ModelError, SchemaError
-from constrain.extract import Target
+from constrain.extract import Extractor, Target
 from constrain.filters import ExLlamaV2RegexFilter
 from constrain.generator import ExLlamaV2Sampler
 
@@ -145,12 +145,14 @@ def test_a_schema_that_cannot_be_used_is_named(llm: LLM) -> None:
 
 
 def test_compiled_schemas_are_kept_up_to_a_bound(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(llm.extractor), "KEPT_GRAMMARS", 2)
-    schemas = [{"const": n} for n in range(4)]
-    assert [llm.extract(schema, "hello").value for schema in schemas] == [0, 1, 2, 3]
-    kept = llm.extractor._grammar(schemas[3])
-    assert llm.extractor._grammar(dict(schemas[3])) is kept
-    assert len(llm.extractor._grammars) == 2
+    extractor = Extractor(llm.generator, short_prompt)
+    monkeypatch.setattr(extractor, "KEPT_GRAMMARS", 2)
+    targets = [Target.of({"const": n}) for n in range(4)]
+    assert [extractor.extract(target, "hello").value for target in targets] == [0, 1, 2, 3]
+    kept = dict(extractor._grammars)
+    extractor.extract(Target.of({"const": 3}), "hello")
+    assert extractor._grammars == kept
+    assert len(kept) == 2
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:

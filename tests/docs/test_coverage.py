@@ -63,11 +63,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @cache
 def resolve(name: str) -> object:
     """Return what a dotted name stands for, if it is a module or an attribute of one."""
+    owner, _, attribute = name.rpartition(".")
+    if hasattr(owner and resolve(owner), attribute):
+        return getattr(resolve(owner), attribute)
     try:
         return import_module(name)
     except ImportError:
-        owner, _, attribute = name.rpartition(".")
-        return getattr(resolve(owner), attribute, None) if owner else None
+        return None
 
 
 def public(package: ModuleType) -> list[Any]:
@@ -81,7 +83,7 @@ def members(cls: type) -> list[str]:
     return [
         name
         for name, value in vars(cls).items()
-        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, (classmethod, property)))
+        if not name.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
     ]
 
 

@@ -29,11 +29,14 @@ README_FILES = {
 
 
 def run_console(example: Example) -> None:
-    """Run the commands of a console block: constrain's in this process, make's only looked up."""
+    """Run the commands of a console block: constrain's in this process; what make and pip name only has to exist."""
     for line in str(example.parsed).splitlines():
         words = shlex.split(line.removeprefix("$ "))
         if words[0] == "make":
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
+            continue
+        if words[:2] == ["pip", "install"]:
+            assert (ROOT / words[2] / "pyproject.toml").is_file()
             continue
         assert words[0] == "constrain", f"no way to run {line!r}"
         result = CliRunner().invoke(cli, [name for word in words[1:] for name in expand(word)])
