@@ -114,6 +114,7 @@ void bind_matcher(py::module_& module) {
         if (matchers.size() != rows.size()) throw py::value_error("as many rows as matchers are needed");
         std::vector<std::unique_ptr<MaskRow>> targets;
         for (size_t i = 0; i < rows.size(); ++i) {
+          if (!matchers[i]) throw py::type_error("None is no matcher");
           targets.push_back(std::make_unique<MaskRow>(bits, rows[i], matchers[i]->grammar().vocabulary().mask_words()));
         }
         const py::gil_scoped_release release;

@@ -32,7 +32,6 @@ bool Matcher::fill(uint32_t* mask) const {
 }
 
 bool Matcher::accept(TokenId token) {
-  if (last_->terminated) return false;
   if (grammar().vocabulary().is_eos(token)) {
     if (!is_accepting()) return false;
     push(last_->configuration, true);
@@ -116,29 +115,48 @@ std::string Matcher::completion() const {
   if (last_->terminated) return text;
   const std::lock_guard lock(session_->mutex);
   const Configuration* at = last_->configuration;
+  Costs known;
   while (!at->accepting) {
-    const uint64_t here = cost(at);
-    const Configuration* next = nullptr;
-    for (int byte = 0; byte < 256 && !next; ++byte) {
+    // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
+    const uint64_t here = cost(at, known);
+    const Configuration *nearer = nullptr, *only = nullptr;
+    char nearer_byte = 0, only_byte = 0;
+    size_t viable = 0;
+    for (int byte = 0; byte < 256; ++byte) {
       const char step = static_cast<char>(byte);
       const Configuration* candidate = advance(at, {&step, 1});
-      if (!candidate || cost(candidate) >= here) continue;
-      next = candidate;
-      text += step;
+      if (!candidate) continue;
+      ++viable, only = candidate, only_byte = step;
+      if (nearer || cost(candidate, known) >= here) continue;
+      nearer = candidate, nearer_byte = step;
     }
-    if (!next) throw std::logic_error("a live configuration has no completion");
-    at = next;
+    if (!nearer && viable != 1) throw std::logic_error("a live configuration has no completion");
+    at = nearer ? nearer : only;
+    text += nearer ? nearer_byte : only_byte;
   }
   return text;
 }
 
-uint64_t Matcher::cost(const Configuration* configuration) const {
-  uint64_t best = kInfinite;
-  for (const Head& head : configuration->heads()) {
-    const uint64_t below = head.below ? cost(head.below) : 0;
-    best = std::min(best, add_lengths(grammar().remaining(head.state, head.reg), below));
+uint64_t Matcher::cost(const Configuration* configuration, Costs& known) const {
+  // Stacks share their lower parts, and may be thousands of frames high: each part is measured once, bottom first.
+  std::vector<const Configuration*> pending{configuration};
+  while (!pending.empty()) {
+    const Configuration* at = pending.back();
+    const size_t before = pending.size();
+    uint64_t best = kInfinite;
+    for (const Head& head : at->heads()) {
+      const auto below = known.find(head.below);
+      if (head.below && below == known.end()) {
+        pending.push_back(head.below);
+      } else {
+        best = std::min(best, add_lengths(grammar().remaining(head.state, head.reg), head.below ? below->second : 0));
+      }
+    }
+    if (pending.size() > before) continue;
+    known[at] = best;
+    pending.pop_back();
   }
-  return best;
+  return known[configuration];
 }
 
 }  // namespace constrain
