@@ -132,7 +132,7 @@ def main(
     export(trainer.network, out)
     plain = Network(trainer.network.shape).to(device)
     plain.load_state_dict(trainer.network.state_dict())
-    for split in (Split.WORDINGS, Split.FAMILIES):
+    for split in (Split.WORDINGS, Split.FAMILIES) if probes else ():
         print(f"{split.value}: {probe(plain, codec, split, probes, device)} (greedy, without constraint)")
 
 
