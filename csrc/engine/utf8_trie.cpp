@@ -32,8 +32,8 @@ Utf8Forest::Node Utf8Forest::add(const CharSet& set) {
   std::vector<Edge> edges;
   for (const CharSet::Range& range : ranges) {
     if (range.first > 0x7F) break;
-    edges.push_back({static_cast<uint8_t>(range.first), static_cast<uint8_t>(std::min<char32_t>(range.last, 0x7F)),
-                     kDone});
+    edges.push_back(
+        {static_cast<uint8_t>(range.first), static_cast<uint8_t>(std::min<char32_t>(range.last, 0x7F)), kDone});
   }
   // Lead bytes of two, three and four: what their first one stands for, and how many there are.
   auto beyond = [&](char32_t least) {
@@ -47,8 +47,8 @@ Utf8Forest::Node Utf8Forest::add(const CharSet& set) {
   return intern(edges);
 }
 
-/// Adds edges for `count` bytes from `first_byte` on. Each stands for 64^bytes_left scalars, the first of them for those
-/// from `base` on; `ranges` holds none that end before.
+/// Adds edges for `count` bytes from `first_byte` on. Each stands for 64^bytes_left scalars, the first of them for
+/// those from `base` on; `ranges` holds none that end before.
 void Utf8Forest::add_edges(std::vector<Edge>& edges, Ranges ranges, char32_t base, uint8_t first_byte, int count,
                            int bytes_left) {
   // The lead bytes E0 and F0 stand for fewer scalars: overlong forms do not exist.

@@ -1,0 +1,31 @@
+// Formats as regular expressions, for formats.cpp. They name ASCII characters only where the standard does, so that all
+// dialects read them alike.
+#pragma once
+
+#include <string>
+
+namespace constrain::format_patterns {
+
+// format_network.cpp
+std::string ipv4();
+std::string ipv6();
+/// Labels of a host name with dots between them, of any length together.
+std::string host_labels();
+/// The same with letters beyond ASCII that need no context rules of IDNA, in so few and short labels that they fit once
+/// they are encoded.
+std::string international_labels();
+std::string mail_local_part(bool international);
+std::string mail_address_literal();
+
+// format_uri.cpp
+enum class Charset { uri, iri };
+std::string absolute(Charset charset);            ///< URI or IRI
+std::string relative_reference(Charset charset);  ///< without a scheme
+std::string uri_template();
+
+// format_time.cpp
+std::string date(bool with_year_zero);
+std::string time(bool strict);  ///< strict: no leap seconds, at most nine fraction digits
+std::string duration(bool strict);
+
+}  // namespace constrain::format_patterns

@@ -1,0 +1,132 @@
+#include "engine/formats.h"
+
+#include <algorithm>
+
+#include "engine/format_patterns.h"
+#include "engine/regex.h"
+
+namespace constrain {
+
+namespace {
+
+using namespace format_patterns;
+
+AutomatonPtr pattern(const std::string& text) {
+  return compile_regex(text, {.dialect = Dialect::ecma, .classes = Classes::dialect});
+}
+
+Format exact(AutomatonPtr language) { return {language, language}; }
+
+Format make_date() { return {pattern(date(false)), pattern(date(true))}; }
+
+Format make_time() { return {pattern(time(true)), pattern(time(false))}; }
+
+Format make_date_time() {
+  return {pattern(date(false) + "[Tt]" + time(true)), pattern(date(true) + "[Tt ]" + time(false))};
+}
+
+Format make_duration() { return {pattern(duration(true)), pattern(duration(false))}; }
+
+AutomatonPtr at_most(int characters) { return pattern("[^]{0," + std::to_string(characters) + "}"); }
+
+/// No label has hyphens in third and fourth place: those are encodings (`xn--`) and must be valid as such, which is
+/// beyond a regular language.
+AutomatonPtr without_encoded_labels(AutomatonPtr names) {
+  return subtract(std::move(names), pattern("(?:[^]*\\.)?[^.]{2}--[^]*"));
+}
+
+AutomatonPtr plain_hostname() { return intersect(without_encoded_labels(pattern(host_labels())), at_most(253)); }
+
+AutomatonPtr loose_hostname() { return pattern("[^\\x00-\\x20]{1,255}"); }
+
+Format make_hostname() { return {plain_hostname(), loose_hostname()}; }
+
+Format make_idn_hostname() {
+  return {unite({plain_hostname(), without_encoded_labels(pattern(international_labels()))}), loose_hostname()};
+}
+
+Format make_mail(bool international) {
+  const AutomatonPtr local = intersect(pattern(mail_local_part(international) + "@"), at_most(65));
+  const AutomatonPtr host = intersect(plain_hostname(), at_most(180));
+  const AutomatonPtr domain = unite({host, pattern(mail_address_literal())});
+  return {concatenate(local, domain), pattern("[^]*@[^]*")};
+}
+
+Format make_email() { return make_mail(false); }
+Format make_idn_email() { return make_mail(true); }
+Format make_ipv4() { return exact(pattern(ipv4())); }
+
+Format make_ipv6() { return {pattern(ipv6()), pattern(ipv6() + "(?:%[^]+)?")}; }
+
+Format make_uri() { return exact(pattern(absolute(Charset::uri))); }
+Format make_iri() { return exact(pattern(absolute(Charset::iri))); }
+
+Format make_uri_reference() { return exact(pattern(absolute(Charset::uri) + "|" + relative_reference(Charset::uri))); }
+
+Format make_iri_reference() { return exact(pattern(absolute(Charset::iri) + "|" + relative_reference(Charset::iri))); }
+
+Format make_uri_template() { return {pattern(uri_template()), any_text()}; }
+
+Format make_uuid() {
+  return exact(pattern("[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"));
+}
+
+// RFC 6901, section 3.
+const std::string kPointer = "(?:/(?:[^/~]|~[01])*)*";
+
+Format make_json_pointer() { return exact(pattern(kPointer)); }
+
+Format make_relative_json_pointer() {
+  return {pattern("(?:0|[1-9][0-9]{0,8})(?:#|" + kPointer + ")"), pattern("[0-9]+(?:#|" + kPointer + ")")};
+}
+
+/// Expressions that every dialect understands, groups nested twice at most.
+Format make_regex() {
+  const std::string escape = "\\\\(?:[dDwWsSnrt]|[.*+?^$|()\\[\\]{}\\\\/])";
+  const std::string member = "(?:[A-Za-z0-9 _.,:;@#!%*+?$()|/]|" + escape + ")";
+  const std::string set = "\\[\\^?(?:" + member + "|0-9|a-z|A-Z)+\\]";
+  const std::string quantifier = "(?:[*+?]\\??|\\{[1-9]\\}|\\{[1-9],\\})?";
+  std::string atom = "(?:[A-Za-z0-9 _,:;@#!%\"'<>=&~`-]|\\.|/|" + escape + "|" + set + ")";
+  for (int depth = 0; depth < 2; ++depth) {
+    const std::string sequence = "(?:" + atom + quantifier + ")*";
+    atom = "(?:" + atom + "|\\((?:\\?:)?" + sequence + "(?:\\|" + sequence + ")*\\))";
+  }
+  const std::string sequence = "\\^?(?:" + atom + quantifier + ")*\\$?";
+  return {pattern(sequence + "(?:\\|" + sequence + ")*"), any_text()};
+}
+
+struct Entry {
+  std::string_view name;
+  Format (*make)();
+};
+
+constexpr Entry kFormats[] = {
+    {"date", make_date},
+    {"time", make_time},
+    {"date-time", make_date_time},
+    {"duration", make_duration},
+    {"email", make_email},
+    {"idn-email", make_idn_email},
+    {"hostname", make_hostname},
+    {"idn-hostname", make_idn_hostname},
+    {"ipv4", make_ipv4},
+    {"ipv6", make_ipv6},
+    {"uri", make_uri},
+    {"uri-reference", make_uri_reference},
+    {"iri", make_iri},
+    {"iri-reference", make_iri_reference},
+    {"uri-template", make_uri_template},
+    {"uuid", make_uuid},
+    {"json-pointer", make_json_pointer},
+    {"relative-json-pointer", make_relative_json_pointer},
+    {"regex", make_regex},
+};
+
+}  // namespace
+
+std::unique_ptr<Format> make_format(std::string_view name) {
+  const auto entry = std::ranges::find(kFormats, name, &Entry::name);
+  return entry == std::end(kFormats) ? nullptr : std::make_unique<Format>(entry->make());
+}
+
+}  // namespace constrain
