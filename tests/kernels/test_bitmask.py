@@ -31,6 +31,15 @@ def test_exactly_the_tokens_without_a_bit_are_excluded(width: int, dtype: torch.
         assert logits[row, token] == (before[row, token] if allowed else -torch.inf)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_reference_excludes_the_same(width: int) -> None:
+    logits, bits = sample(3, width, torch.float32)
+    expected = logits.clone()
+    apply_bitmask(logits, bits)
+    apply_bitmask_reference(expected, bits)
+    assert torch.equal(logits, expected)
+
+
 def test_rows_of_something_larger() -> None:
     logits, bits = sample(4, 100, torch.float32)
     whole = logits.clone()
