@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from constrain import _core
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError
 
-WhitespacePolicy = Literal["compact", "single", "bounded", "any"]
+WhitespacePolicy: TypeAlias = Literal["compact", "single", "bounded", "any"] | int
 PropertyOrder = Literal["any", "schema"]
 
 
@@ -97,7 +97,7 @@ def compile_json_schema(
         vocab: the vocabulary of the model.
         whitespace: ``"compact"`` has none; ``"single"`` allows one space after ``,`` and ``:``; ``"bounded"`` allows, after
             ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs; ``"any"`` does not
-            bound it.
+            bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
         property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
         lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
         limits: bounds on states, memory and nesting.

@@ -15,14 +15,21 @@ PyGrammar finish_regular(const AutomatonPtr& automaton, std::shared_ptr<const Vo
   return finish(std::move(grammar), std::move(vocabulary), limits);
 }
 
-json::Whitespace whitespace_of(const std::string& name) {
+json::Whitespace whitespace_of(const py::object& policy) {
   using Mode = json::Whitespace::Mode;
+  if (py::isinstance<py::int_>(policy)) {
+    const int width = policy.cast<int>();
+    if (width < 0 || width > 16) throw GrammarError("indentation is 0 to 16 spaces, not " + std::to_string(width));
+    return {Mode::indent, static_cast<uint32_t>(width)};
+  }
   static const std::pair<const char*, Mode> kModes[] = {
       {"compact", Mode::compact}, {"single", Mode::single}, {"bounded", Mode::bounded}, {"any", Mode::any}};
+  const std::string name = py::str(policy);
   for (const auto& [known, mode] : kModes) {
     if (name == known) return {mode, 0};
   }
-  throw GrammarError("there is no whitespace policy '" + name + "'; there are compact, single, bounded and any");
+  throw GrammarError("there is no whitespace policy '" + name +
+                     "'; there are compact, single, bounded, any, and a number of spaces to indent by");
 }
 
 std::vector<py::tuple> entries(const std::vector<schema::Report::Entry>& list) {
@@ -55,7 +62,7 @@ void bind_grammar(py::module_& module) {
 
   module.def(
       "compile_json_schema",
-      [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const std::string& whitespace, bool in_order,
+      [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace, bool in_order,
          bool lenient, const Limits& limits) {
         const json::Value value = to_json(schema);
         const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits};

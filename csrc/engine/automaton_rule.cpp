@@ -6,23 +6,23 @@ namespace constrain {
 
 void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
   if (state == kDead) return;
-  const StateRow& row = automaton_->row(state);
+  const StateRow& row = automaton_->row(static_cast<State>(state));
   for (int byte = 0; byte < 256; ++byte) {
     if (row[byte] != kDead) out.byte(static_cast<uint8_t>(byte), row[byte]);
   }
-  out.accepting = automaton_->accepting(state);
+  out.accepting = automaton_->accepting(static_cast<State>(state));
 }
 
 bool AutomatonRule::final(Local state, const Lengths&) {
-  if (state == kDead || !automaton_->accepting(state)) return false;
-  const StateRow& row = automaton_->row(state);
+  if (state == kDead || !automaton_->accepting(static_cast<State>(state))) return false;
+  const StateRow& row = automaton_->row(static_cast<State>(state));
   return std::all_of(row.begin(), row.end(), [](State next) { return next == kDead; });
 }
 
 uint64_t AutomatonRule::remaining(Local state, Reg, const Lengths&) {
   if (state == kDead) return kInfinite;
   const auto [it, added] = remaining_.try_emplace(state, 0);
-  if (added) it->second = shortest_length(*automaton_, state);
+  if (added) it->second = shortest_length(*automaton_, static_cast<State>(state));
   return it->second;
 }
 

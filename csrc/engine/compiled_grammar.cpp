@@ -25,7 +25,7 @@ CompiledGrammar::~CompiledGrammar() {
 }
 
 StateId CompiledGrammar::intern(RuleId rule, Local local) const {
-  const uint64_t key = uint64_t{rule} << 32 | local;
+  const Place key{rule, local};
   if (const auto it = ids_.find(key); it != ids_.end()) return it->second;
   const auto state = static_cast<StateId>(slots_.size());
   if (state >= std::min<uint64_t>(limits_.max_states, slots_.kCapacity)) {

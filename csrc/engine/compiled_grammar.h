@@ -83,6 +83,14 @@ class CompiledGrammar {
     std::atomic<const Row*> row{nullptr};
     enum class Final : uint8_t { unknown, no, yes } final = Final::unknown;
   };
+  struct Place {
+    RuleId rule;
+    Local local;
+    bool operator==(const Place&) const = default;
+  };
+  struct PlaceHash {
+    size_t operator()(const Place& place) const { return (place.local ^ place.rule * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull >> 8; }
+  };
 
   Slot& slot(StateId state) const { return slots_[state]; }
   const Row& build(StateId state) const;
@@ -100,7 +108,7 @@ class CompiledGrammar {
 
   mutable std::mutex mutex_;
   mutable StableVector<Slot> slots_;
-  mutable std::unordered_map<uint64_t, StateId> ids_;
+  mutable std::unordered_map<Place, StateId, PlaceHash> ids_;
 };
 
 }  // namespace constrain

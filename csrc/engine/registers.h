@@ -31,6 +31,9 @@ class Registers {
     return handle(copy + 1);
   }
 
+  /// Frames below the one whose guard is being evaluated.
+  uint32_t depth = 0;
+
   /// The words of a handle that `make` returned.
   static std::span<const uint64_t> words(Reg reg) {
     const auto* data = reinterpret_cast<const uint64_t*>(reg);

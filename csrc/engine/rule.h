@@ -14,10 +14,10 @@ namespace constrain {
 using RuleId = uint32_t;
 
 /// A state of one rule's body; the rule chooses the numbering.
-using Local = uint32_t;
+using Local = uint64_t;
 
 /// Names a test or an update of the register of a frame; 0 is none. The rule chooses the numbering.
-using Guard = uint32_t;
+using Guard = uint64_t;
 
 /// Fewest bytes of a word of each rule; `kInfinite` where a rule has none.
 using Lengths = std::vector<uint64_t>;

@@ -28,12 +28,16 @@ class ArrayRule final : public Rule {
 
  private:
   enum class Phase : uint32_t { start, open, item, after, before_comma, closing, end };
-  static constexpr Guard kItem = 1, kComma = 2, kClose = 3;
+  /// Tests, which may be combined; those of indentation carry the spaces so far above the flags.
+  static constexpr Guard kItem = 1, kComma = 2, kClose = 4, kSpace = 8, kIndented = 16, kInner = 32;
+  static constexpr int kFlagBits = 6;
 
   /// A state: the phase, the white space run, and the number of items so far (which stops at the end of the prefix).
   static Local encode(Phase phase, uint32_t run = 0, uint32_t index = 0) {
-    return index << 12 | run << 4 | static_cast<uint32_t>(phase);
+    return Local{index} << 32 | run << 4 | static_cast<uint32_t>(phase);
   }
+  Guard space(uint32_t run, Guard level) const;
+  Guard indented(uint32_t run, Guard level) const;
   RuleId item(uint64_t index) const { return index < spec_.prefix.size() ? spec_.prefix[index] : spec_.rest; }
 
   /// Most items that can be had: an item without instances ends the array before it.

@@ -68,49 +68,62 @@ RuleId ObjectRule::value(uint32_t label) const {
 
 // ---- States.
 
+Guard ObjectRule::space(uint32_t run, bool inner) const {
+  const bool asks = whitespace_.indents() && run > 1;
+  return asks ? guard(Test::space, WhitespaceRun::spaces(run) << 1 | inner) : 0;
+}
+
+Guard ObjectRule::line(Test test, Test otherwise, uint32_t run) const {
+  return whitespace_.indents() ? guard(test, WhitespaceRun::spaces(run)) : guard(otherwise);
+}
+
 void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
   using Slot = Whitespace::Slot;
   const auto phase = static_cast<Phase>(state & 0xF);
-  const uint32_t run = state >> 4 & 0xFF, operand = state >> 12;
-  const auto key_start = [&] { out.byte('"', encode(Phase::key, 0, 0), guard(Test::key, 0)); };
+  const uint32_t run = static_cast<uint32_t>(state) >> 4, operand = static_cast<uint32_t>(state >> 32);
+  const auto start_key = [&](Slot slot) {
+    if (whitespace_.may_end(slot, run)) out.byte('"', encode(Phase::key, 0, 0), line(Test::next_line, Test::key, run));
+  };
   switch (phase) {
     case Phase::start:
       return out.byte('{', encode(Phase::open));
     case Phase::open:
-      for (const auto& [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to));
-      if (!whitespace_.may_end(run)) return;
-      key_start();
-      return out.byte('}', encode(Phase::end), guard(Test::close));
-    case Phase::next:
-      for (const auto& [byte, to] : whitespace_.next(Slot::item, run)) out.byte(byte, encode(Phase::next, to));
-      if (whitespace_.may_end(run)) key_start();
+      for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) {
+        const Guard first = whitespace_.indents() && run == 0 ? guard(Test::member) : space(to, true);
+        out.byte(byte, encode(Phase::open, to), first);
+      }
+      start_key(Slot::opening);
+      if (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run)) {
+        out.byte('}', encode(Phase::end), guard(Test::close));
+      }
       return;
+    case Phase::next:
+      for (const auto [byte, to] : whitespace_.next(Slot::item, run)) out.byte(byte, encode(Phase::next, to), space(to, true));
+      return start_key(Slot::item);
     case Phase::key:
       return expand_key(operand, out);
     case Phase::colon_before:
-      for (const auto& [byte, to] : whitespace_.next(Slot::before, run)) {
-        out.byte(byte, encode(Phase::colon_before, to, operand));
-      }
+      for (const auto [byte, to] : whitespace_.next(Slot::before, run)) out.byte(byte, encode(Phase::colon_before, to, operand));
       return out.byte(':', encode(Phase::colon, 0, operand));
     case Phase::colon:
-      for (const auto& [byte, to] : whitespace_.next(Slot::value, run)) out.byte(byte, encode(Phase::colon, to, operand));
-      if (whitespace_.may_end(run)) out.call(value(operand), encode(Phase::after));
+      for (const auto [byte, to] : whitespace_.next(Slot::value, run)) out.byte(byte, encode(Phase::colon, to, operand));
+      if (whitespace_.may_end(Slot::value, run)) out.call(value(operand), encode(Phase::after));
       return;
     case Phase::after:
-      for (const auto& [byte, to] : whitespace_.next(Slot::closing, 0)) {
+      for (const auto [byte, to] : whitespace_.next(Slot::closing, 0)) {
         out.byte(byte, encode(Phase::closing, to), guard(Test::close));
       }
-      for (const auto& [byte, to] : whitespace_.next(Slot::before, 0)) {
+      for (const auto [byte, to] : whitespace_.next(Slot::before, 0)) {
         out.byte(byte, encode(Phase::comma_before, to), guard(Test::member));
       }
-      out.byte('}', encode(Phase::end), guard(Test::close));
+      if (whitespace_.may_end(Slot::closing, 0)) out.byte('}', encode(Phase::end), guard(Test::close));
       return out.byte(',', encode(Phase::next), guard(Test::member));
     case Phase::comma_before:
-      for (const auto& [byte, to] : whitespace_.next(Slot::before, run)) out.byte(byte, encode(Phase::comma_before, to));
+      for (const auto [byte, to] : whitespace_.next(Slot::before, run)) out.byte(byte, encode(Phase::comma_before, to));
       return out.byte(',', encode(Phase::next));
     case Phase::closing:
-      for (const auto& [byte, to] : whitespace_.next(Slot::closing, run)) out.byte(byte, encode(Phase::closing, to));
-      if (whitespace_.may_end(run)) out.byte('}', encode(Phase::end));
+      for (const auto [byte, to] : whitespace_.next(Slot::closing, run)) out.byte(byte, encode(Phase::closing, to), space(to, false));
+      if (whitespace_.may_end(Slot::closing, run)) out.byte('}', encode(Phase::end), line(Test::last_line, Test::none, run));
       return;
     case Phase::end:
       out.accepting = true;
@@ -209,14 +222,19 @@ Reg ObjectRule::pack(const Members& members, Registers& registers) const {
 
 bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
   const auto test = static_cast<Test>(guard & 0xF);
+  const uint64_t operand = guard >> 4;
+  if (test == Test::space) return operand >> 1 <= whitespace_.indent(registers.depth + (operand & 1));
+  if (test == Test::last_line) return operand == whitespace_.indent(registers.depth);
   Members members = unpack(reg);
   switch (test) {
+    case Test::next_line:
+      return operand == whitespace_.indent(registers.depth + 1) && viable(members, spellings_[0]);
     case Test::close:
       return may_close(members);
     case Test::member:
       return viable(members, spellings_[0]);
     case Test::key_end:
-      if (!end_key(members, spellings_[guard >> 4].content, registers)) return false;
+      if (!end_key(members, spellings_[operand].content, registers)) return false;
       reg = pack(members, registers);
       return true;
     default:
@@ -229,11 +247,11 @@ bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers
                             : test == Test::key_low   ? hex_value(byte)
                                                       : 0x10 | hex_value(byte);
     members.key = registers.make(std::vector<uint64_t>{members.key, content});
-    if (!viable(members, spellings_[guard >> 4])) return false;
+    if (!viable(members, spellings_[operand])) return false;
     reg = pack(members, registers);
     return true;
   }
-  return viable(members, spellings_[guard >> 4]);
+  return viable(members, spellings_[operand]);
 }
 
 ObjectRule::Outlook ObjectRule::outlook(const Members& members) const {
@@ -364,7 +382,9 @@ uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths)
   }
   if (sum == kInfinite || count > spec_.max) return kInfinite;
   std::sort(optional.begin(), optional.end());
-  if (count >= spec_.min) return add_lengths(sum, 1);
+  // An indented bracket that closes has a line of its own.
+  const auto closed = [&] { return add_lengths(sum, whitespace_.indents() && count > 0 ? 2 : 1); };
+  if (count >= spec_.min) return closed();
   const uint64_t other = other_length(lengths);
   uint64_t others_left = other_words(lengths) - std::min(other_words(lengths), members.others);
   for (auto next = optional.begin(); count < spec_.min;) {
@@ -373,7 +393,7 @@ uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths)
     add(take_other ? other : *next++);
     others_left -= take_other;
   }
-  return add_lengths(sum, 1);
+  return closed();
 }
 
 uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengths& lengths) const {
@@ -406,7 +426,7 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
 
 uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const auto phase = static_cast<Phase>(state & 0xF);
-  const uint32_t operand = state >> 12;
+  const auto operand = static_cast<uint32_t>(state >> 32);
   const Members members = unpack(reg);
   switch (phase) {
     case Phase::start:

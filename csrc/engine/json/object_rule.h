@@ -56,7 +56,10 @@ class ObjectRule final : public Rule {
     key_short,  ///< ... after the last byte of `\n` and its like
     key_low,    ///< ... after the last digit of `\u000x`
     key_high,   ///< ... of `\u001x`
-    key_end     ///< the key is permitted
+    key_end,    ///< the key is permitted
+    space,      ///< a line may be indented so far, operand: spaces, and whether within the brackets
+    next_line,  ///< the same for a complete indentation, and a key may start
+    last_line   ///< ... and the object may end
   };
 
   /// A key being spelled: its content so far and progress in an escape.
@@ -84,9 +87,11 @@ class ObjectRule final : public Rule {
   };
 
   static Local encode(Phase phase, uint32_t run = 0, uint32_t value = 0) {
-    return value << 12 | run << 4 | static_cast<uint32_t>(phase);
+    return Local{value} << 32 | run << 4 | static_cast<uint32_t>(phase);
   }
-  static Guard guard(Test test, uint32_t operand = 0) { return operand << 4 | static_cast<uint32_t>(test); }
+  static Guard guard(Test test, uint32_t operand = 0) { return Guard{operand} << 4 | static_cast<uint32_t>(test); }
+  Guard space(uint32_t run, bool inner) const;
+  Guard line(Test test, Test otherwise, uint32_t run) const;
 
   void expand_key(uint32_t spelling, Expansion& out);
   uint32_t intern_spelling(State content, uint32_t escape);

@@ -24,19 +24,33 @@ struct Whitespace {
   enum class Slot { opening, item, value, closing, before };
 };
 
-/// Progress through one run of white space: a small automaton whose state 0 is the start of the run. For `indent` the
-/// runs depend on the nesting, so a state counts bytes and the depth of the frame says where the run ends.
+/// Progress through one run of white space: a small automaton whose state 0 is the start of the run. A run of `indent`
+/// is a line break and spaces; its state counts them, and the depth of the frame says where it ends.
 class WhitespaceRun {
  public:
   explicit WhitespaceRun(Whitespace whitespace) : whitespace_(whitespace) {}
 
   static constexpr uint32_t kStart = 0;
 
-  /// Bytes that may follow in a slot, with the states they lead to.
-  std::vector<std::pair<uint8_t, uint32_t>> next(Whitespace::Slot slot, uint32_t state) const;
+  struct Step {
+    uint8_t byte;
+    uint32_t to;
+  };
 
-  /// The run may end here.
-  bool may_end(uint32_t state) const { return state != kCarriageReturn; }
+  /// Bytes that may follow in a slot, with the states they lead to.
+  std::vector<Step> next(Whitespace::Slot slot, uint32_t state) const;
+
+  /// The run may end here, and what it leads up to may follow.
+  bool may_end(Whitespace::Slot slot, uint32_t state) const;
+
+  /// The depth of nesting decides: guards compare the spaces of a line with `indent`.
+  bool indents() const { return whitespace_.mode == Whitespace::Mode::indent; }
+
+  /// Spaces of a line up to a state of an indented run.
+  static uint32_t spaces(uint32_t state) { return state - 1; }
+
+  /// Spaces that a line of an indented document starts with, `level` brackets deep.
+  uint64_t indent(uint64_t level) const { return whitespace_.width * level; }
 
  private:
   static constexpr uint32_t kSpaces = 2;            // states 1 .. 2: that many spaces
