@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,8 @@ class ConfigReader:
             return value
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise self.error(key, f"must be a number, not {value!r}")
-        if not math.isfinite(value) or not low < value <= high:
+        # Compared before converted: an integer may be too large for a float. NaN compares as false.
+        if not low < value <= high:
             raise self.error(key, f"must be above {low:g} and at most {high:g}, not {value}")
         return float(value)
 

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from constrain.errors import ConfigError, ModelError
+from constrain.model import ExLlamaV2, ExLlamaV2Config
+
+
+def write(folder: Path, config: dict[str, Any]) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_what_is_read(llama: Any) -> None:
+    config = ExLlamaV2Config(llama.folder)
+    assert (config.architecture, config.arch.arch_string) == ("LlamaForCausalLM", "LlamaForCausalLM")
+    assert (config.vocab_size, config.hidden_size, config.intermediate_size) == (99, 48, 80)
+    assert (config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads) == (3, 4, 2)
+    assert (config.num_key_value_groups, config.head_dim, config.max_seq_len) == (2, 12, 64)
+    assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (1, 2, 0)
+    assert config.generation_config["eos_token_id"] == [2]
+    assert config.tensor_file_map["model.norm.weight"] == str(llama.folder / "model.safetensors")
+    assert config.vision_model_type is None
+
+
+def test_a_config_prepared_later(llama: Any) -> None:
+    config = ExLlamaV2Config()
+    config.model_dir = str(llama.folder)
+    config.prepare(no_tensors=True)
+    assert config.hidden_size == 48 and config.tensor_file_map == {}
+    with pytest.raises(ModelError, match="no_tensors"):
+        ExLlamaV2(config).load()
+
+
+def test_low_memory_settings(llama: Any) -> None:
+    config = ExLlamaV2Config(llama.folder)
+    config.set_low_mem()
+    assert (config.max_input_len, config.max_attention_size, config.max_output_len) == (1024, 1024**2, None)
+    config.max_output_len = 4096
+    config.set_low_mem()
+    assert config.max_output_len == 1024
+    config.arch_compat_overrides()
+
+
+def test_several_end_tokens_keep_the_first(llama_copy: Any) -> None:
+    llama_copy.config["eos_token_id"] = [7, 8]
+    assert ExLlamaV2Config(llama_copy.write()).eos_token_id == 7
+
+
+def test_numbers_may_be_written_either_way(llama_copy: Any) -> None:
+    llama_copy.config |= {"hidden_size": 48.0, "rms_norm_eps": 1}
+    config = ExLlamaV2Config(llama_copy.write())
+    assert isinstance(config.hidden_size, int) and isinstance(config.norm_eps, float)
+
+
+def test_missing_folders_and_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="model_dir is not set"):
+        ExLlamaV2Config().prepare()
+    with pytest.raises(ConfigError, match="no such folder"):
+        ExLlamaV2Config(tmp_path / "missing")
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        ExLlamaV2Config(tmp_path)
+    with pytest.raises(ModelError, match="not prepared"):
+        ExLlamaV2(ExLlamaV2Config())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("[]", "must hold a JSON object, found list"),
+        ('{"rms_norm_eps": NaN}', "NaN is not a JSON number"),
+        ('{"rope_theta": -Infinity}', "-Infinity is not a JSON number"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"hidden_size": ' + "9" * 10_000 + "}", "not valid JSON"),
+        (b"\xff\xfe\x00", "not valid JSON"),
+    ],
+)
+def test_files_that_are_no_config(tmp_path: Path, text: str | bytes, message: str) -> None:
+    (tmp_path / "config.json").write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ConfigError, match=message):
+        ExLlamaV2Config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "unknown architecture 'GPT2LMHeadModel'; supported are Llama"),
+        ({"architectures": []}, "architectures must be a list of one name"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures must be a list of one name"),
+        ({"vocab_size": None}, "vocab_size: missing"),
+        ({"vocab_size": 10**12}, "vocab_size: must be from 1 to"),
+        ({"hidden_size": -48}, "hidden_size: must be from 1 to"),
+        ({"hidden_size": "48"}, "hidden_size: must be an integer, not '48'"),
+        ({"hidden_size": True}, "hidden_size: must be an integer"),
+        ({"hidden_size": 48.5}, "hidden_size: must be an integer"),
+        ({"hidden_size": 50, "head_dim": None}, "hidden_size: 50 is not a multiple"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers: must be from 1 to 4096"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads: 3 does not divide"),
+        ({"head_dim": 11}, "head_dim: 11 rotated features"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps: must be above 0"),
+        ({"rms_norm_eps": 1e308 * 10}, "is not a JSON number"),
+        ({"max_position_embeddings": 10**30}, "max_position_embeddings: must be from 1 to"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings: must be true or false"),
+        ({"hidden_act": "relu"}, "hidden_act: 'relu' is not what LlamaForCausalLM has"),
+        ({"eos_token_id": "2"}, "eos_token_id/0: must be an integer"),
+        ({"rope_parameters": {"rope_type": "dynamic"}}, r"rope_parameters\.rope_type: unknown method 'dynamic'"),
+        ({"rope_parameters": 7}, "rope_parameters: must be an object"),
+        ({"rope_parameters": {"rope_type": "linear"}}, r"rope_parameters\.factor: missing"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0}}, r"rope_parameters\.factor: must be above 0"),
+        (
+            {"rope_parameters": None, "rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": []}},
+            r"rope_scaling\.short_factor: must be a list of 6 numbers",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "longrope", "short_factor": [1, 1, 1, 1, 1, "x"], "long_factor": []}},
+            r"rope_parameters\.short_factor/5: must be a number",
+        ),
+    ],
+)
+def test_bad_values_are_named(llama_copy: Any, changes: dict[str, Any], message: str) -> None:
+    llama_copy.config |= changes
+    with pytest.raises(ConfigError, match=message):
+        ExLlamaV2Config(llama_copy.write())
+
+
+@pytest.mark.parametrize("types", [["full_attention"], ["full_attention"] * 2 + ["linear_attention"], "full", [1, 2, 3]])
+def test_layer_types_must_say_something_for_every_layer(
+    types: Any, checkpoint: Callable[[str], Any], tmp_path: Path
+) -> None:
+    source = json.loads((checkpoint("qwen2").folder / "config.json").read_text())
+    config = ExLlamaV2Config()
+    config.model_dir = str(write(tmp_path, source | {"layer_types": types}))
+    with pytest.raises(ConfigError, match="layer_types: must"):
+        config.prepare(no_tensors=True)
+
+
+@pytest.mark.parametrize("name", ["llama_yarn", "gemma3", "phi3_longrope", "qwen2_window"])
+def test_no_value_of_any_key_does_anything_but_a_clear_error(
+    name: str, checkpoint: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Every key, also inside objects, with every kind of nonsense: it loads, or it is a ModelError."""
+    source = json.loads((checkpoint(name).folder / "config.json").read_text())
+    nonsense = [None, True, -1, 0, 0.5, 1e300, 2**62, 10**400, "", "x", [], [None], {}, {"a": []}]
+    refused = 0
+
+    def variants(value: Any) -> Any:
+        yield from nonsense
+        for key in value if isinstance(value, dict) else ():
+            yield from (value | {key: inner} for inner in variants(value[key]))
+
+    for key, value in source.items():
+        for replaced in variants(value):
+            write(tmp_path, source | {key: replaced})
+            config = ExLlamaV2Config()
+            config.model_dir = str(tmp_path)
+            try:
+                config.prepare(no_tensors=True)
+                ExLlamaV2(config)
+            except ModelError:
+                refused += 1
+    assert refused > 100
+
+
+def test_older_configs_spell_rope_differently(llama_copy: Any, checkpoint: Callable[[str], Any]) -> None:
+    for name in ("llama_linear", "llama_llama3", "llama_yarn", "phi3_longrope"):
+        newer = ExLlamaV2Config(checkpoint(name).folder)
+        source = json.loads((checkpoint(name).folder / "config.json").read_text())
+        scaling = source.pop("rope_parameters")
+        source |= {"rope_theta": scaling.pop("rope_theta"), "rope_scaling": scaling}
+        scaling["type"] = {"longrope": "su"}.get(kind := scaling.pop("rope_type"), kind)
+        older = ExLlamaV2Config()
+        older.model_dir = str(write(llama_copy.folder, source))
+        older.prepare(no_tensors=True)
+        assert older.rope == newer.rope and older.rope.method is not None
+
+
+def test_older_gemma_3_configs(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
+    source = json.loads((checkpoint("gemma3").folder / "config.json").read_text())
+    for key in ("rope_parameters", "layer_types"):
+        del source[key]
+    source |= {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "sliding_window_pattern": 2}
+    config = ExLlamaV2Config()
+    config.model_dir = str(write(tmp_path, source))
+    config.prepare(no_tensors=True)
+    assert (config.rope.theta, config.rope.factor, config.rope.method) == (1_000_000, 8, "linear")
+    assert (config.rope_local.theta, config.rope_local.method) == (10_000, None)
+    assert config.sliding_layers == [True, False, True]
+
+
+def test_compute_dtype_is_the_users_to_choose(llama: Any) -> None:
+    model = llama.load(compute_dtype=torch.bfloat16)
+    logits = model.forward(torch.tensor([[1, 5, 9]]))
+    assert logits.dtype == torch.bfloat16
+    expected = llama.logits(torch.tensor([[1, 5, 9]]))
+    torch.testing.assert_close(logits[..., :99].float(), expected, atol=0.3, rtol=0.1)
