@@ -101,6 +101,12 @@ def test_an_incomplete_record_is_an_error_that_keeps_the_text(llm: LLM) -> None:
     assert caught.value.finish_reason == "length"
 
 
+def test_a_record_for_which_the_context_is_too_small(tiny_dir: Path) -> None:
+    llm = constrain.load(tiny_dir, max_seq_len=16, prompt=short_prompt)
+    with pytest.raises(ExtractionError, match="the context of the model is full"):
+        llm.extract(Person, "hello")
+
+
 def test_a_record_that_is_complete_with_the_last_token_is_no_error(llm: LLM) -> None:
     needed = len(llm.extract(Person, "hello").tokens)
     result = llm.extract(Person, "hello", max_new_tokens=needed)

@@ -98,8 +98,10 @@ class Extractor:
         except ExtractionError as error:
             reason = error.reason
             if written.finish_reason == "length":
-                reason = f"the record was not complete after {len(written.tokens)} tokens; raise max_new_tokens"
-            raise ExtractionError(reason, written.text, written.finish_reason) from error
+                reason = f"the record was not complete after {len(written.tokens)} tokens; "
+                full = len(written.tokens) < max_new_tokens
+                reason += "the context of the model is full" if full else "raise max_new_tokens"
+            raise ExtractionError(reason, written.text, written.finish_reason) from error.__cause__
         return Extraction(value, document, written.text, written.tokens, written.finish_reason)
 
     def _grammar(self, schema: dict[str, Any]) -> CompiledGrammar:
