@@ -10,6 +10,9 @@ from constrain.errors import VocabularyError
 
 SPACE_MARK = "\u2581"
 
+#: More tokens than any model has; ids beyond it are damage, not tokens.
+MAX_TOKENS = 1 << 24
+
 
 @dataclass(frozen=True)
 class TokenTable:
@@ -42,8 +45,8 @@ def read_tokens(tokenizer: dict[str, Any]) -> TokenTable:
         by_id = {i: _sentence_piece(piece) for piece, i in pieces.items()}
     else:
         raise VocabularyError(
-            f"the tokenizer's decoder ({', '.join(sorted(kinds)) or 'none'}) is neither byte-level nor SentencePiece-like, "
-            "so its tokens have no fixed bytes; use a model whose tokenizer has one of these"
+            f"the tokenizer's decoder ({', '.join(sorted(kinds)) or 'none'}) is neither byte-level nor "
+            "SentencePiece-like, so its tokens have no fixed bytes; use a model whose tokenizer has one of these"
         )
     special: set[int] = set()
     for token in tokenizer.get("added_tokens", []):
@@ -51,6 +54,8 @@ def read_tokens(tokenizer: dict[str, Any]) -> TokenTable:
             special.add(token["id"])
         else:
             by_id[token["id"]] = token["content"].encode()
+    if absurd := [i for i in (*by_id, *special) if not (isinstance(i, int) and 0 <= i < MAX_TOKENS)]:
+        raise VocabularyError(f"{absurd[0]!r} is no token id: ids are 0 to {MAX_TOKENS - 1:,}")
     tokens = [b""] * (max([*by_id, *special], default=-1) + 1)
     for i, text in by_id.items():
         tokens[i] = text
@@ -82,7 +87,7 @@ def _strips_space(decoder: dict[str, Any]) -> bool:
 
 
 def _byte_table() -> dict[str, int]:
-    """GPT-2's printable stand-ins for bytes: printable ones stand for themselves, the rest for U+0100 and up, in order."""
+    """GPT-2's stand-ins for bytes: printable ones stand for themselves, the rest for U+0100 and up, in order."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {chr(byte): byte for byte in printable}
     hidden = (byte for byte in range(256) if byte not in table.values())

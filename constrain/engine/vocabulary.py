@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from constrain import _core
-from constrain.engine.tokens import read_tokens
+from constrain.engine.tokens import MAX_TOKENS, read_tokens
 from constrain.errors import VocabularyError
 
-# What a vocabulary is tried on: if these come back from the tokenizer as other bytes, its tokens are not what they seem.
+# What a vocabulary is tried on: where these come back as other bytes, its tokens are not what they seem.
 _PROBES = (
     '{"name": "Ada", "age": 36, "tags": ["a", "b"], "ok": true, "none": null}',
     "The quick brown fox, 12.50 EUR; naïve café, Ελλάδα, Москва, 東京, 한국어, 🙂👍🏽!",
@@ -50,8 +51,8 @@ class Vocabulary:
         self.special_token_ids = special_token_ids
         if warn_missing and (missing := core.missing_bytes):
             warnings.warn(
-                f"{len(missing)} bytes, {missing[0]:#04x} among them, have no token of their own: a text that needs one "
-                "cannot be generated",
+                f"{len(missing)} bytes, {missing[0]:#04x} among them, have no token of their own: "
+                "a text that needs one cannot be generated",
                 stacklevel=3,
             )
 
@@ -103,7 +104,8 @@ class Vocabulary:
         Args:
             model_dir: folder with ``tokenizer.json``.
             size: width of the model's output; by default that of ``config.json``, or else of the tokenizer.
-            first_space: whether a first token may carry one space that the decoder drops; ``"auto"`` asks the tokenizer.
+            first_space: whether a first token may carry one space that the decoder drops; ``"auto"`` asks the
+                tokenizer.
 
         Raises:
             VocabularyError: a file is missing or malformed, the tokens have no fixed bytes, or no id ends a text.
@@ -111,8 +113,9 @@ class Vocabulary:
         folder = Path(model_dir)
         tokenizer = _read_json(folder / "tokenizer.json", required=True)
         config = _read_json(folder / "config.json")
-        ids = _eos_ids(folder, tokenizer, config)
-        width = size or (config.get("text_config") or {}).get("vocab_size") or config.get("vocab_size")
+        with _reading(f"a file of {folder}"):
+            ids = _eos_ids(folder, tokenizer, config)
+            width = size or (config.get("text_config") or {}).get("vocab_size") or config.get("vocab_size")
         return cls._from_json(tokenizer, ids, width, first_space)
 
     @classmethod
@@ -134,15 +137,17 @@ class Vocabulary:
     def _from_json(
         cls, tokenizer: dict[str, Any], eos_ids: Iterable[int], size: int | None, first_space: str
     ) -> Vocabulary:
-        try:
+        with _reading("the tokenizer description"):
             table = read_tokens(tokenizer)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise VocabularyError(f"the tokenizer description is malformed: {error!r}") from error
+        if size is not None and not (isinstance(size, int) and 0 < size <= MAX_TOKENS):
+            raise VocabularyError(f"a vocabulary has 1 to {MAX_TOKENS:,} tokens, not {size!r}")
         optional = table.first_space_optional if first_space == "auto" else first_space == "optional"
         width = max(size or 0, len(table.tokens))
         eos = sorted({i for i in eos_ids if 0 <= i < width})
         if not eos:
-            raise VocabularyError("no end-of-sequence token is known, so a text could never end; name one in config.json")
+            raise VocabularyError(
+                "no end-of-sequence token is known, so a text could never end; name one in config.json"
+            )
         _verify(tokenizer, table.tokens)
         core = _core.Vocabulary(table.tokens, eos, width, optional)
         return cls(core, table.special_ids | frozenset(eos))
@@ -155,6 +160,17 @@ class Vocabulary:
         return f"Vocabulary(size={self.size}, eos_token_ids={self.eos_token_ids})"
 
 
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Whatever goes wrong while taking apart someone's JSON is a mistake in that JSON."""
+    try:
+        yield
+    except VocabularyError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise VocabularyError(f"{what} is malformed: {error!r}") from error
+
+
 def _read_json(path: Path, required: bool = False) -> dict[str, Any]:
     if not path.is_file():
         if required:
@@ -162,7 +178,7 @@ def _read_json(path: Path, required: bool = False) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise VocabularyError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise VocabularyError(f"{path} does not hold a JSON object")
@@ -184,7 +200,10 @@ def _verify(description: dict[str, Any], tokens: list[bytes]) -> None:
     """Checks the token table against the tokenizer itself."""
     import tokenizers
 
-    backend = tokenizers.Tokenizer.from_str(json.dumps(description))
+    try:
+        backend = tokenizers.Tokenizer.from_str(json.dumps(description))
+    except Exception as error:  # the library raises no narrower type
+        raise VocabularyError(f"the tokenizer description is malformed: {error}") from error
     for probe in _PROBES:
         ids = backend.encode(probe, add_special_tokens=False).ids
         text = b"".join(tokens[i] for i in ids)

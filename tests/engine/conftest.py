@@ -71,7 +71,7 @@ def judge(byte_vocab: Vocabulary) -> Judge:
         grammar = schema if isinstance(schema, CompiledGrammar) else compile_json_schema(schema, byte_vocab, **options)
         text = instance if isinstance(instance, bytes) else json.dumps(instance, ensure_ascii=False).encode()
         matcher = grammar.matcher()
-        return matcher.accept_bytes(text) and matcher.is_accepting()
+        return bool(matcher.accept_bytes(text) and matcher.is_accepting())
 
     return judged
 
@@ -83,7 +83,7 @@ def allowed() -> Callable[[Matcher, int], list[int]]:
     def of(matcher: Matcher, size: int) -> list[int]:
         bits = allocate_bitmask(1, size)
         matcher.fill_bitmask(bits)
-        return unpack(bits, size)[0].nonzero()[0].tolist()
+        return list(map(int, unpack(bits, size)[0].nonzero()[0]))
 
     return of
 
