@@ -84,12 +84,12 @@ uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const uint64_t commas = until > done ? until - done : 0;
   // An indented bracket that closes has a line of its own.
   const uint64_t line = whitespace_.indents() ? 1 : 0;
-  const auto open = [&] { return add_lengths(items_length(0, spec_.min, lengths), spec_.min > 0 ? spec_.min + line : 1); };
+  const auto open = [&](uint64_t items) { return add_lengths(items_length(0, items, lengths), items > 0 ? items + line : 1); };
   switch (phase) {
     case Phase::start:
-      return add_lengths(open(), 1);
+      return add_lengths(open(spec_.min), 1);
     case Phase::open:
-      return open();
+      return open(line && static_cast<uint32_t>(state) >> 4 > 0 ? std::max<uint64_t>(spec_.min, 1) : spec_.min);
     case Phase::item: {
       const uint64_t last = std::max(spec_.min, done + 1);
       return add_lengths(items_length(index, index + last - done, lengths), last - done + line);

@@ -426,12 +426,14 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
 
 uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const auto phase = static_cast<Phase>(state & 0xF);
-  const auto operand = static_cast<uint32_t>(state >> 32);
+  const uint32_t run = static_cast<uint32_t>(state) >> 4, operand = static_cast<uint32_t>(state >> 32);
   const Members members = unpack(reg);
   switch (phase) {
     case Phase::start:
       return add_lengths(rest_length(members, lengths), 1);
     case Phase::open:
+      if (whitespace_.indents() && run > 0) return add_lengths(key_length(members, 0, lengths), 1);
+      return rest_length(members, lengths);
     case Phase::after:
       return rest_length(members, lengths);
     case Phase::next:
