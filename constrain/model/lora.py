@@ -92,7 +92,7 @@ class ExLlamaV2Lora:
         if not weights.is_file() and (folder / "adapter_model.bin").is_file():
             raise WeightsError(
                 f"{folder}: adapter_model.bin is a pickle, which may run code when read, so it is not; "
-                "convert it where you trust it: safetensors.torch.save_file(torch.load(bin, weights_only=True), safetensors)"
+                "convert it where you trust it, with torch.load(..., weights_only=True) and safetensors.torch.save_file"
             )
         if not weights.is_file():
             raise WeightsError(f"{folder}: no adapter_model.safetensors in this folder")

@@ -131,7 +131,9 @@ def test_bad_values_are_named(llama_copy: Any, changes: dict[str, Any], message:
         ExLlamaV2Config(llama_copy.write())
 
 
-@pytest.mark.parametrize("types", [["full_attention"], ["full_attention"] * 2 + ["linear_attention"], "full", [1, 2, 3]])
+@pytest.mark.parametrize(
+    "types", [["full_attention"], ["full_attention"] * 2 + ["linear_attention"], "full", [1, 2, 3]]
+)
 def test_layer_types_must_say_something_for_every_layer(
     types: Any, checkpoint: Callable[[str], Any], tmp_path: Path
 ) -> None:

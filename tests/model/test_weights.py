@@ -189,7 +189,10 @@ def test_links_to_files_are_followed(llama_copy: Any, llama_model: ExLlamaV2, tm
         ({"model.norm.weight": "config.json"}, "'config.json' is not the name"),
         ({"model.norm.weight": 7}, "7 is not the name"),
         ({"model.norm.weight": "other.safetensors"}, r"other\.safetensors: cannot be read"),
-        ({"no.such.tensor": "model.safetensors"}, r"says that no\.such\.tensor is in model\.safetensors, but it is not"),
+        (
+            {"no.such.tensor": "model.safetensors"},
+            r"says that no\.such\.tensor is in model\.safetensors, but it is not",
+        ),
         ({}, "weight_map must be an object"),
         (["model.safetensors"], "weight_map must be an object"),
     ],

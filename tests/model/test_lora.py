@@ -1,0 +1,176 @@
+"""Adapters against the same change written into the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from constrain.errors import ConfigError, WeightsError
+from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
+
+RANK, ALPHA = 4, 6
+IDS = torch.tensor([[1, 50, 3, 98, 17]])
+TARGETS = {
+    "self_attn.q_proj": (48, 48),
+    "self_attn.v_proj": (48, 24),
+    "mlp.up_proj": (48, 80),
+    "mlp.down_proj": (80, 48),
+}
+
+
+def adapter(layers: int = 3, seed: int = 0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for layer in range(layers):
+        for name, (inputs, outputs) in TARGETS.items():
+            key = f"base_model.model.model.layers.{layer}.{name}"
+            tensors[f"{key}.lora_A.weight"] = torch.randn(RANK, inputs, generator=generator) * 0.2
+            tensors[f"{key}.lora_B.weight"] = torch.randn(outputs, RANK, generator=generator) * 0.2
+    return tensors
+
+
+def save(folder: Path, tensors: dict[str, torch.Tensor], **changes: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, **changes}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
+
+
+def merged(copy: Any, *adapters: tuple[dict[str, torch.Tensor], float]) -> torch.Tensor:
+    """Logits of a model into whose weights ``factor * B A`` has been added."""
+    for tensors, factor in adapters:
+        for name, down in tensors.items():
+            if "lora_A" in name:
+                key = name.removeprefix("base_model.model.").replace(".lora_A", "")
+                copy.tensors[key] = copy.tensors[key] + factor * tensors[name.replace("lora_A", "lora_B")] @ down
+    model = ExLlamaV2(ExLlamaV2Config(copy.write()))
+    model.load()
+    logits: torch.Tensor = model.forward(IDS)
+    return logits
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("rslora", "factor"), [(False, 0.5 * ALPHA / RANK), (True, 0.5 * ALPHA / RANK**0.5)])
+def test_an_adapter_adds_its_product(
+    llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path, rslora: bool, factor: float
+) -> None:
+    folder = save(tmp_path / "adapter", adapter(), use_rslora=rslora)
+    lora = ExLlamaV2Lora.from_directory(llama_model, folder, 0.5)
+    assert lora.lora_scaling == pytest.approx(factor)
+    assert (lora.lora_r, lora.lora_alpha, len(lora.target_modules), len(lora.tensors)) == (RANK, ALPHA, 12, 24)
+    plain = llama_model.forward(IDS)
+    expected = merged(llama_copy, (adapter(), factor))
+    close(llama_model.forward(IDS, loras=[lora]), expected)
+    close(llama_model.forward(IDS, loras=lora), expected)
+    assert (plain - expected).abs().max() > 0.1
+    lora.unload()
+    close(llama_model.forward(IDS, loras=[lora]), plain)
+
+
+def test_several_adapters_add_up(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path) -> None:
+    first, second = adapter(), adapter(layers=2, seed=1)
+    loras = [
+        ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / str(number), tensors))
+        for number, tensors in enumerate((first, second))
+    ]
+    expected = merged(llama_copy, (first, ALPHA / RANK), (second, ALPHA / RANK))
+    close(llama_model.forward(IDS, loras=loras), expected)
+    for lora in loras:
+        lora.unload()
+
+
+def test_fused_projections_can_be_adapted_as_one(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
+    model = checkpoint("phi3").load()
+    down, up = torch.randn(RANK, 48) * 0.2, torch.randn(96, RANK) * 0.2
+    name = "model.layers.0.self_attn.qkv_proj"
+    folder = save(tmp_path / "a", {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up})
+    lora = ExLlamaV2Lora.from_directory(model, folder)
+    adapted = model.forward(IDS, loras=[lora])
+    model.modules_dict[name].weight += ALPHA / RANK * up @ down
+    close(adapted, model.forward(IDS))
+
+
+def test_whole_replacements(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path) -> None:
+    new = {name: torch.randn(99, 48) * 0.2 for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    tensors = adapter() | {f"base_model.model.{name}": tensor for name, tensor in new.items()}
+    lora = ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", tensors))
+    llama_copy.tensors |= new
+    close(llama_model.forward(IDS, loras=[lora]), merged(llama_copy, (adapter(), ALPHA / RANK)))
+    lora.unload()
+
+
+def test_biases_that_are_zero_and_copies_of_modules_are_passed_over(llama_model: ExLlamaV2, tmp_path: Path) -> None:
+    extra = {"x.lm_head.original_module.weight": torch.ones(3), "model.layers.0.mlp.up_proj.bias": torch.zeros(80)}
+    lora = ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", adapter() | extra))
+    assert lora.bias_ignored and lora.lm_head is None
+    lora.unload()
+
+
+_KEY = "model.layers.0.self_attn.q_proj"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "changes", "error", "message"),
+    [
+        ({}, {"fan_in_fan_out": True}, ConfigError, "fan_in_fan_out: transposed"),
+        ({}, {"r": 0}, ConfigError, "r: must be from 1"),
+        ({}, {"lora_alpha": "8"}, ConfigError, "lora_alpha: must be a number"),
+        ({"model.layers.9.mlp.up_proj": None}, {}, WeightsError, r"adapts model\.layers\.9\.mlp\.up_proj, which"),
+        ({f"{_KEY}.lora_A.weight": (3, 48)}, {}, WeightsError, r"q_proj\.lora_A\.weight has shape \[3, 48\]"),
+        ({f"{_KEY}.lora_B.weight": None}, {}, WeightsError, r"q_proj has no lora_A"),
+        ({f"{_KEY}.bias": "ones"}, {}, WeightsError, r"q_proj\.bias is not zero"),
+        ({"model.layers.0.something.weight": "ones"}, {}, WeightsError, "no part of an adapter"),
+    ],
+)
+def test_what_does_not_fit_leaves_the_model_alone(
+    llama_model: ExLlamaV2,
+    tmp_path: Path,
+    tensors: dict[str, Any],
+    changes: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    given = {key.removeprefix("base_model.model."): tensor for key, tensor in adapter(layers=1).items()}
+    for key, value in tensors.items():
+        if value == "ones":
+            given[key] = torch.ones(4)
+        elif isinstance(value, tuple):
+            given[key] = torch.zeros(value)
+        elif key.endswith("lora_B.weight"):
+            del given[key.replace("lora_B", "lora_A")]
+        else:
+            given |= {f"{key}.lora_A.weight": torch.zeros(RANK, 48), f"{key}.lora_B.weight": torch.zeros(80, RANK)}
+    with pytest.raises(error, match=message):
+        ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", given, **changes))
+    assert not any(getattr(module, "adapters", None) for module in llama_model.modules_dict.values())
+
+
+def test_pickles_are_not_read(llama_model: ExLlamaV2, tmp_path: Path) -> None:
+    class Harm:
+        def __reduce__(self) -> Any:
+            return (tmp_path / "harm").touch, ()
+
+    torch.save({"w": Harm()}, tmp_path / "adapter_model.bin")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 1, "lora_alpha": 1}))
+    with pytest.raises(WeightsError, match=r"adapter_model\.bin is a pickle.*convert it"):
+        ExLlamaV2Lora.from_directory(llama_model, tmp_path)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_missing_files(llama_model: ExLlamaV2, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"no adapter_model\.safetensors"):
+        ExLlamaV2Lora.from_directory(llama_model, tmp_path)
+    save(tmp_path, adapter())
+    (tmp_path / "adapter_config.json").unlink()
+    with pytest.raises(ConfigError, match=r"adapter_config\.json: cannot be read"):
+        ExLlamaV2Lora.from_directory(llama_model, tmp_path)

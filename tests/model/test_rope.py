@@ -1,0 +1,62 @@
+"""The dials that transformers does not have; its own methods are held by the parity tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from constrain.model.rope import RopeParameters, RotaryTable, inverse_frequencies
+
+
+def test_alpha_scales_the_base() -> None:
+    plain, _ = inverse_frequencies(RopeParameters(theta=10_000.0, dim=16))
+    scaled, _ = inverse_frequencies(RopeParameters(theta=10_000.0, dim=16), alpha=4.0)
+    expected = (10_000.0 * 4.0 ** (16 / 14)) ** (-torch.arange(0, 16, 2) / 16)
+    torch.testing.assert_close(scaled, expected)
+    assert scaled[0] == plain[0] and (scaled[1:] < plain[1:]).all()
+
+
+def test_linear_scaling_by_the_user_equals_that_of_the_config(checkpoint: Any, ids: torch.Tensor) -> None:
+    config_says = checkpoint("llama_linear")
+    user_says = config_says.load(scale_pos_emb=2.0)
+    assert not torch.allclose(user_says.forward(ids), config_says.load().forward(ids), atol=1e-2)
+    table = RotaryTable(user_says.config.rope, 2.0, 1.0, torch.float)
+    twice = RotaryTable(RopeParameters(10_000.0, 12, "linear", 8.0), 1.0, 1.0, torch.float)
+    for mine, expected in zip(_rows(table), _rows(twice), strict=True):
+        torch.testing.assert_close(mine, expected)
+
+
+def test_the_users_alpha_reaches_the_model(llama: Any, ids: torch.Tensor) -> None:
+    plain, scaled = llama.load().forward(ids), llama.load(scale_alpha_value=3.0).forward(ids)
+    assert (plain - scaled).abs().max() > 0.01
+    torch.testing.assert_close(plain[:, :1], scaled[:, :1])
+
+
+def test_tables_grow_without_changing() -> None:
+    table = RotaryTable(RopeParameters(theta=10_000.0, dim=8, amplitude=1.5), 1.0, 1.0, torch.float)
+    early = table.rows(slice(0, 9), 9, torch.device("cpu"))
+    late = table.rows(slice(0, 5000), 5000, torch.device("cpu"))
+    for before, after in zip(early, late, strict=True):
+        assert torch.equal(before, after[:, :9]) and before.shape == (1, 9, 1, 8)
+    cos, sin = late
+    torch.testing.assert_close(cos**2 + sin**2, torch.full_like(cos, 2.25), atol=1e-5, rtol=0)
+
+
+def test_rows_at_given_positions() -> None:
+    table = RotaryTable(RopeParameters(theta=100.0, dim=4), 1.0, 1.0, torch.float)
+    positions = torch.tensor([[0, 0, 1], [3, 4, 5]])
+    cos, _ = table.rows(positions, 6, torch.device("cpu"))
+    whole, _ = table.rows(slice(0, 6), 6, torch.device("cpu"))
+    assert torch.equal(cos, whole[0][positions])
+
+
+@pytest.mark.parametrize("dim", [2, 8])
+def test_no_number_of_features_divides_by_zero(dim: int) -> None:
+    short, _ = inverse_frequencies(RopeParameters(theta=10_000.0, dim=dim), alpha=2.0)
+    assert short.isfinite().all()
+
+
+def _rows(table: RotaryTable) -> tuple[torch.Tensor, torch.Tensor]:
+    return table.rows(slice(0, 32), 32, torch.device("cpu"))
