@@ -38,7 +38,7 @@ std::string international_labels() {
 
 // RFC 5321, section 4.1.2.
 std::string mail_local_part(bool international) {
-  const std::string beyond = international ? "\\u00A1-\\uD7FF" : "";
+  const std::string beyond = international ? "\\u0080-\\uD7FF\\uE000-\\u{10FFFF}" : "";
   const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + beyond + "-]+";
   const std::string quoted = "\"(?:[ !#-\\[\\]-~" + beyond + "]|\\\\[ -~])*\"";
   return "(?:" + atom + "(?:\\." + atom + ")*|" + quoted + ")";

@@ -37,19 +37,19 @@ AutomatonPtr without_encoded_labels(AutomatonPtr names) {
 
 AutomatonPtr plain_hostname() { return intersect(without_encoded_labels(pattern(host_labels())), at_most(253)); }
 
+AutomatonPtr plain_international_name() { return without_encoded_labels(pattern(international_labels())); }
+
 AutomatonPtr loose_hostname() { return pattern("[^\\x00-\\x20]{1,255}"); }
 
 Format make_hostname() { return {plain_hostname(), loose_hostname()}; }
 
-Format make_idn_hostname() {
-  return {unite({plain_hostname(), without_encoded_labels(pattern(international_labels()))}), loose_hostname()};
-}
+Format make_idn_hostname() { return {unite({plain_hostname(), plain_international_name()}), loose_hostname()}; }
 
 Format make_mail(bool international) {
   const AutomatonPtr local = intersect(pattern(mail_local_part(international) + "@"), at_most(65));
-  const AutomatonPtr host = intersect(plain_hostname(), at_most(180));
-  const AutomatonPtr domain = unite({host, pattern(mail_address_literal())});
-  return {concatenate(local, domain), pattern("[^]*@[^]*")};
+  std::vector<AutomatonPtr> domains = {intersect(plain_hostname(), at_most(180)), pattern(mail_address_literal())};
+  if (international) domains.push_back(plain_international_name());
+  return {concatenate(local, unite(std::move(domains))), pattern("[^]*@[^]*")};
 }
 
 Format make_email() { return make_mail(false); }
@@ -77,7 +77,8 @@ const std::string kPointer = "(?:/(?:[^/~]|~[01])*)*";
 Format make_json_pointer() { return exact(pattern(kPointer)); }
 
 Format make_relative_json_pointer() {
-  return {pattern("(?:0|[1-9][0-9]{0,8})(?:#|" + kPointer + ")"), pattern("[0-9]+(?:#|" + kPointer + ")")};
+  // One validator takes no digit after a zero.
+  return {pattern("(?:0|[1-9]{1,8}0?)(?:#|" + kPointer + ")"), pattern("[0-9]+(?:#|" + kPointer + ")")};
 }
 
 /// Expressions that every dialect understands, groups nested twice at most.

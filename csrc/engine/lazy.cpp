@@ -16,8 +16,8 @@ const StateRow& LazyAutomaton::row(State state) {
   return *rows_[state];
 }
 
-/// Depth-first search for an accepting state. When one is found, every state met so far has a verdict: those that lead
-/// back to the current path are live, and all others were left for good without success, so they are dead.
+/// Breadth-first search for a state known to be live. When one is found, the states that led there are live as well;
+/// when there is none, all states met are dead.
 class PrunedAutomaton::Search {
  public:
   explicit Search(PrunedAutomaton& owner) : owner_(owner) {}
@@ -25,22 +25,21 @@ class PrunedAutomaton::Search {
   ~Search() {
     for (State state : met_) {
       Verdict& verdict = owner_.verdicts_[state];
-      if (verdict == Verdict::in_search) verdict = finished_ ? Verdict::dead : Verdict::unknown;
+      if (verdict == Verdict::in_search) verdict = exhausted_ ? Verdict::dead : Verdict::unknown;
     }
   }
 
   void run(State root) {
     enter(root);
-    while (!path_.empty() && !advance()) {
+    for (size_t i = 0; i < met_.size(); ++i) {
+      if (!leads_to_life(met_[i])) continue;
+      spread_life(met_[i]);
+      return;
     }
-    finished_ = true;
+    exhausted_ = true;
   }
 
  private:
-  struct Frame {
-    State state;
-    size_t first_pending;
-  };
   struct Edge {
     State from, to;
   };
@@ -50,40 +49,30 @@ class PrunedAutomaton::Search {
     --owner_.budget_;
     owner_.verdicts_[state] = Verdict::in_search;
     met_.push_back(state);
-    path_.push_back({state, pending_.size()});
+  }
+
+  bool leads_to_life(State state) {
     owner_.fill_raw_row(state, row_);
-    for_each_run(row_, [&](State target) { pending_.push_back(target); });
+    bool found = false;
+    for_each_run(row_, [&](State target) {
+      if (found) return;
+      const Verdict verdict = owner_.verdict(target);
+      found = verdict == Verdict::live;
+      if (verdict == Verdict::unknown) enter(target);
+      if (verdict == Verdict::unknown || verdict == Verdict::in_search) edges_.push_back({state, target});
+    });
+    return found;
   }
 
-  /// Looks at one more edge; true where it ends the search.
-  bool advance() {
-    const Frame frame = path_.back();
-    if (pending_.size() == frame.first_pending) {
-      path_.pop_back();
-      return false;
-    }
-    const State target = pending_.back();
-    pending_.pop_back();
-    const Verdict verdict = owner_.verdict(target);
-    if (verdict == Verdict::dead) return false;
-    if (verdict == Verdict::live) {
-      spread_life();
-      return true;
-    }
-    edges_.push_back({frame.state, target});
-    if (verdict == Verdict::unknown) enter(target);
-    return false;
-  }
-
-  void spread_life() {
+  void spread_life(State root) {
     std::ranges::sort(edges_, {}, &Edge::to);
     std::vector<State> fresh;
     auto revive = [&](State state) {
-      if (owner_.verdicts_[state] != Verdict::in_search) return;
+      if (owner_.verdicts_[state] == Verdict::live) return;
       owner_.verdicts_[state] = Verdict::live;
       fresh.push_back(state);
     };
-    for (const Frame& frame : path_) revive(frame.state);
+    revive(root);
     while (!fresh.empty()) {
       const State state = fresh.back();
       fresh.pop_back();
@@ -93,10 +82,9 @@ class PrunedAutomaton::Search {
 
   PrunedAutomaton& owner_;
   StateRow row_;
-  std::vector<Frame> path_;
-  std::vector<State> pending_, met_;
+  std::vector<State> met_;
   std::vector<Edge> edges_;
-  bool finished_ = false;
+  bool exhausted_ = false;
 };
 
 State PrunedAutomaton::start() {

@@ -93,37 +93,9 @@ void RegexAutomaton::fill_raw_row(State state, StateRow& row) {
   const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
   std::vector<State> targets(classes_.count());
   for (size_t byte_class = 0; byte_class < targets.size(); ++byte_class) {
-    targets[byte_class] = program_.has_look ? step(key, byte_class) : step_plainly(key[0], byte_class);
+    targets[byte_class] = step(key, byte_class);
   }
   for (size_t byte = 0; byte < row.size(); ++byte) row[byte] = targets[classes_.of(static_cast<uint8_t>(byte))];
-}
-
-/// A step without lookaround: equal successors of threads lead to the same state, so their closure is found once.
-State RegexAutomaton::step_plainly(Configuration configuration, size_t byte_class) {
-  std::vector<uint32_t> successors;
-  const auto key = configurations_[configuration];
-  for (size_t i = 0; i < key.size(); i += 3) {
-    const Utf8Forest::Node node = classes_.step(program_.tries, key[i + 1], byte_class);
-    if (node != Utf8Forest::kNone) successors.insert(successors.end(), {key[i], node});
-  }
-  if (successors.empty()) return kDead;
-  const uint32_t id = successors_.intern(successors);
-  if (id < successor_states_.size()) return successor_states_[id];
-
-  Place place;
-  std::vector<Thread> next;
-  Closure closure(*this, place, ordered_, next);
-  for (size_t i = 0; i < successors.size(); i += 2) {
-    const Pc pc = successors[i];
-    const Utf8Forest::Node node = successors[i + 1];
-    if (node != Utf8Forest::kDone) {
-      closure.add({pc, node, kNoCondition});
-    } else if (!closure.add(program_.code[pc].next, kNoCondition)) {
-      break;
-    }
-  }
-  successor_states_.push_back(name({}, intern(std::move(next), ordered_)));
-  return successor_states_.back();
 }
 
 State RegexAutomaton::step(const std::vector<uint32_t>& key, size_t byte_class) {
@@ -140,22 +112,45 @@ State RegexAutomaton::step(const std::vector<uint32_t>& key, size_t byte_class) 
 
 RegexAutomaton::Configuration RegexAutomaton::step(Configuration configuration, size_t byte_class, Place& place,
                                                    bool ordered) {
+  std::vector<uint32_t> key = {ordered};
+  for (size_t i = 0; i < place.behind.size(); ++i) {
+    if (i % 32 == 0) key.push_back(0);
+    key.back() |= static_cast<uint32_t>(place.behind[i]) << (i % 32);
+  }
+  const size_t first = key.size();
+  read(configuration, byte_class, place, ordered, key);
+  if (key.size() == first) return kNothing;
+  const uint32_t id = successors_.intern(key);
+  if (id < successor_configurations_.size()) return successor_configurations_[id];
+  const Configuration next = close(std::span(key).subspan(first), place, ordered);
+  successor_configurations_.push_back(next);
+  return next;
+}
+
+/// Appends the threads that remain after a byte, before their closure: pc, node, condition. Where the node is `kDone`,
+/// the thread goes on after the character.
+void RegexAutomaton::read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
+                          std::vector<uint32_t>& successors) {
+  for (size_t i = 0; i < configurations_[configuration].size(); i += 3) {
+    const auto key = configurations_[configuration];
+    const Thread thread = {key[i], key[i + 1], key[i + 2]};
+    const bool past = ordered && (thread.pc == kPast || program_.code[thread.pc].op == Op::match);
+    const Utf8Forest::Node node = past ? Utf8Forest::kNone : classes_.step(program_.tries, thread.node, byte_class);
+    if (node == Utf8Forest::kNone && !past) continue;
+    const Condition condition = step(thread.condition, byte_class, place);
+    if (past && condition == kNoCondition) return;
+    if (condition != kImpossible) successors.insert(successors.end(), {past ? kPast : thread.pc, node, condition});
+  }
+}
+
+RegexAutomaton::Configuration RegexAutomaton::close(std::span<const uint32_t> successors, Place& place, bool ordered) {
   std::vector<Thread> next;
   Closure closure(*this, place, ordered, next);
-  for (const Thread& thread : threads(configuration)) {
-    if (ordered && (thread.pc == kPast || program_.code[thread.pc].op == Op::match)) {
-      const Condition condition = step(thread.condition, byte_class, place);
-      if (condition == kNoCondition) break;
-      if (condition != kImpossible) closure.add({kPast, Utf8Forest::kNone, condition});
-      continue;
-    }
-    const Utf8Forest::Node node = classes_.step(program_.tries, thread.node, byte_class);
-    if (node == Utf8Forest::kNone) continue;
-    const Condition condition = step(thread.condition, byte_class, place);
-    if (condition == kImpossible) continue;
-    if (node != Utf8Forest::kDone) {
-      closure.add({thread.pc, node, condition});
-    } else if (!closure.add(program_.code[thread.pc].next, condition)) {
+  for (size_t i = 0; i < successors.size(); i += 3) {
+    const Thread thread = {successors[i], successors[i + 1], successors[i + 2]};
+    if (thread.node != Utf8Forest::kDone) {
+      closure.add(thread);
+    } else if (!closure.add(program_.code[thread.pc].next, thread.condition)) {
       break;
     }
   }

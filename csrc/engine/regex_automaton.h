@@ -56,9 +56,11 @@ class RegexAutomaton : public PrunedAutomaton {
   void fill_raw_row(State state, StateRow& row) override;
   Verdict glance(State state) override;
 
-  State step_plainly(Configuration configuration, size_t byte_class);
   State step(const std::vector<uint32_t>& key, size_t byte_class);
   Configuration step(Configuration configuration, size_t byte_class, Place& place, bool ordered);
+  void read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
+            std::vector<uint32_t>& successors);
+  Configuration close(std::span<const uint32_t> successors, Place& place, bool ordered);
   Condition step(Condition condition, size_t byte_class, Place& place);
   State name(const std::vector<Configuration>& trackers, Configuration configuration);
 
@@ -77,8 +79,8 @@ class RegexAutomaton : public PrunedAutomaton {
   bool ordered_;
   ByteClasses classes_;
   SequenceInterner configurations_, conditions_, states_;
-  SequenceInterner successors_;          // without lookaround: threads before their closure
-  std::vector<State> successor_states_;  // and the states that follow from them
+  SequenceInterner successors_;  // threads before their closure, with what trackers say
+  std::vector<Configuration> successor_configurations_;
 };
 
 }  // namespace constrain::regex
