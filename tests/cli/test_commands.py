@@ -57,7 +57,7 @@ def test_check_schema_lists_what_is_enforced(tiny_dir: Path, tmp_path: Path) -> 
 
 def test_check_schema_names_what_is_not_supported(tiny_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    path.write_text('{"properties": {"n": {"type": "string", "pattern": "(?=a)b"}}}')
+    path.write_text('{"properties": {"n": {"type": "string", "pattern": "(a)\\\\1"}}}')
     result = run("check-schema", str(path), "--model", str(tiny_dir))
     assert result.exit_code == 1
     assert "not supported: #/properties/n" in result.stderr
