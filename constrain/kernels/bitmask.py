@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,16 @@ import torch
 
 from constrain.errors import BitmaskError
 
-try:
-    from constrain import _cuda
-except ImportError:  # built without a CUDA compiler
-    _cuda = None
+
+def _cuda_module() -> Any:
+    """The compiled kernels, or ``None`` where the package was built without a CUDA compiler."""
+    try:
+        return import_module("constrain._cuda")
+    except ModuleNotFoundError:
+        return None
+
+
+_cuda = _cuda_module()
 
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -33,7 +40,7 @@ def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor) -> None:
     if logits.numel() == 0:
         return
     if logits.is_cuda and _cuda is not None:
-        _apply_cuda(_cuda, logits, bits)
+        _apply_cuda(logits, bits)
     elif logits.device.type == "cpu":
         _apply_cpu(logits, bits)
     else:
@@ -70,9 +77,9 @@ def _check(logits: torch.Tensor, bits: torch.Tensor) -> None:
         raise BitmaskError("the last dimension of logits and bits must be contiguous")
 
 
-def _apply_cuda(module: Any, logits: torch.Tensor, bits: torch.Tensor) -> None:
+def _apply_cuda(logits: torch.Tensor, bits: torch.Tensor) -> None:
     with torch.cuda.device(logits.device):
-        module.apply_bitmask(
+        _cuda.apply_bitmask(
             logits=logits.data_ptr(),
             dtype=_DTYPES[logits.dtype],
             logits_stride=logits.stride(0),
