@@ -110,7 +110,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         if self._healing:
             self._fill_healed(np.asarray(bits)[row])
             return True
-        return self.matcher.fill_bitmask(bits, row)
+        return bool(self.matcher.fill_bitmask(bits, row))
 
     def next(self) -> FilterResult:
         """Return the allowed ids, ascending, and the end-of-sequence ids among them; ``None`` where all are allowed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from constrain.engine.lark import compile_lark
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,4 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
     """
 
     def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: str, start: str = "start") -> None:
-        from constrain.engine import compile_lark
-
         super().__init__(model, tokenizer, compile_lark(grammar, vocabulary_of(tokenizer), start=start))

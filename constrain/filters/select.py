@@ -93,6 +93,6 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
     def _completes(self, token_id: int) -> bool:
         probe = self.matcher.clone()
         if not self._healing:
-            return probe.accept(token_id) and probe.is_accepting()
+            return bool(probe.accept(token_id) and probe.is_accepting())
         rest = self._past_healing(self.vocabulary.token_bytes(token_id))
         return bool(rest) and probe.accept_bytes(rest) and probe.is_accepting()
