@@ -5,6 +5,7 @@ Names are imported on first use, so that ``import constrain.engine`` costs neith
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
@@ -50,10 +51,8 @@ _HOMES = {
 # installed wheel keeps the compiled modules in its own folder. Searching that folder second lets the sources at hand
 # run with the installed compiled modules. An editable install needs nothing: its finder already knows both folders.
 if PathFinder.find_spec(f"{__name__}._core", __path__) is None:
-    try:
+    with suppress(PackageNotFoundError):
         __path__.append(str(distribution("constrain").locate_file("constrain")))
-    except PackageNotFoundError:
-        pass
 
 
 def __getattr__(name: str) -> Any:
