@@ -124,6 +124,13 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def _on_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the mark, a test runs on the CPU wherever it runs."""
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
     """The checkpoint of a family by its name in ``FAMILIES``; made once."""
@@ -142,9 +149,8 @@ def llama(checkpoint: Callable[[str], Checkpoint]) -> Checkpoint:
     return checkpoint("llama")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def llama_model(llama: Checkpoint) -> ExLlamaV2:
-    """A loaded model that tests share and leave as it is."""
     return llama.load()
 
 

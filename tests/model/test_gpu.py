@@ -1,0 +1,93 @@
+"""The same modules on a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+from constrain.model import model as model_module
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _exact_products() -> Iterator[None]:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_parity(family: Any, ids: torch.Tensor) -> None:
+    model = family.load(compute_dtype=torch.float32)
+    expected = family.logits(ids)
+    assert model.get_cache_devices() == ["cuda:0"]
+    cache = ExLlamaV2Cache(model, batch_size=2, max_seq_len=32)
+    prefill = model.forward(ids[:, :15], cache)
+    steps = [model.forward(ids[:, i : i + 1], cache) for i in range(15, 21)]
+    logits = torch.cat((prefill, *steps), dim=1)
+    assert logits.is_cuda
+    torch.testing.assert_close(logits.cpu()[..., :99], expected, atol=5e-4, rtol=0)
+
+
+def test_left_padding(family: Any, ids: torch.Tensor) -> None:
+    model = family.load(compute_dtype=torch.float32)
+    mask = torch.zeros(2, 21, dtype=torch.half)
+    mask[1, :8] = -torch.inf
+    offsets = torch.tensor([0, -8], dtype=torch.int)
+    logits = model.forward(
+        ids, ExLlamaV2Cache(model, batch_size=2), input_mask=mask, position_offsets=offsets, cpu_logits=True
+    )
+    expected = family.logits(ids, torch.tensor([0, 8]))
+    torch.testing.assert_close(logits[1, 8:, :99], expected[1, 8:], atol=5e-4, rtol=0)
+
+
+def test_half_precision_by_default(llama: Any, ids: torch.Tensor) -> None:
+    model = llama.load()
+    logits = model.forward(ids, ExLlamaV2Cache(model, batch_size=2))
+    assert logits.dtype == model.compute_dtype == torch.float16
+    torch.testing.assert_close(logits.cpu().float()[..., :99], llama.logits(ids), atol=0.1, rtol=0.05)
+
+
+def test_layers_on_several_devices(llama: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_turn(sizes: list[int], split: object) -> list[torch.device]:
+        return [torch.device("cpu" if number % 4 < 2 else "cuda:0") for number in range(len(sizes))]
+
+    monkeypatch.setattr(model_module, "split_by_size", in_turn)
+    model = llama.load(compute_dtype=torch.float32)
+    assert {*model.cache_map.values()} == {"cpu", "cuda:0"}
+    cache = ExLlamaV2Cache(model, batch_size=2)
+    logits = torch.cat((model.forward(ids[:, :15], cache), model.forward(ids[:, 15:], cache)), dim=1)
+    torch.testing.assert_close(logits.cpu()[..., :99], llama.logits(ids), atol=5e-4, rtol=0)
+
+
+def test_autosplit(llama: Any, ids: torch.Tensor) -> None:
+    model = ExLlamaV2(ExLlamaV2Config(llama.folder))
+    cache = ExLlamaV2Cache(model, batch_size=2, lazy=True)
+    model.load_autosplit(cache)
+    assert all(tensor.is_cuda for tensor in cache.all_tensors())
+    assert model.forward(ids, cache).is_cuda
+
+
+def test_embeddings_and_adapters(llama: Any, ids: torch.Tensor, tmp_path: Path) -> None:
+    model = llama.load(compute_dtype=torch.float32)
+    block = ExLlamaV2MMEmbedding(model, model.modules[0].weight[ids[0, :4]].cpu())
+    mixed = torch.cat((block.get_ids_tensor(), ids[:1, 4:]), dim=1)
+    torch.testing.assert_close(model.forward(mixed, indexed_embeddings=[block]), model.forward(ids[:1]))
+    name = "model.layers.0.mlp.down_proj"
+    save_file(
+        {f"{name}.lora_A.weight": torch.ones(1, 80), f"{name}.lora_B.weight": torch.ones(48, 1)},
+        tmp_path / "adapter_model.safetensors",
+    )
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 1, "lora_alpha": 1}))
+    lora = ExLlamaV2Lora.from_directory(model, tmp_path)
+    assert not torch.allclose(model.forward(ids[:1], loras=[lora]), model.forward(ids[:1]))
