@@ -12,7 +12,7 @@ from constrain.cli.group import BUILT_IN, cli
 
 def help_of(name: str) -> str:
     """Return what ``constrain NAME --help`` prints, 100 columns wide."""
-    parent = click.Context(cli, info_name="constrain")
+    parent = click.Context(cli, info_name="constrain", **cli.context_settings)
     command = cli.get_command(parent, name)
     assert command is not None
     return command.get_help(click.Context(command, parent, name, terminal_width=100))
