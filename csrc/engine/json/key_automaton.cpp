@@ -57,7 +57,6 @@ State KeyAutomaton::intern(Position position) {
   std::sort(made.names.begin(), made.names.end());
   for (uint32_t i = 0; i < classes_.size(); ++i) {
     const State state = at.classes[i];
-    made.to_class.push_back(state == kDead ? UINT64_MAX : shortest_length(*classes_[i], state));
     if (state == kDead) continue;
     if (classes_[i]->accepting(state) && !made.name) made.key_class = i;
     made.other_words = std::min(kManyWords, made.other_words + count_words(*classes_[i], state, kManyWords));

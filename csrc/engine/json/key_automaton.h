@@ -26,7 +26,6 @@ class KeyAutomaton {
     std::optional<uint32_t> name;       ///< the name that ends here
     std::optional<uint32_t> key_class;  ///< the class of a key that ends here and is no name
     uint64_t other_words = 0;           ///< keys of any class from here, saturating at kManyWords
-    std::vector<uint64_t> to_class;     ///< for each class, bytes to its nearest key
   };
   static constexpr uint64_t kManyWords = 4096;
 
@@ -34,6 +33,8 @@ class KeyAutomaton {
   /// The state after a byte, or kDead.
   State step(State state, uint8_t byte);
   const KeyState& state(State state) const { return states_[state]; }
+  /// The state of a class's own automaton.
+  State class_state(State state, size_t key_class) const { return positions_[state]->classes[key_class]; }
 
  private:
   struct Position {

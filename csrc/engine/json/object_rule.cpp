@@ -18,15 +18,6 @@ uint8_t short_escape(uint8_t letter) { return static_cast<uint8_t>(kShortBytes[k
 uint8_t hex_value(uint8_t digit) { return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10; }
 bool has_short_escape(uint8_t byte) { return kShortBytes.find(static_cast<char>(byte)) != std::string_view::npos; }
 
-uint64_t spelled_length(std::string_view text) {
-  uint64_t length = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<uint8_t>(c);
-    length += has_short_escape(byte) ? 2 : byte < 0x20 ? 6 : 1;
-  }
-  return length;
-}
-
 std::string text_of(Reg list) {
   std::string text;
   for (; list; list = Registers::words(list)[0]) text += static_cast<char>(Registers::words(list)[1]);
@@ -36,7 +27,9 @@ std::string text_of(Reg list) {
 
 }  // namespace
 
-ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace) : spec_(std::move(spec)), whitespace_(whitespace) {}
+ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace) : spec_(std::move(spec)), whitespace_(whitespace) {
+  for (const auto& others : spec_.others) cheapest_.emplace_back(others.keys);
+}
 
 std::vector<RuleId> ObjectRule::callees() const {
   std::vector<RuleId> all;
@@ -318,6 +311,18 @@ uint64_t ObjectRule::used_with_prefix(const Members& members, const std::string&
   return count;
 }
 
+bool ObjectRule::is_used(const Members& members, const std::string& key) const {
+  if (members.planned == key) return true;
+  for (Reg list = members.used; list; list = Registers::words(list)[0]) {
+    if (text_of(Registers::words(list)[1]) == key) return true;
+  }
+  return false;
+}
+
+bool ObjectRule::is_name(const std::string& key) const {
+  return std::any_of(spec_.properties.begin(), spec_.properties.end(), [&](auto& property) { return property.name == key; });
+}
+
 bool ObjectRule::end_key(Members& members, State content, Registers& registers) const {
   const auto& key = keys_->state(content);
   const Outlook outlook = this->outlook(members);
@@ -328,10 +333,7 @@ bool ObjectRule::end_key(Members& members, State content, Registers& registers) 
     members.next = spec_.in_order ? name + 1 : 0;
   } else {
     if (!may_be_other(members, outlook, content)) return false;
-    const std::string text = text_of(members.key);
-    for (Reg list = members.used; list; list = Registers::words(list)[0]) {
-      if (text_of(Registers::words(list)[1]) == text) return false;
-    }
+    if (is_used(members, text_of(members.key))) return false;
     // The empty key is an empty list, but an entry of the list of keys all the same.
     members.used = registers.make(std::vector<uint64_t>{members.used, members.key});
     ++members.others;
@@ -349,25 +351,29 @@ uint64_t ObjectRule::member_length(const Members&, uint32_t name, uint32_t typed
   return add_lengths(spelled_length(std::string_view(property.name).substr(typed)) + 2, lengths[property.value]);
 }
 
-uint64_t ObjectRule::other_length(const Lengths& lengths) const {
-  uint64_t best = kInfinite;
-  for (const auto& others : spec_.others) {
-    if (lengths[others.value] == kInfinite || is_empty(*others.keys)) continue;
-    best = std::min(best, add_lengths(shortest_length(*others.keys, others.keys->start()) + 2, lengths[others.value]));
+std::vector<ObjectRule::OtherKey> ObjectRule::other_keys(const Members& members, const std::string& typed,
+                                                         const std::vector<State>& at, size_t count,
+                                                         const Lengths& lengths) {
+  std::vector<OtherKey> out;
+  for (size_t i = 0; i < spec_.others.size(); ++i) {
+    const uint64_t value = lengths[spec_.others[i].value];
+    if (value == kInfinite || at[i] == kDead) continue;
+    // So many more as may turn out to be used already, or to be names.
+    const size_t ask = count + members.others + spec_.properties.size() + 1;
+    size_t found = 0;
+    for (const std::string& rest : cheapest_[i].from(at[i], ask)) {
+      if (found == count) break;
+      const std::string key = typed + rest;
+      if (is_used(members, key) || is_name(key)) continue;
+      ++found;
+      out.push_back({add_lengths(spelled_length(rest) + 2, value), key});
+    }
   }
-  return best;
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
-uint64_t ObjectRule::other_words(const Lengths& lengths) const {
-  uint64_t words = 0;
-  for (const auto& others : spec_.others) {
-    if (lengths[others.value] == kInfinite || is_empty(*others.keys)) continue;
-    words += count_words(*others.keys, others.keys->start(), kMaxOtherKeys);
-  }
-  return std::min(words, kMaxOtherKeys);
-}
-
-uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths) const {
+uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths) {
   uint64_t sum = 0, count = members.count;
   const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, count++ > 0 ? 2 : 1)); };
   std::vector<uint64_t> optional;
@@ -381,22 +387,23 @@ uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths)
     }
   }
   if (sum == kInfinite || count > spec_.max) return kInfinite;
-  std::sort(optional.begin(), optional.end());
   // An indented bracket that closes has a line of its own.
   const auto closed = [&] { return add_lengths(sum, whitespace_.indents() && count > 0 ? 2 : 1); };
   if (count >= spec_.min) return closed();
-  const uint64_t other = other_length(lengths);
-  uint64_t others_left = other_words(lengths) - std::min(other_words(lengths), members.others);
-  for (auto next = optional.begin(); count < spec_.min;) {
-    const bool take_other = others_left > 0 && (next == optional.end() || other < *next);
-    if (!take_other && next == optional.end()) return kInfinite;
-    add(take_other ? other : *next++);
-    others_left -= take_other;
+  std::vector<State> starts;
+  for (const auto& others : spec_.others) starts.push_back(others.keys->start());
+  const size_t need = std::min(spec_.min - count, kMaxOtherKeys - members.others);
+  const std::vector<OtherKey> others = other_keys(members, "", starts, need, lengths);
+  for (size_t i = 0; i < std::min(need, others.size()); ++i) optional.push_back(others[i].length);
+  std::sort(optional.begin(), optional.end());
+  for (const uint64_t length : optional) {
+    if (count < spec_.min) add(length);
   }
+  if (count < spec_.min) return kInfinite;
   return closed();
 }
 
-uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengths& lengths) const {
+uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengths& lengths) {
   const Spelling& at = spellings_[id];
   static constexpr uint64_t kEscapeRest[] = {0, 1, 4, 3, 2, 1, 1};
   const Outlook outlook = this->outlook(members);
@@ -414,12 +421,14 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
     if (!may_be_other(members, outlook, content)) continue;
     Members after = members;
     ++after.count;
+    ++after.others;
     after.next = spec_.in_order ? spec_.properties.size() : 0;
-    for (size_t i = 0; i < key.to_class.size(); ++i) {
-      const uint64_t value = lengths[spec_.others[possible_others_[i]].value];
-      const uint64_t length = key.to_class[i] == UINT64_MAX ? kInfinite : add_lengths(key.to_class[i] + 2, value);
-      best = std::min(best, add_lengths(length, rest_length(after, lengths)));
-    }
+    std::vector<State> states(spec_.others.size(), kDead);
+    for (size_t i = 0; i < possible_others_.size(); ++i) states[possible_others_[i]] = keys_->class_state(content, i);
+    const auto others = other_keys(members, text_of(members.key), states, 1, lengths);
+    if (others.empty()) continue;
+    after.planned = others.front().key;
+    best = std::min(best, add_lengths(others.front().length, rest_length(after, lengths)));
   }
   return add_lengths(best, kEscapeRest[at.escape]);
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "engine/json/cheapest_words.h"
 #include "engine/json/key_automaton.h"
 #include "engine/json/whitespace.h"
 #include "engine/rule.h"
@@ -77,6 +78,14 @@ class ObjectRule final : public Rule {
     Reg used = 0;        ///< list of the other keys so far: (rest, key)
     Reg key = 0;         ///< the key being spelled, as a list: (rest, byte)
     std::vector<uint64_t> seen;
+    std::optional<std::string> planned;  ///< a key that counts as used while lengths are worked out; not in the register
+  };
+
+  /// A key that is no name, with what it takes to spell the rest of it and its value.
+  struct OtherKey {
+    uint64_t length;
+    std::string key;
+    auto operator<=>(const OtherKey&) const = default;
   };
 
   /// What the rest of the object must and may hold.
@@ -106,20 +115,23 @@ class ObjectRule final : public Rule {
   bool may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const;
   bool may_be_other(const Members& members, const Outlook& outlook, State content) const;
   bool viable(const Members& members, const Spelling& spelling) const;
+  bool is_used(const Members& members, const std::string& key) const;
+  bool is_name(const std::string& key) const;
   bool end_key(Members& members, State content, Registers& registers) const;
   uint64_t available_from(const Members& members, uint64_t name) const;
   uint64_t used_with_prefix(const Members& members, const std::string& prefix) const;
 
   uint64_t member_length(const Members& members, uint32_t name, uint32_t typed, const Lengths& lengths) const;
-  uint64_t other_length(const Lengths& lengths) const;
-  uint64_t other_words(const Lengths& lengths) const;
-  uint64_t rest_length(const Members& members, const Lengths& lengths) const;
-  uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths) const;
+  std::vector<OtherKey> other_keys(const Members& members, const std::string& typed, const std::vector<State>& at,
+                                   size_t count, const Lengths& lengths);
+  uint64_t rest_length(const Members& members, const Lengths& lengths);
+  uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths);
 
   ObjectSpec spec_;
   WhitespaceRun whitespace_;
   std::vector<uint32_t> possible_others_;  // of spec_.others, in the numbering of the key automaton's classes
   std::vector<bool> possible_;             // of spec_.properties: the value has instances
+  std::vector<CheapestWords> cheapest_;    // of spec_.others
   std::unique_ptr<KeyAutomaton> keys_;
   StableVector<Spelling> spellings_;
   std::map<std::pair<State, uint32_t>, uint32_t> spelling_ids_;
