@@ -7,9 +7,11 @@ it asks each of its filters for, turns bitmasks and ids into one packed row, and
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _TAIL_TOKENS = 24
+#: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
+HANDOFF_SECONDS = 1e-4
 _PROTOCOL = tuple(name for name, member in vars(ExLlamaV2Filter).items() if callable(member) and name[0] != "_")
 
 
@@ -173,16 +177,24 @@ class _Packed(_Member):
         super().__init__(target, name)
         self.ends = getattr(target, "end_tokens", ())
         self._bits = np.zeros((1, words), dtype=np.int32)
-        self._fill = target.fill_bitmask
+        self._fill_bitmask = target.fill_bitmask
+        self._last_seconds = math.inf
         self._pending: Future[bool] | None = None
 
     def start(self, pool: Executor) -> None:
-        self._pending = pool.submit(self._fill, self._bits, 0)
+        if self._last_seconds >= HANDOFF_SECONDS:
+            self._pending = pool.submit(self._fill)
 
     def evaluate(self, logits: torch.Tensor) -> np.ndarray | None:
         pending, self._pending = self._pending, None
-        restricted = pending.result() if pending is not None else self._fill(self._bits, 0)
+        restricted = pending.result() if pending is not None else self._fill()
         return self._bits[0] if restricted else None
+
+    def _fill(self) -> bool:
+        begin = perf_counter()
+        restricted: bool = self._fill_bitmask(self._bits, 0)
+        self._last_seconds = perf_counter() - begin
+        return restricted
 
     def drop(self) -> None:
         pending, self._pending = self._pending, None

@@ -173,13 +173,26 @@ def trace_of(made: FilterStack, watched: Listing, pool: ThreadPoolExecutor) -> l
 
 @pytest.mark.parametrize(("form", "steps"), [(Listing, ["next"]), (Masking, ["prepare", "mask"]), (Packed, ["fill"])])
 @pytest.mark.parametrize("background", [False, True])
-def test_the_order_of_calls(tokenizer: ExLlamaV2Tokenizer, form: Any, steps: list[str], background: bool) -> None:
+def test_the_order_of_calls(
+    tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch, form: Any, steps: list[str], background: bool
+) -> None:
+    monkeypatch.setattr("constrain.filters.stack.HANDOFF_SECONDS", 0.0)
     watched = form(*[([4, 5, 6], [])] * 2, background=background)
     if background:
         steps = [f"{steps[0]} in background", *steps[1:]]
     with ThreadPoolExecutor(1) as pool:
         trace = trace_of(FilterStack([watched], tokenizer, WIDTH), watched, pool)
     assert trace == ["begin 'pre'", *steps, "feed 4", *steps, "feed 5"]
+
+
+def test_a_bitmask_that_was_filled_fast_is_not_handed_to_a_thread_again(
+    tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("constrain.filters.stack.HANDOFF_SECONDS", 1e9)
+    watched = Packed(*[([4, 5, 6], [])] * 2, background=True)
+    with ThreadPoolExecutor(1) as pool:
+        trace = trace_of(FilterStack([watched], tokenizer, WIDTH), watched, pool)
+    assert trace == ["begin 'pre'", "fill in background", "feed 4", "fill", "feed 5"]
 
 
 def test_masking_and_listing_filters_together_are_all_asked_for_lists(tokenizer: ExLlamaV2Tokenizer) -> None:
