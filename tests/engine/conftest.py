@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import jsonschema
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema
 
 Judge = Callable[..., bool]
+Verify = Callable[..., None]
 
 CORPUS = [
     '{"name": "Ada", "age": 36, "tags": ["red", "green"], "ok": true, "none": null, "price": 12.50}',
@@ -74,6 +76,28 @@ def judge(byte_vocab: Vocabulary) -> Judge:
         return bool(matcher.accept_bytes(text) and matcher.is_accepting())
 
     return judged
+
+
+@pytest.fixture(scope="session")
+def verify(byte_vocab: Vocabulary, judge: Judge) -> Verify:
+    """Asserts that a schema takes some instances and refuses others.
+
+    Instances are values, or texts (bytes) where their spelling matters. Values are put to ``jsonschema`` as well, so that a
+    mistaken expectation cannot pass; ``oracle=False`` is for what it is known to judge otherwise.
+    """
+
+    def verified(schema: Any, yes: Any = (), no: Any = (), oracle: bool = True, **options: Any) -> None:
+        grammar = compile_json_schema(schema, byte_vocab, **options)
+        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
+        for expected, instances in ((True, yes), (False, no)):
+            for instance in instances:
+                assert judge(grammar, instance) is expected, instance
+                if oracle and (expected or not isinstance(instance, bytes)):
+                    value = json.loads(instance) if isinstance(instance, bytes) else instance
+                    assert validator.is_valid(value) is expected, f"the oracle disagrees about {instance!r}"
+
+    return verified
 
 
 @pytest.fixture(scope="session")

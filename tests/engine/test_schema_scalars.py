@@ -1,0 +1,187 @@
+"""JSON Schema: types, constants, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Verify = Callable[..., None]
+
+NULL, BOOLEANS, INTEGERS = [None], [True, False], [0, 1, -1, 12, -120, 10**29, 1 - 10**30]
+NUMBERS = [0.5, -0.25, 1.5, 1e-300, -1e-7, 12.000001]
+STRINGS = ["", "a", "1", "null", "é🙂", 'say "hi"\\', "line\nbreak\ttab\x00\x1f\x7f"]
+ARRAYS = [[], [1], [None, [[]], {"a": "b"}]]
+OBJECTS = [{}, {"a": 1}, {"a": {"b": [{}]}, "": None, "é": ""}]
+BY_TYPE = {
+    "null": NULL,
+    "boolean": BOOLEANS,
+    "integer": INTEGERS,
+    "number": INTEGERS + NUMBERS,
+    "string": STRINGS,
+    "array": ARRAYS,
+    "object": OBJECTS,
+}
+EVERYTHING = NULL + BOOLEANS + INTEGERS + NUMBERS + STRINGS + ARRAYS + OBJECTS
+
+
+@pytest.mark.parametrize("schema", [True, {}, {"$comment": "x"}, {"title": "t", "description": "d", "default": 3}])
+def test_everything(schema: Any, verify: Verify) -> None:
+    verify(
+        schema, EVERYTHING, [b"", b"nul", b"'a'", b"[1,]", b"{,}", b"01", b"+1", b".5", b"1.", b"NaN", b'"\n"', b"1 2"]
+    )
+
+
+@pytest.mark.parametrize("name", BY_TYPE)
+def test_type(name: str, verify: Verify) -> None:
+    inside = BY_TYPE[name]
+    verify({"type": name}, inside, [value for value in EVERYTHING if not any(value is one for one in inside)])
+
+
+def test_several_types(verify: Verify) -> None:
+    verify({"type": ["null", "string"]}, NULL + STRINGS, BOOLEANS + INTEGERS + NUMBERS + ARRAYS + OBJECTS)
+    verify({"type": ["integer", "number"]}, INTEGERS + NUMBERS, STRINGS)
+
+
+SPELLINGS: list[tuple[Any, list[bytes], list[bytes]]] = [
+    (
+        {"type": "integer"},
+        [b"0", b"-1", b"10"],
+        [b"-0", b"-", b"01", b"-01", b"1.0", b"1e2", b"0x1", b"1_0", b" 1", b"1 "],
+    ),
+    (
+        {"type": "number"},
+        [b"0", b"-0", b"0.0", b"-0.10", b"1e5", b"1E+5", b"2.5e-3", b"0.001", b"120.50"],
+        [b".5", b"5.", b"1e", b"1e+", b"--1", b"00", b"1.2.3", b"Infinity", b"1e1.5"],
+    ),
+    ({"type": "boolean"}, [b"true", b"false"], [b"True", b"tru", b"truee", b"1"]),
+    ({"type": "null"}, [b"null"], [b"None", b"nil", b"nullnull"]),
+]
+
+
+@pytest.mark.parametrize("schema, yes, no", SPELLINGS)
+def test_spellings(schema: Any, yes: list[bytes], no: list[bytes], verify: Verify) -> None:
+    verify(schema, yes, no)
+
+
+VALUES = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -3,
+    10**20,
+    0.5,
+    "",
+    "a",
+    'q"\\\n',
+    "é🙂",
+    [],
+    [1, [True]],
+    {},
+    {"b": 1, "a": {"c": []}},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_const(value: Any, verify: Verify) -> None:
+    verify({"const": value}, [value], [other for other in VALUES if other is not value])
+
+
+def test_const_does_not_mix_up_types(verify: Verify) -> None:
+    verify({"const": 1}, [1], [True, "1", [1], None])
+    verify({"const": False}, [False], [0, None, ""])
+    verify({"const": [0]}, [[0]], [[False], [], [0, 0]])
+    verify({"const": {"a": 1}}, [{"a": 1}], [{"a": True}, {}, {"a": 1, "b": 1}])
+
+
+def test_const_objects_take_their_members_in_any_order(verify: Verify) -> None:
+    verify({"const": {"a": 1, "b": 2}}, [b'{"a":1,"b":2}', b'{"b": 2, "a": 1}'], [b'{"a":1,"a":1,"b":2}', b'{"a":1}'])
+
+
+def test_enum(verify: Verify) -> None:
+    verify({"enum": VALUES}, VALUES, [2, "b", [2], {"a": 1}, 0.25, [1, [1]]])
+    verify({"enum": ["a", "ab", "abc"]}, ["a", "ab", "abc"], ["", "b", "abcd", "A"])
+    verify({"enum": [1, 1, "x", "x"]}, [1, "x"], ["1"])
+
+
+def test_enum_beside_other_keywords(verify: Verify) -> None:
+    verify({"enum": ["a", "bb", 3, None], "type": ["string", "null"], "maxLength": 1}, ["a", None], ["bb", 3])
+    verify({"enum": [1, 2, 3, 4.5, 6], "type": "integer", "multipleOf": 2}, [2, 6], [1, 3, 4.5, 4])
+    verify({"enum": [1, 2, 3], "const": 2}, [2], [1, 3])
+    verify(
+        {"enum": [[1], [1, 2], {"a": 1}, {"b": 1}], "minItems": 2, "required": ["b"]},
+        [[1, 2], {"b": 1}],
+        [[1], {"a": 1}],
+    )
+    verify({"enum": [5, "five"], "minimum": 6}, ["five"], [5])
+
+
+def test_large_enums(verify: Verify) -> None:
+    words = [f"value-{i * i}" for i in range(5000)]
+    verify({"enum": words, "maxLength": 14}, words[::97], ["value-2", "value-", "value-24990000", "value-24990002"])
+
+
+BOUNDS: list[tuple[Any, list[Any], list[Any]]] = [
+    ({"minimum": 5}, [5, 6, 5.0001, 1e9, "x", None, [4]], [4, 4.9999, -6, 0, 1e-9]),
+    ({"maximum": 5}, [5, 4.5, -1e9, 0], [6, 5.0001, 50, 1e9]),
+    ({"exclusiveMinimum": 5}, [5.0001, 6], [5, 4]),
+    ({"exclusiveMaximum": 5}, [4.9999, -6], [5, 6]),
+    ({"minimum": -3, "maximum": -1.5}, [-3, -1.5, -2.25], [-1, -1.25, -3.1, 0, 2]),
+    ({"minimum": -1, "maximum": 1}, [-1, -0.5, 0, 0.5, 1], [-1.1, 1.1, 10]),
+    ({"exclusiveMinimum": 0, "exclusiveMaximum": 1}, [0.5, 1e-300, 0.999], [0, 1, -0.5, 1.5]),
+    ({"minimum": 5, "exclusiveMinimum": 5}, [6], [5]),
+    ({"minimum": 5, "exclusiveMinimum": 4}, [5], [4.5]),
+    ({"type": "integer", "minimum": 5, "maximum": 20}, [*range(5, 21)], [4, 21, 5.5, -5, 100, 50]),
+    ({"type": "integer", "minimum": -20, "maximum": -5}, [*range(-20, -4)], [-4, -21, 5, 0]),
+    ({"type": "integer", "minimum": 0.5, "maximum": 2.5}, [1, 2], [0, 3]),
+    ({"type": "integer", "exclusiveMinimum": 99, "exclusiveMaximum": 1001}, [100, 999, 1000], [99, 1001, 10]),
+    ({"type": "integer", "minimum": 10**18}, [10**18, 10**19], [10**18 - 1]),
+    ({"type": "integer", "minimum": 1e3, "maximum": 1.5e3}, [1000, 1500], [999, 1501]),
+    ({"minimum": 0.1, "maximum": 0.3}, [0.1, 0.2, 0.3, 0.15], [0.09, 0.31, 0.4, 1]),
+    ({"type": "number", "maximum": -0.0}, [0, -1], [0.1, 1e-9]),
+]
+
+
+@pytest.mark.parametrize("schema, yes, no", BOUNDS, ids=str)
+def test_bounds(schema: Any, yes: list[Any], no: list[Any], verify: Verify) -> None:
+    verify(schema, yes, no)
+
+
+def test_bounds_byte_by_byte(verify: Verify) -> None:
+    verify(
+        {"type": "integer", "minimum": 5, "maximum": 20}, [b"5", b"10", b"20"], [b"1", b"2", b"05", b"-", b"201", b"21"]
+    )
+    half_open = {"minimum": 0, "exclusiveMaximum": 1}
+    verify(half_open, [b"0", b"0.5", b"0.000", b"1e-6", b"9.99e-1"], [b"1", b"1.0", b"10e-1", b"1e0", b"-1e-6"])
+
+
+MULTIPLES: list[tuple[Any, list[Any], list[Any]]] = [
+    ({"multipleOf": 3}, [0, 3, -9, 300, "x"], [1, 2, 3.5, -10, 1000]),
+    ({"multipleOf": 0.5}, [0.5, 1, -2.5], [0.25, 0.3]),
+    ({"multipleOf": 2.5, "minimum": 1, "maximum": 6}, [2.5, 5], [0, 7.5, 3]),
+    ({"type": "integer", "multipleOf": 1.5}, [3, 6, -9], [1, 2, 4]),
+    ({"type": "integer", "multipleOf": 7, "minimum": 50}, [56, 700], [49, 50, 55]),
+    ({"allOf": [{"multipleOf": 4}, {"multipleOf": 6}]}, [12, 24, 0], [4, 6, 18]),
+    ({"multipleOf": 1}, [1, 0, -5], [0.5]),
+    ({"multipleOf": 1000}, [1000, 25_000], [100, 1001]),
+]
+
+
+@pytest.mark.parametrize("schema, yes, no", MULTIPLES, ids=str)
+def test_multiples(schema: Any, yes: list[Any], no: list[Any], verify: Verify) -> None:
+    verify(schema, yes, no)
+
+
+def test_multiples_are_exact_decimals(verify: Verify) -> None:
+    """Validators that divide floats refuse 0.07 / 0.01."""
+    yes, no = [b"0.07", b"19.99", b"-4.35", b"7", b"1.10", b"0.070"], [b"0.075", b"0.0701", b"19.999"]
+    verify({"multipleOf": 0.01}, yes, no, oracle=False)
+    verify({"multipleOf": 1e-8}, [b"0.00000012", b"12.5"], [b"0.000000001"], oracle=False)
+
+
+def test_keywords_of_numbers_leave_other_types_alone(verify: Verify) -> None:
+    others = NULL + BOOLEANS + STRINGS + ARRAYS + OBJECTS
+    verify({"minimum": 5, "exclusiveMaximum": 7, "multipleOf": 2}, [6, *others], [5, 7, 4])
