@@ -185,7 +185,8 @@ void bind_regular(py::module_& m) {
           },
           py::arg("low"), py::arg("high"), py::arg("state") = py::none(),
           "Is there a word from `state` of `low` to `high` characters?")
-      .def_static("disjoint", [](AutomatonPtr a, AutomatonPtr b) { return disjoint(std::move(a), std::move(b)); });
+      .def_static("disjoint", &disjoint, py::arg("a"), py::arg("b"), py::arg("budget") = kSearchBudget,
+                  "Is no text in both? Raises ResourceLimit after looking at `budget` states.");
 }
 
 }  // namespace constrain

@@ -45,8 +45,9 @@ class PrunedAutomaton::Search {
   };
 
   void enter(State state) {
-    if (owner_.budget_ == 0) throw ResourceLimit("search_states", kSearchBudget, "while proving a language non-empty");
-    --owner_.budget_;
+    if (owner_.unspent_ == 0)
+      throw ResourceLimit("search_states", owner_.budget_, "while proving a language non-empty");
+    --owner_.unspent_;
     owner_.verdicts_[state] = Verdict::in_search;
     met_.push_back(state);
   }

@@ -30,7 +30,7 @@ class PrunedAutomaton : public LazyAutomaton {
  protected:
   enum class Verdict : uint8_t { unknown, live, dead, in_search };
 
-  explicit PrunedAutomaton(size_t budget) : budget_(budget) {}
+  explicit PrunedAutomaton(size_t budget) : budget_(budget), unspent_(budget) {}
 
   virtual State raw_start() = 0;
   virtual void fill_raw_row(State state, StateRow& row) = 0;
@@ -46,7 +46,8 @@ class PrunedAutomaton : public LazyAutomaton {
   Verdict& verdict(State state);
 
   std::vector<Verdict> verdicts_;
-  size_t budget_;  // states that searches may still enter
+  size_t budget_;   // states that searches may enter
+  size_t unspent_;  // ... and may still
 };
 
 /// Calls `use(target)` for the targets of a row, `kDead` left out and runs of equal targets reported once.
