@@ -29,12 +29,15 @@ class Intervention(Module):
         self.device = inner.device
 
     def parameters(self) -> int:
+        """Number of parameters of the module."""
         return self.inner.parameters()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
+        """The linear layers of the module."""
         return self.inner.submodules()
 
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
+        """Run the module between the two hooks."""
         if self.pre_forward is not None:
             x = self.pre_forward(x, step)
         x = self.inner.forward(x, step)

@@ -54,6 +54,7 @@ class ExLlamaV2TokenizerHF:
         return None if text is None else self.hf_tokenizer.token_to_id(text)
 
     def encode(self, text: str) -> list[int]:
+        """Ids of ``text``, without special tokens added."""
         ids: list[int] = self.hf_tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -68,29 +69,37 @@ class ExLlamaV2TokenizerHF:
         return iter(enumerate(self.vocab))
 
     def unk_token(self) -> str | None:
+        """Raw piece of the token for unknown text, or ``None``."""
         token: str | None = getattr(self.hf_tokenizer.model, "unk_token", None)
         return token
 
     def unk_id(self) -> int | None:
+        """Id of the token for unknown text, or ``None``."""
         return self.piece_to_id(self.unk_token())
 
     # tokenizer.json does not say which tokens play these roles; the tokenizer above finds out.
     def pad_id(self) -> None:
+        """Always ``None``."""
         return None
 
     def bos_id(self) -> None:
+        """Always ``None``."""
         return None
 
     def eos_id(self) -> None:
+        """Always ``None``."""
         return None
 
     def pad_token(self) -> None:
+        """Always ``None``."""
         return None
 
     def bos_token(self) -> None:
+        """Always ``None``."""
         return None
 
     def eos_token(self) -> None:
+        """Always ``None``."""
         return None
 
     def space_char(self) -> str:
@@ -125,6 +134,7 @@ class ExLlamaV2TokenizerHF:
         return ord(text) if len(text) == 1 and ord(text) < 256 else -1
 
     def id_to_ord(self, idx: int) -> int:
+        """What :meth:`piece_to_ord` says of the raw piece of ``idx``."""
         return self.piece_to_ord(self.id_to_piece(idx))
 
 

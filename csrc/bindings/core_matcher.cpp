@@ -22,7 +22,8 @@ bool fill(const Matcher& matcher, const MaskRow& row) {
 }
 
 /// Fills rows on several threads; matchers are independent, so each takes the next one that is left.
-void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std::unique_ptr<MaskRow>>& rows, size_t threads) {
+void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std::unique_ptr<MaskRow>>& rows,
+              size_t threads) {
   std::atomic<size_t> next{0};
   std::exception_ptr error;
   std::mutex mutex;
@@ -65,15 +66,16 @@ MaskRow::MaskRow(const py::object& bits, Py_ssize_t row, size_t words) {
   const std::string device = py::str(bits.attr("device").attr("type"));
   if (device != "cpu") refuse("a bitmask is filled on the CPU, but this tensor is on " + device);
   if (!bits.attr("is_contiguous")().cast<bool>()) refuse("a bitmask is contiguous");
-  place(reinterpret_cast<void*>(bits.attr("data_ptr")().cast<uintptr_t>()), bits.attr("shape").cast<std::vector<Py_ssize_t>>(),
-        row, words);
+  place(reinterpret_cast<void*>(bits.attr("data_ptr")().cast<uintptr_t>()),
+        bits.attr("shape").cast<std::vector<Py_ssize_t>>(), row, words);
 }
 
 void MaskRow::place(void* data, const std::vector<Py_ssize_t>& shape, Py_ssize_t row, size_t words) {
   if (shape.empty() || shape.size() > 2) refuse("a bitmask has one or two dimensions");
   const Py_ssize_t rows = shape.size() == 2 ? shape[0] : 1;
   words_ = static_cast<size_t>(shape.back());
-  if (row < 0 || row >= rows) refuse("row " + std::to_string(row) + " is outside a bitmask of " + std::to_string(rows) + " rows");
+  if (row < 0 || row >= rows)
+    refuse("row " + std::to_string(row) + " is outside a bitmask of " + std::to_string(rows) + " rows");
   if (words_ < words) {
     refuse("a bitmask of " + std::to_string(words_) + " words a row is too narrow for this vocabulary, which needs " +
            std::to_string(words));
@@ -87,7 +89,7 @@ MaskRow::~MaskRow() {
 
 void bind_matcher(py::module_& module) {
   using namespace py::literals;
-  py::class_<Matcher>(module, "Matcher")
+  py::class_<Matcher>(module, "Matcher", "Follows one text in a grammar, token by token.")
       .def(py::init([](const PyGrammar& grammar) { return Matcher(grammar.grammar); }), "grammar"_a)
       .def(
           "fill_bitmask",
@@ -96,21 +98,38 @@ void bind_matcher(py::module_& module) {
             const py::gil_scoped_release release;
             return fill(self, target);
           },
-          "bits"_a, "row"_a = 0)
-      .def("accept", &Matcher::accept, "token"_a)
-      .def("accept_bytes", [](Matcher& self, const py::bytes& bytes) { return self.accept_bytes(std::string(bytes)); }, "bytes"_a)
-      .def("is_accepting", &Matcher::is_accepting)
-      .def("is_finished", &Matcher::is_finished)
-      .def("rollback", [](Matcher& self, size_t count) { self.rollback(count); }, "count"_a)
-      .def("reset", &Matcher::reset)
-      .def("clone", [](const Matcher& self) { return Matcher(self); })
-      .def("forced_tokens", &Matcher::forced_tokens, "limit"_a = 64, py::call_guard<py::gil_scoped_release>())
-      .def("completion", [](const Matcher& self) { return py::bytes(self.completion()); })
-      .def_property_readonly("accepted_tokens", &Matcher::accepted_tokens);
+          "bits"_a, "row"_a = 0,
+          "Writes the allowed tokens into a row of a bitmask, and returns whether any is excluded. Bit ``i % 32`` of "
+          "word "
+          "``i // 32`` is 1 where token ``i`` is allowed. ``bits`` is a writable int32 buffer of shape (rows, words) "
+          "or "
+          "(words,), such as a numpy array or a CPU tensor.")
+      .def("accept", &Matcher::accept, "token"_a,
+           "Advances by a token; returns False, and changes nothing, where it is not allowed.")
+      .def(
+          "accept_bytes", [](Matcher& self, const py::bytes& bytes) { return self.accept_bytes(std::string(bytes)); },
+          "bytes"_a,
+          "Advances by bytes of text, as one step; returns False, and changes nothing, where they are not allowed.")
+      .def("is_accepting", &Matcher::is_accepting, "Whether the text may end here.")
+      .def("is_finished", &Matcher::is_finished, "Whether the text has ended, or can only end here.")
+      .def(
+          "rollback", [](Matcher& self, size_t count) { self.rollback(count); }, "count"_a,
+          "Takes back the last ``count`` steps.")
+      .def("reset", &Matcher::reset, "Goes back to the start of the text.")
+      .def(
+          "clone", [](const Matcher& self) { return Matcher(self); },
+          "A matcher at the same place that goes its own way.")
+      .def("forced_tokens", &Matcher::forced_tokens, "limit"_a = 64, py::call_guard<py::gil_scoped_release>(),
+           "The next tokens, ``limit`` at most, as far as there is only one allowed at each step.")
+      .def(
+          "completion", [](const Matcher& self) { return py::bytes(self.completion()); },
+          "Bytes that complete the text.")
+      .def_property_readonly("accepted_tokens", &Matcher::accepted_tokens, "Number of steps since the start.");
 
   module.def(
       "fill_bitmasks",
-      [](const std::vector<const Matcher*>& matchers, const py::object& bits, const std::vector<Py_ssize_t>& rows, size_t threads) {
+      [](const std::vector<const Matcher*>& matchers, const py::object& bits, const std::vector<Py_ssize_t>& rows,
+         size_t threads) {
         if (matchers.size() != rows.size()) throw py::value_error("as many rows as matchers are needed");
         std::vector<std::unique_ptr<MaskRow>> targets;
         for (size_t i = 0; i < rows.size(); ++i) {

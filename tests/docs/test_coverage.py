@@ -27,6 +27,9 @@ import constrain.tokenizer
 from constrain.cli.group import BUILT_IN, cli
 from constrain.filters import hookspecs
 
+# Sphinx and its extensions warn of changes to come in each other.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = [
     constrain,
