@@ -123,7 +123,7 @@ void bind_matcher(py::module_& module) {
            "The next tokens, ``limit`` at most, as far as there is only one allowed at each step.")
       .def(
           "completion", [](const Matcher& self) { return py::bytes(self.completion()); },
-          "Bytes that complete the text.")
+          "A shortest text, as bytes, that completes the text so far.")
       .def_property_readonly("accepted_tokens", &Matcher::accepted_tokens, "Number of steps since the start.");
 
   module.def(
