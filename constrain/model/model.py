@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +19,8 @@ from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.lora import ExLlamaV2Lora
 from constrain.model.modules import Attention, Module, find_linear
 from constrain.model.rope import RotaryTable
-from constrain.model.step import Step, View, visible_range
+from constrain.model.step import Step, chunk_widths, make_view
+from constrain.model.tensor_files import TensorFiles
 
 Callback = Callable[[int, int], Any]
 CallbackGenerator = Callable[[int, int], Iterable[Any]]
@@ -159,7 +160,7 @@ class ExLlamaV2:
     def unload(self) -> None:
         """Give the memory of all weights back. The model cannot be used afterwards."""
         self.modules, self.modules_dict = [], {}
-        self.loaded = False
+        self.loaded, self._rotary = False, None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -175,11 +176,14 @@ class ExLlamaV2:
         """Whether weights are quantised, which none are yet."""
         return False
 
-    def _choose_dtype(self) -> None:
+    def _files(self) -> TensorFiles:
         if self.config.files is None:
             raise ModelError("the config was prepared with no_tensors=True; call prepare() to find the weights")
+        return self.config.files
+
+    def _choose_dtype(self) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        stored = self.config.files.dtype(f"{self.config.layout.embedding}.weight")
+        stored = self._files().dtype(f"{self.config.layout.embedding}.weight")
         self.compute_dtype = self.config.compute_dtype or default_dtype(device, stored)
 
     def _bytes(self, module: Module) -> int:
@@ -192,8 +196,7 @@ class ExLlamaV2:
         self._spread = len({*devices}) > 1
 
     def _load_modules(self, callback: Callback | None, callback_gen: CallbackGenerator | None) -> Iterator[Any]:
-        files = self.config.files
-        assert files is not None  # _choose_dtype has seen it
+        files = self._files()
         total = len(self.modules)
         for index, module in enumerate(self.modules):
             yield from _notify(index, total, callback, callback_gen)
@@ -338,8 +341,6 @@ class ExLlamaV2:
         return module.forward(x.to(module.device), step.on(module.device))
 
     def _check(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool) -> None:
-        if not self.loaded:
-            raise GenerationError("the model is not loaded; call load() or load_autosplit(cache) first")
         batch, width = input_ids.shape
         if cache is None:
             if width > self._pass_limit(batch):
@@ -357,19 +358,15 @@ class ExLlamaV2:
         return max(1, self.config.max_input_len * self.config.max_batch_size // batch)
 
     def _chunks(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None) -> Iterator[torch.Tensor]:
-        """Parts of the input, each small enough for ``max_input_len`` and ``max_attention_size``."""
+        """Parts of the input, each small enough for one pass."""
         if cache is None:
             yield input_ids
             return
-        limit = self._pass_limit(input_ids.shape[0])
-        past, done, total = cache.current_seq_len, 0, input_ids.shape[1]
-        while done < total:
-            # The largest n with n * (past + n) <= max_attention_size.
-            behind = past + done
-            bound = (math.isqrt(behind**2 + 4 * self.config.max_attention_size) - behind) // 2
-            width = max(1, min(limit, bound, total - done))
-            yield input_ids[:, done : done + width]
-            done += width
+        limit, bound = self._pass_limit(input_ids.shape[0]), self.config.max_attention_size
+        start = 0
+        for width in chunk_widths(cache.current_seq_len, input_ids.shape[1], limit, bound):
+            yield input_ids[:, start : start + width]
+            start += width
 
     def _step(
         self,
@@ -381,37 +378,27 @@ class ExLlamaV2:
         embeddings: Sequence[IndexedEmbeddings] | None,
     ) -> Step:
         past, width = cache.current_seq_len if cache is not None else 0, input_ids.shape[1]
-        assert self._rotary is not None  # made on loading
+        if self._rotary is None:
+            raise GenerationError("the model is not loaded; call load() or load_autosplit(cache) first")
         table, local_table = self._rotary
         window = self.config.sliding_window
-        full = self._view(table, None, past, width, input_mask, position_offsets)
+        view = partial(
+            make_view,
+            past=past,
+            width=width,
+            padding=input_mask,
+            offsets=position_offsets,
+            dtype=self.compute_dtype,
+            device=self.modules[0].device,
+        )
+        full = view(table, None)
         # Within the window both kinds of layers see the same.
         if window is None or (local_table is table and past + width <= window):
             sliding = full
         else:
-            sliding = self._view(local_table, window, past, width, input_mask, position_offsets)
+            sliding = view(local_table, window)
         active = [loras] if isinstance(loras, ExLlamaV2Lora) else loras or ()
         return Step(past, width, full, sliding, cache, active, embeddings or ())
-
-    def _view(
-        self,
-        table: RotaryTable,
-        window: int | None,
-        past: int,
-        width: int,
-        input_mask: torch.Tensor | None,
-        position_offsets: torch.Tensor | None,
-    ) -> View:
-        device = self.modules[0].device
-        start, mask, causal = visible_range(past, width, window, input_mask, self.compute_dtype, device)
-        if position_offsets is None:
-            cos, sin = table.rows(slice(past, past + width), past + width, device)
-            return View(cos, sin, start, mask, causal)
-        # Offsets of left padding reach below zero at the padding itself, where any position will do.
-        positions = torch.arange(past, past + width) + position_offsets.view(-1, 1).cpu()
-        positions = positions.clamp_(min=0)
-        cos, sin = table.rows(positions.to(device), int(positions.max()) + 1, device)
-        return View(cos, sin, start, mask, causal)
 
 
 def _notify(index: int, total: int, callback: Callback | None, generator: CallbackGenerator | None) -> Iterator[Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
+
+from constrain.model.rope import RotaryTable
 
 if TYPE_CHECKING:
     from constrain.model.cache import ExLlamaV2CacheBase
@@ -62,18 +65,56 @@ class Step:
         return self._copies[device]
 
 
-def visible_range(
-    past: int, width: int, window: int | None, padding: torch.Tensor | None, dtype: torch.dtype, device: torch.device
-) -> tuple[int, torch.Tensor | None, bool]:
-    """``start``, ``mask`` and ``causal`` of a :class:`View`.
+def chunk_widths(past: int, total: int, limit: int, max_attention: int) -> Iterator[int]:
+    """Widths of the passes that take ``total`` tokens behind ``past``.
+
+    Each is at most ``limit``, and queries times keys at most ``max_attention``, but for single tokens.
+    """
+    end = past + total
+    while past < end:
+        # The largest n with n * (past + n) <= max_attention.
+        bound = (math.isqrt(past**2 + 4 * max_attention) - past) // 2
+        width = max(1, min(limit, bound, end - past))
+        yield width
+        past += width
+
+
+def make_view(
+    table: RotaryTable,
+    window: int | None,
+    *,
+    past: int,
+    width: int,
+    padding: torch.Tensor | None,
+    offsets: torch.Tensor | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> View:
+    """The view of one kind of layers.
 
     Args:
-        past, width: numbers of old and new positions.
+        table: their rotation.
         window: a query at position ``i`` sees keys from ``i - window + 1`` on; ``None``: from 0.
+        past, width: numbers of old and new positions.
         padding: additive ``[batch, <= past + width]``, float, very negative at positions that nobody may see.
+        offsets: int ``[batch]``, added to the positions.
         dtype: of the mask.
-        device: of the mask.
+        device: of all tensors.
     """
+    start, mask, causal = _visible(past, width, window, padding, dtype, device)
+    if offsets is None:
+        cos, sin = table.rows(slice(past, past + width), past + width, device)
+        return View(cos, sin, start, mask, causal)
+    # Offsets of left padding reach below zero at the padding itself, where any position will do.
+    positions = (torch.arange(past, past + width) + offsets.view(-1, 1).cpu()).clamp_(min=0)
+    cos, sin = table.rows(positions.to(device), int(positions.max()) + 1, device)
+    return View(cos, sin, start, mask, causal)
+
+
+def _visible(
+    past: int, width: int, window: int | None, padding: torch.Tensor | None, dtype: torch.dtype, device: torch.device
+) -> tuple[int, torch.Tensor | None, bool]:
+    """``start``, ``mask`` and ``causal`` of a :class:`View`."""
     start = 0 if window is None else max(0, past + 1 - window)
     keys = past + width - start
     narrow = window is not None and keys > window

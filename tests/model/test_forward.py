@@ -11,6 +11,7 @@ import torch
 
 from constrain.errors import GenerationError, ModelError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2MMEmbedding
+from constrain.model.step import chunk_widths
 
 
 def test_preprocessing_fills_the_cache_and_returns_nothing(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:
@@ -89,14 +90,22 @@ def test_a_row_of_nothing_but_padding_harms_nobody(llama_model: ExLlamaV2, ids: 
     assert llama_model.forward(ids[:, :1], cache, input_mask=mask).isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("past", "total", "limit", "bound", "expected"),
+    [
+        (0, 0, 4, 100, []),
+        (0, 9, 4, 10**6, [4, 4, 1]),
+        (0, 10, 100, 36, [6, 3, 1]),
+        (50, 3, 100, 9, [1, 1, 1]),
+        (0, 6, 100, 36, [6]),
+    ],
+)
+def test_widths_of_passes(past: int, total: int, limit: int, bound: int, expected: list[int]) -> None:
+    assert list(chunk_widths(past, total, limit, bound)) == expected
+
+
 def test_attention_stays_within_its_bound(llama: Any, ids: torch.Tensor) -> None:
     model = llama.load(max_attention_size=40)
-    widths = [part.shape[1] for part in model._chunks(ids, ExLlamaV2Cache(model, batch_size=2))]
-    assert sum(widths) == 21 and widths[0] == 6
-    done = 0
-    for width in widths:
-        assert width == 1 or width * (done + width) <= 40
-        done += width
     logits = model.forward(ids, ExLlamaV2Cache(model, batch_size=2))
     torch.testing.assert_close(logits[..., :99], llama.logits(ids), atol=1e-4, rtol=0)
 
@@ -189,6 +198,8 @@ def test_an_unloaded_model_is_empty(llama: Any) -> None:
     model = llama.load()
     model.unload()
     assert (model.loaded, model.modules, model.modules_dict) == (False, [], {})
+    with pytest.raises(GenerationError, match="not loaded"):
+        model.forward(torch.tensor([[1]]))
     with pytest.raises(ModelError, match="tensor-parallel"):
         model.load_tp()
 
