@@ -16,6 +16,9 @@ import constrain
 if TYPE_CHECKING:
     from constrain import ExLlamaV2, ExLlamaV2Tokenizer
 
+# The models are tiny: more threads would only wait for one another.
+torch.set_num_threads(1)
+
 CORPUS = [
     '{"name": "Ada", "age": 36, "tags": ["red", "green"]} {"a": 1} true false null',
     "yes, please; no, thanks. Yes please! The quick brown fox jumps over the lazy dog.",

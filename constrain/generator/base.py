@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -30,6 +30,8 @@ __all__ = [
     "ExLlamaV2PostSamplingResult",
     "ExLlamaV2Sampler",
 ]
+
+Prompt = TypeVar("Prompt", str, list[str])
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,10 @@ class ExLlamaV2BaseGenerator:
         """Whether the sequence of the last call has reached the longest that the model takes."""
         return self.sequence_ids is not None and self.sequence_ids.shape[-1] >= self.model.config.max_seq_len
 
-    @overload
-    def generate_simple(self, prompt: str, gen_settings: Settings, num_tokens: int, *a: Any, **k: Any) -> str: ...
-    @overload
-    def generate_simple(
-        self, prompt: list[str], gen_settings: Settings, num_tokens: int, *a: Any, **k: Any
-    ) -> list[str]: ...
     @torch.inference_mode()
     def generate_simple(
         self,
-        prompt: str | list[str],
+        prompt: Prompt,
         gen_settings: Settings,
         num_tokens: int,
         seed: int | None = None,
@@ -94,7 +90,7 @@ class ExLlamaV2BaseGenerator:
         completion_only: bool = False,
         filters: Sequence[Any] | None = None,
         filter_prefer_eos: bool = False,
-    ) -> str | list[str]:
+    ) -> Prompt:
         """Generate a continuation of each prompt.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
 from constrain.demo import model_dir
@@ -14,6 +15,7 @@ from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 
 @pytest.fixture(scope="module")
 def generator() -> ExLlamaV2BaseGenerator:
+    torch.set_num_threads(1)
     model = ExLlamaV2(ExLlamaV2Config(str(model_dir())))
     model.load()
     return ExLlamaV2BaseGenerator(model, ExLlamaV2Cache(model), ExLlamaV2Tokenizer(model.config))

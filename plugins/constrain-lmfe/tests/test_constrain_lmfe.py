@@ -26,6 +26,7 @@ SCHEMA = {
 
 @pytest.fixture(scope="module")
 def generator() -> ExLlamaV2BaseGenerator:
+    torch.set_num_threads(1)
     model = ExLlamaV2(ExLlamaV2Config(str(model_dir())))
     model.load()
     return ExLlamaV2BaseGenerator(model, ExLlamaV2Cache(model), ExLlamaV2Tokenizer(model.config))
