@@ -23,7 +23,7 @@ FILE = re.compile(
 
 #: Files that the README speaks of without showing them.
 README_FILES = {
-    "schema.json": '{"type": "object", "properties": {"sender": {"type": "string", "maxLength": 40}}}',
+    "schema.json": '{"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 2}',
     "letters/first.txt": "Dear Ada, all is well here. Yours, Grace",
 }
 
