@@ -12,13 +12,14 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from constrain.demo.synth import layout, noise, pools, procedural, template
+from constrain.demo.synth import layout, noise, procedural, remix, template
 from constrain.demo.synth.family import Family, held_out_families, trained_families
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.layout import Document
 from constrain.demo.synth.questions import Question, ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
+from constrain.demo.synth.template import Template
 
 
 class Split(str, Enum):
@@ -57,17 +58,17 @@ Source = tuple[str, str, list[Slot], dict[str, Value]]
 
 def _train(rng: Random) -> Source:
     form = rng.random()
-    if form < 0.56:
+    if form < 0.62:
         family = rng.choice(trained_families())
         return _of_family(family, family.wordings, rng)
-    if form < 0.7:
+    if form < 0.75:
         return _collage(rng)
     return _procedural(rng)
 
 
 def _held_out_wording(rng: Random) -> Source:
     family = rng.choice([family for family in trained_families() if family.held_out])
-    text, facts = _worded(family, rng.choice(family.held_out), rng)
+    text, facts = _worded(family, template.parse(rng.choice(family.held_out)), rng)
     return family.name, text, list(family.slots), facts
 
 
@@ -84,16 +85,18 @@ _SOURCES: dict[Split, Callable[[Random], Source]] = {
 
 
 def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source:
-    """Seven times in ten one of the wordings, else a layout that needs none."""
-    if rng.random() < 0.7:
-        text, facts = _worded(family, rng.choice(wordings), rng)
+    """Half the time one of the wordings, else a mixture of them, or a layout that needs none."""
+    form = rng.random()
+    if form < 0.5:
+        text, facts = _worded(family, template.parse(rng.choice(wordings)), rng)
+    elif form < 0.75:
+        text, facts = _worded(family, remix.recombined(wordings, rng), rng)
     else:
-        stated = _some(list(family.slots), rng)
-        text, facts = _laid_out(stated, rng)
+        text, facts = _laid_out(_some(list(family.slots), rng), rng)
     return family.name, text, list(family.slots), facts
 
 
-def _worded(family: Family, wording: str, rng: Random) -> Document:
+def _worded(family: Family, wording: Template, rng: Random) -> Document:
     facts: dict[str, Value] = {}
     kinds = {slot.key: slot.kind for slot in family.slots}
 
@@ -102,7 +105,10 @@ def _worded(family: Family, wording: str, rng: Random) -> Document:
             facts[key] = kinds[key].sample(rng, mode)
         return facts[key].text
 
-    return template.render(template.parse(wording), rng, fill), facts
+    def say(text: str) -> str:
+        return remix.worn(text, rng)
+
+    return template.render(wording, rng, fill, say if rng.random() < 0.2 else str), facts
 
 
 def _collage(rng: Random) -> Source:
@@ -130,7 +136,8 @@ def _procedural(rng: Random) -> Source:
 
 
 def _laid_out(slots: list[Slot], rng: Random) -> Document:
-    return rng.choice([layout.form, layout.form, layout.prose, layout.prose, layout.mixed])(slots, rng)
+    layouts = [layout.form, layout.form, layout.prose, layout.prose, layout.mixed, layout.bare]
+    return rng.choice(layouts)(slots, rng)
 
 
 def _some(slots: list[Slot], rng: Random) -> list[Slot]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -160,12 +160,12 @@ def parse_kind(spec: str) -> Kind:
     """
     name, _, rest = spec.partition(" ")
     if name in _TEXTS:
-        return _TEXTS[name]
+        return replace(_TEXTS[name], name=name)
     if name in _NOUNS:
         return _NOUNS[name]()
     words = rest.split()
     if name == "code":
-        return kinds.Text(_one_of(rest.split("/"), pools.code)) if rest else kinds.Text(_random_code)
+        return kinds.Text(_one_of(rest.split("/"), pools.code) if rest else _random_code, name="code")
     if name == "pick":
         return kinds.Text(_one_of(rest.split("/"), lambda text, rng: text))
     if name == "money":

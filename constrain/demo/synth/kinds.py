@@ -61,10 +61,11 @@ def plain(number: float) -> int | float:
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """A value that is copied as it stands: names, titles, codes, addresses."""
+    """A value that is copied as it stands: names, titles, codes, addresses. ``name`` tells such kinds apart."""
 
     make: Callable[[Random], str]
     formats: tuple[str, ...] = ()
+    name: str = ""
 
     def sample(self, rng: Random, mode: str = "") -> Value:
         return Value(self.make(rng))
@@ -139,6 +140,8 @@ class Money(Kind):
         digits = f"{amount:,.0f}" if whole and rng.random() < 0.8 else f"{amount:,.2f}"
         if rng.random() < 0.35:
             digits = digits.replace(",", rng.choice(["", "", " ", "'"]))
+        if currency == "EUR" and not whole and rng.random() < 0.2:
+            digits = f"{amount:,.2f}".translate(str.maketrans(",.", ".,"))
         if currency in _SYMBOLS and rng.random() < 0.65:
             symbol = _SYMBOLS[currency]
             return Value(f"{digits} {symbol}" if symbol == "€" and rng.random() < 0.5 else f"{symbol}{digits}", (amount, currency))
@@ -249,6 +252,8 @@ class Date(Kind):
         if form < 0.95:
             pattern = rng.choice([r"^\d{4}-\d{2}-\d{2}$", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"])
             return Ask({"type": "string", "pattern": pattern}, lambda v: v.data.strftime("%Y-%m-%d"))
+        if form < 0.97:
+            return Ask({"type": "string", "format": "date-time"}, lambda v: v.data.strftime("%Y-%m-%dT00:00:00Z"))
         schema = obj({"year": {"type": "integer"}, "month": {"type": "integer"}, "day": {"type": "integer"}})
         return Ask(schema, lambda v: {"year": v.data.year, "month": v.data.month, "day": v.data.day})
 
@@ -313,6 +318,8 @@ class Enum(Kind):
         return Value(rng.choice(self.options[option]), option)
 
     def ask(self, rng: Random) -> Ask:
+        if rng.random() < 0.08:
+            return Ask({"type": "string"}, verbatim)
         style = rng.choice([str, str, str, str.upper, str.capitalize, lambda s: s.replace(" ", "_")])
         options = list(self.options)
         if rng.random() < 0.5:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from random import Random
 
-from constrain.demo.synth import kinds, naming, pools
+from constrain.demo.synth import kinds, naming, pools, remix
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
@@ -58,6 +58,50 @@ def mixed(slots: Sequence[Slot], rng: Random) -> Document:
     parts = [prose(slots[:cut], rng), form(slots[cut:], rng)] if cut < len(slots) else [prose(slots, rng)]
     rng.shuffle(parts)
     return "\n\n".join(text for text, _ in parts), {key: value for _, values in parts for key, value in values.items()}
+
+
+def bare(slots: Sequence[Slot], rng: Random) -> Document:
+    """Values without labels, one of each kind: what they are shows in how they look."""
+    kept: dict[object, Slot] = {}
+    for slot in slots:
+        mark = _looks(slot)
+        if mark is not None:
+            kept.setdefault(mark, slot)
+    if len(kept) < 2:
+        return form(slots, rng)
+    values = {slot.key: slot.kind.sample(rng) for slot in kept.values()}
+    texts = [f"{_preposition(slot, rng)}{values[slot.key].text}" for slot in kept.values()]
+    return remix.shuffled_join(texts, rng), values
+
+
+def _looks(slot: Slot) -> object:
+    """What tells the values of a slot from others without a label; None if nothing does."""
+    kind = slot.kind
+    if isinstance(kind, kinds.Text):
+        return kind.name if kind.name in _TELLING else None
+    if isinstance(kind, kinds.Integer | kinds.Decimal):
+        return kind.unit or None
+    if isinstance(kind, kinds.Enum | kinds.Boolean):
+        return slot.key
+    return None if isinstance(kind, Records | kinds.Listing) else type(kind)
+
+
+_TELLING = ("company", "city", "email", "phone", "url", "code", "country", "job", "topic", "version", "path", "ip", "uuid")
+_BEFORE: dict[object, tuple[str, ...]] = {
+    "company": ("at ", "from ", "by ", "for "),
+    "city": ("in ", "from ", "near ", "to "),
+    "country": ("in ", "from "),
+    "job": ("as ", "a "),
+    kinds.Person: ("by ", "with ", "for ", "from "),
+    kinds.Date: ("on ", "since ", "by ", "until "),
+    kinds.Time: ("at ", "from "),
+    kinds.Money: ("for ", "of ", "at "),
+    kinds.Address: ("at ", "in "),
+}
+
+
+def _preposition(slot: Slot, rng: Random) -> str:
+    return rng.choice(_BEFORE.get(_looks(slot), ("",))) if rng.random() < 0.4 else ""
 
 
 def _label(slot: Slot, rng: Random) -> str:

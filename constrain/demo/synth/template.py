@@ -18,6 +18,9 @@ from random import Random
 Fill = Callable[[str, str], str]
 """Gives the text of a slot: ``fill(key, mode)``."""
 
+Say = Callable[[str], str]
+"""Gives the text printed for the words around the slots."""
+
 
 @dataclass(frozen=True)
 class Hole:
@@ -50,18 +53,18 @@ def parse(source: str) -> Template:
     return _parse(source, 0, "")[0]
 
 
-def render(template: Template, rng: Random, fill: Fill) -> str:
+def render(template: Template, rng: Random, fill: Fill, say: Say = str) -> str:
     """The text of a template; ``fill`` is called once for every slot that the text mentions, in order."""
     out: list[str] = []
     for node in template:
         if isinstance(node, str):
-            out.append(node)
+            out.append(say(node))
         elif isinstance(node, Hole):
             out.append(fill(node.key, node.mode))
         elif isinstance(node, Choice):
-            out.append(render(rng.choice(node.options), rng, fill))
+            out.append(render(rng.choice(node.options), rng, fill, say))
         elif rng.random() < _KEPT:
-            out.append(render(node.body, rng, fill))
+            out.append(render(node.body, rng, fill, say))
     return "".join(out)
 
 
