@@ -19,10 +19,10 @@ class Compiler {
     program_.start = build(ast_.root, search ? anything() : emit({.op = Op::match}));
     if (search) program_.start = after_any_text(program_.start);
     auto accepts = [](Op op) { return op == Op::match || op == Op::text_end || op == Op::anything; };
-    program_.alive = leading_to(accepts, true);
+    program_.alive = leading_to(accepts, Look::pass);
     if (program_.has_look) {
-      program_.certain = leading_to(accepts, false);
-      program_.looks_behind = leading_to([](Op op) { return op == Op::look_behind; }, true);
+      program_.certain = leading_to(accepts, Look::stop);
+      program_.looks_behind = leading_to([](Op op) { return op == Op::look_behind; }, Look::enter);
     }
     return std::move(program_);
   }
@@ -186,34 +186,37 @@ class Compiler {
     return found;
   }
 
-  /// Marks the instructions that satisfy `goal`, and all that lead to them once the start of the text is past.
+  /// What to do about lookarounds on the way: lead nowhere, go on behind them, or look for goals within them as well.
+  enum class Look { stop, pass, enter };
+
+  /// Marks the instructions that satisfy `goal`, and all that lead to them once the start of the text is past. Most
+  /// instructions come after those they lead to, so that few passes suffice.
   template <typename Goal>
-  std::vector<bool> leading_to(Goal goal, bool through_look) const {
+  std::vector<bool> leading_to(Goal goal, Look look) const {
     const auto& code = program_.code;
-    std::vector<std::vector<Pc>> sources(code.size());
     std::vector<bool> marked(code.size());
-    std::vector<Pc> fresh;
-    auto mark = [&](Pc pc) {
-      if (marked[pc]) return;
-      marked[pc] = true;
-      fresh.push_back(pc);
-    };
-    for (Pc pc = 0; pc < code.size(); ++pc) {
-      const Instruction& at = code[pc];
-      if (goal(at.op)) mark(pc);
-      if (at.op == Op::split || at.op == Op::loop) {
-        for (Pc target : at.targets) sources[target].push_back(pc);
-      } else if (at.op == Op::character) {
-        if (at.trie != Utf8Forest::kNone) sources[at.next].push_back(pc);
-      } else if (through_look && (at.op == Op::look_ahead || at.op == Op::look_behind)) {
-        sources[at.next].push_back(pc);
-        if (at.op == Op::look_ahead && goal(Op::look_behind)) sources[at.target].push_back(pc);
+    auto leads = [&](const Instruction& at) {
+      if (goal(at.op)) return true;
+      switch (at.op) {
+        case Op::split:
+        case Op::loop:
+          return std::ranges::any_of(at.targets, [&](Pc target) { return marked[target]; });
+        case Op::character:
+          return at.trie != Utf8Forest::kNone && marked[at.next];
+        case Op::look_ahead:
+          return (look != Look::stop && marked[at.next]) || (look == Look::enter && marked[at.target]);
+        case Op::look_behind:
+          return look != Look::stop && marked[at.next];
+        default:
+          return false;
       }
-    }
-    while (!fresh.empty()) {
-      const Pc pc = fresh.back();
-      fresh.pop_back();
-      for (Pc source : sources[pc]) mark(source);
+    };
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Pc pc = 0; pc < code.size(); ++pc) {
+        if (marked[pc] || !leads(code[pc])) continue;
+        marked[pc] = changed = true;
+      }
     }
     return marked;
   }
