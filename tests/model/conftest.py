@@ -58,6 +58,18 @@ FAMILIES = {
     "llama_llama3": Family("Llama", _rope(rope_type="llama3", **_LLAMA3)),
     "llama_linear": Family("Llama", _rope(rope_type="linear", factor=4.0)),
     "llama_yarn": Family("Llama", _rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)),
+    "llama_yarn_mscale": Family(
+        "Llama",
+        _rope(
+            rope_type="yarn",
+            factor=4.0,
+            original_max_position_embeddings=16,
+            mscale=0.7,
+            mscale_all_dim=1.1,
+            beta_fast=8.0,
+            truncate=False,
+        ),
+    ),
     "mistral": Family("Mistral", {"sliding_window": None, "head_dim": 16}),
     "mistral_window": Family("Mistral", {"sliding_window": 5}),
     "qwen2": Family("Qwen2", {"num_key_value_heads": 4}),

@@ -184,6 +184,17 @@ def test_older_configs_spell_rope_differently(llama_copy: Any, checkpoint: Calla
         assert older.rope == newer.rope and older.rope.method is not None
 
 
+@pytest.mark.parametrize("name", ["qwen2_window", "gemma2", "gemma3"])
+def test_older_configs_do_not_list_layer_types(name: str, checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
+    source = json.loads((checkpoint(name).folder / "config.json").read_text())
+    listed = source.pop("layer_types")
+    config = ExLlamaV2Config()
+    config.model_dir = str(write(tmp_path, source | {"sliding_window_pattern": 2}))
+    config.prepare(no_tensors=True)
+    assert config.sliding_layers == [kind == "sliding_attention" for kind in listed]
+    assert len({*config.sliding_layers}) == 2
+
+
 def test_older_gemma_3_configs(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
     source = json.loads((checkpoint("gemma3").folder / "config.json").read_text())
     for key in ("rope_parameters", "layer_types"):
