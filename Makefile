@@ -36,7 +36,7 @@ format: $(VENV)/.dev
 native-test: $(VENV)/.dev
 ifneq ($(NATIVE_TESTS),)
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-		-DCONSTRAIN_NATIVE_TESTS=ON -DCONSTRAIN_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+		-DCONSTRAIN_NATIVE_TESTS=ON -DCONSTRAIN_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug
 	$(BIN)/cmake --build build/native
 	build/native/constrain_native_tests
 endif
