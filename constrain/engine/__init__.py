@@ -16,6 +16,7 @@ from constrain.engine.grammar import (
     compile_json_schema,
     compile_regex,
 )
+from constrain.engine.lark import compile_lark, lark_warnings
 from constrain.engine.vocabulary import Vocabulary
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "allocate_bitmask",
     "compile_choices",
     "compile_json_schema",
+    "compile_lark",
     "compile_regex",
     "fill_bitmasks",
+    "lark_warnings",
 ]

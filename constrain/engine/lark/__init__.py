@@ -1,12 +1,12 @@
 """Lark grammars: what texts they describe, in the terms of the engine.
 
-The language of a grammar is the one that ``lark.Lark(text, parser="earley", lexer="dynamic_complete")`` parses. The text
-is read by lark's own loader, so that imports, templates and literals mean what they mean there.
+The language of a grammar is the one that ``lark.Lark(text, parser="earley", lexer="dynamic_complete")`` parses. The
+text is read by lark's own loader, so that imports, templates and literals mean what they mean there.
 """
 
 from __future__ import annotations
 
+from constrain.engine.lark.compile import compile_lark
 from constrain.engine.lark.lint import lark_warnings
-from constrain.engine.lark.lower import lower
 
-__all__ = ["lark_warnings", "lower"]
+__all__ = ["compile_lark", "lark_warnings"]

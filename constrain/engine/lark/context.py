@@ -13,7 +13,8 @@ else:
     import sre_constants as sre
     import sre_parse as parser
 
-_REPEATS = {sre.MAX_REPEAT, sre.MIN_REPEAT} | ({sre.POSSESSIVE_REPEAT} if sys.version_info >= (3, 11) else set())
+_REPEATS = {sre.MAX_REPEAT, sre.MIN_REPEAT, getattr(sre, "POSSESSIVE_REPEAT", None)}
+_ATOMIC_GROUP = getattr(sre, "ATOMIC_GROUP", object())
 _BOUNDARIES = {sre.AT_BOUNDARY, sre.AT_NON_BOUNDARY}
 
 
@@ -55,7 +56,9 @@ def _item(op: Any, argument: Any, before: int, after: int, multiline: bool) -> s
         _, added, removed, inner = argument
         multiline = bool((multiline or added & re.MULTILINE) and not removed & re.MULTILINE)
         return _sequence(inner, before, after, multiline)
-    return next((found for inner in _parts(op, argument) if (found := _sequence(inner, before, after, multiline))), None)
+    return next(
+        (found for inner in _parts(op, argument) if (found := _sequence(inner, before, after, multiline))), None
+    )
 
 
 def _parts(op: Any, argument: Any) -> list[Any]:
@@ -63,7 +66,7 @@ def _parts(op: Any, argument: Any) -> list[Any]:
         return list(argument[1])
     if op in _REPEATS:
         return [argument[2]]
-    if sys.version_info >= (3, 11) and op is sre.ATOMIC_GROUP:
+    if op is _ATOMIC_GROUP:
         return [argument]
     if op is sre.GROUPREF_EXISTS:
         return [inner for inner in argument[1:] if inner is not None]

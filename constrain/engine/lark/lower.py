@@ -1,36 +1,163 @@
-"""From a grammar's text to the rules of the engine."""
+"""From the rules of a grammar to the engine's."""
 
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from lark import Tree
-from lark.grammar import Terminal
+from lark.grammar import Symbol
 from lark.lexer import Pattern
 from lark.utils import get_regexp_width
 
-from constrain._core import CfgBuilder
+from constrain import _core
 from constrain.engine.lark.context import looks_outside
-from constrain.engine.lark.source import RuleSource, Source, lark_errors, load
-from constrain.errors import GrammarError, LarkError, RegexError
+from constrain.engine.lark.source import Node, Source, lark_errors
+from constrain.errors import LarkError, RegexError
 
 _MAX_INSTANCES = 10_000
-"""Templates with different arguments that one grammar may use; a template that calls itself with ever new ones ends here."""
+"""Templates with different arguments in one grammar; a template that calls itself with ever new ones ends here."""
 
-_MAX_REPEAT = 2**32 - 2
 _UNBOUNDED = 2**32 - 1
 
 
-def lower(text: str, start: str = "start") -> CfgBuilder:
-    """Compiles a Lark grammar into a builder of the engine's rules, of which ``build`` was already seen to succeed.
+class _Instance(NamedTuple):
+    """A rule, or a template with arguments."""
 
-    Args:
-        text: the grammar.
-        start: name of the rule that a whole text must match.
+    name: str
+    arguments: tuple[int, ...]
 
-    Raises:
-        LarkError: the grammar is malformed, or uses something that cannot be enforced exactly.
-        ResourceLimit: the grammar is too large.
+
+class Lowering:
+    """Feeds a builder of the engine with the rules that it is asked for, and the ones that they use.
+
+    Attributes:
+        builder: the engine's builder.
     """
-    return _Lowering(load(text)).run(start)
+
+    def __init__(self, source: Source) -> None:
+        self.builder = _core.CfgBuilder()
+        self._source = source
+        self._terminals: dict[str, int] = {}
+        self._rules: dict[_Instance, int] = {}
+        self._names: dict[int, str] = {}
+        self._pending: list[_Instance] = []
+        for name in source.ignored:
+            self._add(self.builder.ignore, self._pattern(name), name)
+
+    def symbol_of_rule(self, name: str) -> int:
+        """The engine's symbol for a rule without parameters.
+
+        Raises:
+            LarkError: there is no such rule, or something that it uses cannot be enforced.
+        """
+        rule = self._source.rules.get(name)
+        if rule is None or rule.parameters:
+            known = ", ".join(sorted(n for n, r in self._source.rules.items() if not r.parameters)) or "none"
+            raise LarkError(f"there is no rule '{name}' to start with; the grammar has: {known}")
+        symbol = self._instance(_Instance(name, ()))
+        with lark_errors(self._source.text):
+            while self._pending:
+                self._define(self._pending.pop())
+        return symbol
+
+    def _define(self, instance: _Instance) -> None:
+        rule = self._source.rules[instance.name]
+        bindings = dict(zip(rule.parameters, instance.arguments, strict=True))
+        self.builder.define(self._rules[instance], self._expression(rule.tree, bindings))
+
+    def _expression(self, tree: Node, bindings: dict[str, int]) -> int:
+        """The builder's expression for a tree; children first, so that deep trees need no deep stack."""
+        done: dict[int, int] = {}
+        for node in tree.iter_subtrees():
+            parts = [done[id(child)] for child in node.children if isinstance(child, Tree) and id(child) in done]
+            if node.data == "expansions":
+                done[id(node)] = self.builder.choice(parts)
+            elif node.data == "expansion":
+                done[id(node)] = self.builder.sequence(parts)
+            elif node.data == "maybe":
+                done[id(node)] = self.builder.repeat(parts[0], 0, 1)
+            elif node.data == "expr":
+                done[id(node)] = self.builder.repeat(parts[0], *self._bounds(node))
+            elif node.data == "alias":
+                done[id(node)] = parts[0]
+            elif node.data == "value":
+                done[id(node)] = self.builder.symbol(self._symbol(node, bindings))
+        return done[id(tree)]
+
+    def _bounds(self, node: Node) -> tuple[int, int]:
+        operator, *numbers = (str(child) for child in node.children[1:])
+        if operator != "~":
+            return {"?": (0, 1), "*": (0, _UNBOUNDED), "+": (1, _UNBOUNDED)}[operator]
+        low, high = int(numbers[0]), int(numbers[-1])
+        if not 0 <= low <= high < _UNBOUNDED:
+            raise self._source.error(f"bad repetition ~{'..'.join(numbers)}", "~" + numbers[0], "~ " + numbers[0], "~")
+        return low, high
+
+    def _symbol(self, value: Node, bindings: dict[str, int]) -> int:
+        (child,) = value.children
+        if not isinstance(child, Tree):
+            return self._named(child, bindings)
+        if child.data == "template_usage":
+            return self._template(child, bindings)
+        pattern: Any = child.children[0]
+        return self._terminal(pattern, pattern.raw or pattern.to_regexp())
+
+    def _named(self, symbol: Symbol, bindings: dict[str, int]) -> int:
+        name = str(symbol.name)
+        if symbol.is_term:
+            return self._terminal(self._pattern(name), name)
+        return bindings[name] if name in bindings else self._instance(_Instance(name, ()))
+
+    def _template(self, usage: Node, bindings: dict[str, int]) -> int:
+        template: Any = usage.children[0]
+        name = str(template.name)
+        if name in bindings:
+            name = self._names[bindings[name]]
+        return self._instance(_Instance(name, tuple(self._symbol(value, bindings) for value in usage.children[1:])))
+
+    def _instance(self, instance: _Instance) -> int:
+        if instance not in self._rules:
+            if len(self._rules) >= _MAX_INSTANCES and instance.arguments:
+                raise self._source.error(f"template '{instance.name}' calls itself without end", instance.name)
+            symbol = self._rules[instance] = self.builder.nonterminal()
+            self._names[symbol] = instance.name
+            # A template that is only named, to be passed on, has no body without its arguments.
+            if len(self._source.rules[instance.name].parameters) == len(instance.arguments):
+                self._pending.append(instance)
+        return self._rules[instance]
+
+    def _pattern(self, name: str) -> Pattern:
+        pattern = self._source.terminals[name]
+        if pattern is None:
+            reason = f"terminal '{name}' is declared but has no pattern; give it one, since no lexer can be plugged in"
+            raise self._source.error(reason, name)
+        return pattern
+
+    def _terminal(self, pattern: Pattern, name: str) -> int:
+        expression = pattern.to_regexp()
+        if expression not in self._terminals:
+            self._terminals[expression] = self._add(self.builder.terminal, pattern, name)
+        return self._terminals[expression]
+
+    def _add(self, add: Callable[[str, str], int], pattern: Pattern, name: str) -> int:
+        """Checks a terminal, and hands it to the builder by ``add``."""
+        expression = pattern.to_regexp()
+        try:
+            re.compile(expression)
+            outside = looks_outside(expression)
+            empty = get_regexp_width(expression)[0] == 0
+            if not outside and not empty:
+                return add(expression, name)
+        except (re.error, ImportError, RecursionError, OverflowError) as error:
+            reason = f"bad regular expression: {error}"
+        except RegexError as error:
+            reason = f"{error.reason}, at offset {error.offset} of the regular expression {_shown(expression)}"
+        else:
+            reason = "it can match the empty text" if empty else f"it has {outside}"
+        raise self._source.error(f"terminal '{name}' cannot be used: {reason}", name)
+
+
+def _shown(expression: str) -> str:
+    return expression if len(expression) <= 80 else expression[:77] + "..."

@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from lark import Tree
-from lark.exceptions import UnexpectedInput
+from lark.exceptions import UnexpectedInput, VisitError
 from lark.lexer import Pattern
-from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern
+from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern, nr_deepcopy_tree
 
-from constrain.errors import LarkError
+from constrain.errors import LarkError, ResourceLimit
+
+Node: TypeAlias = "Tree[Any]"
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class RuleSource:
     """A rule or template: ``tree`` is lark's, with literals made into patterns."""
 
     parameters: tuple[str, ...]
-    tree: Tree
+    tree: Node
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,14 @@ def load(text: str) -> Source:
         builder = GrammarBuilder()
         builder.load_grammar(text, "<string>")
         grammar = builder.build()
-        terminals = {name: _pattern(name, tree) for name, (tree, _) in grammar.term_defs}
-        rules = {name: _rule(name, parameters, tree) for name, parameters, tree, _ in grammar.rule_defs}
-        return Source(text, rules, terminals, list(grammar.ignore))
+    terminals, rules = {}, {}
+    for name, (tree, _) in grammar.term_defs:
+        with lark_errors(text, name):
+            terminals[name] = _pattern(name, tree)
+    for name, parameters, tree, _ in grammar.rule_defs:
+        with lark_errors(text, name):
+            rules[name] = _rule(name, parameters, tree)
+    return Source(text, rules, terminals, list(grammar.ignore))
 
 
 def place(text: str, *names: str) -> tuple[int | None, int | None]:
@@ -69,15 +77,21 @@ def place(text: str, *names: str) -> tuple[int | None, int | None]:
 
 
 @contextmanager
-def lark_errors(text: str) -> Iterator[None]:
-    """Turns whatever lark raises for a bad grammar into a ``LarkError`` with a place.
+def lark_errors(text: str, *names: str) -> Iterator[None]:
+    """Turns whatever is raised for a bad grammar into a ``LarkError`` with a place.
 
-    Lark reports mistakes by its own exceptions, but also by assertions, lookup errors and those of the modules it calls.
+    Lark reports mistakes by exceptions of its own, but also by assertions and by whatever its helpers raise.
+
+    Args:
+        text: the grammar.
+        names: where the place is, if the exception does not tell.
     """
     try:
         yield
-    except (LarkError, MemoryError):
+    except (LarkError, ResourceLimit, MemoryError):
         raise
+    except VisitError as error:
+        raise _located(text, str(error.orig_exc) or f"malformed {error.rule}", *names) from error
     except UnexpectedInput as error:
         raise LarkError(_first_line(str(error)), error.line, error.column) from error
     except RecursionError as error:
@@ -86,30 +100,23 @@ def lark_errors(text: str) -> Iterator[None]:
         module = (error.filename or "").removesuffix(".lark").replace("/", ".")
         raise LarkError(f"cannot import {module or error}: no such grammar", *place(text, module)) from error
     except Exception as error:
-        raise _located(text, str(error) or type(error).__name__) from error
+        raise _located(text, str(error) or type(error).__name__, *names) from error
 
 
-def _pattern(name: str, tree: Tree | None) -> Pattern | None:
+def _pattern(name: str, tree: Node | None) -> Pattern | None:
     if tree is None:
         return None
     if not any(expansion.children for expansion in tree.find_data("expansion")):
         raise ValueError(f"terminal '{name}' is empty")
-    pattern: Pattern = (PrepareLiterals() * TerminalTreeToPattern()).transform(_copy(tree))
+    pattern: Pattern = (PrepareLiterals() * TerminalTreeToPattern()).transform(nr_deepcopy_tree(tree))
     return pattern
 
 
-def _rule(name: str, parameters: tuple[str, ...], tree: Tree | None) -> RuleSource:
+def _rule(name: str, parameters: tuple[str, ...], tree: Node | None) -> RuleSource:
     if tree is None:
         raise ValueError(f"rule '{name}' is declared but never defined; only terminals can be declared")
-    return RuleSource(tuple(parameters), PrepareLiterals().transform(_copy(tree)))
-
-
-def _copy(tree: Tree) -> Tree:
-    """A tree that lark may change in place; the trees of terminals share parts."""
-    copies: dict[int, Tree] = {}
-    for part in tree.iter_subtrees():
-        copies[id(part)] = Tree(part.data, [copies[id(c)] if isinstance(c, Tree) else c for c in part.children])
-    return copies[id(tree)]
+    prepared: Node = PrepareLiterals().transform(nr_deepcopy_tree(tree))
+    return RuleSource(tuple(parameters), prepared)
 
 
 def _offset(text: str, name: str) -> int | None:
@@ -131,16 +138,17 @@ def _offset(text: str, name: str) -> int | None:
     return None
 
 
-def _located(text: str, message: str) -> LarkError:
-    """An error with the place that lark's message speaks of: a position, or else a name."""
+def _located(text: str, message: str, *names: str) -> LarkError:
+    """An error with the place that a message speaks of: a position, or something that it quotes or names."""
     reason = _first_line(message)
     position = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
     if position:
         reason = reason.replace(position.group(0), "").strip(" :")
         return LarkError(reason, int(position.group(1)), int(position.group(2)))
-    quoted = re.findall(r"'(\w+)'", reason)
-    defined = [word for word in re.findall(r"\w+", reason) if re.search(rf"^[?!]*{word}\b", text, re.MULTILINE)]
-    return LarkError(reason, *place(text, *quoted, *defined))
+    quoted = re.findall(r"'([^']+)'|\((\".*\"i?)\)", reason)
+    words = re.findall(r"\w+", reason)
+    defined = [word for word in words if re.search(rf"^(?:%\w+[ \t]+)?[?!]*{word}\b", text, re.MULTILINE)]
+    return LarkError(reason, *place(text, *(a or b for a, b in quoted), *defined, *names))
 
 
 def _first_line(message: str) -> str:

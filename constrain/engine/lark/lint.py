@@ -1,0 +1,90 @@
+"""Warnings about grammars that are well formed, but may not mean what their author thinks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from interegular import Comparator
+from lark.grammar import Symbol
+from lark.lexer import Pattern
+
+from constrain.engine.lark.source import Source, load, place
+
+_MAX_TERMINALS = 64
+"""Terminals compared; each pair of them takes a product of two automata."""
+
+_EXAMPLE_SECONDS = 0.2
+
+
+def lark_warnings(text: str) -> list[str]:
+    """Finds terminals of a Lark grammar that overlap: with one another, or with ignored text.
+
+    Where two terminals that match the same text may both come next, the text has several readings. Where a terminal can
+    begin with ignored text, that text may go to either. Only terminals whose patterns ``interegular`` can read are
+    compared.
+
+    Returns:
+        One sentence a finding, which begins with the line of the terminal at fault.
+
+    Raises:
+        LarkError: the grammar is malformed.
+    """
+    source = load(text)
+    regexes = {name: pattern.to_regexp() for name, pattern in islice(_used(source), _MAX_TERMINALS)}
+    ignored = {name: pattern.to_regexp() for name in source.ignored if (pattern := source.terminals[name])}
+    with _silence("interegular"):
+        return [*_overlaps(text, regexes), *_ignorable(text, regexes, ignored)]
+
+
+def _used(source: Source) -> Iterator[tuple[str, Pattern]]:
+    """Terminals that rules use, in the order of the grammar, each under one name."""
+    seen = set()
+    for rule in source.rules.values():
+        for value in rule.tree.find_data("value"):
+            (child,) = value.children
+            pattern: Any = None
+            if isinstance(child, Symbol):
+                pattern = source.terminals.get(child.name)
+            elif child.data == "pattern":
+                pattern = child.children[0]
+            if pattern is not None and pattern.to_regexp() not in seen:
+                seen.add(pattern.to_regexp())
+                yield str(child.name) if isinstance(child, Symbol) else pattern.raw or pattern.to_regexp(), pattern
+
+
+def _overlaps(text: str, regexes: dict[str, str]) -> Iterator[str]:
+    comparator = Comparator.from_regexes(regexes)
+    for a, b in comparator.check():
+        try:
+            example = comparator.get_example_overlap(a, b, _EXAMPLE_SECONDS).full_text
+        except ValueError:
+            yield f"{_line(text, a)}terminals {a} and {b} can match the same text"
+        else:
+            yield f"{_line(text, a)}terminals {a} and {b} can both match {example!r}"
+
+
+def _ignorable(text: str, regexes: dict[str, str], ignored: dict[str, str]) -> Iterator[str]:
+    for skipped, regex in ignored.items():
+        for name, other in regexes.items():
+            if list(Comparator.from_regexes({name: other, "": rf"(?:{regex})(?:.|\n)*"}).check()):
+                yield f"{_line(text, name)}terminal {name} can begin with text that {skipped} ignores"
+
+
+def _line(text: str, name: str) -> str:
+    line, _ = place(text, name)
+    return f"line {line}: " if line else ""
+
+
+@contextmanager
+def _silence(logger: str) -> Iterator[None]:
+    """Turns a logger off; interegular logs every pattern that it cannot read."""
+    target = logging.getLogger(logger)
+    before, target.disabled = target.disabled, True
+    try:
+        yield
+    finally:
+        target.disabled = before
