@@ -25,6 +25,7 @@ bool operator==(const Decimal& a, const Decimal& b);
 struct Bound {
   Decimal value;
   bool exclusive = false;
+  bool operator==(const Bound&) const = default;
 };
 
 struct NumberRange {
@@ -32,6 +33,7 @@ struct NumberRange {
   std::optional<Bound> lower, upper;
   std::vector<Decimal> multiples_of;  ///< positive; the number is a multiple of each
   uint32_t max_integer_digits = 30, max_fraction_digits = 30, max_exponent = 308;  ///< so that no number runs away
+  bool operator==(const NumberRange&) const = default;
 };
 
 /// Spellings of the numbers in a range. Plain decimals always; exponents only with a normalised mantissa

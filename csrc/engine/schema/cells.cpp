@@ -7,8 +7,21 @@ namespace constrain::schema {
 
 namespace {
 
-void append(auto& into, auto&& other) {
-  into.insert(into.end(), std::make_move_iterator(other.begin()), std::make_move_iterator(other.end()));
+/// Adds cells, but for those that are there already; the cell that holds everything stands for all of them.
+template <class Cell>
+void append(std::vector<Cell>& into, std::vector<Cell>&& other) {
+  for (Cell& cell : other) {
+    if (std::find(into.begin(), into.end(), cell) == into.end()) into.push_back(std::move(cell));
+  }
+  const Cell everything{};
+  if (into.size() > 1 && std::find(into.begin(), into.end(), everything) != into.end()) into = {everything};
+}
+
+template <class Element>
+void add_missing(std::vector<Element>& into, const std::vector<Element>& other) {
+  for (const Element& element : other) {
+    if (std::find(into.begin(), into.end(), element) == into.end()) into.push_back(element);
+  }
 }
 
 /// The stricter of two bounds; `sign` is 1 for lower bounds and -1 for upper ones.
@@ -19,8 +32,17 @@ std::optional<Bound> stricter(const std::optional<Bound>& a, const std::optional
   return order > 0 ? a : b;
 }
 
-bool in_range(const Decimal& value, const NumberRange& range) {
-  if (range.integer && !value.is_integer()) return false;
+bool divides(const Decimal& divisor, const Decimal& value) {
+  // The automaton decides divisibility, so that there is one definition of it.
+  NumberRange exact;
+  exact.multiples_of = {divisor};
+  exact.lower = exact.upper = Bound{value, false};
+  return !is_empty(*number_language(exact));
+}
+
+bool holds(const NumberCell& cell, const Decimal& value) {
+  const NumberRange& range = cell.range;
+  if ((range.integer && !value.is_integer()) || (cell.fractional && value.is_integer())) return false;
   if (range.lower) {
     const int order = compare(value, range.lower->value);
     if (order < 0 || (order == 0 && range.lower->exclusive)) return false;
@@ -29,31 +51,32 @@ bool in_range(const Decimal& value, const NumberRange& range) {
     const int order = compare(value, range.upper->value);
     if (order > 0 || (order == 0 && range.upper->exclusive)) return false;
   }
-  if (range.multiples_of.empty()) return true;
-  // The automaton decides divisibility, so that there is one definition of it.
-  NumberRange exact = range;
-  exact.lower = exact.upper = Bound{value, false};
-  return !is_empty(*number_language(exact));
+  const auto divisor = [&](const Decimal& one) { return divides(one, value); };
+  return std::all_of(range.multiples_of.begin(), range.multiples_of.end(), divisor) &&
+         std::none_of(cell.not_multiples_of.begin(), cell.not_multiples_of.end(), divisor) &&
+         std::find(cell.excluded.begin(), cell.excluded.end(), value) == cell.excluded.end();
 }
 
 std::optional<NumberCell> intersect(const NumberCell& a, const NumberCell& b) {
-  NumberCell out;
-  out.range = a.range;
+  NumberCell out = a;
+  out.values.reset();
   out.range.integer |= b.range.integer;
+  out.fractional |= b.fractional;
+  if (out.range.integer && out.fractional) return std::nullopt;
   out.range.lower = stricter(a.range.lower, b.range.lower, 1);
   out.range.upper = stricter(a.range.upper, b.range.upper, -1);
-  for (const Decimal& one : b.range.multiples_of) {
-    auto& all = out.range.multiples_of;
-    if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
-  }
+  add_missing(out.range.multiples_of, b.range.multiples_of);
+  add_missing(out.not_multiples_of, b.not_multiples_of);
+  add_missing(out.excluded, b.excluded);
+  if (out.range.lower && out.range.upper && compare(out.range.lower->value, out.range.upper->value) > 0) return std::nullopt;
   if (!a.values && !b.values) return out;
   out.values.emplace();
   for (const Decimal& value : a.values ? *a.values : *b.values) {
     const bool in_both = !a.values || !b.values || std::find(b.values->begin(), b.values->end(), value) != b.values->end();
-    if (in_both && in_range(value, out.range)) out.values->push_back(value);
+    if (in_both && holds(out, value)) out.values->push_back(value);
   }
   if (out.values->empty()) return std::nullopt;
-  return out;
+  return NumberCell{.values = std::move(out.values)};
 }
 
 std::optional<StringCell> intersect(const StringCell& a, const StringCell& b) {
@@ -62,10 +85,7 @@ std::optional<StringCell> intersect(const StringCell& a, const StringCell& b) {
   out.max = std::min(a.max, b.max);
   if (out.min > out.max) return std::nullopt;
   out.contents = a.contents;
-  for (const Content& content : b.contents) {
-    const bool known = std::any_of(out.contents.begin(), out.contents.end(), [&](auto& c) { return c.id == content.id; });
-    if (!known) out.contents.push_back(content);
-  }
+  add_missing(out.contents, b.contents);
   if (!a.words && !b.words) return out;
   out.words.emplace();
   for (const std::string& word : a.words ? *a.words : *b.words) {
@@ -85,6 +105,8 @@ std::optional<ArrayCell> intersect(const ArrayCell& a, const ArrayCell& b, Conju
   out.max = std::min(a.max, b.max);
   if (out.min > out.max) return std::nullopt;
   out.rest = conjunctions.join(a.rest, b.rest);
+  out.contains = a.contains;
+  add_missing(out.contains, b.contains);
   const size_t prefix = std::max(a.prefix.size(), b.prefix.size());
   for (size_t i = 0; i < prefix; ++i) {
     out.prefix.push_back(conjunctions.join(i < a.prefix.size() ? a.prefix[i] : a.rest, i < b.prefix.size() ? b.prefix[i] : b.rest));
@@ -96,13 +118,11 @@ std::optional<ObjectCell> intersect(const ObjectCell& a, const ObjectCell& b) {
   ObjectCell out = a;
   out.min = std::max(a.min, b.min);
   out.max = std::min(a.max, b.max);
-  out.members.insert(out.members.end(), b.members.begin(), b.members.end());
-  for (const std::string& name : b.required) {
-    if (std::find(out.required.begin(), out.required.end(), name) == out.required.end()) out.required.push_back(name);
-  }
-  for (const ConjunctionId names : b.names) {
-    if (std::find(out.names.begin(), out.names.end(), names) == out.names.end()) out.names.push_back(names);
-  }
+  add_missing(out.members, b.members);
+  add_missing(out.required, b.required);
+  add_missing(out.dependents, b.dependents);
+  add_missing(out.names, b.names);
+  add_missing(out.exists, b.exists);
   if (out.min > out.max || out.required.size() > out.max) return std::nullopt;
   return out;
 }
@@ -132,19 +152,19 @@ Cells Cells::everything() {
 
 bool Cells::empty() const { return !null && !booleans[0] && !booleans[1] && count() == 0; }
 
-ConjunctionId Conjunctions::intern(std::vector<NodeId> nodes) {
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  const auto [it, added] = ids_.try_emplace(std::move(nodes), static_cast<ConjunctionId>(nodes_.size()));
-  if (added) nodes_.push_back(&it->first);
+ConjunctionId Conjunctions::intern(std::vector<Literal> literals) {
+  std::sort(literals.begin(), literals.end());
+  literals.erase(std::unique(literals.begin(), literals.end()), literals.end());
+  const auto [it, added] = ids_.try_emplace(std::move(literals), static_cast<ConjunctionId>(literals_.size()));
+  if (added) literals_.push_back(&it->first);
   return it->second;
 }
 
 ConjunctionId Conjunctions::join(ConjunctionId a, ConjunctionId b) {
   if (a == b || b == 0) return a;
   if (a == 0) return b;
-  std::vector<NodeId> both = *nodes_[a];
-  both.insert(both.end(), nodes_[b]->begin(), nodes_[b]->end());
+  std::vector<Literal> both = *literals_[a];
+  both.insert(both.end(), literals_[b]->begin(), literals_[b]->end());
   return intern(std::move(both));
 }
 
@@ -162,10 +182,10 @@ Cells intersect(const Cells& a, const Cells& b, Conjunctions& conjunctions) {
 void unite(Cells& into, Cells other) {
   into.null |= other.null;
   for (int i = 0; i < 2; ++i) into.booleans[i] |= other.booleans[i];
-  append(into.numbers, other.numbers);
-  append(into.strings, other.strings);
-  append(into.arrays, other.arrays);
-  append(into.objects, other.objects);
+  append(into.numbers, std::move(other.numbers));
+  append(into.strings, std::move(other.strings));
+  append(into.arrays, std::move(other.arrays));
+  append(into.objects, std::move(other.objects));
 }
 
 uint64_t scalar_count(std::string_view text) {

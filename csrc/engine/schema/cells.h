@@ -14,18 +14,31 @@
 
 namespace constrain::schema {
 
-/// A conjunction of schemas, by number; 0 is the empty one, which everything satisfies.
+/// A schema or its negation.
+struct Literal {
+  NodeId node;
+  bool negated = false;
+  auto operator<=>(const Literal&) const = default;
+};
+
+/// A conjunction of literals, by number; 0 is the empty one, which everything satisfies.
 using ConjunctionId = uint32_t;
 
 /// A regular condition on the content of a string. Equal ids mean equal languages.
 struct Content {
   std::string id;
   AutomatonPtr language;
+  bool operator==(const Content& other) const { return id == other.id; }
 };
 
 struct NumberCell {
   NumberRange range;
+  bool fractional = false;                     ///< no integers
+  std::vector<Decimal> not_multiples_of;
+  std::vector<Decimal> excluded;
   std::optional<std::vector<Decimal>> values;  ///< only these
+
+  bool operator==(const NumberCell&) const = default;
 };
 
 struct StringCell {
@@ -34,12 +47,21 @@ struct StringCell {
   std::optional<std::set<std::string>> words;  ///< only these
 
   bool any() const { return min == 0 && max == kInfinite && contents.empty() && !words; }
+  bool operator==(const StringCell&) const = default;
+};
+
+/// Between `min` and `max` items, from index `from` on, satisfy `schema`.
+struct Contains {
+  ConjunctionId schema;
+  uint64_t from = 0, min = 1, max = kInfinite;
+  bool operator==(const Contains&) const = default;
 };
 
 struct ArrayCell {
   std::vector<ConjunctionId> prefix;
   ConjunctionId rest = 0;
   uint64_t min = 0, max = kInfinite;
+  std::vector<Contains> contains;
 
   bool operator==(const ArrayCell&) const = default;
 };
@@ -49,13 +71,25 @@ struct Members {
   std::vector<std::pair<std::string, ConjunctionId>> named;
   std::vector<std::pair<Content, ConjunctionId>> patterns;
   ConjunctionId additional = 0;
+  bool operator==(const Members&) const = default;
+};
+
+/// Some member whose key is in `keys` has a value that satisfies `value`.
+struct Exists {
+  Content keys;
+  ConjunctionId value;
+  bool operator==(const Exists&) const = default;
 };
 
 struct ObjectCell {
   std::vector<Members> members;  ///< all of them apply
   std::vector<std::string> required;
-  std::vector<ConjunctionId> names;  ///< `propertyNames`
+  std::vector<std::pair<std::string, std::string>> dependents;  ///< where the first is present, so is the second
+  std::vector<ConjunctionId> names;                             ///< `propertyNames`
+  std::vector<Exists> exists;
   uint64_t min = 0, max = kInfinite;
+
+  bool operator==(const ObjectCell&) const = default;
 };
 
 struct Cells {
@@ -71,24 +105,27 @@ struct Cells {
   size_t count() const { return numbers.size() + strings.size() + arrays.size() + objects.size(); }
 };
 
-/// Numbers conjunctions: sorted sets of nodes.
+/// Numbers conjunctions: sorted sets of literals.
 class Conjunctions {
  public:
   Conjunctions() { intern({}); }
-  ConjunctionId intern(std::vector<NodeId> nodes);
+  ConjunctionId intern(std::vector<Literal> literals);
   ConjunctionId join(ConjunctionId a, ConjunctionId b);
-  const std::vector<NodeId>& operator[](ConjunctionId id) const { return *nodes_[id]; }
+  const std::vector<Literal>& operator[](ConjunctionId id) const { return *literals_[id]; }
 
  private:
-  std::map<std::vector<NodeId>, ConjunctionId> ids_;
-  std::vector<const std::vector<NodeId>*> nodes_;
+  std::map<std::vector<Literal>, ConjunctionId> ids_;
+  std::vector<const std::vector<Literal>*> literals_;
 };
 
 /// What satisfies both; pairs of cells that obviously exclude each other are dropped.
 Cells intersect(const Cells& a, const Cells& b, Conjunctions& conjunctions);
 
-/// What satisfies one or the other.
+/// What satisfies one or the other; cells that another one contains are dropped.
 void unite(Cells& into, Cells other);
+
+/// How far the search for cells without instances looks into required members and items.
+inline constexpr int kPruneDepth = 6;
 
 /// Number of Unicode scalar values of a well-formed UTF-8 text.
 uint64_t scalar_count(std::string_view text);

@@ -28,7 +28,7 @@ class Compiler {
         normaliser_(document_, conjunctions_, out_.report, options.lenient, options.limits) {}
 
   Compiled run() && {
-    out_.grammar.root = rule(conjunctions_.intern({document_.root()}));
+    out_.grammar.root = rule(conjunctions_.intern({{document_.root()}}));
     while (!queue_.empty()) {
       const ConjunctionId id = queue_.front();
       queue_.pop_front();
@@ -74,7 +74,9 @@ class Compiler {
   void add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out) {
     if (cells.empty()) return;
     const auto plain = [](const NumberCell& cell) {
-      return !cell.values && !cell.range.lower && !cell.range.upper && cell.range.multiples_of.empty();
+      NumberCell other = cell;
+      other.range.integer = false;
+      return other == NumberCell();
     };
     for (const bool integer : {false, true}) {
       const bool all = std::any_of(cells.begin(), cells.end(), [&](auto& c) { return plain(c) && c.range.integer == integer; });
@@ -89,12 +91,34 @@ class Compiler {
     for (const NumberCell& cell : cells) {
       if (plain(cell)) continue;
       if (!cell.values) {
-        parts.push_back(number_language(cell.range));
+        parts.push_back(numbers(cell));
         continue;
       }
       for (const Decimal& value : *cell.values) parts.push_back(number_literal(value));
     }
     if (!parts.empty()) out.push_back(regular(unite(std::move(parts))));
+  }
+
+  static AutomatonPtr numbers(const NumberCell& cell) {
+    // Exponents are left out where divisibility matters: an automaton cannot follow it through them. Dividing by the
+    // smallest fraction leaves every plain spelling and nothing else.
+    const Decimal smallest{.digits = "1", .exponent = -int64_t{cell.range.max_fraction_digits}};
+    NumberRange range = cell.range;
+    if (cell.fractional || !cell.not_multiples_of.empty()) range.multiples_of.push_back(smallest);
+    AutomatonPtr language = number_language(range);
+    std::vector<Decimal> divisors = cell.not_multiples_of;
+    if (cell.fractional) divisors.push_back(Decimal::parse("1"));
+    for (const Decimal& divisor : divisors) {
+      NumberRange multiples;
+      multiples.multiples_of = {divisor};
+      language = subtract(language, number_language(multiples));
+    }
+    for (const Decimal& value : cell.excluded) {
+      NumberRange same;
+      same.lower = same.upper = Bound{value, false};
+      language = subtract(language, number_language(same));
+    }
+    return language;
   }
 
   void add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out) {
@@ -108,7 +132,7 @@ class Compiler {
       if (!cell.words && cell.contents.empty()) {
         out.push_back(free_string(cell.min, cell.max));
       } else {
-        contents.push_back(content(cell));
+        contents.push_back(Normaliser::content(cell));
         key += content_key(cell);
       }
     }
@@ -127,16 +151,6 @@ class Compiler {
     return key;
   }
 
-  /// The language of a string cell's content.
-  static AutomatonPtr content(const StringCell& cell) {
-    if (cell.words) return literal_set({cell.words->begin(), cell.words->end()});
-    AutomatonPtr language;
-    for (const Content& content : cell.contents) language = language ? intersect(language, content.language) : content.language;
-    const bool bounded = cell.min > 0 || cell.max != kInfinite;
-    if (!language) return bounded ? length_language(cell.min, cell.max) : any_text();
-    return bounded ? intersect(language, length_language(cell.min, cell.max)) : language;
-  }
-
   RuleId free_string(uint64_t min, uint64_t max) {
     const auto [it, added] = free_strings_.try_emplace({min, max}, 0);
     if (added) it->second = out_.grammar.add(std::make_unique<json::StringRule>(min, max));
@@ -144,6 +158,7 @@ class Compiler {
   }
 
   RuleId array(const ArrayCell& cell) {
+    if (!cell.contains.empty()) throw SchemaError(SchemaError::Kind::unsupported, "", "contains", "this keyword cannot be enforced");
     json::ArraySpec spec{.prefix = {}, .rest = rule(cell.rest), .min = cell.min, .max = cell.max};
     for (const ConjunctionId item : cell.prefix) {
       if (spec.prefix.size() < cell.max) spec.prefix.push_back(rule(item));
@@ -152,11 +167,13 @@ class Compiler {
   }
 
   RuleId object(const ObjectCell& cell) {
+    if (!cell.exists.empty()) throw SchemaError(SchemaError::Kind::unsupported, "", "not", "a condition on some member");
+    if (!cell.dependents.empty()) throw SchemaError(SchemaError::Kind::unsupported, "", "dependentRequired", "this keyword cannot be enforced");
     json::ObjectSpec spec;
     spec.min = cell.min, spec.max = cell.max, spec.in_order = options_.in_order;
     AutomatonPtr names_language;
     for (const ConjunctionId id : cell.names) {
-      const AutomatonPtr one = key_language(id);
+      const AutomatonPtr one = normaliser_.key_language(id).language;
       names_language = names_language ? intersect(names_language, one) : one;
     }
 
@@ -168,29 +185,14 @@ class Compiler {
       for (const auto& [name, unused] : members.named) add_name(name);
     }
     for (const std::string& name : cell.required) add_name(name);
+    for (const auto& [name, needed] : cell.dependents) add_name(name), add_name(needed);
     for (const std::string& name : names) {
       const bool permitted = !names_language || matches(*names_language, name);
       const bool required = std::find(cell.required.begin(), cell.required.end(), name) != cell.required.end();
-      spec.properties.push_back({name, rule(permitted ? named_value(cell, name) : nothing()), required});
+      spec.properties.push_back({name, rule(permitted ? value_of(cell, name, conjunctions_) : nothing()), required});
     }
     add_others(cell, names_language, names, spec);
     return out_.grammar.add(std::make_unique<json::ObjectRule>(std::move(spec), options_.whitespace));
-  }
-
-  ConjunctionId named_value(const ObjectCell& cell, const std::string& name) {
-    ConjunctionId value = 0;
-    for (const Members& members : cell.members) {
-      bool found = false;
-      const auto apply = [&](ConjunctionId schema) { value = conjunctions_.join(value, schema), found = true; };
-      for (const auto& [known, schema] : members.named) {
-        if (known == name) apply(schema);
-      }
-      for (const auto& [pattern, schema] : members.patterns) {
-        if (matches(*pattern.language, name)) apply(schema);
-      }
-      if (!found) value = conjunctions_.join(value, members.additional);
-    }
-    return value;
   }
 
   /// Keys that are no names fall into classes by which patterns they match.
@@ -239,19 +241,12 @@ class Compiler {
     }
   }
 
-  /// Strings that a `propertyNames` schema allows.
-  AutomatonPtr key_language(ConjunctionId id) {
-    std::vector<AutomatonPtr> parts;
-    for (const StringCell& cell : normaliser_.conjunction(id).strings) parts.push_back(content(cell));
-    return parts.empty() ? empty_language() : unite(std::move(parts));
-  }
-
-  ConjunctionId nothing() { return conjunctions_.intern({document_.nothing()}); }
+  ConjunctionId nothing() { return conjunctions_.intern({{document_.nothing()}}); }
   bool is_nothing(ConjunctionId id) {
-    const auto& nodes = conjunctions_[id];
-    return std::any_of(nodes.begin(), nodes.end(), [&](NodeId node) {
-      const json::Value& value = *document_[node].value;
-      return !document_[node].constant && value.is(json::Value::Type::boolean) && !value.boolean;
+    const auto& literals = conjunctions_[id];
+    return std::any_of(literals.begin(), literals.end(), [&](const Literal& one) {
+      const json::Value& value = *document_[one.node].value;
+      return !document_[one.node].constant && value.is(json::Value::Type::boolean) && value.boolean == one.negated;
     });
   }
 

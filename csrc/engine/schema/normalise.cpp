@@ -4,7 +4,8 @@
 
 #include "engine/errors.h"
 #include "engine/formats.h"
-#include "engine/regex.h"
+#include "engine/schema/length_language.h"
+#include "engine/schema/steps.h"
 
 namespace constrain::schema {
 
@@ -12,20 +13,20 @@ namespace {
 
 using Type = json::Value::Type;
 
-std::string item_step(const char* keyword, size_t index) { return std::string(keyword) + "/" + std::to_string(index); }
+/// Thrown where a judgement needs a literal that is still being read.
+struct NotYet {};
 
-std::string member_step(const char* keyword, const std::string& name) {
-  std::string out = std::string(keyword) + "/";
-  for (const char c : name) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return out;
-}
+/// Does something at the end of a block, however it is left.
+template <class Action>
+struct Leave {
+  Action action;
+  ~Leave() { action(); }
+};
+template <class Action>
+Leave(Action) -> Leave<Action>;
 
 /// Keywords that change which documents are valid and are not understood here.
-constexpr const char* kUnsupported[] = {
-    "not",           "oneOf",            "dependentRequired",     "dependentSchemas",
-    "dependencies",  "contains",         "unevaluatedProperties", "unevaluatedItems",
-    "$dynamicRef",   "$recursiveRef",
-};
+constexpr const char* kUnsupported[] = {"unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
 
 }  // namespace
 
@@ -33,27 +34,40 @@ void Normaliser::invalid(NodeId id, const char* keyword, const std::string& reas
   throw SchemaError(SchemaError::Kind::invalid, document_.pointer(id), keyword, reason);
 }
 
-Cells Normaliser::conjunction(ConjunctionId id) {
-  Cells cells = Cells::everything();
-  for (const NodeId member : std::vector<NodeId>(conjunctions_[id])) cells = intersect(cells, node(member), conjunctions_);
-  cells_ += cells.count();
-  if (cells_ > limits_.max_cells) {
-    const auto& members = conjunctions_[id];
-    const std::string where = members.empty() ? "" : document_.pointer(members.front());
-    throw ResourceLimit("max_cells", limits_.max_cells, "at #" + where);
-  }
-  return cells;
+void Normaliser::unsupported(NodeId id, const char* keyword, const std::string& reason) const {
+  throw SchemaError(SchemaError::Kind::unsupported, document_.pointer(id), keyword, reason);
 }
 
-const Cells& Normaliser::node(NodeId id) {
-  if (const auto it = nodes_.find(id); it != nodes_.end()) return it->second;
-  if (!under_way_.insert(id).second) invalid(id, "$ref", "the reference leads back to itself without entering a value");
-  if (under_way_.size() > limits_.max_nesting) {
-    throw ResourceLimit("max_nesting", limits_.max_nesting, "at #" + document_.pointer(id));
+void Normaliser::charge(const Cells& cells, NodeId id) {
+  cells_ += cells.count();
+  if (cells_ > limits_.max_cells) throw ResourceLimit("max_cells", limits_.max_cells, "at #" + document_.pointer(id));
+}
+
+const Cells& Normaliser::conjunction(ConjunctionId id) {
+  if (const auto it = known_.find(id); it != known_.end()) return it->second;
+  Cells cells = Cells::everything();
+  const std::vector<Literal> members = conjunctions_[id];
+  for (const Literal member : members) {
+    cells = intersect(cells, literal(member), conjunctions_);
+    if (!members.empty()) charge(cells, member.node);
   }
-  Cells cells = expand(id);
-  under_way_.erase(id);
-  return nodes_.emplace(id, std::move(cells)).first->second;
+  if (members.size() > 1) prune(cells, kPruneDepth);
+  return known_.emplace(id, std::move(cells)).first->second;
+}
+
+const Cells& Normaliser::literal(Literal literal) {
+  if (const auto it = literals_.find(literal); it != literals_.end()) return it->second;
+  if (!under_way_.insert(literal).second) {
+    if (speculating_ > 0) throw NotYet();
+    invalid(literal.node, "$ref", "the reference leads back to itself without entering a value");
+  }
+  if (under_way_.size() > limits_.max_nesting) {
+    throw ResourceLimit("max_nesting", limits_.max_nesting, "at #" + document_.pointer(literal.node));
+  }
+  const Leave leave{[&] { under_way_.erase(literal); }};
+  Cells cells = literal.negated ? negate(literal.node) : expand(literal.node);
+  charge(cells, literal.node);
+  return literals_.emplace(literal, std::move(cells)).first->second;
 }
 
 Cells Normaliser::expand(NodeId id) {
@@ -64,7 +78,7 @@ Cells Normaliser::expand(NodeId id) {
 
   const Value* reference = schema.find("$ref");
   if (reference && !reference->is(Type::string)) invalid(id, "$ref", "a reference is a string");
-  if (reference && document_.dialect() <= Dialect::draft7) return node(document_.resolve(id, reference->text));
+  if (reference && document_.dialect() <= Dialect::draft7) return literal({document_.resolve(id, reference->text)});
   refuse_unsupported(id, schema);
 
   Cells cells = Cells::everything();
@@ -74,60 +88,101 @@ Cells Normaliser::expand(NodeId id) {
   if (!cells.arrays.empty()) read_arrays(id, schema, cells.arrays.front());
   if (!cells.objects.empty()) read_objects(id, schema, cells.objects.front());
 
+  const auto also = [&](const Cells& other) { cells = intersect(cells, other, conjunctions_); };
   if (const Value* constant = schema.find("const")) {
-    cells = intersect(cells, value(document_.constant(id, "const", *constant), *constant), conjunctions_);
+    also(value(document_.constant(id, "const", *constant), *constant));
     enforced(id, "const");
   }
-  if (const Value* values = schema.find("enum")) {
-    if (!values->is(Type::array)) invalid(id, "enum", "enum is an array");
-    Cells any;
-    for (size_t i = 0; i < values->items.size(); ++i) {
-      unite(any, value(document_.constant(id, item_step("enum", i), values->items[i]), values->items[i]));
-    }
-    // One cell for all scalars, so that large enums stay one automaton.
-    if (any.strings.size() > 1) {
-      for (size_t i = 1; i < any.strings.size(); ++i) any.strings[0].words->merge(*any.strings[i].words);
-      any.strings.resize(1);
-    }
-    if (any.numbers.size() > 1) {
-      auto& first = *any.numbers[0].values;
-      for (size_t i = 1; i < any.numbers.size(); ++i) first.push_back(any.numbers[i].values->front());
-      any.numbers.resize(1);
-    }
-    cells = intersect(cells, any, conjunctions_);
-    enforced(id, "enum");
+  if (const Value* list = schema.find("enum")) also(values(id, "enum", *list));
+  if (reference) also(literal({document_.resolve(id, reference->text)}));
+  if (!cells.objects.empty()) read_dependencies(id, schema, cells);
+  if (const Value* all = schema.find("allOf")) also(all_of(id, "allOf", *all, false));
+  if (const Value* any = schema.find("anyOf")) also(any_of(id, "anyOf", *any, false));
+  if (const Value* one = schema.find("oneOf")) also(one_of(id, *one));
+  if (const Value* other = schema.find("not")) {
+    also(literal({part(id, "not", *other), true}));
+    enforced(id, "not");
   }
-  if (reference) cells = intersect(cells, node(document_.resolve(id, reference->text)), conjunctions_);
-  if (const Value* all = schema.find("allOf")) {
-    if (!all->is(Type::array)) invalid(id, "allOf", "allOf is an array");
-    for (size_t i = 0; i < all->items.size(); ++i) {
-      cells = intersect(cells, node(document_.child(id, item_step("allOf", i), all->items[i])), conjunctions_);
-    }
-    enforced(id, "allOf");
-  }
-  if (const Value* any = schema.find("anyOf")) cells = intersect(cells, alternatives(id, "anyOf", *any), conjunctions_);
+  if (schema.find("if")) also(if_then_else(id, schema, false));
+  prune(cells, kPruneDepth);
   return cells;
 }
 
-Cells Normaliser::alternatives(NodeId id, const char* keyword, const Value& list) {
+Cells Normaliser::any_of(NodeId id, const char* keyword, const Value& list, bool negated) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, keyword, "a non-empty array of schemas is needed");
   Cells any;
-  for (size_t i = 0; i < list.items.size(); ++i) unite(any, node(document_.child(id, item_step(keyword, i), list.items[i])));
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    unite(any, literal({document_.child(id, item_step(keyword, i), list.items[i]), negated}));
+  }
   enforced(id, keyword);
   return any;
 }
 
+Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool negated) {
+  if (!list.is(Type::array) || list.items.empty()) invalid(id, keyword, "a non-empty array of schemas is needed");
+  Cells all = Cells::everything();
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    all = intersect(all, literal({document_.child(id, item_step(keyword, i), list.items[i]), negated}), conjunctions_);
+    prune(all, kPruneDepth);
+    charge(all, id);
+  }
+  enforced(id, keyword);
+  return all;
+}
+
+Cells Normaliser::one_of(NodeId id, const Value& list) {
+  if (!list.is(Type::array) || list.items.empty()) invalid(id, "oneOf", "a non-empty array of schemas is needed");
+  std::vector<NodeId> branches;
+  for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(document_.child(id, item_step("oneOf", i), list.items[i]));
+  Cells one;
+  for (const NodeId branch : branches) {
+    Cells only = literal({branch});
+    for (const NodeId other : branches) {
+      if (other == branch) continue;
+      // A branch that excludes this one anyway need not be negated, which is what keeps unions small.
+      Cells both = intersect(only, literal({other}), conjunctions_);
+      prune(both, kPruneDepth);
+      if (both.empty()) continue;
+      only = intersect(only, literal({other, true}), conjunctions_);
+      prune(only, kPruneDepth);
+      charge(only, id);
+    }
+    unite(one, std::move(only));
+  }
+  enforced(id, "oneOf");
+  return one;
+}
+
+Cells Normaliser::if_then_else(NodeId id, const Value& schema, bool negated) {
+  const Value *then = schema.find("then"), *otherwise = schema.find("else");
+  if (!then && !otherwise) return negated ? Cells() : Cells::everything();
+  const NodeId condition = part(id, "if", *schema.find("if"));
+  const auto branch = [&](bool holds, const Value* consequence, const char* keyword) {
+    Cells cells = literal({condition, !holds});
+    if (consequence) {
+      cells = intersect(cells, literal({part(id, keyword, *consequence), negated}), conjunctions_);
+    } else if (negated) {
+      cells = Cells();
+    }
+    prune(cells, kPruneDepth);
+    return cells;
+  };
+  Cells either = branch(true, then, "then");
+  unite(either, branch(false, otherwise, "else"));
+  enforced(id, "if");
+  return either;
+}
+
 void Normaliser::refuse_unsupported(NodeId id, const Value& schema) {
-  const auto refuse = [&](const char* keyword, const char* reason) {
-    if (!lenient_) throw SchemaError(SchemaError::Kind::unsupported, document_.pointer(id), keyword, reason);
-    report_.add(report_.ignored, document_.pointer(id), keyword, reason);
+  const auto refuse = [&](const char* keyword) {
+    if (!lenient_) unsupported(id, keyword, "this keyword cannot be enforced");
+    report_.add(report_.ignored, document_.pointer(id), keyword, "this keyword cannot be enforced");
   };
   for (const char* keyword : kUnsupported) {
-    if (schema.find(keyword)) refuse(keyword, "this keyword cannot be enforced");
+    if (schema.find(keyword)) refuse(keyword);
   }
-  if (schema.find("if") && (schema.find("then") || schema.find("else"))) refuse("if", "this keyword cannot be enforced");
   const Value* unique = schema.find("uniqueItems");
-  if (unique && unique->is(Type::boolean) && unique->boolean) refuse("uniqueItems", "this keyword cannot be enforced");
+  if (unique && unique->is(Type::boolean) && unique->boolean) refuse("uniqueItems");
 }
 
 void Normaliser::read_types(NodeId id, const Value& schema, Cells& cells) {
@@ -211,7 +266,7 @@ void Normaliser::read_strings(NodeId id, const Value& schema, StringCell& cell) 
   cell.max = count(id, schema, "maxLength").value_or(kInfinite);
   if (const Value* text = schema.find("pattern")) {
     if (!text->is(Type::string)) invalid(id, "pattern", "a pattern is a string");
-    cell.contents.push_back(pattern(id, "pattern", text->text));
+    cell.contents.push_back(pattern(id, "pattern", text->text, Classes::inner));
     enforced(id, "pattern");
   }
   if (const Value* name = schema.find("format"); name && name->is(Type::string)) {
@@ -224,20 +279,20 @@ void Normaliser::read_strings(NodeId id, const Value& schema, StringCell& cell) 
   }
 }
 
-Content Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern) {
+Content Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes) {
   try {
-    const RegexOptions options{.dialect = constrain::Dialect::ecma, .classes = Classes::inner, .search = true};
-    return {"pattern " + pattern, compile_regex(pattern, options)};
+    const RegexOptions options{.dialect = constrain::Dialect::ecma, .classes = classes, .search = true};
+    return {(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern, compile_regex(pattern, options)};
   } catch (const RegexError& error) {
-    throw SchemaError(SchemaError::Kind::unsupported, document_.pointer(id), keyword,
-                      "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what());
+    unsupported(id, keyword,
+                "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what());
   }
 }
 
-ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& schema) {
-  if (schema.is(Type::boolean) && schema.boolean) return 0;
-  if (schema.is(Type::object) && schema.members.empty()) return 0;
-  return conjunctions_.intern({document_.child(id, std::move(step), schema)});
+ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& schema, bool negated) {
+  const bool everything = (schema.is(Type::boolean) && schema.boolean) || (schema.is(Type::object) && schema.members.empty());
+  if (everything) return negated ? nothing() : 0;
+  return conjunctions_.intern({{document_.child(id, std::move(step), schema), negated}});
 }
 
 void Normaliser::read_arrays(NodeId id, const Value& schema, ArrayCell& cell) {
@@ -264,20 +319,34 @@ void Normaliser::read_arrays(NodeId id, const Value& schema, ArrayCell& cell) {
     cell.rest = subschema(id, rest_keyword, *rest);
     enforced(id, rest_keyword);
   }
+  if (const Value* contains = schema.find("contains")) {
+    const uint64_t min = count(id, schema, "minContains").value_or(1);
+    const uint64_t max = count(id, schema, "maxContains").value_or(kInfinite);
+    if (min > max) {
+      cell.min = 1, cell.max = 0;
+    } else if (max == 0) {
+      cell.rest = conjunctions_.join(cell.rest, subschema(id, "contains", *contains, true));
+      for (ConjunctionId& item : cell.prefix) item = conjunctions_.join(item, subschema(id, "contains", *contains, true));
+    } else if (min > 0 || max != kInfinite) {
+      cell.contains.push_back({.schema = subschema(id, "contains", *contains), .min = min, .max = max});
+    }
+    enforced(id, "contains");
+  }
+}
+
+const json::Value* Normaliser::object(NodeId id, const Value& schema, const char* keyword) {
+  const Value* value = schema.find(keyword);
+  if (value && !value->is(Type::object)) invalid(id, keyword, "an object of schemas is needed");
+  if (value) enforced(id, keyword);
+  return value;
 }
 
 void Normaliser::read_objects(NodeId id, const Value& schema, ObjectCell& cell) {
   cell.min = count(id, schema, "minProperties").value_or(0);
   cell.max = count(id, schema, "maxProperties").value_or(kInfinite);
-  const auto object = [&](const char* keyword) {
-    const Value* value = schema.find(keyword);
-    if (value && !value->is(Type::object)) invalid(id, keyword, "an object of schemas is needed");
-    if (value) enforced(id, keyword);
-    return value;
-  };
   Members members;
-  const Value* properties = object("properties");
-  const Value* patterns = object("patternProperties");
+  const Value* properties = object(id, schema, "properties");
+  const Value* patterns = object(id, schema, "patternProperties");
   const Value* additional = schema.find("additionalProperties");
   if (properties) {
     for (const auto& [name, value] : properties->members) {
@@ -286,7 +355,7 @@ void Normaliser::read_objects(NodeId id, const Value& schema, ObjectCell& cell) 
   }
   if (patterns) {
     for (const auto& [text, value] : patterns->members) {
-      members.patterns.emplace_back(pattern(id, "patternProperties", text),
+      members.patterns.emplace_back(pattern(id, "patternProperties", text, Classes::inner),
                                     subschema(id, member_step("patternProperties", text), value));
     }
   }
@@ -313,6 +382,55 @@ void Normaliser::read_objects(NodeId id, const Value& schema, ObjectCell& cell) 
   }
 }
 
+void Normaliser::read_dependencies(NodeId id, const Value& schema, Cells& cells) {
+  for (const char* keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
+    const Value* dependencies = object(id, schema, keyword);
+    if (!dependencies) continue;
+    for (const auto& [name, needs] : dependencies->members) {
+      if (needs.is(Type::array) || needs.is(Type::string)) {  // draft-03 had a single name there
+        const auto need = [&](const Value& other) {
+          if (!other.is(Type::string)) invalid(id, keyword, "a list of names is needed");
+          for (ObjectCell& cell : cells.objects) cell.dependents.emplace_back(name, other.text);
+        };
+        if (needs.is(Type::string)) need(needs);
+        for (const Value& other : needs.items) need(other);
+        continue;
+      }
+      // Either the name is absent, or the schema holds.
+      Cells absent = Cells::everything();
+      absent.objects.front().members.push_back({.named = {{name, nothing()}}});
+      Cells present = literal({document_.child(id, member_step(keyword, name), needs)});
+      for (ObjectCell& cell : present.objects) cell.required.push_back(name);
+      absent.objects.insert(absent.objects.end(), present.objects.begin(), present.objects.end());
+      cells = intersect(cells, absent, conjunctions_);
+      prune(cells, kPruneDepth);
+      charge(cells, id);
+    }
+  }
+}
+
+Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
+  if (!list.is(Type::array)) invalid(id, keyword, "an array of values is needed");
+  // One cell for all strings and one for all numbers, so that large enums stay one automaton.
+  Cells any;
+  NumberCell numbers{.values = std::vector<Decimal>()};
+  StringCell strings{.words = std::set<std::string>()};
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    const Value& item = list.items[i];
+    if (item.is(Type::number)) {
+      numbers.values->push_back(Decimal::parse(item.text));
+    } else if (item.is(Type::string)) {
+      strings.words->insert(item.text);
+    } else {
+      unite(any, value(document_.constant(id, item_step(keyword, i), item), item));
+    }
+  }
+  if (!numbers.values->empty()) any.numbers.push_back(std::move(numbers));
+  if (!strings.words->empty()) any.strings.push_back(std::move(strings));
+  enforced(id, keyword);
+  return any;
+}
+
 Cells Normaliser::value(NodeId id, const Value& value) {
   Cells cells;
   switch (value.type) {
@@ -323,7 +441,7 @@ Cells Normaliser::value(NodeId id, const Value& value) {
       cells.booleans[value.boolean] = true;
       break;
     case Type::number:
-      cells.numbers.push_back({.range = {}, .values = std::vector{Decimal::parse(value.text)}});
+      cells.numbers.push_back({.values = std::vector{Decimal::parse(value.text)}});
       break;
     case Type::string:
       cells.strings.push_back({.words = std::set{value.text}});
@@ -331,7 +449,7 @@ Cells Normaliser::value(NodeId id, const Value& value) {
     case Type::array: {
       ArrayCell cell;
       for (size_t i = 0; i < value.items.size(); ++i) {
-        cell.prefix.push_back(conjunctions_.intern({document_.constant(id, std::to_string(i), value.items[i])}));
+        cell.prefix.push_back(conjunctions_.intern({{document_.constant(id, std::to_string(i), value.items[i])}}));
       }
       cell.min = cell.max = value.items.size();
       cells.arrays.push_back(std::move(cell));
@@ -341,15 +459,80 @@ Cells Normaliser::value(NodeId id, const Value& value) {
       ObjectCell cell;
       Members members;
       for (const auto& [name, member] : value.members) {
-        members.named.emplace_back(name, conjunctions_.intern({document_.constant(id, name, member)}));
+        members.named.emplace_back(name, conjunctions_.intern({{document_.constant(id, name, member)}}));
         cell.required.push_back(name);
       }
-      members.additional = conjunctions_.intern({document_.nothing()});
+      members.additional = nothing();
       cell.members.push_back(std::move(members));
       cells.objects.push_back(std::move(cell));
     }
   }
   return cells;
+}
+
+AutomatonPtr Normaliser::content(const StringCell& cell) {
+  if (cell.words) return literal_set({cell.words->begin(), cell.words->end()});
+  AutomatonPtr language;
+  for (const Content& one : cell.contents) {
+    language = language ? constrain::intersect(language, one.language) : one.language;
+  }
+  const bool bounded = cell.min > 0 || cell.max != kInfinite;
+  if (!language) return bounded ? length_language(cell.min, cell.max) : any_text();
+  return bounded ? constrain::intersect(language, length_language(cell.min, cell.max)) : language;
+}
+
+Content Normaliser::key_language(ConjunctionId id) {
+  std::vector<AutomatonPtr> parts;
+  for (const StringCell& cell : conjunction(id).strings) parts.push_back(content(cell));
+  return {"names " + std::to_string(id), parts.empty() ? empty_language() : constrain::unite(std::move(parts))};
+}
+
+// ---- Cells without instances.
+
+void Normaliser::prune(Cells& cells, int depth) {
+  std::erase_if(cells.objects, [&](const ObjectCell& cell) { return empty(cell, depth); });
+  std::erase_if(cells.arrays, [&](const ArrayCell& cell) { return empty(cell, depth); });
+}
+
+bool Normaliser::empty(ConjunctionId id, int depth) {
+  if (id == 0 || depth == 0 || !conjunctions_under_way_.insert(id).second) return false;
+  const Leave leave{[&] { conjunctions_under_way_.erase(id), --speculating_; }};
+  ++speculating_;
+  try {
+    Cells cells = conjunction(id);
+    prune(cells, depth - 1);
+    return cells.empty();
+  } catch (const NotYet&) {
+    return false;
+  }
+}
+
+bool Normaliser::empty(const ObjectCell& cell, int depth) {
+  return std::any_of(cell.required.begin(), cell.required.end(),
+                     [&](const std::string& name) { return empty(value_of(cell, name, conjunctions_), depth); });
+}
+
+bool Normaliser::empty(const ArrayCell& cell, int depth) {
+  for (uint64_t i = 0; i < std::min<uint64_t>(cell.min, cell.prefix.size() + 1); ++i) {
+    if (empty(i < cell.prefix.size() ? cell.prefix[i] : cell.rest, depth)) return true;
+  }
+  return false;
+}
+
+ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions) {
+  ConjunctionId value = 0;
+  for (const Members& members : cell.members) {
+    bool found = false;
+    const auto apply = [&](ConjunctionId schema) { value = conjunctions.join(value, schema), found = true; };
+    for (const auto& [known, schema] : members.named) {
+      if (known == name) apply(schema);
+    }
+    for (const auto& [pattern, schema] : members.patterns) {
+      if (matches(*pattern.language, name)) apply(schema);
+    }
+    if (!found) value = conjunctions.join(value, members.additional);
+  }
+  return value;
 }
 
 }  // namespace constrain::schema

@@ -1,0 +1,278 @@
+// The negation of a schema, keyword by keyword.
+#include <algorithm>
+
+#include "engine/errors.h"
+#include "engine/formats.h"
+#include "engine/schema/normalise.h"
+#include "engine/schema/steps.h"
+
+namespace constrain::schema {
+
+namespace {
+
+using Type = json::Value::Type;
+
+Cells only(ObjectCell cell) {
+  Cells cells;
+  cells.objects.push_back(std::move(cell));
+  return cells;
+}
+
+Cells only(ArrayCell cell) {
+  Cells cells;
+  cells.arrays.push_back(std::move(cell));
+  return cells;
+}
+
+Cells only(NumberCell cell) {
+  Cells cells;
+  cells.numbers.push_back(std::move(cell));
+  return cells;
+}
+
+Cells only(StringCell cell) {
+  Cells cells;
+  cells.strings.push_back(std::move(cell));
+  return cells;
+}
+
+Content outside(const Content& content) { return {"not " + content.id, complement(content.language)}; }
+
+}  // namespace
+
+Cells Normaliser::negate(NodeId id) {
+  const Value& schema = *document_[id].value;
+  if (document_[id].constant) return other_than(id, schema);
+  if (schema.is(Type::boolean)) return schema.boolean ? Cells() : Cells::everything();
+  if (!schema.is(Type::object)) invalid(id, "", "a schema is an object or a boolean");
+
+  const Value* reference = schema.find("$ref");
+  if (reference && !reference->is(Type::string)) invalid(id, "$ref", "a reference is a string");
+  if (reference && document_.dialect() <= Dialect::draft7) return literal({document_.resolve(id, reference->text), true});
+  refuse_unsupported(id, schema);
+
+  Cells out;
+  negate_types(id, schema, out);
+  negate_numbers(id, schema, out);
+  negate_strings(id, schema, out);
+  negate_arrays(id, schema, out);
+  negate_objects(id, schema, out);
+  negate_dependencies(id, schema, out);
+  if (const Value* constant = schema.find("const")) unite(out, other_than(document_.constant(id, "const", *constant), *constant));
+  if (const Value* list = schema.find("enum")) {
+    if (!list->is(Type::array)) invalid(id, "enum", "an array of values is needed");
+    Cells none = Cells::everything();
+    for (size_t i = 0; i < list->items.size(); ++i) {
+      const Value& item = list->items[i];
+      none = intersect(none, other_than(document_.constant(id, item_step("enum", i), item), item), conjunctions_);
+      charge(none, id);
+    }
+    unite(out, std::move(none));
+  }
+  if (reference) unite(out, literal({document_.resolve(id, reference->text), true}));
+  if (const Value* all = schema.find("allOf")) unite(out, any_of(id, "allOf", *all, true));
+  if (const Value* any = schema.find("anyOf")) unite(out, all_of(id, "anyOf", *any, true));
+  if (const Value* one = schema.find("oneOf")) unite(out, not_one_of(id, *one));
+  if (const Value* other = schema.find("not")) unite(out, literal({part(id, "not", *other)}));
+  if (schema.find("if")) unite(out, if_then_else(id, schema, true));
+  prune(out, kPruneDepth);
+  return out;
+}
+
+Cells Normaliser::not_one_of(NodeId id, const Value& list) {
+  // None of the branches, or two of them.
+  Cells out = all_of(id, "oneOf", list, true);
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    const Cells first = literal({document_.child(id, item_step("oneOf", i), list.items[i])});
+    for (size_t j = i + 1; j < list.items.size(); ++j) {
+      Cells both = intersect(first, literal({document_.child(id, item_step("oneOf", j), list.items[j])}), conjunctions_);
+      prune(both, kPruneDepth);
+      charge(both, id);
+      unite(out, std::move(both));
+    }
+  }
+  return out;
+}
+
+void Normaliser::negate_types(NodeId id, const Value& schema, Cells& out) {
+  if (!schema.find("type")) return;
+  Cells typed = Cells::everything(), others;
+  read_types(id, schema, typed);
+  others.null = !typed.null;
+  for (int i = 0; i < 2; ++i) others.booleans[i] = !typed.booleans[i];
+  if (typed.numbers.empty()) others.numbers.emplace_back();
+  if (!typed.numbers.empty() && typed.numbers.front().range.integer) others.numbers.push_back({.fractional = true});
+  if (typed.strings.empty()) others.strings.emplace_back();
+  if (typed.arrays.empty()) others.arrays.emplace_back();
+  if (typed.objects.empty()) others.objects.emplace_back();
+  unite(out, std::move(others));
+}
+
+void Normaliser::negate_numbers(NodeId id, const Value& schema, Cells& out) {
+  NumberCell cell;
+  read_numbers(id, schema, cell);
+  if (const auto& lower = cell.range.lower) {
+    NumberCell below;
+    below.range.upper = Bound{lower->value, !lower->exclusive};
+    unite(out, only(below));
+  }
+  if (const auto& upper = cell.range.upper) {
+    NumberCell above;
+    above.range.lower = Bound{upper->value, !upper->exclusive};
+    unite(out, only(above));
+  }
+  for (const Decimal& divisor : cell.range.multiples_of) unite(out, only(NumberCell{.not_multiples_of = {divisor}}));
+}
+
+void Normaliser::negate_strings(NodeId id, const Value& schema, Cells& out) {
+  const uint64_t min = count(id, schema, "minLength").value_or(0), max = count(id, schema, "maxLength").value_or(kInfinite);
+  if (min > 0) unite(out, only(StringCell{.max = min - 1}));
+  if (max != kInfinite) unite(out, only(StringCell{.min = max + 1}));
+  const Value* text = schema.find("pattern");
+  if (text && text->is(Type::string)) {
+    unite(out, only(StringCell{.contents = {outside(pattern(id, "pattern", text->text, Classes::outer))}}));
+  }
+  const Value* name = schema.find("format");
+  if (!name || !name->is(Type::string)) return;
+  if (const auto format = make_format(name->text)) {
+    unite(out, only(StringCell{.contents = {outside({"outer format " + name->text, format->outer})}}));
+  }
+}
+
+void Normaliser::negate_arrays(NodeId id, const Value& schema, Cells& out) {
+  ArrayCell cell;
+  read_arrays(id, schema, cell);
+  if (cell.min > 0) unite(out, only(ArrayCell{.max = cell.min - 1}));
+  if (cell.max != kInfinite) unite(out, only(ArrayCell{.min = cell.max + 1}));
+
+  const Value* items = schema.find("items");
+  const bool tuple = items && items->is(Type::array);
+  const char* prefix_keyword = tuple ? "items" : "prefixItems";
+  const Value* prefix = tuple ? items : schema.find("prefixItems");
+  const char* rest_keyword = tuple ? "additionalItems" : "items";
+  const Value* rest = schema.find(rest_keyword);
+  const size_t length = prefix ? prefix->items.size() : 0;
+  for (size_t i = 0; i < length; ++i) {
+    ArrayCell wrong{.prefix = std::vector<ConjunctionId>(i + 1, 0), .min = i + 1};
+    wrong.prefix[i] = subschema(id, item_step(prefix_keyword, i), prefix->items[i], true);
+    unite(out, only(std::move(wrong)));
+  }
+  if (rest) unite(out, only(ArrayCell{.min = length + 1, .contains = {{.schema = subschema(id, rest_keyword, *rest, true), .from = length}}}));
+  if (const Value* contains = schema.find("contains")) {
+    const uint64_t min = count(id, schema, "minContains").value_or(1), max = count(id, schema, "maxContains").value_or(kInfinite);
+    if (min == 1) unite(out, only(ArrayCell{.rest = subschema(id, "contains", *contains, true)}));
+    if (min > 1) unite(out, only(ArrayCell{.contains = {{.schema = subschema(id, "contains", *contains), .min = 0, .max = min - 1}}}));
+    if (max != kInfinite) {
+      unite(out, only(ArrayCell{.min = max + 1, .contains = {{.schema = subschema(id, "contains", *contains), .min = max + 1}}}));
+    }
+  }
+}
+
+void Normaliser::negate_objects(NodeId id, const Value& schema, Cells& out) {
+  ObjectCell cell;
+  read_objects(id, schema, cell);
+  if (cell.min > 0) unite(out, only(ObjectCell{.max = cell.min - 1}));
+  if (cell.max != kInfinite) unite(out, only(ObjectCell{.min = cell.max + 1}));
+  for (const std::string& name : cell.required) unite(out, only(ObjectCell{.members = {{.named = {{name, nothing()}}}}}));
+
+  if (const Value* properties = schema.find("properties")) {
+    for (const auto& [name, value] : properties->members) {
+      const ConjunctionId wrong = subschema(id, member_step("properties", name), value, true);
+      if (wrong != nothing()) unite(out, only(ObjectCell{.members = {{.named = {{name, wrong}}}}, .required = {name}}));
+    }
+  }
+  // Keys beyond the names and patterns; under negation a key counts as matched where any reading of the pattern matches.
+  std::vector<std::string> known;
+  for (const Members& members : cell.members) {
+    for (const auto& [name, unused] : members.named) known.push_back(name);
+  }
+  Content others{"any", any_text()};
+  if (!known.empty()) {
+    std::string key = "names";
+    for (const std::string& name : known) key += " " + std::to_string(name.size()) + ":" + name;
+    others = outside({key, literal_set(known)});
+  }
+  if (const Value* patterns = schema.find("patternProperties")) {
+    for (const auto& [text, value] : patterns->members) {
+      const Content keys = pattern(id, "patternProperties", text, Classes::inner);
+      const Content outer = outside(pattern(id, "patternProperties", text, Classes::outer));
+      others = {others.id + " and " + outer.id, constrain::intersect(others.language, outer.language)};
+      const ConjunctionId wrong = subschema(id, member_step("patternProperties", text), value, true);
+      if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{keys, wrong}}, .min = 1}));
+    }
+  }
+  if (const Value* additional = schema.find("additionalProperties")) {
+    const ConjunctionId wrong = subschema(id, "additionalProperties", *additional, true);
+    if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{others, wrong}}, .min = 1}));
+  }
+  for (const ConjunctionId names : cell.names) {
+    if (names == 0) continue;
+    unite(out, only(ObjectCell{.exists = {{outside(key_language(names)), 0}}, .min = 1}));
+  }
+}
+
+void Normaliser::negate_dependencies(NodeId id, const Value& schema, Cells& out) {
+  for (const char* keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
+    const Value* dependencies = object(id, schema, keyword);
+    if (!dependencies) continue;
+    for (const auto& [name, needs] : dependencies->members) {
+      if (needs.is(Type::array) || needs.is(Type::string)) {
+        const auto lacks = [&](const Value& other) {
+          unite(out, only(ObjectCell{.members = {{.named = {{other.text, nothing()}}}}, .required = {name}}));
+        };
+        if (needs.is(Type::string)) lacks(needs);
+        for (const Value& other : needs.items) lacks(other);
+        continue;
+      }
+      Cells present;
+      present.objects.push_back({.required = {name}});
+      unite(out, intersect(present, literal({document_.child(id, member_step(keyword, name), needs), true}), conjunctions_));
+    }
+  }
+}
+
+Cells Normaliser::other_than(NodeId id, const Value& value) {
+  Cells out = Cells::everything();
+  switch (value.type) {
+    case Type::null:
+      out.null = false;
+      return out;
+    case Type::boolean:
+      out.booleans[value.boolean] = false;
+      return out;
+    case Type::number:
+      out.numbers = {{.excluded = {Decimal::parse(value.text)}}};
+      return out;
+    case Type::string:
+      out.strings = {{.contents = {outside({"word " + value.text, literal_set({value.text})})}}};
+      return out;
+    case Type::array: {
+      const uint64_t length = value.items.size();
+      out.arrays.clear();
+      if (length > 0) out.arrays.push_back({.max = length - 1});
+      out.arrays.push_back({.min = length + 1});
+      for (size_t i = 0; i < length; ++i) {
+        ArrayCell cell{.prefix = std::vector<ConjunctionId>(i + 1, 0), .min = length, .max = length};
+        cell.prefix[i] = conjunctions_.intern({{document_.constant(id, std::to_string(i), value.items[i]), true}});
+        out.arrays.push_back(std::move(cell));
+      }
+      return out;
+    }
+    case Type::object: {
+      out.objects.clear();
+      Members same;
+      std::vector<std::string> names;
+      for (const auto& [name, member] : value.members) {
+        out.objects.push_back({.members = {{.named = {{name, nothing()}}}}});
+        const ConjunctionId other = conjunctions_.intern({{document_.constant(id, name, member), true}});
+        out.objects.push_back({.members = {{.named = {{name, other}}}}, .required = {name}});
+        names.push_back(name);
+      }
+      out.objects.push_back({.min = value.members.size() + 1});
+      return out;
+    }
+  }
+  return out;
+}
+
+}  // namespace constrain::schema
