@@ -1,7 +1,6 @@
 #include "engine/regex_automaton.h"
 
 #include <algorithm>
-#include <array>
 #include <bitset>
 
 #include "engine/regex_closure.h"
