@@ -119,20 +119,21 @@ std::string Matcher::completion() const {
   while (!at->accepting) {
     // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
     const uint64_t here = cost(at, known);
-    const Configuration *nearer = nullptr, *only = nullptr;
-    char nearer_byte = 0, only_byte = 0;
-    size_t viable = 0;
+    const Configuration* next = nullptr;
+    char next_byte = 0;
+    size_t choices = 0;
     for (int byte = 0; byte < 256; ++byte) {
       const char step = static_cast<char>(byte);
       const Configuration* candidate = advance(at, {&step, 1});
       if (!candidate) continue;
-      ++viable, only = candidate, only_byte = step;
-      if (nearer || cost(candidate, known) >= here) continue;
-      nearer = candidate, nearer_byte = step;
+      next = candidate, next_byte = step;
+      const bool nearer = cost(candidate, known) < here;
+      choices = nearer ? 1 : choices + 1;
+      if (nearer) break;
     }
-    if (!nearer && viable != 1) throw std::logic_error("a live configuration has no completion");
-    at = nearer ? nearer : only;
-    text += nearer ? nearer_byte : only_byte;
+    if (choices != 1) throw std::logic_error("a live configuration has no completion");
+    at = next;
+    text += next_byte;
   }
   return text;
 }

@@ -3,6 +3,8 @@
 #include <queue>
 #include <tuple>
 
+#include "engine/errors.h"
+
 namespace constrain::json {
 
 namespace {
@@ -26,20 +28,56 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
   if (asked >= count || words.size() < asked) return words;
   asked = count;
   words.clear();
-  using Entry = std::tuple<uint64_t, std::string, State>;
+  // Ordered by the length of the shortest word that goes on from an entry, which leads straight to the words.
+  using Entry = std::tuple<uint64_t, std::string, uint64_t, State>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  if (start != kDead) queue.emplace(0, "", start);
+  if (start != kDead) queue.emplace(to_end(start), "", 0, start);
   while (!queue.empty() && words.size() < count) {
-    const auto [cost, word, state] = queue.top();
+    const auto [whole, word, spelled, state] = queue.top();
     queue.pop();
     if (automaton_->accepting(state)) words.push_back(word);
     const StateRow& row = automaton_->row(state);
     for (int byte = 0; byte < 256; ++byte) {
       if (row[byte] == kDead) continue;
-      queue.emplace(cost + spelled_length(static_cast<uint8_t>(byte)), word + static_cast<char>(byte), row[byte]);
+      const uint64_t longer = spelled + spelled_length(static_cast<uint8_t>(byte));
+      queue.emplace(longer + to_end(row[byte]), word + static_cast<char>(byte), longer, row[byte]);
     }
   }
   return words;
+}
+
+uint64_t CheapestWords::to_end(State state) {
+  if (const auto it = to_end_.find(state); it != to_end_.end()) return it->second;
+  // Dijkstra's algorithm; what it finds for the states on the way is kept.
+  struct Seen {
+    uint64_t length;
+    State previous;
+  };
+  std::unordered_map<State, Seen> seen{{state, {0, kDead}}};
+  using Entry = std::pair<uint64_t, State>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  queue.emplace(0, state);
+  while (true) {
+    const auto [length, at] = queue.top();
+    queue.pop();
+    if (length > seen.at(at).length) continue;
+    if (automaton_->accepting(at)) {
+      for (State on = at; on != kDead; on = seen.at(on).previous) to_end_[on] = length - seen.at(on).length;
+      return length;
+    }
+    if (seen.size() > kSearchBudget) {
+      throw ResourceLimit("search_states", kSearchBudget, "while looking for a short key");
+    }
+    const StateRow& row = automaton_->row(at);
+    for (int byte = 0; byte < 256; ++byte) {
+      if (row[byte] == kDead) continue;
+      const uint64_t longer = length + spelled_length(static_cast<uint8_t>(byte));
+      const auto [it, added] = seen.try_emplace(row[byte], Seen{longer, at});
+      if (!added && it->second.length <= longer) continue;
+      it->second = {longer, at};
+      queue.emplace(longer, row[byte]);
+    }
+  }
 }
 
 }  // namespace constrain::json

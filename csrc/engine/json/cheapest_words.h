@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/automaton.h"
@@ -12,7 +13,7 @@ namespace constrain::json {
 /// Bytes that a JSON string needs for a text, without its quotes and with no more escapes than it must have.
 uint64_t spelled_length(std::string_view text);
 
-/// Finds the words of an automaton in order of their spelled length (uniform-cost search), and remembers them.
+/// Finds the words of an automaton in order of their spelled length (A* search), and remembers them.
 class CheapestWords {
  public:
   explicit CheapestWords(AutomatonPtr automaton) : automaton_(std::move(automaton)) {}
@@ -21,8 +22,12 @@ class CheapestWords {
   const std::vector<std::string>& from(State state, size_t count);
 
  private:
+  /// Spelled length of the shortest word from a state.
+  uint64_t to_end(State state);
+
   AutomatonPtr automaton_;
   std::map<State, std::pair<size_t, std::vector<std::string>>> known_;  // with the count that was asked for
+  std::unordered_map<State, uint64_t> to_end_;
 };
 
 }  // namespace constrain::json
