@@ -26,9 +26,9 @@ struct RegexOptions {
   bool ignore_case = false, dot_all = false, multi_line = false, verbose = false;  ///< the flags i s m x
 };
 
-/// The language of a pattern (UTF-8). Throws RegexError with the offset of what is wrong or unsupported: backreferences,
-/// recursion, conditionals, what looks ahead inside a lookbehind, possessive quantifiers where they change the language.
-/// Throws ResourceLimit("regex_states") where counted repetition unrolls to too much.
+/// The language of a pattern (UTF-8). Throws RegexError with the offset of what is wrong or unsupported:
+/// backreferences, recursion, conditionals, what looks ahead inside a lookbehind, possessive quantifiers where they
+/// change the language. Throws ResourceLimit("regex_states") where counted repetition unrolls to too much.
 AutomatonPtr compile_regex(std::string_view pattern, const RegexOptions& options);
 
 }  // namespace constrain
