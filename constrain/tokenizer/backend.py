@@ -80,27 +80,21 @@ class ExLlamaV2TokenizerHF:
     # tokenizer.json does not say which tokens play these roles; the tokenizer above finds out.
     def pad_id(self) -> None:
         """Always ``None``."""
-        return None
 
     def bos_id(self) -> None:
         """Always ``None``."""
-        return None
 
     def eos_id(self) -> None:
         """Always ``None``."""
-        return None
 
     def pad_token(self) -> None:
         """Always ``None``."""
-        return None
 
     def bos_token(self) -> None:
         """Always ``None``."""
-        return None
 
     def eos_token(self) -> None:
         """Always ``None``."""
-        return None
 
     def space_char(self) -> str:
         """The character that stands for a space in raw pieces."""
