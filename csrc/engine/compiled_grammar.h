@@ -70,6 +70,12 @@ class CompiledGrammar {
     return slot(state).rule->apply(guard, byte, reg, registers);
   }
 
+  /// Rule::plain_text_room of a state.
+  uint64_t plain_text_room(StateId state, Reg reg) const {
+    const Slot& slot = this->slot(state);
+    return slot.rule ? slot.rule->plain_text_room(slot.local, reg) : 0;
+  }
+
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
 

@@ -1,5 +1,6 @@
 #include "engine/mask.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace constrain {
@@ -19,7 +20,13 @@ constexpr size_t kMergeAbove = 4;
 
 void compute_mask(const CompiledGrammar& grammar, const Configuration& configuration, uint32_t* mask) {
   const Vocabulary& vocabulary = grammar.vocabulary();
-  const Trie& trie = vocabulary.trie();
+  const PlainTokens& plain = vocabulary.plain();
+  uint64_t room = 0;
+  for (const Head& head : configuration.heads()) room = std::max(room, grammar.plain_text_room(head.state, head.reg));
+  if (room > 0) plain.add(room, mask);
+  // The plain tokens are settled where all of them fit, or where no other reading could take one that does not.
+  const bool settled = room >= plain.longest() || (room > 0 && configuration.count == 1);
+  const Trie& trie = settled ? plain.others : vocabulary.trie();
   Arena arena;
   Registers registers(arena, false);
   ConfigurationStore store(grammar, arena, false);

@@ -21,14 +21,32 @@ Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
 
 bool Matcher::fill(uint32_t* mask) const {
   const Vocabulary& vocabulary = grammar().vocabulary();
-  std::memset(mask, 0, vocabulary.mask_words() * sizeof(uint32_t));
-  if (!last_->terminated) compute_mask(grammar(), *last_->configuration, mask);
+  if (last_->terminated) {
+    std::memset(mask, 0, vocabulary.mask_words() * sizeof(uint32_t));
+  } else {
+    this->mask(mask);
+  }
   if (is_accepting()) {
     for (const TokenId id : vocabulary.eos()) mask[id / 32] |= 1u << (id % 32);
   }
   size_t allowed = 0;
   for (size_t i = 0; i < vocabulary.mask_words(); ++i) allowed += std::popcount(mask[i]);
   return allowed < vocabulary.size();
+}
+
+void Matcher::mask(uint32_t* mask) const {
+  const size_t words = grammar().vocabulary().mask_words();
+  {
+    const std::lock_guard lock(session_->mutex);
+    if (const auto* known = session_->masks.find(last_->configuration)) {
+      std::memcpy(mask, known->data(), words * sizeof(uint32_t));
+      return;
+    }
+  }
+  std::memset(mask, 0, words * sizeof(uint32_t));
+  compute_mask(grammar(), *last_->configuration, mask);
+  const std::lock_guard lock(session_->mutex);
+  session_->masks.keep(last_->configuration, mask, words);
 }
 
 bool Matcher::accept(TokenId token) {

@@ -10,6 +10,7 @@
 
 #include "engine/compiled_grammar.h"
 #include "engine/configuration.h"
+#include "engine/mask_memo.h"
 
 namespace constrain {
 
@@ -67,13 +68,14 @@ class Matcher {
     Arena arena;
     Registers registers;
     ConfigurationStore store;
+    MaskMemo masks;
     Step first;
     std::mutex mutex;
   };
 
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
   void push(const Configuration* configuration, bool terminated);
-  void walk(uint32_t* mask) const;
+  void mask(uint32_t* mask) const;
 
   /// Bytes of the shortest completions of configurations.
   using Costs = std::unordered_map<const Configuration*, uint64_t>;

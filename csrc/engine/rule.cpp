@@ -14,6 +14,8 @@ bool Rule::final(Local state, const Lengths& lengths) {
   return expansion.accepting && expansion.bytes.empty() && expansion.calls.empty();
 }
 
+uint64_t Rule::plain_text_room(Local, Reg) const { return 0; }
+
 Lengths Grammar::shortest_words() const {
   Lengths lengths(rules.size(), kInfinite);
   std::vector<std::vector<RuleId>> callers(rules.size());

@@ -73,6 +73,10 @@ class Rule {
   /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
   virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;
 
+  /// A number n such that every text of up to n scalar values may follow here, if it is *plain*: without quotation marks,
+  /// backslashes and control characters. Masks need not look at such tokens one by one. Thread-safe.
+  virtual uint64_t plain_text_room(Local state, Reg reg) const;
+
   /// Fewest bytes from a state to the rule's end, given every rule's shortest word (a lower bound is not enough: the
   /// result must be reachable, or infinite). Called under the grammar's lock.
   virtual uint64_t remaining(Local state, Reg reg, const Lengths& lengths) = 0;

@@ -24,4 +24,7 @@ void append_utf8(std::string& text, char32_t scalar);
 /// The scalar values of well-formed UTF-8. Throws std::invalid_argument where the text is not well formed.
 std::u32string decode_utf8(std::string_view text);
 
+/// True where a text is well-formed UTF-8 (Unicode table 3-7).
+bool is_utf8(std::string_view text);
+
 }  // namespace constrain

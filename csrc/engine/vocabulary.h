@@ -23,6 +23,22 @@ struct Trie {
   size_t nodes() const { return size.size(); }
 };
 
+/// Tokens that are plain text: well-formed UTF-8 without quotation marks, backslashes and control characters, as JSON
+/// strings hold them unchanged.
+struct PlainTokens {
+  static constexpr size_t kDense = 16;
+
+  Trie others;                                           ///< of all tokens that are not plain
+  std::vector<std::vector<uint32_t>> up_to;              ///< masks of the plain tokens of at most n scalar values, n <= kDense
+  std::vector<uint32_t> all;                             ///< mask of all plain tokens
+  std::vector<std::pair<uint32_t, TokenId>> long_ones;   ///< those beyond kDense, with their length, longest first
+
+  uint64_t longest() const { return long_ones.empty() ? kDense : long_ones.front().first; }
+
+  /// Sets the bits of the plain tokens of at most `room` scalar values.
+  void add(uint64_t room, uint32_t* mask) const;
+};
+
 /// The tokens of a model. Immutable; shared between grammars and threads.
 class Vocabulary {
  public:
@@ -37,6 +53,7 @@ class Vocabulary {
   bool is_eos(TokenId token) const;
   std::string_view bytes(TokenId token) const;
   const Trie& trie() const { return trie_; }
+  const PlainTokens& plain() const { return plain_; }
 
   /// The next token with the same bytes as this one, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
@@ -48,7 +65,8 @@ class Vocabulary {
   std::vector<uint8_t> missing_bytes() const;
 
  private:
-  void build_trie();
+  Trie build_trie(std::vector<TokenId> order);
+  void build_plain();
 
   std::vector<std::string> tokens_;
   std::vector<TokenId> eos_;
@@ -56,6 +74,7 @@ class Vocabulary {
   size_t size_;
   bool first_space_optional_;
   Trie trie_;
+  PlainTokens plain_;
 };
 
 }  // namespace constrain

@@ -344,6 +344,17 @@ bool ObjectRule::end_key(Members& members, State content, Registers& registers) 
   return true;
 }
 
+uint64_t ObjectRule::plain_text_room(Local state, Reg reg) const {
+  if (static_cast<Phase>(state & 0xF) != Phase::key) return 0;
+  const Spelling& at = spellings_[state >> 32];
+  // Where any text may be a key, whatever is typed on the way to one is the beginning of some other key.
+  const bool any = possible_others_.size() == 1 && spec_.others[possible_others_[0]].any;
+  const bool at_boundary = at.escape == kPlain && (keys_->state(at.content).name || keys_->state(at.content).key_class);
+  if (!any || !at_boundary) return 0;
+  const Members members = unpack(reg);
+  return may_be_other(members, outlook(members), at.content) ? kInfinite : 0;
+}
+
 // ---- Shortest completions.
 
 uint64_t ObjectRule::member_length(const Members&, uint32_t name, uint32_t typed, const Lengths& lengths) const {

@@ -20,6 +20,7 @@ struct ObjectSpec {
   struct Others {
     AutomatonPtr keys;  ///< disjoint from each other; free of the names where finite
     RuleId value;
+    bool any = false;   ///< `keys` is every text
   };
   std::vector<Property> properties;  ///< in the order of the schema
   std::vector<Others> others;
@@ -41,6 +42,7 @@ class ObjectRule final : public Rule {
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
+  uint64_t plain_text_room(Local state, Reg reg) const override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   std::vector<RuleId> callees() const override;
 

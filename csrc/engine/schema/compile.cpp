@@ -237,7 +237,7 @@ class Compiler {
         }
         if (!found) value = conjunctions_.join(value, members.additional);
       }
-      if (!is_nothing(value)) spec.others.push_back({std::move(one.keys), rule(value)});
+      if (!is_nothing(value)) spec.others.push_back({std::move(one.keys), rule(value), plain});
     }
   }
 
