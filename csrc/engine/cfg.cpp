@@ -20,7 +20,7 @@ constexpr size_t kMaxFirstCallDepth = 512;
 
 Symbol Builder::terminal(AutomatonPtr language, std::string name) {
   if (language->start() != kDead && language->accepting(language->start())) {
-    throw GrammarError("terminal " + name + " matches the empty text");
+    throw GrammarError("terminal '" + name + "' matches the empty text");
   }
   terminal_of_.push_back(static_cast<uint32_t>(terminals_.size()));
   terminals_.push_back({std::move(language), std::move(name)});
@@ -29,7 +29,7 @@ Symbol Builder::terminal(AutomatonPtr language, std::string name) {
 
 void Builder::ignore(AutomatonPtr language, std::string name) {
   if (language->start() == kDead) return;
-  if (language->accepting(language->start())) throw GrammarError("ignored text " + name + " matches the empty text");
+  if (language->accepting(language->start())) throw GrammarError("ignored text '" + name + "' matches the empty text");
   ignored_.push_back({std::move(language), std::move(name)});
 }
 
@@ -287,8 +287,8 @@ class Compilation {
   static AutomatonPtr lexeme(const Lexemes& lexemes, const Builder::Terminal& terminal) {
     AutomatonPtr result = lexemes.of(terminal.language);
     if (result) return result;
-    throw GrammarError("ignored text before terminal " + terminal.name +
-                       " may still have been about to match a longer text where the terminal ends");
+    throw GrammarError("ignored text before terminal '" + terminal.name +
+                       "' may still have been about to match a longer text where the terminal ends");
   }
 
   void add_ignored(Bodies& bodies, Net& net, Net::Node from, Net::Node to, AutomatonPtr language) {

@@ -1,10 +1,12 @@
 #include "engine/lexeme.h"
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 #include <compare>
 #include <optional>
 
+#include "engine/errors.h"
 #include "engine/interner.h"
 #include "engine/lazy.h"
 
@@ -19,20 +21,6 @@ Bytes live_bytes(Automaton& automaton, State state) {
   const StateRow& row = automaton.row(state);
   for (size_t byte = 0; byte < row.size(); ++byte) result[byte] = row[byte] != kDead;
   return result;
-}
-
-/// States that can be reached from `start`.
-std::vector<State> all_states(Automaton& automaton) {
-  std::vector<State> found;
-  std::vector<bool> seen;
-  const auto meet = [&](State state) {
-    if (state == kDead) return;
-    if (state >= seen.size()) seen.resize(state + 1, false);
-    if (!seen[state]) seen[state] = true, found.push_back(state);
-  };
-  meet(automaton.start());
-  for (size_t i = 0; i < found.size(); ++i) for_each_run(automaton.row(found[i]), meet);
-  return found;
 }
 
 }  // namespace
@@ -103,20 +91,53 @@ class Lexemes::Shadows {
     return sets_.intern(sorted);
   }
 
-  /// A language whose words may leave a shadow that matters is read at the beginning of terminals, so its first bytes
-  /// are among those that may come next, which may make more shadows matter.
+  /// Where an ignored word may end: its language, and the shadows then.
+  struct End {
+    uint32_t part;
+    Set shadows;
+  };
+
+  /// Every such place in every sequence of ignored words.
+  std::vector<End> all_ends() {
+    std::vector<End> ends;
+    SequenceInterner runs;  // part, state, shadows of a word being read
+    std::vector<bool> begun;
+    const auto begin_words = [&](Set shadows) {
+      if (shadows >= begun.size()) begun.resize(shadows + 1, false);
+      if (begun[shadows]) return;
+      begun[shadows] = true;
+      for (uint32_t part = 0; part < size(); ++part) {
+        runs.intern(std::array{part, ignored_[part]->start(), shadows});
+      }
+    };
+    begin_words(kNone);
+    for (uint32_t run = 0; run < runs.size(); ++run) {
+      if (run == kSearchBudget) throw ResourceLimit("search_states", kSearchBudget, "in sequences of ignored text");
+      const uint32_t part = runs[run][0], from = runs[run][1], shadows = runs[run][2];
+      for (int byte = 0; byte < 256; ++byte) {
+        const State state = ignored_[part]->step(from, static_cast<uint8_t>(byte));
+        const auto watching = state == kDead ? std::nullopt : step(shadows, static_cast<uint8_t>(byte));
+        if (!watching) continue;
+        const size_t known = runs.size();
+        const uint32_t next = runs.intern(std::array{part, state, *watching});
+        if (next < known || !ignored_[part]->accepting(state)) continue;
+        ends.push_back({part, after(*watching, part, state)});
+        begin_words(ends.back().shadows);
+      }
+    }
+    return ends;
+  }
+
+  /// A language after whose words a shadow matters is read at the beginning of terminals, so its first bytes are among
+  /// those that may come next, which may make more shadows matter.
   void find_leads() {
+    const std::vector<End> ends = all_ends();
     for (bool changed = true; changed;) {
       changed = false;
-      for (uint32_t part = 0; part < ignored_.size(); ++part) {
-        Automaton& automaton = *ignored_[part];
-        const auto matters = [&](State state) {
-          return automaton.accepting(state) && (live_bytes(automaton, state) & next_).any();
-        };
-        const std::vector<State> states = all_states(automaton);
-        if (leads_[part] || std::none_of(states.begin(), states.end(), matters)) continue;
-        leads_[part] = changed = true;
-        next_ |= live_bytes(automaton, automaton.start());
+      for (const End& end : ends) {
+        if (leads_[end.part] || harmless(end.shadows)) continue;
+        leads_[end.part] = changed = true;
+        next_ |= live_bytes(*ignored_[end.part], ignored_[end.part]->start());
       }
     }
   }
@@ -167,24 +188,21 @@ class Lexeme : public PrunedAutomaton {
 
   /// True where a shadow that matters may outlive the terminal.
   bool outlived() {
-    std::vector<bool> seen;
-    std::vector<State> pending{start()};
-    while (!pending.empty()) {
-      const State state = pending.back();
-      pending.pop_back();
-      if (state == kDead) continue;
-      if (state >= seen.size()) seen.resize(state + 1, false);
-      if (seen[state]) continue;
-      seen[state] = true;
-      bool watched = state == start();
-      for (const Thread& thread : threads_of(state)) {
-        if (thread.phase == Thread::trail) continue;
-        watched |= thread.phase == Thread::lead || thread.shadows != Shadows::kNone;
-        if (thread.phase == Thread::core && terminal_->accepting(thread.state) && !shadows_->harmless(thread.shadows)) {
-          return true;
-        }
-      }
-      if (watched) for_each_run(row(state), [&](State next) { pending.push_back(next); });
+    SequenceInterner watched;  // threads up to the end of the terminal that a shadow may watch
+    const auto meet = [&](const Thread& t) {
+      const bool relevant = t.phase == Thread::lead || (t.phase == Thread::core && t.shadows != Shadows::kNone);
+      if (relevant) watched.intern(std::array{t.phase, t.part, t.state, t.shadows});
+    };
+    std::for_each(first_.begin(), first_.end(), meet);
+    std::vector<Thread> next;
+    for (uint32_t id = 0; id < watched.size(); ++id) {
+      if (id == kSearchBudget) throw ResourceLimit("search_states", kSearchBudget, "in ignored text before a terminal");
+      const Thread thread{watched[id][0], watched[id][1], watched[id][2], watched[id][3]};
+      const bool complete = thread.phase == Thread::core && terminal_->accepting(thread.state);
+      if (complete && !shadows_->harmless(thread.shadows)) return true;
+      next.clear();
+      for (int byte = 0; byte < 256; ++byte) step(thread, static_cast<uint8_t>(byte), next);
+      std::for_each(next.begin(), next.end(), meet);
     }
     return false;
   }

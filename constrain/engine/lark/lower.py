@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lark import Tree
 from lark.grammar import Symbol
@@ -20,6 +20,8 @@ _MAX_INSTANCES = 10_000
 """Templates with different arguments in one grammar; a template that calls itself with ever new ones ends here."""
 
 _UNBOUNDED = 2**32 - 1
+
+_Added = TypeVar("_Added", int, None)
 
 
 class _Instance(NamedTuple):
@@ -44,7 +46,8 @@ class Lowering:
         self._names: dict[int, str] = {}
         self._pending: list[_Instance] = []
         for name in source.ignored:
-            self._add(self.builder.ignore, self._pattern(name), name)
+            pattern = self._pattern(name)
+            self._add(self.builder.ignore, pattern, (pattern.raw or "%ignore") if name.startswith("__") else name)
 
     def symbol_of_rule(self, name: str) -> int:
         """The engine's symbol for a rule without parameters.
@@ -141,7 +144,7 @@ class Lowering:
             self._terminals[expression] = self._add(self.builder.terminal, pattern, name)
         return self._terminals[expression]
 
-    def _add(self, add: Callable[[str, str], int], pattern: Pattern, name: str) -> int:
+    def _add(self, add: Callable[[str, str], _Added], pattern: Pattern, name: str) -> _Added:
         """Checks a terminal, and hands it to the builder by ``add``."""
         expression = pattern.to_regexp()
         try:

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from lark import Tree
 from lark.exceptions import UnexpectedInput, VisitError
 from lark.lexer import Pattern
-from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern, nr_deepcopy_tree
+from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern
+from lark.visitors import Transformer_NonRecursive
 
 from constrain.errors import LarkError, ResourceLimit
 
@@ -108,15 +109,21 @@ def _pattern(name: str, tree: Node | None) -> Pattern | None:
         return None
     if not any(expansion.children for expansion in tree.find_data("expansion")):
         raise ValueError(f"terminal '{name}' is empty")
-    pattern: Pattern = (PrepareLiterals() * TerminalTreeToPattern()).transform(nr_deepcopy_tree(tree))
+    pattern: Pattern = (PrepareLiterals() * TerminalTreeToPattern()).transform(_copy(tree))
     return pattern
 
 
 def _rule(name: str, parameters: tuple[str, ...], tree: Node | None) -> RuleSource:
     if tree is None:
         raise ValueError(f"rule '{name}' is declared but never defined; only terminals can be declared")
-    prepared: Node = PrepareLiterals().transform(nr_deepcopy_tree(tree))
+    prepared: Node = PrepareLiterals().transform(_copy(tree))
     return RuleSource(tuple(parameters), prepared)
+
+
+def _copy(tree: Node) -> Node:
+    """A tree that lark may change in place; the trees of terminals share parts."""
+    copy: Node = Transformer_NonRecursive(visit_tokens=False).transform(tree)
+    return copy
 
 
 def _offset(text: str, name: str) -> int | None:

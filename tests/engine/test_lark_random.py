@@ -1,0 +1,168 @@
+"""Random grammars: the texts that the engine accepts are those that lark parses, and masks lead to nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+
+import lark
+import pytest
+from lark.exceptions import UnexpectedInput
+
+from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
+from constrain.engine.lark import compile_lark
+from constrain.errors import LarkError
+
+ALPHABET = "abc"
+TEXTS = ["".join(letters) for n in range(5) for letters in itertools.product(ALPHABET, repeat=n)]
+TOKENS = [text.encode() for text in TEXTS if 1 <= len(text) <= 3] + [b"a", b""]
+EOS = len(TOKENS) - 1
+VOCABULARY = Vocabulary.from_tokens(TOKENS, eos_ids=[EOS])
+
+
+@dataclass
+class Writer:
+    """Writes random grammars: nullable, ambiguous, recursive in every way, with overlapping and ignored terminals."""
+
+    random: random.Random
+
+    def grammar(self) -> str:
+        rules = ["start", *(f"r{i}" for i in range(self.random.randint(0, 3)))]
+        terminals = [f"T{i}" for i in range(self.random.randint(1, 3))]
+        terminal = self.random.choice(terminals)
+        symbols = [*rules, *terminals, f'"{self.random.choice(ALPHABET)}"', f"pair{{{terminal}}}", f"{terminal}~9..11"]
+        lines = [f"{rule}: {self.alternatives(symbols)}" for rule in rules]
+        lines += [f"{terminal}: {self.terminal()}" for terminal in terminals]
+        lines += ["pair{x}: x x | pair{x} x"] * any("pair{" in line for line in lines)
+        for _ in range(self.random.choice([0, 0, 1, 2])):
+            lines.append("%ignore " + self.terminal())
+        return "\n".join(lines)
+
+    def alternatives(self, symbols: list[str]) -> str:
+        parts = (
+            self.expression(symbols, 2) if self.random.random() < 0.92 else "" for _ in range(self.random.randint(1, 3))
+        )
+        return "\n  | ".join(parts)
+
+    def expression(self, symbols: list[str], depth: int) -> str:
+        kind = self.random.random()
+        if depth == 0 or kind < 0.4:
+            return self.random.choice(symbols)
+        parts = [self.expression(symbols, depth - 1) for _ in range(self.random.randint(2, 3))]
+        if kind < 0.6:
+            return " ".join(parts)
+        if kind < 0.75:
+            return f"({' | '.join(parts)})"
+        if kind < 0.8:
+            return f"[{parts[0]}]"
+        return f"({parts[0]}){self.random.choice(['*', '+', '?', '~2', '~1..3', '~0..2'])}"
+
+    def terminal(self) -> str:
+        kind = self.random.random()
+        first, second, third = (self.random.choice(ALPHABET) for _ in range(3))
+        if kind < 0.3:
+            return f'"{first}"'
+        if kind < 0.4:
+            return f'"{first}" | "{second}{third}"'
+        return f"/{self.regex(2)}/"
+
+    def regex(self, depth: int) -> str:
+        kind = self.random.random()
+        if depth == 0 or kind < 0.35:
+            return self.random.choice(["a", "b", "c", "[ab]", "[bc]", "ab", "[^a]"])
+        left, right = self.regex(depth - 1), self.regex(depth - 1)
+        if kind < 0.55:
+            return f"(?:{left}|{right})"
+        if kind < 0.75:
+            return left + right
+        return f"(?:{left}){self.random.choice(['*', '+', '?', '*?', '+?', '??', '{1,2}', '{2}'])}"
+
+
+class Oracle:
+    """Lark itself."""
+
+    def __init__(self, grammar: str) -> None:
+        self.parser = lark.Lark(grammar, parser="earley", lexer="dynamic_complete", ambiguity="forest")
+
+    def accepts(self, text: str) -> bool:
+        try:
+            self.parser.parse(text)
+        except UnexpectedInput:
+            return False
+        except RuntimeError as error:
+            assert "multiple start symbol items" in str(error)  # its parser found several ways to complete the text
+        return True
+
+
+def random_case(seed: int) -> tuple[str, Oracle] | None:
+    """A grammar that lark takes."""
+    grammar = Writer(random.Random(seed)).grammar()
+    try:
+        return grammar, Oracle(grammar)
+    except lark.exceptions.LarkError:
+        return None  # a terminal may be empty, or alternatives collide
+
+
+def compiled(grammar: str) -> CompiledGrammar | None:
+    """The grammar for the engine; None where it has no texts, or text that only an unsupported lexer could ignore."""
+    try:
+        return compile_lark(grammar, VOCABULARY)
+    except LarkError as error:
+        assert "matches no text" in str(error) or "ignored text before" in str(error)
+        return None
+
+
+def check_texts(grammar: str, engine: CompiledGrammar, oracle: Oracle) -> set[str]:
+    members = {text for text in TEXTS if oracle.accepts(text)}
+    for text in TEXTS:
+        matcher = engine.matcher()
+        viable = not text or matcher.accept_bytes(text.encode())
+        assert (viable and matcher.is_accepting()) == (text in members), (grammar, text)
+    return members
+
+
+def check_masks(grammar: str, engine: CompiledGrammar, oracle: Oracle, members: set[str], seed: int) -> None:
+    """Walks along allowed tokens. Every allowed token can be completed to a text that lark parses; every token that is
+    not allowed begins no short text that it parses."""
+    choice = random.Random(seed)
+    matcher, text = engine.matcher(), ""
+    bits = allocate_bitmask(1, len(TOKENS))
+    while len(text) < 6:
+        matcher.fill_bitmask(bits)
+        allowed = {i for i in range(len(TOKENS)) if bits[0, i // 32] >> (i % 32) & 1}
+        assert (EOS in allowed) == matcher.is_accepting(), (grammar, text)
+        for token, piece in enumerate(TOKENS[:EOS]):
+            longer = text + piece.decode()
+            if token in allowed:
+                ahead = matcher.clone()
+                assert ahead.accept(token), (grammar, longer)
+                if choice.random() < 0.2:
+                    assert oracle.accepts(longer + ahead.completion().decode()), (grammar, longer)
+            else:
+                assert not any(member.startswith(longer) for member in members), (grammar, longer)
+        if not allowed - {EOS}:
+            return
+        token = choice.choice(sorted(allowed - {EOS}))
+        matcher.accept(token)
+        text += TOKENS[token].decode()
+
+
+def check(seed: int) -> str:
+    """Compares one random grammar; says what it was good for."""
+    case = random_case(seed)
+    if case is None:
+        return "not a grammar for lark"
+    grammar, oracle = case
+    engine = compiled(grammar)
+    if engine is None:
+        return "without texts, or unsupported"
+    members = check_texts(grammar, engine, oracle)
+    check_masks(grammar, engine, oracle, members, seed)
+    return "compared"
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_grammars_against_lark(block: int) -> None:
+    outcomes = [check(seed) for seed in range(block * 15, block * 15 + 15)]
+    assert outcomes.count("compared") >= 7
