@@ -84,7 +84,7 @@ Format make_relative_json_pointer() {
 /// Expressions that every dialect understands, groups nested twice at most.
 Format make_regex() {
   const std::string escape = "\\\\(?:[dDwWsSnrt]|[.*+?^$|()\\[\\]{}\\\\/])";
-  const std::string member = "(?:[A-Za-z0-9 _.,:;@#!%*+?$()|/]|" + escape + ")";
+  const std::string member = "(?:[A-Za-z0-9 _.,:;@#!%*+?$()|/\"'<>=]|" + escape + ")";
   const std::string set = "\\[\\^?(?:" + member + "|0-9|a-z|A-Z)+\\]";
   const std::string quantifier = "(?:[*+?]\\??|\\{[1-9]\\}|\\{[1-9],\\})?";
   std::string atom = "(?:[A-Za-z0-9 _,:;@#!%\"'<>=&~`-]|\\.|/|" + escape + "|" + set + ")";

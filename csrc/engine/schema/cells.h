@@ -66,10 +66,19 @@ struct ArrayCell {
   bool operator==(const ArrayCell&) const = default;
 };
 
+/// One of `patternProperties`. Keys that only some readings of the pattern match must suit both: they satisfy the schema,
+/// and do not count as matched.
+struct KeyPattern {
+  Content keys;
+  std::optional<Content> doubtful;
+  ConjunctionId schema;
+  bool operator==(const KeyPattern&) const = default;
+};
+
 /// `properties`, `patternProperties` and `additionalProperties` of one schema: they belong together.
 struct Members {
   std::vector<std::pair<std::string, ConjunctionId>> named;
-  std::vector<std::pair<Content, ConjunctionId>> patterns;
+  std::vector<KeyPattern> patterns;
   ConjunctionId additional = 0;
   bool operator==(const Members&) const = default;
 };

@@ -208,32 +208,40 @@ class Compiler {
     AutomatonPtr all = names_language ? names_language : any_text();
     std::vector<Class> classes{{plain || names.empty() ? all : subtract(all, literal_set(names)), {}}};
     std::vector<std::string> known;
+    const auto split = [&](const Content& pattern) {
+      if (std::find(known.begin(), known.end(), pattern.id) != known.end()) return;
+      known.push_back(pattern.id);
+      std::vector<Class> parts;
+      for (const Class& one : classes) {
+        AutomatonPtr inside = intersect(one.keys, pattern.language), outside = subtract(one.keys, pattern.language);
+        if (!is_empty(*inside)) {
+          parts.push_back({std::move(inside), one.matched});
+          parts.back().matched.push_back(pattern.id);
+        }
+        if (!is_empty(*outside)) parts.push_back({std::move(outside), one.matched});
+      }
+      classes = std::move(parts);
+      if (classes.size() > kMaxKeyClasses) {
+        throw ResourceLimit("key_classes", kMaxKeyClasses, "where the patterns of patternProperties overlap");
+      }
+    };
     for (const Members& members : cell.members) {
-      for (const auto& [pattern, unused] : members.patterns) {
-        if (std::find(known.begin(), known.end(), pattern.id) != known.end()) continue;
-        known.push_back(pattern.id);
-        std::vector<Class> split;
-        for (const Class& one : classes) {
-          AutomatonPtr inside = intersect(one.keys, pattern.language), outside = subtract(one.keys, pattern.language);
-          if (!is_empty(*inside)) {
-            split.push_back({std::move(inside), one.matched});
-            split.back().matched.push_back(pattern.id);
-          }
-          if (!is_empty(*outside)) split.push_back({std::move(outside), one.matched});
-        }
-        classes = std::move(split);
-        if (classes.size() > kMaxKeyClasses) {
-          throw ResourceLimit("key_classes", kMaxKeyClasses, "where the patterns of patternProperties overlap");
-        }
+      for (const KeyPattern& pattern : members.patterns) {
+        split(pattern.keys);
+        if (pattern.doubtful) split(*pattern.doubtful);
       }
     }
     for (Class& one : classes) {
+      const auto in = [&](const Content& keys) {
+        return std::find(one.matched.begin(), one.matched.end(), keys.id) != one.matched.end();
+      };
       ConjunctionId value = 0;
       for (const Members& members : cell.members) {
         bool found = false;
-        for (const auto& [pattern, schema] : members.patterns) {
-          if (std::find(one.matched.begin(), one.matched.end(), pattern.id) == one.matched.end()) continue;
-          value = conjunctions_.join(value, schema), found = true;
+        for (const KeyPattern& pattern : members.patterns) {
+          const bool matched = in(pattern.keys);
+          if (matched || (pattern.doubtful && in(*pattern.doubtful))) value = conjunctions_.join(value, pattern.schema);
+          found |= matched;
         }
         if (!found) value = conjunctions_.join(value, members.additional);
       }

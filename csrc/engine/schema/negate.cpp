@@ -64,8 +64,7 @@ Cells Normaliser::negate(NodeId id) {
     Cells none = Cells::everything();
     for (size_t i = 0; i < list->items.size(); ++i) {
       const Value& item = list->items[i];
-      none = intersect(none, other_than(document_.constant(id, item_step("enum", i), item), item), conjunctions_);
-      charge(none, id);
+      none = meet(none, other_than(document_.constant(id, item_step("enum", i), item), item), id);
     }
     unite(out, std::move(none));
   }
@@ -85,10 +84,7 @@ Cells Normaliser::not_one_of(NodeId id, const Value& list) {
   for (size_t i = 0; i < list.items.size(); ++i) {
     const Cells first = literal({document_.child(id, item_step("oneOf", i), list.items[i])});
     for (size_t j = i + 1; j < list.items.size(); ++j) {
-      Cells both = intersect(first, literal({document_.child(id, item_step("oneOf", j), list.items[j])}), conjunctions_);
-      prune(both, kPruneDepth);
-      charge(both, id);
-      unite(out, std::move(both));
+      unite(out, meet(first, literal({document_.child(id, item_step("oneOf", j), list.items[j])}), id));
     }
   }
   return out;
@@ -130,7 +126,8 @@ void Normaliser::negate_strings(NodeId id, const Value& schema, Cells& out) {
   if (max != kInfinite) unite(out, only(StringCell{.min = max + 1}));
   const Value* text = schema.find("pattern");
   if (text && text->is(Type::string)) {
-    unite(out, only(StringCell{.contents = {outside(pattern(id, "pattern", text->text, Classes::outer))}}));
+    const auto content = pattern(id, "pattern", text->text, Classes::outer);
+    if (content) unite(out, only(StringCell{.contents = {outside(*content)}}));
   }
   const Value* name = schema.find("format");
   if (!name || !name->is(Type::string)) return;
@@ -194,11 +191,12 @@ void Normaliser::negate_objects(NodeId id, const Value& schema, Cells& out) {
   }
   if (const Value* patterns = schema.find("patternProperties")) {
     for (const auto& [text, value] : patterns->members) {
-      const Content keys = pattern(id, "patternProperties", text, Classes::inner);
-      const Content outer = outside(pattern(id, "patternProperties", text, Classes::outer));
+      const auto keys = pattern(id, "patternProperties", text, Classes::inner);
+      if (!keys) continue;
+      const Content outer = outside(*pattern(id, "patternProperties", text, Classes::outer));
       others = {others.id + " and " + outer.id, constrain::intersect(others.language, outer.language)};
       const ConjunctionId wrong = subschema(id, member_step("patternProperties", text), value, true);
-      if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{keys, wrong}}, .min = 1}));
+      if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{*keys, wrong}}, .min = 1}));
     }
   }
   if (const Value* additional = schema.find("additionalProperties")) {
@@ -226,7 +224,7 @@ void Normaliser::negate_dependencies(NodeId id, const Value& schema, Cells& out)
       }
       Cells present;
       present.objects.push_back({.required = {name}});
-      unite(out, intersect(present, literal({document_.child(id, member_step(keyword, name), needs), true}), conjunctions_));
+      unite(out, meet(present, literal({document_.child(id, member_step(keyword, name), needs), true}), id));
     }
   }
 }

@@ -25,6 +25,11 @@ struct Leave {
 template <class Action>
 Leave(Action) -> Leave<Action>;
 
+/// Pairs of cells that may be tried for each cell that there may be.
+constexpr uint64_t kPairsPerCell = 16;
+
+constexpr int kEmpty = -1;
+
 /// Keywords that change which documents are valid and are not understood here.
 constexpr const char* kUnsupported[] = {"unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
 
@@ -43,15 +48,24 @@ void Normaliser::charge(const Cells& cells, NodeId id) {
   if (cells_ > limits_.max_cells) throw ResourceLimit("max_cells", limits_.max_cells, "at #" + document_.pointer(id));
 }
 
+Cells Normaliser::meet(const Cells& a, const Cells& b, NodeId id) {
+  const uint64_t pairs = a.numbers.size() * b.numbers.size() + a.strings.size() * b.strings.size() +
+                         a.arrays.size() * b.arrays.size() + a.objects.size() * b.objects.size();
+  pairs_ += pairs;
+  if (pairs > limits_.max_cells || pairs_ > kPairsPerCell * limits_.max_cells) throw ResourceLimit("max_cells", limits_.max_cells, "at #" + document_.pointer(id));
+  Cells both = intersect(a, b, conjunctions_);
+  prune(both, kPruneDepth);
+  return both;
+}
+
 const Cells& Normaliser::conjunction(ConjunctionId id) {
   if (const auto it = known_.find(id); it != known_.end()) return it->second;
   Cells cells = Cells::everything();
   const std::vector<Literal> members = conjunctions_[id];
   for (const Literal member : members) {
-    cells = intersect(cells, literal(member), conjunctions_);
-    if (!members.empty()) charge(cells, member.node);
+    cells = members.size() == 1 ? literal(member) : meet(cells, literal(member), member.node);
   }
-  if (members.size() > 1) prune(cells, kPruneDepth);
+  if (members.size() > 1) charge(cells, members.front().node);
   return known_.emplace(id, std::move(cells)).first->second;
 }
 
@@ -88,7 +102,7 @@ Cells Normaliser::expand(NodeId id) {
   if (!cells.arrays.empty()) read_arrays(id, schema, cells.arrays.front());
   if (!cells.objects.empty()) read_objects(id, schema, cells.objects.front());
 
-  const auto also = [&](const Cells& other) { cells = intersect(cells, other, conjunctions_); };
+  const auto also = [&](const Cells& other) { cells = meet(cells, other, id); };
   if (const Value* constant = schema.find("const")) {
     also(value(document_.constant(id, "const", *constant), *constant));
     enforced(id, "const");
@@ -122,9 +136,7 @@ Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool
   if (!list.is(Type::array) || list.items.empty()) invalid(id, keyword, "a non-empty array of schemas is needed");
   Cells all = Cells::everything();
   for (size_t i = 0; i < list.items.size(); ++i) {
-    all = intersect(all, literal({document_.child(id, item_step(keyword, i), list.items[i]), negated}), conjunctions_);
-    prune(all, kPruneDepth);
-    charge(all, id);
+    all = meet(all, literal({document_.child(id, item_step(keyword, i), list.items[i]), negated}), id);
   }
   enforced(id, keyword);
   return all;
@@ -140,12 +152,7 @@ Cells Normaliser::one_of(NodeId id, const Value& list) {
     for (const NodeId other : branches) {
       if (other == branch) continue;
       // A branch that excludes this one anyway need not be negated, which is what keeps unions small.
-      Cells both = intersect(only, literal({other}), conjunctions_);
-      prune(both, kPruneDepth);
-      if (both.empty()) continue;
-      only = intersect(only, literal({other, true}), conjunctions_);
-      prune(only, kPruneDepth);
-      charge(only, id);
+      if (!meet(only, literal({other}), id).empty()) only = meet(only, literal({other, true}), id);
     }
     unite(one, std::move(only));
   }
@@ -160,11 +167,10 @@ Cells Normaliser::if_then_else(NodeId id, const Value& schema, bool negated) {
   const auto branch = [&](bool holds, const Value* consequence, const char* keyword) {
     Cells cells = literal({condition, !holds});
     if (consequence) {
-      cells = intersect(cells, literal({part(id, keyword, *consequence), negated}), conjunctions_);
+      cells = meet(cells, literal({part(id, keyword, *consequence), negated}), id);
     } else if (negated) {
       cells = Cells();
     }
-    prune(cells, kPruneDepth);
     return cells;
   };
   Cells either = branch(true, then, "then");
@@ -266,8 +272,10 @@ void Normaliser::read_strings(NodeId id, const Value& schema, StringCell& cell) 
   cell.max = count(id, schema, "maxLength").value_or(kInfinite);
   if (const Value* text = schema.find("pattern")) {
     if (!text->is(Type::string)) invalid(id, "pattern", "a pattern is a string");
-    cell.contents.push_back(pattern(id, "pattern", text->text, Classes::inner));
-    enforced(id, "pattern");
+    if (auto content = pattern(id, "pattern", text->text, Classes::inner)) {
+      cell.contents.push_back(std::move(*content));
+      enforced(id, "pattern");
+    }
   }
   if (const Value* name = schema.find("format"); name && name->is(Type::string)) {
     if (const auto format = make_format(name->text)) {
@@ -279,14 +287,24 @@ void Normaliser::read_strings(NodeId id, const Value& schema, StringCell& cell) 
   }
 }
 
-Content Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes) {
+std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes) {
   try {
     const RegexOptions options{.dialect = constrain::Dialect::ecma, .classes = classes, .search = true};
-    return {(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern, compile_regex(pattern, options)};
+    return Content{(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern, compile_regex(pattern, options)};
   } catch (const RegexError& error) {
-    unsupported(id, keyword,
-                "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what());
+    const std::string reason =
+        "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what();
+    if (!lenient_) unsupported(id, keyword, reason);
+    report_.add(report_.ignored, document_.pointer(id), keyword, reason);
+    return std::nullopt;
   }
+}
+
+std::optional<Content> Normaliser::doubtful_keys(NodeId id, const std::string& text, const Content& keys) {
+  const Content outer = *pattern(id, "patternProperties", text, Classes::outer);
+  AutomatonPtr language = subtract(outer.language, keys.language);
+  if (is_empty(*language)) return std::nullopt;
+  return Content{"doubtful " + text, std::move(language)};
 }
 
 ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& schema, bool negated) {
@@ -353,10 +371,16 @@ void Normaliser::read_objects(NodeId id, const Value& schema, ObjectCell& cell) 
       members.named.emplace_back(name, subschema(id, member_step("properties", name), value));
     }
   }
-  if (patterns) {
-    for (const auto& [text, value] : patterns->members) {
-      members.patterns.emplace_back(pattern(id, "patternProperties", text, Classes::inner),
-                                    subschema(id, member_step("patternProperties", text), value));
+  static const std::vector<Value::Member> kNone;
+  for (const auto& [text, value] : patterns ? patterns->members : kNone) {
+    if (auto keys = pattern(id, "patternProperties", text, Classes::inner)) {
+      auto doubtful = doubtful_keys(id, text, *keys);
+      members.patterns.push_back(
+          {std::move(*keys), std::move(doubtful), subschema(id, member_step("patternProperties", text), value)});
+    } else if (additional) {
+      // Which keys are additional is not known without the pattern.
+      report_.add(report_.ignored, document_.pointer(id), "additionalProperties", "a pattern beside it is left out");
+      additional = nullptr;
     }
   }
   if (additional) {
@@ -402,9 +426,7 @@ void Normaliser::read_dependencies(NodeId id, const Value& schema, Cells& cells)
       Cells present = literal({document_.child(id, member_step(keyword, name), needs)});
       for (ObjectCell& cell : present.objects) cell.required.push_back(name);
       absent.objects.insert(absent.objects.end(), present.objects.begin(), present.objects.end());
-      cells = intersect(cells, absent, conjunctions_);
-      prune(cells, kPruneDepth);
-      charge(cells, id);
+      cells = meet(cells, absent, id);
     }
   }
 }
@@ -495,12 +517,17 @@ void Normaliser::prune(Cells& cells, int depth) {
 }
 
 bool Normaliser::empty(ConjunctionId id, int depth) {
-  if (id == 0 || depth == 0 || !conjunctions_under_way_.insert(id).second) return false;
+  if (id == 0 || depth == 0) return false;
+  if (const auto it = inhabited_.find(id); it != inhabited_.end() && (it->second == kEmpty || it->second >= depth)) {
+    return it->second == kEmpty;
+  }
+  if (!conjunctions_under_way_.insert(id).second) return false;
   const Leave leave{[&] { conjunctions_under_way_.erase(id), --speculating_; }};
   ++speculating_;
   try {
     Cells cells = conjunction(id);
     prune(cells, depth - 1);
+    inhabited_[id] = cells.empty() ? kEmpty : depth;
     return cells.empty();
   } catch (const NotYet&) {
     return false;
@@ -527,8 +554,9 @@ ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunct
     for (const auto& [known, schema] : members.named) {
       if (known == name) apply(schema);
     }
-    for (const auto& [pattern, schema] : members.patterns) {
-      if (matches(*pattern.language, name)) apply(schema);
+    for (const KeyPattern& pattern : members.patterns) {
+      if (matches(*pattern.keys.language, name)) apply(pattern.schema);
+      if (pattern.doubtful && matches(*pattern.doubtful->language, name)) value = conjunctions.join(value, pattern.schema);
     }
     if (!found) value = conjunctions.join(value, members.additional);
   }

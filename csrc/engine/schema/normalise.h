@@ -66,7 +66,9 @@ class Normaliser {
   ConjunctionId subschema(NodeId id, std::string step, const Value& schema, bool negated = false);
   ConjunctionId nothing() { return conjunctions_.intern({{document_.nothing()}}); }
   NodeId part(NodeId id, const char* keyword, const Value& schema) { return document_.child(id, keyword, schema); }
-  Content pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
+  /// Nothing where the pattern does not compile, and may be left out.
+  std::optional<Content> pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
+  std::optional<Content> doubtful_keys(NodeId id, const std::string& text, const Content& keys);
   std::optional<uint64_t> count(NodeId id, const Value& schema, const char* keyword);
   const Value* number(NodeId id, const Value& schema, const char* keyword);
   const Value* object(NodeId id, const Value& schema, const char* keyword);
@@ -80,6 +82,9 @@ class Normaliser {
   void enforced(NodeId id, const char* keyword) { report_.add(report_.enforced, document_.pointer(id), keyword); }
   [[noreturn]] void invalid(NodeId id, const char* keyword, const std::string& reason) const;
   [[noreturn]] void unsupported(NodeId id, const char* keyword, const std::string& reason) const;
+
+  /// What satisfies both, without the cells that nothing satisfies. Throws ResourceLimit before a product grows too large.
+  Cells meet(const Cells& a, const Cells& b, NodeId id);
   void charge(const Cells& cells, NodeId id);
 
   Document& document_;
@@ -91,8 +96,9 @@ class Normaliser {
   std::set<Literal> under_way_;
   std::map<ConjunctionId, Cells> known_;
   std::set<ConjunctionId> conjunctions_under_way_;
+  std::map<ConjunctionId, int> inhabited_;  // up to which depth no contradiction was found; kEmpty where one was
   int speculating_ = 0;  // judging whether a cell is empty, which may need what is still being read
-  uint64_t cells_ = 0;
+  uint64_t cells_ = 0, pairs_ = 0;
 };
 
 /// The value that `properties` and its kin give to a key.
