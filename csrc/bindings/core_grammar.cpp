@@ -18,8 +18,11 @@ PyGrammar finish_regular(const AutomatonPtr& automaton, std::shared_ptr<const Vo
 json::Whitespace whitespace_of(const py::object& policy) {
   using Mode = json::Whitespace::Mode;
   if (py::isinstance<py::int_>(policy)) {
-    const int width = policy.cast<int>();
-    if (width < 0 || width > 16) throw GrammarError("indentation is 0 to 16 spaces, not " + std::to_string(width));
+    int overflow = 0;
+    const long width = PyLong_AsLongAndOverflow(policy.ptr(), &overflow);
+    if (overflow || width < 0 || width > 16) {
+      throw GrammarError("indentation is 0 to 16 spaces, not " + std::string(py::str(policy)));
+    }
     return {Mode::indent, static_cast<uint32_t>(width)};
   }
   static const std::pair<const char*, Mode> kModes[] = {

@@ -23,41 +23,102 @@ CASES: list[tuple[Any, list[Any], list[Any]]] = [
     ({"properties": {"a": True, "b": False}}, [{"a": 1}, {"c": 1}], [{"b": 1}, {"a": 1, "b": 2}]),
     ({"properties": {"a": False}}, [{}, {"ab": 1}], [{"a": 1}]),
     ({"required": ["a"]}, [{"a": 1}, {"b": 2, "a": 1}, "x"], [{}, {"b": 1}, {"aa": 1}]),
-    ({"required": ["a", "b"], "properties": B_INTEGER}, [{"b": 1, "a": None}], [{"a": 1}, {"b": 1}, {"a": 1, "b": "x"}]),
+    (
+        {"required": ["a", "b"], "properties": B_INTEGER},
+        [{"b": 1, "a": None}],
+        [{"a": 1}, {"b": 1}, {"a": 1, "b": "x"}],
+    ),
     ({"required": []}, [{}], []),
-    ({"required": ["é\"\n"]}, [{"é\"\n": 1}], [{}, {"é": 1}]),
+    ({"required": ['é"\n']}, [{'é"\n': 1}], [{}, {"é": 1}]),
     ({"properties": A_STRING, "additionalProperties": False}, [{}, {"a": "x"}], [{"b": 1}, {"aa": "x"}, {"": 1}]),
-    ({"properties": A_STRING, "additionalProperties": {"type": "null"}}, [{"a": "x", "b": None}], [{"b": 1}, {"a": None}]),
+    (
+        {"properties": A_STRING, "additionalProperties": {"type": "null"}},
+        [{"a": "x", "b": None}],
+        [{"b": 1}, {"a": None}],
+    ),
     ({"additionalProperties": {"type": "integer"}}, [{}, {"x": 1, "y": 2}], [{"x": "1"}]),
     ({"additionalProperties": False}, [{}], [{"x": 1}]),
     ({"additionalProperties": False, "required": ["a"], "properties": {"a": True}}, [{"a": 1}], [{}]),
     ({"patternProperties": {"^n": {"type": "integer"}}}, [{"n": 1, "m": "x"}, {"no": 2}], [{"n": "x"}, {"no": None}]),
     ({"patternProperties": {"n": {"type": "integer"}}}, [{"an": 1, "a": "x"}], [{"bnb": "x"}]),
-    ({"patternProperties": {"^a": {"minimum": 3}, "b$": {"maximum": 5}}}, [{"a": 9, "b": 0, "ab": 4}], [{"ab": 2}, {"ab": 6}]),
-    ({"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False}, [{"a": 1, "ab": 2}], [{"b": 1}, {"a": "x"}]),
-    ({"properties": {"id": {"type": "string"}}, "patternProperties": {"^i": {"minLength": 2}}}, [{"id": "ab", "ix": "cd"}, {"ix": 1}], [{"id": "a"}, {"id": 12}, {"ix": "c"}]),
+    (
+        {"patternProperties": {"^a": {"minimum": 3}, "b$": {"maximum": 5}}},
+        [{"a": 9, "b": 0, "ab": 4}],
+        [{"ab": 2}, {"ab": 6}],
+    ),
+    (
+        {"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False},
+        [{"a": 1, "ab": 2}],
+        [{"b": 1}, {"a": "x"}],
+    ),
+    (
+        {"properties": {"id": {"type": "string"}}, "patternProperties": {"^i": {"minLength": 2}}},
+        [{"id": "ab", "ix": "cd"}, {"ix": 1}],
+        [{"id": "a"}, {"id": 12}, {"ix": "c"}],
+    ),
     ({"properties": A_STRING, "patternProperties": {"^a": False}}, [{}, {"b": 1}], [{"a": "x"}, {"ab": 1}]),
-    ({"properties": A_STRING, "patternProperties": {"^b": True}, "additionalProperties": False}, [{"a": "x", "b": 1, "bb": 2}], [{"c": 1}]),
+    (
+        {"properties": A_STRING, "patternProperties": {"^b": True}, "additionalProperties": False},
+        [{"a": "x", "b": 1, "bb": 2}],
+        [{"c": 1}],
+    ),
     ({"propertyNames": {"maxLength": 2}}, [{}, {"a": 1, "ab": 2, "é🙂": 3}], [{"abc": 1}]),
     ({"propertyNames": {"pattern": "^[a-c]+$"}}, [{"abc": 1}], [{"abd": 1}, {"": 1}]),
     ({"propertyNames": {"enum": ["a", "b"]}}, [{"a": 1, "b": 2}], [{"c": 1}]),
     ({"propertyNames": False}, [{}], [{"a": 1}]),
     ({"propertyNames": True}, [{"a": 1}], []),
-    ({"propertyNames": {"minLength": 2}, "properties": {"a": True, "bb": {"const": 1}}}, [{"bb": 1}, {"cc": 2}], [{"a": 1}, {"bb": 2}]),
+    (
+        {"propertyNames": {"minLength": 2}, "properties": {"a": True, "bb": {"const": 1}}},
+        [{"bb": 1}, {"cc": 2}],
+        [{"a": 1}, {"bb": 2}],
+    ),
     ({"minProperties": 1}, [{"a": 1}], [{}]),
     ({"minProperties": 2, "properties": {"a": True}}, [{"a": 1, "b": 2}, {"b": 1, "c": 2}], [{"a": 1}, {"b": 1}, {}]),
     ({"maxProperties": 1}, [{}, {"a": 1}], [{"a": 1, "b": 2}]),
     ({"maxProperties": 0}, [{}], [{"a": 1}]),
     ({"maxProperties": 1, "required": ["a"]}, [{"a": 1}], [{"b": 1}, {"a": 1, "b": 2}, {}]),
-    ({"maxProperties": 2, "required": ["a"], "properties": {"b": True}}, [{"b": 1, "a": 2}, {"a": 1, "c": 1}], [{"b": 1, "c": 1}]),
-    ({"minProperties": 2, "properties": {"a": True, "b": True, "c": True}, "additionalProperties": False}, [{"c": 1, "a": 1}], [{"a": 1}]),
-    ({"properties": {"a": {"properties": {"b": {"const": 1}}, "required": ["b"]}}}, [{"a": {"b": 1}}, {"a": 3}], [{"a": {}}, {"a": {"b": 2}}]),
-    ({"allOf": [{"properties": {"a": {"minimum": 3}}}, {"properties": {"a": {"maximum": 5}}, "required": ["a"]}]}, [{"a": 4}], [{"a": 2}, {"a": 6}, {}]),
-    ({"allOf": [{"properties": {"a": True}, "additionalProperties": {"type": "string"}}, {"properties": {"b": {"minLength": 1}}}]}, [{"a": 1, "b": "x", "c": ""}], [{"b": ""}, {"b": 1}, {"c": 1}]),
-    ({"allOf": [{"properties": {"a": True}, "additionalProperties": False}, {"properties": {"b": True}}]}, [{}, {"a": 1}], [{"b": 1}, {"a": 1, "b": 1}]),
-    ({"allOf": [{"patternProperties": {"^a": {"minimum": 1}}}, {"patternProperties": {"^a": {"maximum": 2}}}]}, [{"a": 1, "b": 9}], [{"a": 0}, {"ax": 3}]),
+    (
+        {"maxProperties": 2, "required": ["a"], "properties": {"b": True}},
+        [{"b": 1, "a": 2}, {"a": 1, "c": 1}],
+        [{"b": 1, "c": 1}],
+    ),
+    (
+        {"minProperties": 2, "properties": {"a": True, "b": True, "c": True}, "additionalProperties": False},
+        [{"c": 1, "a": 1}],
+        [{"a": 1}],
+    ),
+    (
+        {"properties": {"a": {"properties": {"b": {"const": 1}}, "required": ["b"]}}},
+        [{"a": {"b": 1}}, {"a": 3}],
+        [{"a": {}}, {"a": {"b": 2}}],
+    ),
+    (
+        {"allOf": [{"properties": {"a": {"minimum": 3}}}, {"properties": {"a": {"maximum": 5}}, "required": ["a"]}]},
+        [{"a": 4}],
+        [{"a": 2}, {"a": 6}, {}],
+    ),
+    (
+        {
+            "allOf": [
+                {"properties": {"a": True}, "additionalProperties": {"type": "string"}},
+                {"properties": {"b": {"minLength": 1}}},
+            ]
+        },
+        [{"a": 1, "b": "x", "c": ""}],
+        [{"b": ""}, {"b": 1}, {"c": 1}],
+    ),
+    (
+        {"allOf": [{"properties": {"a": True}, "additionalProperties": False}, {"properties": {"b": True}}]},
+        [{}, {"a": 1}],
+        [{"b": 1}, {"a": 1, "b": 1}],
+    ),
+    (
+        {"allOf": [{"patternProperties": {"^a": {"minimum": 1}}}, {"patternProperties": {"^a": {"maximum": 2}}}]},
+        [{"a": 1, "b": 9}],
+        [{"a": 0}, {"ax": 3}],
+    ),
     ({"additionalProperties": {"type": "integer", "enum": [0.5]}}, [{}], [{"a": 0.5}, {"a": 1}]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("schema, yes, no", CASES, ids=lambda value: str(value)[:50])

@@ -1,0 +1,220 @@
+"""JSON Schema: what is refused, where, and why; what is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from constrain.engine import Limits, Report, Vocabulary, compile_choices, compile_json_schema
+from constrain.errors import (
+    ConstrainError,
+    GrammarError,
+    ResourceLimit,
+    SchemaError,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
+
+Judge = Callable[..., bool]
+
+MALFORMED: list[tuple[Any, str, str | None]] = [
+    (5, "", None),
+    (None, "", None),
+    ("string", "", None),
+    ([], "", None),
+    ({"type": "text"}, "", "type"),
+    ({"type": 5}, "", "type"),
+    ({"type": []}, "", "type"),
+    ({"type": [5]}, "", "type"),
+    ({"type": {"a": 1}}, "", "type"),
+    ({"enum": 5}, "", "enum"),
+    ({"enum": {"a": 1}}, "", "enum"),
+    ({"minimum": "5"}, "", "minimum"),
+    ({"exclusiveMaximum": []}, "", "exclusiveMaximum"),
+    ({"multipleOf": 0}, "", "multipleOf"),
+    ({"multipleOf": -2}, "", "multipleOf"),
+    ({"multipleOf": "2"}, "", "multipleOf"),
+    ({"minLength": -1}, "", "minLength"),
+    ({"maxLength": 1.5}, "", "maxLength"),
+    ({"maxLength": None}, "", "maxLength"),
+    ({"minItems": "1"}, "", "minItems"),
+    ({"maxItems": True}, "", "maxItems"),
+    ({"minProperties": -3}, "", "minProperties"),
+    ({"maxProperties": {}}, "", "maxProperties"),
+    ({"pattern": 5}, "", "pattern"),
+    ({"properties": []}, "", "properties"),
+    ({"properties": {"a": 5}}, "/properties/a", None),
+    ({"properties": {"a/b~c": None}}, "/properties/a~1b~0c", None),
+    ({"patternProperties": 5}, "", "patternProperties"),
+    ({"additionalProperties": 5}, "/additionalProperties", None),
+    ({"propertyNames": 5}, "/propertyNames", None),
+    ({"required": "a"}, "", "required"),
+    ({"required": [1]}, "", "required"),
+    ({"items": 5}, "/items", None),
+    ({"prefixItems": {}}, "", "prefixItems"),
+    ({"prefixItems": [1]}, "/prefixItems/0", None),
+    ({"anyOf": []}, "", "anyOf"),
+    ({"anyOf": {}}, "", "anyOf"),
+    ({"anyOf": [True, 1]}, "/anyOf/1", None),
+    ({"allOf": 5}, "", "allOf"),
+    ({"allOf": [{"items": {"type": "text"}}]}, "/allOf/0/items", "type"),
+    ({"$defs": {"a": {"minLength": "x"}}, "items": {"$ref": "#/$defs/a"}}, "/$defs/a", "minLength"),
+]
+
+
+@pytest.mark.parametrize("schema, pointer, keyword", MALFORMED, ids=lambda value: str(value)[:40])
+def test_malformed_schemas(schema: Any, pointer: str, keyword: str | None, byte_vocab: Vocabulary) -> None:
+    with pytest.raises(SchemaError) as error:
+        compile_json_schema(schema, byte_vocab)
+    assert type(error.value) is SchemaError
+    assert (error.value.pointer, error.value.keyword) == (pointer, keyword)
+    assert str(error.value).startswith(f"#{pointer}")
+
+
+PYTHON_MISTAKES = [
+    ({"const": float("nan")}, "/const"),
+    ({"minimum": float("inf")}, "/minimum"),
+    ({"const": "\ud800"}, "/const"),
+    ({"properties": {"\udc00": {}}}, "/properties"),
+    ({"properties": {5: {}}}, "/properties"),
+    ({"enum": [{1, 2}]}, "/enum/0"),
+    ({"default": object()}, "/default"),
+    ({"enum": [b"bytes"]}, "/enum/0"),
+]
+
+
+@pytest.mark.parametrize("schema, pointer", PYTHON_MISTAKES, ids=range(len(PYTHON_MISTAKES)))
+def test_values_that_are_no_json(schema: Any, pointer: str, byte_vocab: Vocabulary) -> None:
+    with pytest.raises(SchemaError) as error:
+        compile_json_schema(schema, byte_vocab)
+    assert error.value.pointer == pointer
+
+
+UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
+    ({"uniqueItems": True}, "uniqueItems"),
+    ({"unevaluatedProperties": False}, "unevaluatedProperties"),
+    ({"unevaluatedItems": False}, "unevaluatedItems"),
+    ({"$dynamicRef": "#x"}, "$dynamicRef"),
+    ({"$recursiveRef": "#"}, "$recursiveRef"),
+    ({"pattern": r"^(a)\1$"}, "pattern"),
+    ({"pattern": "("}, "pattern"),
+    ({"patternProperties": {"[": True}, "additionalProperties": False}, "patternProperties"),
+]
+
+
+@pytest.mark.parametrize("schema, keyword", UNSUPPORTED, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_enforced_is_refused(schema: Any, keyword: str, byte_vocab: Vocabulary) -> None:
+    with pytest.raises(UnsupportedSchema) as error:
+        compile_json_schema({"properties": {"x": {"items": schema}}}, byte_vocab)
+    assert (error.value.pointer, error.value.keyword) == ("/properties/x/items", keyword)
+
+
+@pytest.mark.parametrize("schema, keyword", UNSUPPORTED, ids=lambda value: str(value)[:40])
+def test_or_left_out_if_so_wished(schema: Any, keyword: str, byte_vocab: Vocabulary, judge: Judge) -> None:
+    grammar = compile_json_schema({"items": {**schema, "maxLength": 2}}, byte_vocab, lenient=True)
+    assert ("/items", keyword) in [entry[:2] for entry in grammar.report.ignored]
+    assert judge(grammar, [{"a": [1, 1]}, "ab", None])
+    assert not judge(grammar, ["abc"]), "the rest is enforced"
+
+
+def test_what_asks_for_nothing_is_supported(byte_vocab: Vocabulary) -> None:
+    compile_json_schema({"uniqueItems": False, "if": {"type": "string"}, "required": True}, byte_vocab)
+    compile_json_schema({"then": False, "else": False, "$anchor": "x", "x-mine": {"not": {}}}, byte_vocab)
+
+
+def test_leniency_does_not_forgive_mistakes(byte_vocab: Vocabulary) -> None:
+    with pytest.raises(SchemaError):
+        compile_json_schema({"type": "text"}, byte_vocab, lenient=True)
+    with pytest.raises(UnsatisfiableSchema):
+        compile_json_schema(False, byte_vocab, lenient=True)
+
+
+def test_the_report_says_what_is_enforced_and_how(byte_vocab: Vocabulary) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer", "minimum": 1},
+            "s": {"type": "string", "format": "date", "maxLength": 20},
+        },
+        "required": ["n"],
+    }
+    report = compile_json_schema(schema, byte_vocab).report
+    found = {(entry.pointer, entry.keyword) for entry in report.enforced}
+    assert found >= {
+        ("", "type"),
+        ("", "properties"),
+        ("", "required"),
+        ("/properties/n", "minimum"),
+        ("/properties/s", "format"),
+        ("/properties/s", "maxLength"),
+    }
+    assert [entry[:2] for entry in report.narrowed] == [("/properties/n", "type")]
+    assert report.ignored == ()
+    assert compile_choices(["a"], byte_vocab).report == Report()
+
+
+# ---- Limits.
+
+
+def nested(depth: int, keyword: str = "allOf") -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {keyword: [schema]} if keyword == "allOf" else {keyword: schema}
+    return schema
+
+
+def chain(length: int) -> dict[str, Any]:
+    """Definitions that refer to one another, one after the other."""
+    links = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)}
+    return {"$defs": {**links, f"d{length}": {"type": "integer"}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize("schema", [nested(600), nested(600, "items"), nested(100_000), chain(600)], ids=range(4))
+def test_nesting(schema: Any, byte_vocab: Vocabulary) -> None:
+    with pytest.raises(ResourceLimit) as error:
+        compile_json_schema(schema, byte_vocab)
+    assert (error.value.kind, error.value.limit) == ("max_nesting", 512)
+
+
+def test_nesting_within_the_limit(byte_vocab: Vocabulary, judge: Judge) -> None:
+    assert judge(nested(200), 5)
+    assert judge(nested(500, "items"), [[[[]]]])
+    assert judge(chain(400), 5)
+    with pytest.raises(ResourceLimit, match="limit max_nesting=20 reached"):
+        compile_json_schema(nested(50), byte_vocab, limits=Limits(max_nesting=20))
+
+
+def test_cells(byte_vocab: Vocabulary) -> None:
+    """Alternatives of alternatives multiply."""
+    either = {"anyOf": [{"properties": {f"p{i}": {"const": i}}} for i in range(10)]}
+    with pytest.raises(ResourceLimit) as error:
+        compile_json_schema({"type": "object", "allOf": [either] * 8}, byte_vocab)
+    assert error.value.kind == "max_cells"
+
+
+def test_stack_depth(byte_vocab: Vocabulary) -> None:
+    matcher = compile_json_schema({}, byte_vocab, limits=Limits(max_stack_depth=50)).matcher()
+    assert matcher.accept_bytes(b"[" * 40)
+    with pytest.raises(ResourceLimit) as error:
+        matcher.accept_bytes(b"[" * 100)
+    assert (error.value.kind, error.value.limit) == ("max_stack_depth", 50)
+    assert matcher.accepted_tokens == 1, "a token that failed changes nothing"
+    assert matcher.accept_bytes(b"]" * 40)
+    assert matcher.is_accepting()
+
+
+def test_states(byte_vocab: Vocabulary) -> None:
+    with pytest.raises(ResourceLimit) as error:
+        matcher = compile_choices(["a" * 1000], byte_vocab, limits=Limits(max_states=100)).matcher()
+        matcher.accept_bytes(b"a" * 1000)
+    assert (error.value.kind, error.value.limit) == ("max_states", 100)
+
+
+def test_every_error_is_of_the_family(byte_vocab: Vocabulary) -> None:
+    for schema in (5, {"uniqueItems": True}, False, nested(600)):
+        with pytest.raises(ConstrainError) as error:
+            compile_json_schema(schema, byte_vocab)  # type: ignore[arg-type]
+        assert isinstance(error.value, GrammarError)
+        assert isinstance(error.value, ValueError)
