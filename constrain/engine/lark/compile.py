@@ -13,7 +13,7 @@ def compile_lark(text: str, vocab: Vocabulary, start: str = "start", *, limits: 
 
     The language is exactly that of ``lark.Lark(text, parser="earley", lexer="dynamic_complete")``: a terminal takes the
     text that Python's ``re.match`` prefers for it, or a shorter one that it would prefer if the text ended there, and
-    ``%ignore``d terminals take the longest they can before, between and after the others. Rules may be ambiguous,
+    those of ``%ignore`` take the longest they can before, between and after the others. Rules may be ambiguous,
     nullable and recursive in every way.
 
     Args:
