@@ -58,6 +58,7 @@ State KeyAutomaton::intern(Position position) {
   for (uint32_t i = 0; i < classes_.size(); ++i) {
     const State state = at.classes[i];
     if (state == kDead) continue;
+    made.classes.push_back(i);
     if (classes_[i]->accepting(state) && !made.name) made.key_class = i;
     made.other_words = std::min(kManyWords, made.other_words + count_words(*classes_[i], state, kManyWords));
   }

@@ -25,6 +25,7 @@ class KeyAutomaton {
     std::vector<uint32_t> names;        ///< indices of the names that go on from here, in order of index
     std::optional<uint32_t> name;       ///< the name that ends here
     std::optional<uint32_t> key_class;  ///< the class of a key that ends here and is no name
+    std::vector<uint32_t> classes;      ///< the classes of which some key goes on from here
     uint64_t other_words = 0;           ///< keys of any class from here, saturating at kManyWords
   };
   static constexpr uint64_t kManyWords = 4096;

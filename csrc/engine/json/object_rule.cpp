@@ -33,20 +33,38 @@ ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace) : spec_(std::move
 
 std::vector<RuleId> ObjectRule::callees() const {
   std::vector<RuleId> all;
-  for (const auto& property : spec_.properties) all.push_back(property.value);
-  for (const auto& others : spec_.others) all.push_back(others.value);
+  for (const auto& property : spec_.properties) {
+    for (const auto& choice : property.choices) all.push_back(choice.value);
+  }
+  for (const auto& others : spec_.others) {
+    for (const auto& choice : others.choices) all.push_back(choice.value);
+  }
   return all;
 }
 
 void ObjectRule::prepare(const Lengths& lengths) {
+  const auto drop_empty = [&](std::vector<ObjectSpec::Choice>& choices) {
+    std::erase_if(choices, [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
+  };
   std::vector<std::string> names;
-  for (const auto& property : spec_.properties) {
+  for (auto& property : spec_.properties) {
     names.push_back(property.name);
-    possible_.push_back(lengths[property.value] != kInfinite);
+    drop_empty(property.choices);
+  }
+  for (uint32_t name = 0; name < names.size(); ++name) {
+    closure_.emplace_back(Members::words(names.size()));
+    insert(closure_.back(), name);
+    close_under_dependents(closure_.back());
+    bool possible = true;
+    for (uint32_t needed = 0; needed < names.size(); ++needed) {
+      possible &= !has(closure_.back(), needed) || !spec_.properties[needed].choices.empty();
+    }
+    possible_.push_back(possible);
   }
   std::vector<AutomatonPtr> classes;
   for (uint32_t i = 0; i < spec_.others.size(); ++i) {
-    if (lengths[spec_.others[i].value] == kInfinite || is_empty(*spec_.others[i].keys)) continue;
+    drop_empty(spec_.others[i].choices);
+    if (spec_.others[i].choices.empty() || is_empty(*spec_.others[i].keys)) continue;
     possible_others_.push_back(i);
     classes.push_back(spec_.others[i].keys);
   }
@@ -54,9 +72,20 @@ void ObjectRule::prepare(const Lengths& lengths) {
   intern_spelling(keys_->start(), kPlain);
 }
 
-RuleId ObjectRule::value(uint32_t label) const {
+const std::vector<ObjectSpec::Choice>& ObjectRule::choices(uint32_t label) const {
   const size_t names = spec_.properties.size();
-  return label < names ? spec_.properties[label].value : spec_.others[possible_others_[label - names]].value;
+  return label < names ? spec_.properties[label].choices : spec_.others[possible_others_[label - names]].choices;
+}
+
+void ObjectRule::close_under_dependents(std::vector<uint64_t>& names) const {
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (const auto& [name, needed] : spec_.dependents) {
+      if (!has(names, name) || has(names, needed)) continue;
+      insert(names, needed);
+      grew = true;
+    }
+  }
 }
 
 // ---- States.
@@ -100,7 +129,10 @@ void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
       return out.byte(':', encode(Phase::colon, 0, operand));
     case Phase::colon:
       for (const auto [byte, to] : whitespace_.next(Slot::value, run)) out.byte(byte, encode(Phase::colon, to, operand));
-      if (whitespace_.may_end(Slot::value, run)) out.call(value(operand), encode(Phase::after));
+      if (!whitespace_.may_end(Slot::value, run)) return;
+      for (const auto& choice : choices(operand)) {
+        out.call(choice.value, encode(Phase::after), spec_.duties ? guard(Test::value, choice.duties) : 0);
+      }
       return;
     case Phase::after:
       for (const auto [byte, to] : whitespace_.next(Slot::closing, 0)) {
@@ -198,17 +230,18 @@ uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
 
 ObjectRule::Members ObjectRule::unpack(Reg reg) const {
   Members members;
-  members.seen.resize((spec_.properties.size() + 63) / 64);
+  members.seen.resize(Members::words(spec_.properties.size()));
   if (!reg) return members;
   const auto words = Registers::words(reg);
   members.count = words[0], members.next = words[1], members.others = words[2], members.used = words[3];
-  members.key = words[4];
-  std::copy(words.begin() + 5, words.end(), members.seen.begin());
+  members.key = words[4], members.met = words[5];
+  std::copy(words.begin() + 6, words.end(), members.seen.begin());
   return members;
 }
 
 Reg ObjectRule::pack(const Members& members, Registers& registers) const {
-  std::vector<uint64_t> words{members.count, members.next, members.others, members.used, members.key};
+  std::vector<uint64_t> words{members.count, members.next, members.others, members.used, members.key,
+                              members.met};
   words.insert(words.end(), members.seen.begin(), members.seen.end());
   return registers.make(words);
 }
@@ -226,6 +259,11 @@ bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers
       return may_close(members);
     case Test::member:
       return viable(members, spellings_[0]);
+    case Test::value:
+      members.met |= operand;
+      if (!duties_can_be_met(members)) return false;
+      reg = pack(members, registers);
+      return true;
     case Test::key_end:
       if (!end_key(members, spellings_[operand].content, registers)) return false;
       reg = pack(members, registers);
@@ -249,8 +287,13 @@ bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers
 
 ObjectRule::Outlook ObjectRule::outlook(const Members& members) const {
   Outlook out;
+  out.needed = members.seen;
   for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
-    if (!spec_.properties[name].required || seen(members, name)) continue;
+    if (spec_.properties[name].required) insert(out.needed, name);
+  }
+  close_under_dependents(out.needed);
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    if (!has(out.needed, name) || has(members.seen, name)) continue;
     ++out.missing;
     out.first_missing = std::min<uint64_t>(out.first_missing, name);
   }
@@ -263,23 +306,92 @@ ObjectRule::Outlook ObjectRule::outlook(const Members& members) const {
 uint64_t ObjectRule::available_from(const Members& members, uint64_t from) const {
   uint64_t count = 0;
   for (uint64_t name = from; name < spec_.properties.size(); ++name) {
-    count += possible_[name] && !seen(members, static_cast<uint32_t>(name));
+    count += possible_[name] && !has(members.seen, name);
   }
   return count;
 }
 
 bool ObjectRule::may_close(const Members& members) const {
-  return members.count >= spec_.min && outlook(members).missing == 0;
+  return members.count >= spec_.min && outlook(members).missing == 0 && (members.met & spec_.duties) == spec_.duties;
+}
+
+ObjectRule::Members ObjectRule::with_name(const Members& members, uint32_t name) const {
+  Members after = members;
+  insert(after.seen, name);
+  after.next = spec_.in_order ? name + 1 : 0;
+  ++after.count;
+  after.key = 0;
+  return after;
+}
+
+ObjectRule::Members ObjectRule::with_other(const Members& members) const {
+  Members after = members;
+  ++after.others;
+  after.next = spec_.in_order ? spec_.properties.size() : 0;
+  ++after.count;
+  after.key = 0;
+  return after;
+}
+
+bool ObjectRule::some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const {
+  if (!spec_.duties) return true;
+  return std::any_of(choices.begin(), choices.end(), [&](const auto& choice) {
+    Members chosen = after;
+    chosen.met |= choice.duties;
+    return duties_can_be_met(chosen);
+  });
+}
+
+bool ObjectRule::duties_can_be_met(const Members& members) const {
+  const uint32_t open = spec_.duties & ~static_cast<uint32_t>(members.met);
+  if (!open) return true;
+  // Fewest optional members for every set of duties: members that are needed anyway cost nothing.
+  const Outlook outlook = this->outlook(members);
+  constexpr uint64_t kNever = kInfinite;
+  std::vector<uint64_t> cost(size_t{1} << ObjectSpec::kMaxDuties, kNever);
+  cost[0] = 0;
+  const auto offer = [&](const std::vector<ObjectSpec::Choice>& choices, uint64_t price) {
+    const std::vector<uint64_t> before = cost;
+    for (uint32_t done = 0; done < before.size(); ++done) {
+      if (before[done] == kNever) continue;
+      for (const auto& choice : choices) {
+        uint64_t& to = cost[done | (choice.duties & open)];
+        to = std::min(to, before[done] + price);
+      }
+    }
+  };
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    if (has(members.seen, name) || !possible_[name] || (spec_.in_order && name < members.next)) continue;
+    offer(spec_.properties[name].choices, has(outlook.needed, name) ? 0 : 1);
+  }
+  for (size_t use = 0; use < std::min<uint64_t>(outlook.others, ObjectSpec::kMaxDuties); ++use) {
+    for (const uint32_t others : possible_others_) offer(spec_.others[others].choices, 1);
+  }
+  return cost[open] != kNever && members.count + outlook.missing + cost[open] <= spec_.max;
 }
 
 bool ObjectRule::may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const {
-  if (!possible_[name] || seen(members, name)) return false;
-  const uint64_t others_missing = outlook.missing - (spec_.properties[name].required ? 1 : 0);
-  if (members.count + 1 + others_missing > spec_.max) return false;
-  if (!spec_.in_order) return true;
-  if (name < members.next || outlook.first_missing < name) return false;
-  return members.count + outlook.others >= spec_.min ||
-         members.count + outlook.others + available_from(members, name) >= spec_.min;
+  if (!possible_[name] || has(members.seen, name)) return false;
+  // What the name needs in turn has to be there as well, and in order only later properties still can.
+  uint64_t missing = 0, first_missing = UINT64_MAX;
+  if (spec_.dependents.empty()) {
+    missing = outlook.missing - (has(outlook.needed, name) ? 1 : 0);
+    first_missing = outlook.first_missing;
+  } else {
+    for (uint32_t other = 0; other < spec_.properties.size(); ++other) {
+      const bool needed = has(outlook.needed, other) || has(closure_[name], other);
+      if (!needed || other == name || has(members.seen, other)) continue;
+      ++missing;
+      first_missing = std::min<uint64_t>(first_missing, other);
+    }
+  }
+  if (members.count + 1 + missing > spec_.max) return false;
+  if (spec_.in_order) {
+    if (name < members.next || first_missing < name) return false;
+    const uint64_t have = members.count + outlook.others;
+    if (have < spec_.min && have + available_from(members, name) < spec_.min) return false;
+  }
+  return some_choice_fits(with_name(members, name), spec_.properties[name].choices);
 }
 
 bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, State content) const {
@@ -287,6 +399,10 @@ bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, St
   if (key.other_words == 0 || outlook.others == 0) return false;
   if (members.count + 1 + outlook.missing > spec_.max) return false;
   if (spec_.in_order && (outlook.missing > 0 || members.count + outlook.others < spec_.min)) return false;
+  const bool fits = !spec_.duties || std::any_of(key.classes.begin(), key.classes.end(), [&](uint32_t one) {
+    return some_choice_fits(with_other(members), spec_.others[possible_others_[one]].choices);
+  });
+  if (!fits) return false;
   if (key.other_words >= KeyAutomaton::kManyWords) return true;
   return used_with_prefix(members, text_of(members.key)) < key.other_words;
 }
@@ -312,7 +428,7 @@ uint64_t ObjectRule::used_with_prefix(const Members& members, const std::string&
 }
 
 bool ObjectRule::is_used(const Members& members, const std::string& key) const {
-  if (members.planned == key) return true;
+  if (std::find(members.planned.begin(), members.planned.end(), key) != members.planned.end()) return true;
   for (Reg list = members.used; list; list = Registers::words(list)[0]) {
     if (text_of(Registers::words(list)[1]) == key) return true;
   }
@@ -327,20 +443,16 @@ bool ObjectRule::end_key(Members& members, State content, Registers& registers) 
   const auto& key = keys_->state(content);
   const Outlook outlook = this->outlook(members);
   if (key.name) {
-    const uint32_t name = *key.name;
-    if (!may_be_name(members, outlook, name)) return false;
-    members.seen[name / 64] |= uint64_t{1} << (name % 64);
-    members.next = spec_.in_order ? name + 1 : 0;
-  } else {
-    if (!may_be_other(members, outlook, content)) return false;
-    if (is_used(members, text_of(members.key))) return false;
-    // The empty key is an empty list, but an entry of the list of keys all the same.
-    members.used = registers.make(std::vector<uint64_t>{members.used, members.key});
-    ++members.others;
-    members.next = spec_.in_order ? spec_.properties.size() : 0;
+    if (!may_be_name(members, outlook, *key.name)) return false;
+    members = with_name(members, *key.name);
+    return true;
   }
-  ++members.count;
-  members.key = 0;
+  if (!may_be_other(members, outlook, content) || is_used(members, text_of(members.key))) return false;
+  if (!some_choice_fits(with_other(members), spec_.others[possible_others_[*key.key_class]].choices)) return false;
+  // The empty key is an empty list, but an entry of the list of keys all the same.
+  const Reg used = registers.make(std::vector<uint64_t>{members.used, members.key});
+  members = with_other(members);
+  members.used = used;
   return true;
 }
 
@@ -357,17 +469,25 @@ uint64_t ObjectRule::plain_text_room(Local state, Reg reg) const {
 
 // ---- Shortest completions.
 
-uint64_t ObjectRule::member_length(const Members&, uint32_t name, uint32_t typed, const Lengths& lengths) const {
+uint64_t ObjectRule::member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties) const {
   const auto& property = spec_.properties[name];
-  return add_lengths(spelled_length(std::string_view(property.name).substr(typed)) + 2, lengths[property.value]);
+  const uint64_t key = spelled_length(std::string_view(property.name).substr(typed)) + 2;
+  uint64_t value = kInfinite;
+  for (const auto& choice : property.choices) {
+    if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
+  }
+  return add_lengths(key, value);
 }
 
 std::vector<ObjectRule::OtherKey> ObjectRule::other_keys(const Members& members, const std::string& typed,
-                                                         const std::vector<State>& at, size_t count,
+                                                         const std::vector<State>& at, size_t count, uint32_t duties,
                                                          const Lengths& lengths) {
   std::vector<OtherKey> out;
   for (size_t i = 0; i < spec_.others.size(); ++i) {
-    const uint64_t value = lengths[spec_.others[i].value];
+    uint64_t value = kInfinite;
+    for (const auto& choice : spec_.others[i].choices) {
+      if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
+    }
     if (value == kInfinite || at[i] == kDead) continue;
     // So many more as may turn out to be used already, or to be names.
     const size_t ask = count + members.others + spec_.properties.size() + 1;
@@ -384,14 +504,66 @@ std::vector<ObjectRule::OtherKey> ObjectRule::other_keys(const Members& members,
   return out;
 }
 
+void ObjectRule::plan_duties(uint32_t open, const Members& members, const std::vector<uint64_t>& needed,
+                             const Lengths& lengths, const Plan& so_far, Plan& best) {
+  if (so_far.cost >= best.cost) return;
+  if (!open) {
+    best = so_far;
+    return;
+  }
+  // One member takes the first open duty, and any of the others with it.
+  const uint32_t first = open & ~(open - 1);
+  for (uint32_t group = open; group; group = (group - 1) & open) {
+    if (!(group & first)) continue;
+    for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+      if (has(members.seen, name) || name < members.next || so_far.properties.contains(name)) continue;
+      const uint64_t whole = member_length(name, 0, lengths, group);
+      if (whole == kInfinite) continue;
+      Plan plan = so_far;
+      plan.cost = add_lengths(plan.cost, has(needed, name) ? whole - member_length(name, 0, lengths) : whole);
+      plan.properties[name] = group;
+      plan_duties(open & ~group, members, needed, lengths, plan, best);
+    }
+    Members used = members;
+    used.planned.insert(used.planned.end(), so_far.keys.begin(), so_far.keys.end());
+    std::vector<State> starts;
+    for (const auto& others : spec_.others) starts.push_back(others.keys->start());
+    const std::vector<OtherKey> keys = other_keys(used, "", starts, 1, group, lengths);
+    if (keys.empty()) continue;
+    Plan plan = so_far;
+    plan.cost = add_lengths(plan.cost, keys.front().length);
+    plan.others.push_back(keys.front().length);
+    plan.keys.push_back(keys.front().key);
+    plan_duties(open & ~group, members, needed, lengths, plan, best);
+  }
+}
+
 uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths) {
   uint64_t sum = 0, count = members.count;
   const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, count++ > 0 ? 2 : 1)); };
+  std::vector<State> starts;
+  for (const auto& others : spec_.others) starts.push_back(others.keys->start());
+
+  Members planned = members;
+  std::vector<uint64_t> needed = members.seen;
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    if (spec_.properties[name].required) insert(needed, name);
+  }
+  close_under_dependents(needed);
+  Plan plan{.cost = kInfinite, .properties = {}, .others = {}, .keys = {}};
+  plan_duties(spec_.duties & ~static_cast<uint32_t>(members.met), members, needed, lengths, {}, plan);
+  if (plan.cost == kInfinite) return kInfinite;
+  std::map<uint32_t, uint32_t>& duties_of = plan.properties;
+  for (const auto& [name, unused] : duties_of) insert(needed, name);
+  for (const uint64_t length : plan.others) add(length);
+  planned.planned.insert(planned.planned.end(), plan.keys.begin(), plan.keys.end());
+  planned.others += plan.keys.size();
+
   std::vector<uint64_t> optional;
   for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
-    if (seen(members, name)) continue;
-    const uint64_t length = member_length(members, name, 0, lengths);
-    if (spec_.properties[name].required) {
+    if (has(members.seen, name)) continue;
+    const uint64_t length = member_length(name, 0, lengths, duties_of.contains(name) ? duties_of[name] : 0);
+    if (has(needed, name)) {
       add(length);
     } else if (name >= members.next && length != kInfinite) {
       optional.push_back(length);
@@ -401,17 +573,14 @@ uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths)
   // An indented bracket that closes has a line of its own.
   const auto closed = [&] { return add_lengths(sum, whitespace_.indents() && count > 0 ? 2 : 1); };
   if (count >= spec_.min) return closed();
-  std::vector<State> starts;
-  for (const auto& others : spec_.others) starts.push_back(others.keys->start());
-  const size_t need = std::min(spec_.min - count, kMaxOtherKeys - members.others);
-  const std::vector<OtherKey> others = other_keys(members, "", starts, need, lengths);
+  const size_t need = std::min(spec_.min - count, kMaxOtherKeys - std::min(kMaxOtherKeys, planned.others));
+  const std::vector<OtherKey> others = other_keys(planned, "", starts, need, 0, lengths);
   for (size_t i = 0; i < std::min(need, others.size()); ++i) optional.push_back(others[i].length);
   std::sort(optional.begin(), optional.end());
   for (const uint64_t length : optional) {
     if (count < spec_.min) add(length);
   }
-  if (count < spec_.min) return kInfinite;
-  return closed();
+  return count < spec_.min ? kInfinite : closed();
 }
 
 uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengths& lengths) {
@@ -419,29 +588,45 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
   static constexpr uint64_t kEscapeRest[] = {0, 1, 4, 3, 2, 1, 1};
   const Outlook outlook = this->outlook(members);
   uint64_t best = kInfinite;
+  const auto consider = [&](uint64_t key, const Members& after, const std::vector<ObjectSpec::Choice>& choices) {
+    for (const auto& choice : choices) {
+      Members chosen = after;
+      chosen.met |= choice.duties;
+      best = std::min(best, add_lengths(add_lengths(key, lengths[choice.value]), rest_length(chosen, lengths)));
+    }
+  };
   for (const State content : at.contents) {
     const auto& key = keys_->state(content);
     for (const uint32_t name : key.names) {
       if (!may_be_name(members, outlook, name)) continue;
-      Members after = members;
-      after.seen[name / 64] |= uint64_t{1} << (name % 64);
-      after.next = spec_.in_order ? name + 1 : 0;
-      ++after.count;
-      best = std::min(best, add_lengths(member_length(members, name, key.length, lengths), rest_length(after, lengths)));
+      const auto& property = spec_.properties[name];
+      consider(spelled_length(std::string_view(property.name).substr(key.length)) + 2, with_name(members, name), property.choices);
     }
     if (!may_be_other(members, outlook, content)) continue;
-    Members after = members;
-    ++after.count;
-    ++after.others;
-    after.next = spec_.in_order ? spec_.properties.size() : 0;
-    std::vector<State> states(spec_.others.size(), kDead);
-    for (size_t i = 0; i < possible_others_.size(); ++i) states[possible_others_[i]] = keys_->class_state(content, i);
-    const auto others = other_keys(members, text_of(members.key), states, 1, lengths);
-    if (others.empty()) continue;
-    after.planned = others.front().key;
-    best = std::min(best, add_lengths(others.front().length, rest_length(after, lengths)));
+    for (const uint32_t one : key.classes) {
+      const uint32_t others = possible_others_[one];
+      std::vector<State> states(spec_.others.size(), kDead);
+      states[others] = keys_->class_state(content, one);
+      const auto keys = other_keys(members, text_of(members.key), states, 1, 0, lengths);
+      if (keys.empty()) continue;
+      Members after = with_other(members);
+      after.planned.push_back(keys.front().key);
+      const uint64_t typed = text_of(members.key).size();
+      consider(spelled_length(std::string_view(keys.front().key).substr(typed)) + 2, after, spec_.others[others].choices);
+    }
   }
   return add_lengths(best, kEscapeRest[at.escape]);
+}
+
+uint64_t ObjectRule::value_length(const Members& members, uint32_t label, const Lengths& lengths) {
+  uint64_t best = kInfinite;
+  for (const auto& choice : choices(label)) {
+    Members chosen = members;
+    chosen.met |= choice.duties;
+    if (spec_.duties && !duties_can_be_met(chosen)) continue;
+    best = std::min(best, add_lengths(lengths[choice.value], rest_length(chosen, lengths)));
+  }
+  return best;
 }
 
 uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
@@ -464,8 +649,7 @@ uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
       return key_length(members, operand, lengths);
     case Phase::colon_before:
     case Phase::colon:
-      return add_lengths(add_lengths(lengths[value(operand)], rest_length(members, lengths)),
-                         phase == Phase::colon_before ? 1 : 0);
+      return add_lengths(value_length(members, operand, lengths), phase == Phase::colon_before ? 1 : 0);
     case Phase::closing:
       return 1;
     case Phase::end:

@@ -12,20 +12,29 @@ namespace constrain::json {
 
 /// Which members an object has.
 struct ObjectSpec {
+  /// A value that a member may have, and the duties (by bit) that it fulfils.
+  struct Choice {
+    RuleId value;
+    uint32_t duties = 0;
+  };
   struct Property {
     std::string name;
-    RuleId value;
+    std::vector<Choice> choices;
     bool required = false;
   };
   struct Others {
     AutomatonPtr keys;  ///< disjoint from each other; free of the names where finite
-    RuleId value;
+    std::vector<Choice> choices;
     bool any = false;   ///< `keys` is every text
   };
   std::vector<Property> properties;  ///< in the order of the schema
   std::vector<Others> others;
+  std::vector<std::pair<uint32_t, uint32_t>> dependents;  ///< where the first property is present, so is the second
+  uint32_t duties = 0;                                    ///< bits that the members together must fulfil
   uint64_t min = 0, max = kInfinite;
   bool in_order = false;  ///< properties come in their order, and other keys after them
+
+  static constexpr size_t kMaxDuties = 6;
 };
 
 /// An object. Members come in any order without their permutations being spelled out: the register holds which names were
@@ -60,6 +69,7 @@ class ObjectRule final : public Rule {
     key_low,    ///< ... after the last digit of `\u000x`
     key_high,   ///< ... of `\u001x`
     key_end,    ///< the key is permitted
+    value,      ///< a value is chosen that fulfils the duties of the operand
     space,      ///< a line may be indented so far, operand: spaces, and whether within the brackets
     next_line,  ///< the same for a complete indentation, and a key may start
     last_line   ///< ... and the object may end
@@ -79,8 +89,11 @@ class ObjectRule final : public Rule {
     uint64_t others = 0; ///< number of other keys so far
     Reg used = 0;        ///< list of the other keys so far: (rest, key)
     Reg key = 0;         ///< the key being spelled, as a list: (rest, byte)
+    uint64_t met = 0;    ///< duties fulfilled
     std::vector<uint64_t> seen;
-    std::optional<std::string> planned;  ///< a key that counts as used while lengths are worked out; not in the register
+    std::vector<std::string> planned;  ///< keys that count as used while lengths are worked out; not in the register
+
+    static size_t words(size_t names) { return (names + 63) / 64; }
   };
 
   /// A key that is no name, with what it takes to spell the rest of it and its value.
@@ -92,9 +105,18 @@ class ObjectRule final : public Rule {
 
   /// What the rest of the object must and may hold.
   struct Outlook {
-    uint64_t missing = 0;                ///< required properties not yet seen
-    uint64_t first_missing = UINT64_MAX; ///< the first of them
-    uint64_t others = 0;                 ///< other keys that can still be had, saturating at KeyAutomaton::kManyWords
+    std::vector<uint64_t> needed;         ///< properties that must be there in the end
+    uint64_t missing = 0;                 ///< of these, how many were not yet seen
+    uint64_t first_missing = UINT64_MAX;  ///< the first of them
+    uint64_t others = 0;                  ///< other keys that can still be had, saturating at KeyAutomaton::kManyWords
+  };
+
+  /// Who fulfils which duties, and what that costs beyond the members that are needed anyway.
+  struct Plan {
+    uint64_t cost = 0;
+    std::map<uint32_t, uint32_t> properties;  ///< duties by property
+    std::vector<uint64_t> others;             ///< lengths of other members
+    std::vector<std::string> keys;            ///< and their keys
   };
 
   static Local encode(Phase phase, uint32_t run = 0, uint32_t value = 0) {
@@ -106,14 +128,20 @@ class ObjectRule final : public Rule {
 
   void expand_key(uint32_t spelling, Expansion& out);
   uint32_t intern_spelling(State content, uint32_t escape);
-  RuleId value(uint32_t label) const;
+  const std::vector<ObjectSpec::Choice>& choices(uint32_t label) const;
 
   Members unpack(Reg reg) const;
   Reg pack(const Members& members, Registers& registers) const;
-  bool seen(const Members& members, uint32_t name) const { return members.seen[name / 64] >> (name % 64) & 1; }
+  static bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
+  static void insert(std::vector<uint64_t>& set, uint64_t name) { set[name / 64] |= uint64_t{1} << (name % 64); }
+  void close_under_dependents(std::vector<uint64_t>& names) const;
 
   Outlook outlook(const Members& members) const;
   bool may_close(const Members& members) const;
+  bool duties_can_be_met(const Members& members) const;
+  bool some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const;
+  Members with_name(const Members& members, uint32_t name) const;
+  Members with_other(const Members& members) const;
   bool may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const;
   bool may_be_other(const Members& members, const Outlook& outlook, State content) const;
   bool viable(const Members& members, const Spelling& spelling) const;
@@ -123,16 +151,20 @@ class ObjectRule final : public Rule {
   uint64_t available_from(const Members& members, uint64_t name) const;
   uint64_t used_with_prefix(const Members& members, const std::string& prefix) const;
 
-  uint64_t member_length(const Members& members, uint32_t name, uint32_t typed, const Lengths& lengths) const;
+  uint64_t member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties = 0) const;
   std::vector<OtherKey> other_keys(const Members& members, const std::string& typed, const std::vector<State>& at,
-                                   size_t count, const Lengths& lengths);
+                                   size_t count, uint32_t duties, const Lengths& lengths);
   uint64_t rest_length(const Members& members, const Lengths& lengths);
+  void plan_duties(uint32_t open, const Members& members, const std::vector<uint64_t>& needed, const Lengths& lengths,
+                   const Plan& so_far, Plan& best);
+  uint64_t value_length(const Members& members, uint32_t label, const Lengths& lengths);
   uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths);
 
   ObjectSpec spec_;
   WhitespaceRun whitespace_;
   std::vector<uint32_t> possible_others_;  // of spec_.others, in the numbering of the key automaton's classes
-  std::vector<bool> possible_;             // of spec_.properties: the value has instances
+  std::vector<bool> possible_;             // of spec_.properties: it, and all that depends on it, has values
+  std::vector<std::vector<uint64_t>> closure_;  // of spec_.properties: what must be there where it is, itself included
   std::vector<CheapestWords> cheapest_;    // of spec_.others
   std::unique_ptr<KeyAutomaton> keys_;
   StableVector<Spelling> spellings_;

@@ -167,8 +167,6 @@ class Compiler {
   }
 
   RuleId object(const ObjectCell& cell) {
-    if (!cell.exists.empty()) throw SchemaError(SchemaError::Kind::unsupported, "", "not", "a condition on some member");
-    if (!cell.dependents.empty()) throw SchemaError(SchemaError::Kind::unsupported, "", "dependentRequired", "this keyword cannot be enforced");
     json::ObjectSpec spec;
     spec.min = cell.min, spec.max = cell.max, spec.in_order = options_.in_order;
     AutomatonPtr names_language;
@@ -189,10 +187,47 @@ class Compiler {
     for (const std::string& name : names) {
       const bool permitted = !names_language || matches(*names_language, name);
       const bool required = std::find(cell.required.begin(), cell.required.end(), name) != cell.required.end();
-      spec.properties.push_back({name, rule(permitted ? value_of(cell, name, conjunctions_) : nothing()), required});
+      const ConjunctionId value = permitted ? value_of(cell, name, conjunctions_) : nothing();
+      const auto concerns = [&](const Exists& duty) { return matches(*duty.keys.language, name); };
+      spec.properties.push_back({name, choices(cell, value, concerns), required});
     }
+    for (const auto& [name, needed] : cell.dependents) {
+      const auto index = [&](const std::string& one) {
+        return static_cast<uint32_t>(std::find(names.begin(), names.end(), one) - names.begin());
+      };
+      spec.dependents.emplace_back(index(name), index(needed));
+    }
+    if (cell.exists.size() > json::ObjectSpec::kMaxDuties) {
+      throw ResourceLimit("duties", json::ObjectSpec::kMaxDuties, "of one object to have certain members");
+    }
+    spec.duties = (1u << cell.exists.size()) - 1;
     add_others(cell, names_language, names, spec);
+    if (!spec.dependents.empty() && spec.others.empty() && spec.min > 0 && spec.max != kInfinite) {
+      throw SchemaError(SchemaError::Kind::unsupported, "", "dependentRequired",
+                        "together with minProperties and maxProperties of a closed object it cannot be enforced");
+    }
     return out_.grammar.add(std::make_unique<json::ObjectRule>(std::move(spec), options_.whitespace));
+  }
+
+  /// Values of a member, by which duties of its object they fulfil. Those that every value fulfils are no choice.
+  template <class Concerns>
+  std::vector<json::ObjectSpec::Choice> choices(const ObjectCell& cell, ConjunctionId value, const Concerns& concerns) {
+    uint32_t always = 0;
+    std::vector<std::pair<ConjunctionId, uint32_t>> found{{value, 0}};
+    for (size_t i = 0; i < std::min(cell.exists.size(), json::ObjectSpec::kMaxDuties); ++i) {
+      if (!concerns(cell.exists[i])) continue;
+      const uint32_t bit = 1u << i;
+      if (conjunctions_.join(value, cell.exists[i].value) == value) {
+        always |= bit;
+        continue;
+      }
+      for (size_t k = found.size(); k-- > 0;) {
+        found.emplace_back(conjunctions_.join(found[k].first, cell.exists[i].value), found[k].second | bit);
+      }
+    }
+    std::vector<json::ObjectSpec::Choice> out;
+    for (const auto& [conjunction, duties] : found) out.push_back({rule(conjunction), duties | always});
+    return out;
   }
 
   /// Keys that are no names fall into classes by which patterns they match.
@@ -202,7 +237,7 @@ class Compiler {
       AutomatonPtr keys;
       std::vector<std::string> matched;
     };
-    const bool plain = !names_language && std::all_of(cell.members.begin(), cell.members.end(),
+    const bool plain = !names_language && cell.exists.empty() && std::all_of(cell.members.begin(), cell.members.end(),
                                                       [](const Members& members) { return members.patterns.empty(); });
     // Without patterns nothing depends on the key, and it does no harm that the class holds the names as well.
     AutomatonPtr all = names_language ? names_language : any_text();
@@ -231,6 +266,7 @@ class Compiler {
         if (pattern.doubtful) split(*pattern.doubtful);
       }
     }
+    for (const Exists& duty : cell.exists) split(duty.keys);
     for (Class& one : classes) {
       const auto in = [&](const Content& keys) {
         return std::find(one.matched.begin(), one.matched.end(), keys.id) != one.matched.end();
@@ -245,7 +281,9 @@ class Compiler {
         }
         if (!found) value = conjunctions_.join(value, members.additional);
       }
-      if (!is_nothing(value)) spec.others.push_back({std::move(one.keys), rule(value), plain});
+      if (is_nothing(value)) continue;
+      auto values = choices(cell, value, [&](const Exists& duty) { return in(duty.keys); });
+      spec.others.push_back({std::move(one.keys), std::move(values), plain});
     }
   }
 

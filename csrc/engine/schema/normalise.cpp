@@ -512,6 +512,7 @@ Content Normaliser::key_language(ConjunctionId id) {
 // ---- Cells without instances.
 
 void Normaliser::prune(Cells& cells, int depth) {
+  std::erase_if(cells.strings, [](const StringCell& cell) { return cell.min > cell.max; });
   std::erase_if(cells.objects, [&](const ObjectCell& cell) { return empty(cell, depth); });
   std::erase_if(cells.arrays, [&](const ArrayCell& cell) { return empty(cell, depth); });
 }
@@ -535,11 +536,13 @@ bool Normaliser::empty(ConjunctionId id, int depth) {
 }
 
 bool Normaliser::empty(const ObjectCell& cell, int depth) {
+  if (cell.min > cell.max || cell.required.size() > cell.max) return true;
   return std::any_of(cell.required.begin(), cell.required.end(),
                      [&](const std::string& name) { return empty(value_of(cell, name, conjunctions_), depth); });
 }
 
 bool Normaliser::empty(const ArrayCell& cell, int depth) {
+  if (cell.min > cell.max) return true;
   for (uint64_t i = 0; i < std::min<uint64_t>(cell.min, cell.prefix.size() + 1); ++i) {
     if (empty(i < cell.prefix.size() ? cell.prefix[i] : cell.rest, depth)) return true;
   }
