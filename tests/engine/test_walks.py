@@ -1,0 +1,119 @@
+"""Random texts of many schemas: each must finish, parse, satisfy two validators, and be taken in other spellings."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from decimal import Decimal, localcontext
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import jsonschema_rs
+import numpy as np
+import pytest
+
+from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema
+
+SCHEMAS = sorted((Path(__file__).parent.parent / "data" / "schemas").glob("*.json"))
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"property_order": "schema"},
+    {"whitespace": "compact"},
+    {"whitespace": 2, "property_order": "schema"},
+    {"whitespace": "any"},
+]
+STRUCTURE = set(b'{}[]",:')
+
+
+class Number(str):
+    """A number with a fraction or an exponent, as it was spelled."""
+
+
+def test_the_schemas_are_many() -> None:
+    assert len(SCHEMAS) >= 60
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_every_text_is_a_valid_document(path: Path, bpe_vocab: Vocabulary) -> None:
+    text = path.read_text()
+    schema = json.loads(text)
+    exact = json.loads(text, parse_float=Decimal)
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    validator = kind(exact, format_checker=kind.FORMAT_CHECKER)
+    second = jsonschema_rs.validator_for(schema, validate_formats=True)
+    rng = random.Random(path.stem)
+    for i, options in enumerate(OPTIONS * 4):
+        grammar = compile_json_schema(schema, bpe_vocab, **options)
+        document = walk(grammar, rng, steps=rng.choice([2, 10, 40]), structure=(i % 3) / 2)
+        with localcontext() as context:
+            context.prec = 400
+            validator.validate(json.loads(document, parse_float=Decimal))
+        assert second.is_valid(json.loads(document)), document
+        for other in respelled(json.loads(document, parse_float=Number), rng, options):
+            matcher = grammar.matcher()
+            assert matcher.accept_bytes(other.encode()) and matcher.is_accepting(), other
+
+
+def walk(grammar: CompiledGrammar, rng: random.Random, steps: int, structure: float) -> bytes:
+    """Some of the tokens allowed, with a probability among the structural ones, and then the shortest way to the end."""
+    vocabulary, matcher = grammar.vocabulary, grammar.matcher()
+    document = b""
+    for _ in range(steps):
+        tokens = allowed_tokens(matcher, vocabulary)
+        assert tokens, f"a dead end after {document!r}"
+        few = [token for token in tokens if STRUCTURE & set(vocabulary.token_bytes(token))]
+        token = rng.choice(few if few and rng.random() < structure else tokens)
+        assert matcher.accept(token)
+        if token in vocabulary.eos_token_ids:
+            return document
+        document += vocabulary.token_bytes(token)
+    end = matcher.completion()
+    assert matcher.accept_bytes(end) and matcher.is_accepting(), (document, end)
+    return document + end
+
+
+def allowed_tokens(matcher: Matcher, vocabulary: Vocabulary) -> list[int]:
+    bits = allocate_bitmask(1, vocabulary.size)
+    matcher.fill_bitmask(bits)
+    return np.unpackbits(bits.view(np.uint8), bitorder="little").nonzero()[0].tolist()
+
+
+def respelled(value: Any, rng: random.Random, options: dict[str, Any]) -> Iterable[str]:
+    """The same value as other serialisers would write it."""
+    whitespace = options.get("whitespace", "bounded")
+    if isinstance(whitespace, int):
+        yield spelled(value, ",", ": ", indent=whitespace)
+        return
+    yield spelled(value, ",", ":")
+    if whitespace != "compact":
+        yield spelled(value, ", ", ": ")
+        yield spelled(value, ",", ": ", indent=1)
+    if "property_order" not in options:
+        yield spelled(shuffled(value, rng), ",", ":")
+
+
+def spelled(value: Any, comma: str, colon: str, indent: int | None = None, level: int = 0) -> str:
+    """A value as ``json.dumps`` would write it, but for numbers, which stay as they are."""
+
+    def listed(brackets: str, parts: list[str]) -> str:
+        inner, outer = ("\n" + " " * (indent * n) if indent and parts else "" for n in (level + 1, level))
+        return brackets[0] + inner + (comma + inner).join(parts) + outer + brackets[1]
+
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, list):
+        return listed("[]", [spelled(item, comma, colon, indent, level + 1) for item in value])
+    if isinstance(value, dict):
+        members = ((json.dumps(name, ensure_ascii=False), member) for name, member in value.items())
+        return listed("{}", [name + colon + spelled(m, comma, colon, indent, level + 1) for name, m in members])
+    return json.dumps(value, ensure_ascii=False)
+
+
+def shuffled(value: Any, rng: random.Random) -> Any:
+    if isinstance(value, list):
+        return [shuffled(item, rng) for item in value]
+    if isinstance(value, dict):
+        return {name: shuffled(value[name], rng) for name in rng.sample(list(value), len(value))}
+    return value
