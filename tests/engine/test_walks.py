@@ -57,7 +57,7 @@ def test_every_text_is_a_valid_document(path: Path, bpe_vocab: Vocabulary) -> No
 
 
 def walk(grammar: CompiledGrammar, rng: random.Random, steps: int, structure: float) -> bytes:
-    """Some of the tokens allowed, with a probability among the structural ones, and then the shortest way to the end."""
+    """Random tokens, with a probability among the structural ones, and then the shortest way to the end."""
     vocabulary, matcher = grammar.vocabulary, grammar.matcher()
     document = b""
     for _ in range(steps):
