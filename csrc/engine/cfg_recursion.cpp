@@ -1,7 +1,6 @@
 // Left recursion.
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "engine/cfg_normal.h"
 
@@ -150,10 +149,12 @@ size_t first_call_depth(const Bodies& bodies, Symbol start) {
     bool complete = true;
     if (!opaque(bodies[at])) {
       for (const Edge& edge : bodies[at].states[0].edges) {
-        if (depth[edge.symbol] == kUnknown)
-          path.push_back(edge.symbol), complete = false;
-        else
+        if (depth[edge.symbol] == kUnknown) {
+          path.push_back(edge.symbol);
+          complete = false;
+        } else {
           deepest = std::max(deepest, depth[edge.symbol]);
+        }
       }
     }
     if (!complete) continue;

@@ -44,7 +44,9 @@ def _used(source: Source) -> Iterator[tuple[str, Pattern]]:
     """Terminals that rules use, in the order of the grammar, each under one name."""
     seen = set()
     for rule in source.rules.values():
-        for value in rule.tree.find_data("value"):
+        for value in rule.tree.iter_subtrees_topdown():
+            if value.data != "value":
+                continue
             (child,) = value.children
             pattern: Any = None
             if isinstance(child, Symbol):
