@@ -44,7 +44,7 @@ def _used(source: Source) -> Iterator[tuple[str, Pattern]]:
     """Terminals that rules use, in the order of the grammar, each under one name."""
     seen = set()
     for rule in source.rules.values():
-        for value in rule.tree.iter_subtrees_topdown():
+        for value in rule.tree.iter_subtrees_topdown():  # type: ignore[no-untyped-call]
             if value.data != "value":
                 continue
             (child,) = value.children
