@@ -1,35 +1,55 @@
 #include "engine/json/array_rule.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace constrain::json {
 
+void ArrayRule::prepare(const Lengths& lengths) {
+  if (!tallied()) {
+    max_ = max_items(lengths);
+    return;
+  }
+  plan_ = std::make_unique<ItemPlan>(spec_, lengths);
+  if (!plan_->possible(0, unpack(0).tallies, 1)) max_ = 0;
+}
+
+void ArrayRule::call_item(uint32_t index, Guard guard, Expansion& out) const {
+  const uint32_t next = std::min<uint32_t>(index + 1, static_cast<uint32_t>(spec_.prefix.size()));
+  for (const auto& choice : spec_.choices(index)) {
+    out.call(choice.value, encode(Phase::after, 0, next), guard | Guard{choice.tallies} << kTalliesShift);
+  }
+}
+
 Guard ArrayRule::space(uint32_t run, Guard level) const {
   const bool asks = whitespace_.indents() && run > 1;
-  return asks ? Guard{WhitespaceRun::spaces(run)} << kFlagBits | kSpace | level : 0;
+  return asks ? Guard{WhitespaceRun::spaces(run)} << kSpacesShift | kSpace | level : 0;
 }
 
 Guard ArrayRule::indented(uint32_t run, Guard level) const {
-  return whitespace_.indents() ? Guard{WhitespaceRun::spaces(run)} << kFlagBits | kIndented | level : 0;
+  return whitespace_.indents() ? Guard{WhitespaceRun::spaces(run)} << kSpacesShift | kIndented | level : 0;
 }
 
 void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
   using Slot = Whitespace::Slot;
-  const Guard count = counts(max_) ? kItem : 0, comma = max_ != kInfinite ? kComma : 0, close = spec_.min > 1 ? kClose : 0;
+  const Guard count = tallied() || counts(max_) ? kItem : 0;
+  const Guard comma = tallied() || max_ != kInfinite ? kComma : 0;
+  const Guard close = tallied() || spec_.min > 1 ? kClose : 0;
+  const bool may_be_empty = spec_.min == 0 && std::all_of(spec_.tallies.begin(), spec_.tallies.end(),
+                                                          [](const ArraySpec::Tally& tally) { return tally.min == 0; });
   const auto phase = static_cast<Phase>(state & 0xF);
   const uint32_t run = static_cast<uint32_t>(state) >> 4, index = static_cast<uint32_t>(state >> 32);
-  const uint32_t next = std::min<uint32_t>(index + 1, static_cast<uint32_t>(spec_.prefix.size()));
   switch (phase) {
     case Phase::start:
       return out.byte('[', encode(Phase::open));
     case Phase::open:
       if (max_ > 0) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to), space(to, kInner));
-        if (whitespace_.may_end(Slot::opening, run)) out.call(item(0), encode(Phase::after, 0, next), count | indented(run, kInner));
+        if (whitespace_.may_end(Slot::opening, run)) call_item(0, count | indented(run, kInner), out);
       } else if (!whitespace_.indents()) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to));
       }
-      if (spec_.min == 0 && (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run))) {
+      if (may_be_empty && (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run))) {
         out.byte(']', encode(Phase::end));
       }
       return;
@@ -37,7 +57,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       for (const auto [byte, to] : whitespace_.next(Slot::item, run)) {
         out.byte(byte, encode(Phase::item, to, index), space(to, kInner));
       }
-      if (whitespace_.may_end(Slot::item, run)) out.call(item(index), encode(Phase::after, 0, next), count | indented(run, kInner));
+      if (whitespace_.may_end(Slot::item, run)) call_item(index, count | indented(run, kInner), out);
       return;
     case Phase::after:
       // Every way on from here must be possible: a comma needs room for an item, the end enough items.
@@ -62,18 +82,82 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
 
 bool ArrayRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registers) const {
   if (guard & (kSpace | kIndented)) {
-    const uint64_t spaces = guard >> kFlagBits, wanted = whitespace_.indent(registers.depth + (guard & kInner ? 1 : 0));
+    const uint64_t spaces = guard >> kSpacesShift, wanted = whitespace_.indent(registers.depth + (guard & kInner ? 1 : 0));
     if (guard & kSpace) return spaces <= wanted;
     if (spaces != wanted) return false;
   }
+  if (tallied()) return apply_tallied(guard, reg, registers);
   if (guard & kComma) return reg < max_;
   if (guard & kClose) return reg >= spec_.min;
   if (guard & kItem && (max_ != kInfinite || reg < spec_.min)) ++reg;
   return true;
 }
 
+ArrayRule::Tallied ArrayRule::unpack(Reg reg) const {
+  Tallied out;
+  out.tallies.resize(spec_.tallies.size());
+  if (!reg) return out;
+  const auto words = Registers::words(reg);
+  out.count = words[0];
+  std::copy(words.begin() + 1, words.end(), out.tallies.begin());
+  return out;
+}
+
+bool ArrayRule::apply_tallied(Guard guard, Reg& reg, Registers& registers) const {
+  Tallied at = unpack(reg);
+  if (guard & kComma) return plan_->possible(at.count, at.tallies, 1);
+  if (guard & kClose) {
+    for (size_t i = 0; i < at.tallies.size(); ++i) {
+      if (at.tallies[i] < spec_.tallies[i].min) return false;
+    }
+    return at.count >= spec_.min;
+  }
+  if (!(guard & kItem)) return true;
+  const auto choice = static_cast<uint32_t>(guard >> kTalliesShift & ((1u << ArraySpec::kMaxTallies) - 1));
+  if (!plan_->add(choice, at.tallies)) return false;
+  if (spec_.max != kInfinite || at.count < std::max<uint64_t>(spec_.min, spec_.prefix.size())) ++at.count;
+  if (!plan_->possible(at.count, at.tallies, 0)) return false;
+  std::vector<uint64_t> words{at.count};
+  words.insert(words.end(), at.tallies.begin(), at.tallies.end());
+  reg = registers.make(words);
+  return true;
+}
+
+uint64_t ArrayRule::remaining_tallied(Phase phase, Reg reg, const Lengths& lengths) const {
+  // Until the lengths are final each question needs a plan of its own.
+  std::optional<ItemPlan> early;
+  if (!plan_) early.emplace(spec_, lengths);
+  const ItemPlan& plan = plan_ ? *plan_ : *early;
+  const Tallied at = unpack(reg);
+  const uint64_t line = whitespace_.indents() ? 1 : 0;
+  // A plan has a comma for every item: the first item's stands in for the closing bracket.
+  const auto open = [&] {
+    const bool may_be_empty = spec_.min == 0 && std::all_of(spec_.tallies.begin(), spec_.tallies.end(),
+                                                            [](const ArraySpec::Tally& tally) { return tally.min == 0; });
+    return may_be_empty ? 1 : add_lengths(plan.length(0, at.tallies, 1), line);
+  };
+  switch (phase) {
+    case Phase::start:
+      return add_lengths(open(), 1);
+    case Phase::open:
+      return open();
+    case Phase::item:
+      return add_lengths(plan.length(at.count, at.tallies, 1), line);
+    case Phase::before_comma:
+      return add_lengths(plan.length(at.count, at.tallies, 1), 1 + line);
+    case Phase::after:
+      return add_lengths(plan.length(at.count, at.tallies, 0), 1 + line);
+    case Phase::closing:
+      return 1;
+    case Phase::end:
+      return 0;
+  }
+  return kInfinite;
+}
+
 uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const auto phase = static_cast<Phase>(state & 0xF);
+  if (tallied()) return remaining_tallied(phase, reg, lengths);
   const uint64_t index = state >> 32;
   const uint64_t max = max_items(lengths);
   if (spec_.min > max) return kInfinite;
@@ -107,24 +191,25 @@ uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
 }
 
 std::vector<RuleId> ArrayRule::callees() const {
-  std::vector<RuleId> all = spec_.prefix;
-  all.push_back(spec_.rest);
+  std::vector<RuleId> all;
+  for (uint64_t index = 0; index <= spec_.prefix.size(); ++index) {
+    for (const auto& choice : spec_.choices(index)) all.push_back(choice.value);
+  }
   return all;
 }
 
 uint64_t ArrayRule::max_items(const Lengths& lengths) const {
-  uint64_t max = spec_.max;
-  for (uint64_t i = 0; i <= spec_.prefix.size() && i < max; ++i) {
-    if (lengths[item(i)] == kInfinite) return i;
+  for (uint64_t i = 0; i <= spec_.prefix.size() && i < spec_.max; ++i) {
+    if (lengths[spec_.choices(i).front().value] == kInfinite) return i;
   }
-  return max;
+  return spec_.max;
 }
 
 uint64_t ArrayRule::items_length(uint64_t from, uint64_t to, const Lengths& lengths) const {
   uint64_t sum = 0;
-  for (; from < to && from < spec_.prefix.size(); ++from) sum = add_lengths(sum, lengths[spec_.prefix[from]]);
+  for (; from < to && from < spec_.prefix.size(); ++from) sum = add_lengths(sum, lengths[spec_.prefix[from].front().value]);
   if (from >= to) return sum;
-  const uint64_t rest = lengths[spec_.rest];
+  const uint64_t rest = lengths[spec_.rest.front().value];
   return rest == kInfinite || rest > kInfinite / (to - from) ? kInfinite : add_lengths(sum, rest * (to - from));
 }
 

@@ -100,11 +100,12 @@ class Compiler {
   }
 
   static AutomatonPtr numbers(const NumberCell& cell) {
-    // Exponents are left out where divisibility matters: an automaton cannot follow it through them. Dividing by the
-    // smallest fraction leaves every plain spelling and nothing else.
+    // Exponents are left out where divisibility matters: an automaton cannot follow it through them. Where the range has
+    // some, dividing by the smallest fraction leaves every plain spelling and nothing else.
     const Decimal smallest{.digits = "1", .exponent = -int64_t{cell.range.max_fraction_digits}};
     NumberRange range = cell.range;
-    if (cell.fractional || !cell.not_multiples_of.empty()) range.multiples_of.push_back(smallest);
+    const bool plain = range.integer || !range.multiples_of.empty();
+    if (!plain && (cell.fractional || !cell.not_multiples_of.empty())) range.multiples_of = {smallest};
     AutomatonPtr language = number_language(range);
     std::vector<Decimal> divisors = cell.not_multiples_of;
     if (cell.fractional) divisors.push_back(Decimal::parse("1"));
@@ -158,12 +159,48 @@ class Compiler {
   }
 
   RuleId array(const ArrayCell& cell) {
-    if (!cell.contains.empty()) throw SchemaError(SchemaError::Kind::unsupported, "", "contains", "this keyword cannot be enforced");
-    json::ArraySpec spec{.prefix = {}, .rest = rule(cell.rest), .min = cell.min, .max = cell.max};
-    for (const ConjunctionId item : cell.prefix) {
-      if (spec.prefix.size() < cell.max) spec.prefix.push_back(rule(item));
+    if (cell.contains.size() > json::ArraySpec::kMaxTallies) {
+      throw ResourceLimit("counted_kinds", json::ArraySpec::kMaxTallies, "of items of one array (contains)");
     }
+    json::ArraySpec spec{.prefix = {}, .rest = {}, .tallies = {}, .min = cell.min, .max = cell.max};
+    // Where a kind of items counts from some index on, the items before it are told apart from the rest.
+    size_t prefix = std::min<uint64_t>(cell.prefix.size(), cell.max);
+    for (const Contains& contains : cell.contains) {
+      spec.tallies.push_back({contains.min, contains.max});
+      prefix = std::max<size_t>(prefix, contains.from);
+    }
+    for (size_t i = 0; i < prefix; ++i) spec.prefix.push_back(items(cell, i < cell.prefix.size() ? cell.prefix[i] : cell.rest, i));
+    spec.rest = items(cell, cell.rest, prefix);
     return out_.grammar.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace));
+  }
+
+  /// Values of an item, by which tallies they add to. A tally with a maximum tells for sure; one without may leave an item
+  /// uncounted that would count.
+  std::vector<json::ArraySpec::Choice> items(const ArrayCell& cell, ConjunctionId value, size_t index) {
+    std::vector<std::pair<ConjunctionId, uint32_t>> found{{value, 0}};
+    for (size_t i = 0; i < cell.contains.size(); ++i) {
+      const Contains& contains = cell.contains[i];
+      if (index < contains.from) continue;
+      std::vector<std::pair<ConjunctionId, uint32_t>> next;
+      for (const auto& [conjunction, tallies] : found) {
+        const ConjunctionId counted = conjunctions_.join(conjunction, contains.schema);
+        next.emplace_back(counted, tallies | 1u << i);
+        if (counted == conjunction) continue;
+        const bool exact = contains.max != kInfinite;
+        next.emplace_back(exact ? conjunctions_.join(conjunction, negation(contains.schema)) : conjunction, tallies);
+      }
+      found = std::move(next);
+    }
+    std::vector<json::ArraySpec::Choice> out;
+    for (const auto& [conjunction, tallies] : found) out.push_back({rule(conjunction), tallies});
+    return out;
+  }
+
+  ConjunctionId negation(ConjunctionId id) {
+    if (conjunctions_[id].empty()) return nothing();
+    Literal literal = conjunctions_[id].front();
+    literal.negated = !literal.negated;
+    return conjunctions_.intern({literal});
   }
 
   RuleId object(const ObjectCell& cell) {

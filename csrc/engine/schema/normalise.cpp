@@ -187,7 +187,8 @@ void Normaliser::refuse_unsupported(NodeId id, const Value& schema) {
   for (const char* keyword : kUnsupported) {
     if (schema.find(keyword)) refuse(keyword);
   }
-  const Value* unique = schema.find("uniqueItems");
+  // An array of one item at most has no two that are alike.
+  const Value* unique = count(id, schema, "maxItems").value_or(kInfinite) > 1 ? schema.find("uniqueItems") : nullptr;
   if (unique && unique->is(Type::boolean) && unique->boolean) refuse("uniqueItems");
 }
 

@@ -1,0 +1,77 @@
+#include "engine/json/item_plan.h"
+
+#include <algorithm>
+
+#include "engine/errors.h"
+
+namespace constrain::json {
+
+ItemPlan::ItemPlan(const ArraySpec& spec, const Lengths& lengths) : spec_(spec) {
+  uint32_t bounded = 0;
+  horizon_ += spec.prefix.size();
+  for (size_t i = 0; i < spec.tallies.size(); ++i) {
+    const auto& tally = spec.tallies[i];
+    if (tally.max != kInfinite) bounded |= 1u << i;
+    const uint64_t items = tally.max != kInfinite ? tally.max : tally.min;
+    if (items > kMaxItems) throw ResourceLimit("counted_items", kMaxItems, "of one array (contains)");
+    horizon_ += items;
+  }
+  for (uint64_t index = 0; index <= spec.prefix.size(); ++index) {
+    auto& list = choices_.emplace_back();
+    for (const auto& choice : spec.choices(index)) {
+      if (lengths[choice.value] != kInfinite) list.emplace_back(choice.tallies, lengths[choice.value]);
+    }
+  }
+  for (const auto& [tallies, length] : choices_.back()) {
+    if (!(tallies & bounded)) neutral_ = std::min(neutral_, length);
+  }
+}
+
+bool ItemPlan::add(uint32_t choice, std::vector<uint64_t>& tallies) const {
+  for (size_t i = 0; i < tallies.size(); ++i) {
+    if (!(choice >> i & 1)) continue;
+    const auto& tally = spec_.tallies[i];
+    if (tallies[i] == tally.max) return false;
+    // Without a maximum, counting beyond the minimum would only tell apart what is the same.
+    if (tally.max != kInfinite || tallies[i] < tally.min) ++tallies[i];
+  }
+  return true;
+}
+
+uint64_t ItemPlan::length(uint64_t count, const std::vector<uint64_t>& tallies, uint64_t more) const {
+  const std::lock_guard lock(mutex_);
+  const uint64_t index = std::min<uint64_t>(count, spec_.prefix.size());
+  const uint64_t low = std::max(more, spec_.min - std::min(spec_.min, count));
+  if (count > spec_.max) return kInfinite;
+  const uint64_t high = spec_.max == kInfinite ? kInfinite : spec_.max - count;
+  uint64_t best = kInfinite;
+  for (uint64_t items = low; items <= std::min(high, horizon_); ++items) {
+    best = std::min(best, add_lengths(exactly(index, tallies, items), items));
+  }
+  const uint64_t beyond = std::max(low, horizon_ + 1);
+  if (best != kInfinite || beyond > high || neutral_ == kInfinite) return best;
+  const uint64_t within = exactly(index, tallies, horizon_);
+  return within == kInfinite ? kInfinite : add_lengths(within, (beyond - horizon_) * neutral_ + beyond);
+}
+
+uint64_t ItemPlan::exactly(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const {
+  if (items == 0) {
+    for (size_t i = 0; i < tallies.size(); ++i) {
+      if (tallies[i] < spec_.tallies[i].min) return kInfinite;
+    }
+    return 0;
+  }
+  std::vector<uint64_t> key{index, items};
+  key.insert(key.end(), tallies.begin(), tallies.end());
+  if (const auto it = known_.find(key); it != known_.end()) return it->second;
+  uint64_t best = kInfinite;
+  for (const auto& [choice, length] : choices_[index]) {
+    std::vector<uint64_t> after = tallies;
+    if (!add(choice, after)) continue;
+    const uint64_t next = std::min<uint64_t>(index + 1, spec_.prefix.size());
+    best = std::min(best, add_lengths(length, exactly(next, after, items - 1)));
+  }
+  return known_[key] = best;
+}
+
+}  // namespace constrain::json
