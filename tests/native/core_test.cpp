@@ -1,0 +1,167 @@
+// The core without Python, so that sanitizers watch it: tries, walks through schemas, shared grammars.
+#include <random>
+#include <string>
+#include <thread>
+
+#include "check.h"
+#include "engine/errors.h"
+#include "engine/matcher.h"
+#include "engine/schema/compile.h"
+
+namespace constrain {
+
+namespace {
+
+using json::Value;
+
+Value text(std::string content) {
+  return {.type = Value::Type::string, .boolean = false, .text = std::move(content), .items = {}, .members = {}};
+}
+Value number(std::string spelling) {
+  return {.type = Value::Type::number, .boolean = false, .text = std::move(spelling), .items = {}, .members = {}};
+}
+Value flag(bool value) {
+  return {.type = Value::Type::boolean, .boolean = value, .text = {}, .items = {}, .members = {}};
+}
+Value list(std::vector<Value> items) {
+  return {.type = Value::Type::array, .boolean = false, .text = {}, .items = std::move(items), .members = {}};
+}
+Value object(std::vector<Value::Member> members) {
+  return {.type = Value::Type::object, .boolean = false, .text = {}, .items = {}, .members = std::move(members)};
+}
+Value reference(const char* target) { return object({{"$ref", text(target)}}); }
+
+/// Every byte, some pieces of JSON, a duplicate, a long token, and an end.
+std::shared_ptr<const Vocabulary> vocabulary() {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  for (const char* piece :
+       {"\"a\":", "\",\"", "{\"", "\"}", "[[", "]]", ", ", "\xF0\x9F", "\x98\x80", "12", "{\"", "null"}) {
+    tokens.emplace_back(piece);
+  }
+  tokens.emplace_back(300, '[');
+  tokens.emplace_back();
+  const auto end = static_cast<TokenId>(tokens.size() - 1);
+  return std::make_shared<const Vocabulary>(std::move(tokens), std::vector<TokenId>{end}, end + 40, false);
+}
+
+std::vector<Value> schemas() {
+  const Value integer = object({{"type", text("integer")}, {"minimum", number("-3")}, {"maximum", number("120")}});
+  const Value string = object({{"type", text("string")}, {"minLength", number("1")}, {"maxLength", number("4")}});
+  const Value pattern = object({{"type", text("string")}, {"pattern", text("^(ab|c)+$")}, {"maxLength", number("9")}});
+  const Value record = object({{"type", text("object")},
+                               {"properties", object({{"a", integer}, {"b", string}, {"a\n", flag(true)}})},
+                               {"required", list({text("a")})},
+                               {"maxProperties", number("4")},
+                               {"additionalProperties", pattern}});
+  const Value keys = object({{"type", text("object")},
+                             {"patternProperties", object({{"^[xy]z?$", integer}})},
+                             {"additionalProperties", flag(false)},
+                             {"minProperties", number("2")}});
+  const Value tree =
+      object({{"anyOf", list({object({{"type", text("array")}, {"items", reference("#")}}),
+                              object({{"type", text("array")}, {"items", reference("#")}, {"maxItems", number("2")}}),
+                              integer})}});
+  const Value one =
+      object({{"oneOf", list({integer, object({{"multipleOf", number("2.5")}, {"type", text("number")}}), keys})}});
+  return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}})};
+}
+
+std::shared_ptr<const CompiledGrammar> grammar(const Value& schema, json::Whitespace whitespace, bool in_order) {
+  const schema::Options options{whitespace, in_order, false, {}};
+  return std::make_shared<const CompiledGrammar>(schema::compile(schema, options).grammar, vocabulary(), Limits());
+}
+
+bool allows(const std::vector<uint32_t>& mask, TokenId token) { return mask[token / 32] >> (token % 32) & 1; }
+
+/// Takes random allowed tokens; every token must be accepted exactly where the mask allows it. Returns the text.
+std::string walk(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t seed) {
+  std::mt19937 random(seed);
+  Matcher matcher(grammar);
+  std::string text;
+  std::vector<uint32_t> mask(grammar->vocabulary().mask_words());
+  for (int step = 0; step < 25; ++step) {
+    matcher.fill(mask.data());
+    std::vector<TokenId> tokens;
+    for (TokenId token = 0; token < static_cast<TokenId>(grammar->vocabulary().size()); ++token) {
+      if (allows(mask, token)) tokens.push_back(token);
+      Matcher clone = matcher;
+      CHECK(clone.accept(token) == allows(mask, token));
+      if (clone.accepted_tokens() > matcher.accepted_tokens()) clone.rollback(1);
+    }
+    CHECK(!tokens.empty());
+    if (tokens.empty()) break;
+    const TokenId token = tokens[random() % tokens.size()];
+    CHECK(matcher.accept(token));
+    if (grammar->vocabulary().is_eos(token)) return text;
+    text += grammar->vocabulary().bytes(token);
+  }
+  const std::string end = matcher.completion();
+  CHECK(matcher.accept_bytes(end));
+  CHECK(matcher.is_accepting());
+  return text + end;
+}
+
+}  // namespace
+
+TEST(trie_holds_every_token_once) {
+  const auto tokens = vocabulary();
+  const Trie& trie = tokens->trie();
+  CHECK(trie.size[0] == trie.nodes());
+  size_t found = 0;
+  std::string path;
+  for (uint32_t node = 1; node < trie.nodes(); ++node) {
+    path.resize(trie.depth[node] - 1);
+    path += static_cast<char>(trie.byte[node]);
+    CHECK(node + trie.size[node] <= trie.nodes());
+    for (TokenId token = trie.token[node]; token != kNoToken; token = tokens->next_duplicate(token), ++found) {
+      CHECK(tokens->bytes(token) == path);
+    }
+  }
+  CHECK(found == 256 + 13);
+}
+
+TEST(masks_and_acceptance_agree_along_random_walks) {
+  using Mode = json::Whitespace::Mode;
+  uint32_t seed = 0;
+  for (const Value& schema : schemas()) {
+    for (const json::Whitespace whitespace :
+         {json::Whitespace{Mode::bounded, 0}, {Mode::compact, 0}, {Mode::indent, 2}}) {
+      const auto compiled = grammar(schema, whitespace, seed % 2 == 0);
+      const std::string document = walk(compiled, ++seed);
+      Matcher whole(compiled);
+      CHECK(whole.accept_bytes(document));
+      CHECK(whole.is_accepting());
+    }
+  }
+}
+
+TEST(threads_may_share_a_grammar) {
+  const auto shared = grammar(schemas()[4], {}, false), alone = grammar(schemas()[4], {}, false);
+  std::vector<std::string> texts(8);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < texts.size(); ++i) threads.emplace_back([&, i] { texts[i] = walk(shared, i); });
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t i = 0; i < texts.size(); ++i) CHECK(texts[i] == walk(alone, i));
+}
+
+TEST(limits_leave_a_matcher_as_it_was) {
+  Limits limits;
+  limits.max_stack_depth = 20;
+  const schema::Options options{{}, false, false, limits};
+  const auto small =
+      std::make_shared<const CompiledGrammar>(schema::compile(flag(true), options).grammar, vocabulary(), limits);
+  Matcher matcher(small);
+  CHECK(matcher.accept_bytes("[[["));
+  bool refused = false;
+  try {
+    matcher.accept_bytes(std::string(100, '['));
+  } catch (const ResourceLimit& limit) {
+    refused = limit.kind == "max_stack_depth" && limit.limit == 20;
+  }
+  CHECK(refused);
+  CHECK(matcher.accept_bytes("]]]"));
+  CHECK(matcher.is_finished());
+}
+
+}  // namespace constrain
