@@ -217,7 +217,7 @@ HOSTILE: list[Any] = [
     {"enum": list(range(20_000))},
     {"enum": [{"k": i} for i in range(2_000)]},
     {"anyOf": [{"const": i} for i in range(2_000)]},
-    {"type": "object", "anyOf": [{"properties": {f"p{i}": {"type": "null"}}, "required": [f"p{i}"]} for i in range(99)]},
+    {"anyOf": [{"properties": {f"p{i}": {"const": 1}}, "required": [f"p{i}"], "type": "object"} for i in range(99)]},
     {"oneOf": [{"properties": {f"p{i}": True}, "required": [f"p{i}"]} for i in range(40)]},
     {"not": {"not": {"not": {"anyOf": [{"not": {"type": "string"}}, {"minLength": 3}]}}}},
     {"allOf": [{"anyOf": [{"type": "string"}, {"minimum": i}]} for i in range(30)]},
