@@ -82,8 +82,8 @@ def judge(byte_vocab: Vocabulary) -> Judge:
 def verify(byte_vocab: Vocabulary, judge: Judge) -> Verify:
     """Asserts that a schema takes some instances and refuses others.
 
-    Instances are values, or texts (bytes) where their spelling matters. Values are put to ``jsonschema`` as well, so that a
-    mistaken expectation cannot pass; ``oracle=False`` is for what it is known to judge otherwise.
+    Instances are values, or texts (bytes) where their spelling matters. Values are put to ``jsonschema`` as well, so
+    that a mistaken expectation cannot pass; ``oracle=False`` is for what it is known to judge otherwise.
     """
 
     def verified(schema: Any, yes: Any = (), no: Any = (), oracle: bool = True, **options: Any) -> None:

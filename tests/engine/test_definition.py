@@ -135,7 +135,7 @@ NAMES = ["a", "ab", "b", "é", "c\t"]
 def random_universe(rng: random.Random, depth: int) -> Universe:
     kinds = ["enum", "const", "boolean", "integer", "string"]
     if depth:
-        kinds += ["array", "tuple", "object", "object", "anyOf", "allOf"]
+        kinds += ["array", "tuple", "object", "object", "anyOf", "allOf", "oneOf", "not"]
     return globals()[f"random_{rng.choice(kinds).lower()}"](rng, depth)  # type: ignore[no-any-return]
 
 
@@ -170,6 +170,8 @@ def random_array(rng: random.Random, depth: int) -> Universe:
     low = rng.randint(0, 2)
     schema = {"type": "array", "items": items.schema, "minItems": low, "maxItems": rng.randint(low, 2)}
     few = sample(rng, items.instances())
+    if few and rng.random() < 0.4:
+        schema |= {"contains": {"const": few[0]}, "minContains": rng.randint(0, 2), "maxContains": rng.randint(1, 2)}
     schema["items"] = {"allOf": [items.schema, {"enum": few}]} if few else False
     return Universe(schema, tuple(list(values) for n in range(3) for values in itertools.product(few, repeat=n)))
 
@@ -199,6 +201,10 @@ def random_object(rng: random.Random, depth: int) -> Universe:
         schema["minProperties"] = rng.randint(0, 2)
     if rng.random() < 0.4:
         schema["maxProperties"] = rng.randint(0, 2)
+    if rng.random() < 0.3:
+        schema["dependentRequired"] = {rng.choice(names): [rng.choice(names)]}
+    if rng.random() < 0.3:
+        schema["not"] = {"properties": {name: {"enum": few[:1]} for name, few in zip(names, lists, strict=True)}}
     choices = [[..., *few] for few in lists]
     members = (
         {n: v for n, v in zip(names, values, strict=True) if v is not ...} for values in itertools.product(*choices)
@@ -214,6 +220,16 @@ def random_anyof(rng: random.Random, depth: int) -> Universe:
 def random_allof(rng: random.Random, depth: int) -> Universe:
     parts = [random_universe(rng, depth - 1) for _ in range(2)]
     return Universe({"allOf": [part.schema for part in parts]}, tuple(v for part in parts for v in part.values))
+
+
+def random_oneof(rng: random.Random, depth: int) -> Universe:
+    parts = [random_universe(rng, depth - 1) for _ in range(rng.randint(2, 3))]
+    return Universe({"oneOf": [part.schema for part in parts]}, tuple(v for part in parts for v in part.values))
+
+
+def random_not(rng: random.Random, depth: int) -> Universe:
+    part, other = random_universe(rng, depth - 1), random_universe(rng, depth - 1)
+    return Universe({"allOf": [part.schema, {"not": other.schema}]}, part.values)
 
 
 def sample(rng: random.Random, values: list[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ NUMBERS = [0.5, -0.25, 1.5, 1e-300, -1e-7, 12.000001]
 STRINGS = ["", "a", "1", "null", "é🙂", 'say "hi"\\', "line\nbreak\ttab\x00\x1f\x7f"]
 ARRAYS = [[], [1], [None, [[]], {"a": "b"}]]
 OBJECTS = [{}, {"a": 1}, {"a": {"b": [{}]}, "": None, "é": ""}]
-BY_TYPE = {
+BY_TYPE: dict[str, list[Any]] = {
     "null": NULL,
     "boolean": BOOLEANS,
     "integer": INTEGERS,

@@ -40,6 +40,12 @@ def sentence_piece(bytes_: Iterable[str] | None = None, strips: bool = True) -> 
     return tokenizer
 
 
+def token_id(tokenizer: Tokenizer, piece: str) -> int:
+    found = tokenizer.token_to_id(piece)
+    assert found is not None
+    return found
+
+
 def save(folder: Path, tokenizer: Tokenizer | dict[str, Any], **files: Any) -> Path:
     text = tokenizer.to_str() if isinstance(tokenizer, Tokenizer) else json.dumps(tokenizer)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
@@ -69,7 +75,7 @@ def test_a_byte_level_decoder_may_be_nested(bpe_tokenizer: Tokenizer, tmp_path: 
         "decoders": [{"type": "Sequence", "decoders": [description["decoder"]]}, {"type": "Fuse"}],
     }
     vocabulary = Vocabulary.from_pretrained(save(tmp_path, description, config={"eos_token_id": 0}))
-    assert vocabulary.token_bytes(bpe_tokenizer.token_to_id("Ġ")) == b" "
+    assert vocabulary.token_bytes(token_id(bpe_tokenizer, "Ġ")) == b" "
 
 
 def test_added_tokens_are_text_unless_special(bpe_tokenizer: Tokenizer, tmp_path: Path, allowed: Allowed) -> None:
@@ -77,7 +83,7 @@ def test_added_tokens_are_text_unless_special(bpe_tokenizer: Tokenizer, tmp_path
     tokenizer.add_tokens([AddedToken("<tool é>", special=False)])
     tokenizer.add_special_tokens([AddedToken("<think>", special=True)])
     vocabulary = Vocabulary.from_pretrained(save(tmp_path, tokenizer, config={"eos_token_id": 0}))
-    tool, think = tokenizer.token_to_id("<tool é>"), tokenizer.token_to_id("<think>")
+    tool, think = token_id(tokenizer, "<tool é>"), token_id(tokenizer, "<think>")
     assert vocabulary.token_bytes(tool) == "<tool é>".encode()
     assert vocabulary.token_bytes(think) == b""
     assert think in vocabulary.special_token_ids
@@ -92,7 +98,7 @@ def test_a_special_token_is_no_text_even_where_its_id_is_in_the_base_vocabulary(
     bpe_tokenizer: Tokenizer,
 ) -> None:
     description = json.loads(bpe_tokenizer.to_str())
-    quote = bpe_tokenizer.token_to_id('"')
+    quote = token_id(bpe_tokenizer, '"')
     description["added_tokens"].append({**description["added_tokens"][0], "id": quote, "content": '"'})
     assert description["model"]["vocab"]['"'] == quote
     assert read_tokens(description).tokens[quote] == b""
@@ -107,7 +113,7 @@ def test_sentence_piece(tmp_path: Path) -> None:
     vocabulary = Vocabulary.from_pretrained(save(tmp_path, tokenizer, config={"eos_token_id": 2}))
 
     def text(piece: str) -> bytes:
-        return vocabulary.token_bytes(tokenizer.token_to_id(piece))
+        return vocabulary.token_bytes(token_id(tokenizer, piece))
 
     assert [text(piece) for piece in ("▁a", "▁", "▁naïve", "é")] == [b" a", b" ", " naïve".encode(), "é".encode()]
     assert [text(piece) for piece in ("<0x00>", "<0xE9>", "<0x0A>")] == [b"\0", b"\xe9", b"\n"]
@@ -125,9 +131,9 @@ def test_the_first_space_may_be_dropped(
     folder = save(tmp_path, tokenizer, config={"eos_token_id": 2})
     vocabulary = Vocabulary.from_pretrained(folder, first_space=first_space)
     matcher = compile_choices(["ab"], vocabulary).matcher()
-    spaced = tokenizer.token_to_id("▁a")
+    spaced = token_id(tokenizer, "▁a")
     assert (spaced in allowed(matcher, vocabulary.size)) == expected
-    assert matcher.accept(tokenizer.token_to_id("a"))
+    assert matcher.accept(token_id(tokenizer, "a"))
     assert spaced not in allowed(matcher, vocabulary.size)
 
 
@@ -138,8 +144,8 @@ def test_metaspace(tmp_path: Path) -> None:
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
     tokenizer.add_special_tokens(["<unk>", "</s>"])
     vocabulary = Vocabulary.from_pretrained(save(tmp_path, tokenizer, config={"eos_token_id": 1}))
-    assert vocabulary.token_bytes(tokenizer.token_to_id("▁a")) == b" a"
-    assert vocabulary.token_bytes(tokenizer.token_to_id("<0xFF>")) == b"\xff"
+    assert vocabulary.token_bytes(token_id(tokenizer, "▁a")) == b" a"
+    assert vocabulary.token_bytes(token_id(tokenizer, "<0xFF>")) == b"\xff"
 
 
 # ---- Ends and widths.
@@ -148,7 +154,7 @@ def test_metaspace(tmp_path: Path) -> None:
 def test_ends_are_gathered_from_every_file(tmp_path: Path) -> None:
     tokenizer = sentence_piece()
     tokenizer.add_special_tokens(["<turn>", "<stop>"])
-    turn, stop = tokenizer.token_to_id("<turn>"), tokenizer.token_to_id("<stop>")
+    turn, stop = token_id(tokenizer, "<turn>"), token_id(tokenizer, "<stop>")
     folder = save(
         tmp_path,
         tokenizer,

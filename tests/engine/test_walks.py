@@ -77,7 +77,7 @@ def walk(grammar: CompiledGrammar, rng: random.Random, steps: int, structure: fl
 def allowed_tokens(matcher: Matcher, vocabulary: Vocabulary) -> list[int]:
     bits = allocate_bitmask(1, vocabulary.size)
     matcher.fill_bitmask(bits)
-    return np.unpackbits(bits.view(np.uint8), bitorder="little").nonzero()[0].tolist()
+    return list(map(int, np.unpackbits(bits.view(np.uint8), bitorder="little").nonzero()[0]))
 
 
 def respelled(value: Any, rng: random.Random, options: dict[str, Any]) -> Iterable[str]:
