@@ -10,19 +10,21 @@ from random import Random
 from constrain.demo.synth import pools, template
 from constrain.demo.synth.template import Template
 
-_BOUNDARY = re.compile(r"(?<=[.;!?])\s+|\n+")
+_SENTENCES = re.compile(r"(?<=[.;!?])\s+|\n+")
+_CLAUSES = re.compile(r"(?<=[.;!?,)])\s+|\n+|\s+(?=\()")
 _JOINS = (" ", " ", " ", "\n", ", ", "; ")
 
 
 @cache
-def fragments(wording: str) -> tuple[Template, ...]:
-    """The sentences and lines of a wording that mention a slot."""
+def fragments(wording: str, clauses: bool) -> tuple[Template, ...]:
+    """The sentences and lines of a wording, or its clauses, as far as they mention a slot."""
+    boundary = _CLAUSES if clauses else _SENTENCES
     found: list[list[str | template.Hole | template.Choice | template.Maybe]] = [[]]
     for node in template.parse(wording):
         if not isinstance(node, str):
             found[-1].append(node)
             continue
-        first, *others = _BOUNDARY.split(node)
+        first, *others = boundary.split(node)
         found[-1].append(first)
         found += [[piece] for piece in others]
     return tuple(tuple(piece) for piece in found if template.keys(tuple(piece)))
@@ -30,7 +32,8 @@ def fragments(wording: str) -> tuple[Template, ...]:
 
 def recombined(wordings: Iterable[str], rng: Random) -> Template:
     """Pieces of several wordings in random order, none of which mention the same slot."""
-    pieces = [piece for wording in wordings for piece in fragments(wording)]
+    clauses = rng.random() < 0.5
+    pieces = [piece for wording in wordings for piece in fragments(wording, clauses)]
     rng.shuffle(pieces)
     used: set[str] = set()
     out: list[str | template.Hole | template.Choice | template.Maybe] = []

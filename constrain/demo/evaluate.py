@@ -1,0 +1,78 @@
+"""Measure the built-in model on held-out documents: ``python -m constrain.demo.evaluate``.
+
+Every document is extracted twice, greedily, by the program's own engine: with its schema as a constraint and without.
+Two splits: wordings never trained on, of families that are; and whole families never trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import jsonschema
+
+import constrain
+from constrain.demo.scoring import Score, score
+from constrain.demo.synth import Example, Split, example
+from constrain.errors import ExtractionError
+from constrain.extract import build_prompt, complete
+from constrain.generator import ExLlamaV2Sampler
+
+_LIMIT = 400
+
+
+def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator[Example]:
+    """The first ``count`` examples of a split; those that do not fit the model's context with an answer are passed over."""
+    index = 0
+    while count:
+        sample = example(seed, split, index)
+        index += 1
+        prompt = llm.tokenizer.encode(build_prompt(sample.schema, sample.text), add_bos=True, encode_special_tokens=True)
+        if prompt.shape[-1] + _LIMIT <= llm.model.config.max_seq_len:
+            count -= 1
+            yield sample
+
+
+def constrained(llm: constrain.LLM, sample: Example) -> str:
+    """The record under constraint, or nothing where it was not finished in time."""
+    try:
+        return llm.extract(sample.schema, sample.text, max_new_tokens=_LIMIT).text
+    except ExtractionError:
+        return ""
+
+
+def unconstrained(llm: constrain.LLM, sample: Example) -> str:
+    """What the model writes of its own accord."""
+    prompt = build_prompt(sample.schema, sample.text)
+    return complete(llm.generator, prompt, max_new_tokens=_LIMIT, settings=ExLlamaV2Sampler.Settings.greedy()).text
+
+
+def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[Score, Score]:
+    """Scores with and without constraint on ``count`` examples of a split."""
+    kept = list(samples(llm, split, count, seed))
+
+    def scored(texts: list[str]) -> Score:
+        return score(zip(texts, (s.record for s in kept), (s.schema for s in kept)), _matches)
+
+    return scored([constrained(llm, s) for s in kept]), scored([unconstrained(llm, s) for s in kept])
+
+
+def _matches(record: object, schema: dict[str, object]) -> bool:
+    return jsonschema.Draft202012Validator(schema).is_valid(record)
+
+
+@click.command()
+@click.option("--model", default=None, type=click.Path(path_type=Path), help="Model folder; the built-in model if omitted.")
+@click.option("--count", default=500, show_default=True, help="Documents of each split.")
+@click.option("--seed", default=1, show_default=True)
+def main(model: Path | None, count: int, seed: int) -> None:
+    """Measure a model on held-out documents, with and without constraint."""
+    llm = constrain.load(model)
+    for split in (Split.WORDINGS, Split.FAMILIES):
+        bound, free = evaluate(llm, split, count, seed)
+        click.echo(f"{split.value}, {count} documents\n  with constraint:    {bound}\n  without constraint: {free}")
+
+
+if __name__ == "__main__":
+    main()
