@@ -12,7 +12,7 @@ class ModelError(ConstrainError, ValueError):
 
 
 class ConfigError(ModelError):
-    """A ``config.json`` (or another JSON file of a model folder) is missing, malformed or asks for something unknown."""
+    """A ``config.json`` or another JSON file of a model folder is missing, malformed or asks for something unknown."""
 
 
 class WeightsError(ModelError):

@@ -23,6 +23,7 @@ class Limits:
         max_states: states of all rules of a grammar.
         max_stack_depth: rules nested in one another at one point of a text.
         max_frames: simultaneous readings of one text.
+        max_work: frames made for one byte or one mask, over all readings.
         max_nesting: references and combinators nested in one schema node.
         max_cells: alternatives of a schema after normalisation.
     """
@@ -30,6 +31,7 @@ class Limits:
     max_states: int = 500_000
     max_stack_depth: int = 10_000
     max_frames: int = 4_096
+    max_work: int = 4_000_000
     max_nesting: int = 512
     max_cells: int = 20_000
 
@@ -89,14 +91,14 @@ def compile_json_schema(
 ) -> CompiledGrammar:
     """The JSON documents that are valid under a JSON Schema.
 
-    Every text of the grammar is a valid document. Keywords of other dialects than the one that ``$schema`` names are read
-    as that dialect defines; without ``$schema`` it is draft 2020-12.
+    Every text of the grammar is a valid document. ``$schema`` selects the dialect; without it the schema is read as draft
+    2020-12.
 
     Args:
         schema: the schema, as ``json.loads`` gives it.
         vocab: the vocabulary of the model.
-        whitespace: ``"compact"`` has none; ``"single"`` allows one space after ``,`` and ``:``; ``"bounded"`` allows, after
-            ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs; ``"any"`` does not
+        whitespace: ``"compact"`` has none; ``"single"`` allows one space after ``,`` and ``:``; ``"bounded"`` allows,
+            after ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs; ``"any"`` does not
             bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
         property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
         lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
@@ -110,9 +112,7 @@ def compile_json_schema(
     """
     if property_order not in ("any", "schema"):
         raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
-    core = _core.compile_json_schema(
-        schema, vocab.core, whitespace, property_order == "schema", lenient, limits.core()
-    )
+    core = _core.compile_json_schema(schema, vocab.core, whitespace, property_order == "schema", lenient, limits.core())
     return CompiledGrammar(core, vocab)
 
 

@@ -77,13 +77,14 @@ def _decoders(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 
 def _replaces_mark(decoder: dict[str, Any]) -> bool:
-    return decoder["type"] == "Replace" and decoder["pattern"] == {"String": SPACE_MARK} and decoder["content"] == " "
+    pattern, content = decoder.get("pattern"), decoder.get("content")
+    return bool(decoder["type"] == "Replace" and pattern == {"String": SPACE_MARK} and content == " ")
 
 
 def _strips_space(decoder: dict[str, Any]) -> bool:
     if decoder["type"] == "Strip":
         return bool(decoder["content"] == " " and decoder["start"] >= 1)
-    return decoder["type"] == "Metaspace" and decoder.get("prepend_scheme", "always") != "never"
+    return bool(decoder["type"] == "Metaspace" and decoder.get("prepend_scheme", "always") != "never")
 
 
 def _byte_table() -> dict[str, int]:

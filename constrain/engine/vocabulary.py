@@ -72,7 +72,7 @@ class Vocabulary:
             tokens: bytes of each token, as they stand in the middle of a text.
             eos_ids: ids that end a text.
             special_ids: ids that are no text.
-            size: width of the model's output, where it is larger than the list.
+            size: width of the model's output, by default the length of the list; tokens beyond it are left out.
             first_space: ``"optional"`` lets the first token of a text carry one space that the decoder will drop.
 
         Raises:
@@ -80,7 +80,7 @@ class Vocabulary:
         """
         special = frozenset(special_ids)
         eos = sorted(set(eos_ids))
-        width = max(size or 0, len(tokens))
+        width = size or len(tokens)
         for i in [*eos, *special]:
             if not 0 <= i < width:
                 raise VocabularyError(f"token {i} is outside the vocabulary of {width} tokens")
@@ -142,7 +142,7 @@ class Vocabulary:
         if size is not None and not (isinstance(size, int) and 0 < size <= MAX_TOKENS):
             raise VocabularyError(f"a vocabulary has 1 to {MAX_TOKENS:,} tokens, not {size!r}")
         optional = table.first_space_optional if first_space == "auto" else first_space == "optional"
-        width = max(size or 0, len(table.tokens))
+        width = size or len(table.tokens)
         eos = sorted({i for i in eos_ids if 0 <= i < width})
         if not eos:
             raise VocabularyError(

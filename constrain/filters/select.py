@@ -95,4 +95,4 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         if not self._healing:
             return bool(probe.accept(token_id) and probe.is_accepting())
         rest = self._past_healing(self.vocabulary.token_bytes(token_id))
-        return bool(rest) and probe.accept_bytes(rest) and probe.is_accepting()
+        return bool(rest and probe.accept_bytes(rest) and probe.is_accepting())

@@ -9,7 +9,8 @@ namespace constrain {
 
 namespace {
 
-PyGrammar finish_regular(const AutomatonPtr& automaton, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
+PyGrammar finish_regular(const AutomatonPtr& automaton, std::shared_ptr<const Vocabulary> vocabulary,
+                         const Limits& limits) {
   Grammar grammar;
   grammar.root = grammar.add(std::make_unique<AutomatonRule>(automaton));
   return finish(std::move(grammar), std::move(vocabulary), limits);
@@ -43,30 +44,32 @@ std::vector<py::tuple> entries(const std::vector<schema::Report::Entry>& list) {
 
 }  // namespace
 
-PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits, schema::Report report) {
+PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
+                 schema::Report report) {
   if (vocabulary->first_space_optional()) allow_leading_space(grammar);
-  return {std::make_shared<const CompiledGrammar>(std::move(grammar), std::move(vocabulary), limits), std::move(report)};
+  return {std::make_shared<const CompiledGrammar>(std::move(grammar), std::move(vocabulary), limits),
+          std::move(report)};
 }
 
 void bind_grammar(py::module_& module) {
   py::class_<Limits>(module, "Limits")
-      .def(py::init([](uint64_t states, uint64_t depth, uint64_t frames, uint64_t nesting, uint64_t cells) {
-             return Limits{states, depth, frames, nesting, cells};
-           }),
-           py::kw_only(), py::arg("max_states"), py::arg("max_stack_depth"), py::arg("max_frames"), py::arg("max_nesting"),
-           py::arg("max_cells"));
+      .def(py::init([](uint64_t states, uint64_t depth, uint64_t frames, uint64_t work, uint64_t nesting,
+                       uint64_t cells) { return Limits{states, depth, frames, work, nesting, cells}; }),
+           py::kw_only(), py::arg("max_states"), py::arg("max_stack_depth"), py::arg("max_frames"), py::arg("max_work"),
+           py::arg("max_nesting"), py::arg("max_cells"));
 
   py::class_<PyGrammar>(module, "CompiledGrammar")
       .def_property_readonly("vocabulary_size", [](const PyGrammar& self) { return self.grammar->vocabulary().size(); })
       .def_property_readonly("states", [](const PyGrammar& self) { return self.grammar->states(); })
       .def_property_readonly("report", [](const PyGrammar& self) {
-        return py::make_tuple(entries(self.report.enforced), entries(self.report.narrowed), entries(self.report.ignored));
+        return py::make_tuple(entries(self.report.enforced), entries(self.report.narrowed),
+                              entries(self.report.ignored));
       });
 
   module.def(
       "compile_json_schema",
-      [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace, bool in_order,
-         bool lenient, const Limits& limits) {
+      [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace,
+         bool in_order, bool lenient, const Limits& limits) {
         const json::Value value = to_json(schema);
         const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits};
         const py::gil_scoped_release release;

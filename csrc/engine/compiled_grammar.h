@@ -20,11 +20,11 @@ inline constexpr StateId kDone = 0;
 
 /// One way on from a state on one byte.
 struct Option {
-  Guard guard = 0;            ///< on the register of the frame itself
-  bool call = false;          ///< the byte is consumed by a callee, so the frame steps aside for it
-  StateId then = kDone;       ///< where the frame goes on after the call; kDone: it is over then, and is not kept
-  std::vector<StateId> chain; ///< frames between this one and the innermost callee, outermost first
-  StateId target = kDone;     ///< state of the frame that consumed the byte; kDone: that frame is over
+  Guard guard = 0;             ///< on the register of the frame itself
+  bool call = false;           ///< the byte is consumed by a callee, so the frame steps aside for it
+  StateId then = kDone;        ///< where the frame goes on after the call; kDone: it is over then, and is not kept
+  std::vector<StateId> chain;  ///< frames between this one and the innermost callee, outermost first
+  StateId target = kDone;      ///< state of the frame that consumed the byte; kDone: that frame is over
 
   bool operator==(const Option&) const = default;
 };
@@ -41,11 +41,12 @@ struct Row {
 
 /// Bounds on what untrusted grammars and schemas may cost; reaching one throws ResourceLimit.
 struct Limits {
-  uint64_t max_states = 500'000;        ///< states of all rules of a grammar
-  uint64_t max_stack_depth = 10'000;    ///< nested frames
-  uint64_t max_frames = 4'096;          ///< simultaneous readings of the text so far
-  uint64_t max_nesting = 512;           ///< depth of a schema
-  uint64_t max_cells = 20'000;          ///< alternatives of a schema after normalisation
+  uint64_t max_states = 500'000;      ///< states of all rules of a grammar
+  uint64_t max_stack_depth = 10'000;  ///< nested frames
+  uint64_t max_frames = 4'096;        ///< simultaneous readings of the text so far
+  uint64_t max_work = 4'000'000;      ///< frames made for one byte or one mask
+  uint64_t max_nesting = 512;         ///< depth of a schema
+  uint64_t max_cells = 20'000;        ///< alternatives of a schema after normalisation
 };
 
 /// An immutable language over a vocabulary; threads share it. Rows are built under a lock and read without one.
@@ -95,7 +96,9 @@ class CompiledGrammar {
     bool operator==(const Place&) const = default;
   };
   struct PlaceHash {
-    size_t operator()(const Place& place) const { return (place.local ^ place.rule * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull >> 8; }
+    size_t operator()(const Place& place) const {
+      return (place.local ^ place.rule * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull >> 8;
+    }
   };
 
   Slot& slot(StateId state) const { return slots_[state]; }

@@ -21,7 +21,12 @@ bool ConfigurationStore::Equal::operator()(const Configuration* a, const Configu
   return a->hash == b->hash && std::ranges::equal(a->heads(), b->heads());
 }
 
+void ConfigurationStore::refuse_work() const {
+  throw ResourceLimit("max_work", grammar_.limits().max_work, "while matching: the text can be read in too many ways");
+}
+
 const Configuration* ConfigurationStore::make(std::vector<Head>& heads) {
+  charge(heads.size());
   std::sort(heads.begin(), heads.end(), before);
   heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
   size_t kept = 0;
@@ -34,7 +39,8 @@ const Configuration* ConfigurationStore::make(std::vector<Head>& heads) {
     if (!merged.below) heads[kept++] = merged;
     if (first < end) {
       std::vector<Head> below;
-      for (size_t k = first; k < end; ++k) below.insert(below.end(), heads[k].below->heads().begin(), heads[k].below->heads().end());
+      for (size_t k = first; k < end; ++k)
+        below.insert(below.end(), heads[k].below->heads().begin(), heads[k].below->heads().end());
       merged.below = end - first == 1 ? heads[first].below : make(below);
       heads[kept++] = merged;
     }
@@ -46,6 +52,7 @@ const Configuration* ConfigurationStore::make(std::vector<Head>& heads) {
 
 const Configuration* ConfigurationStore::store(std::span<const Head> heads) {
   const Limits& limits = grammar_.limits();
+  charge(heads.size());
   if (heads.size() > limits.max_frames) throw ResourceLimit("max_frames", limits.max_frames, "while matching");
 
   uint64_t hash = heads.size();
@@ -91,10 +98,12 @@ void Stepper::release(const Configuration* below, std::vector<Head>& out) {
     return;
   }
   const auto heads = below->heads();
+  store_.charge(heads.size());
   out.insert(out.end(), heads.begin(), heads.end());
 }
 
 void Stepper::step_below(const Configuration* below, uint8_t byte, std::vector<Head>& out) {
+  store_.charge(below->count);
   for (const Head& head : below->heads()) step(head, byte, out);
 }
 

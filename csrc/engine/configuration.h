@@ -25,9 +25,9 @@ struct Head {
 /// An immutable set of stacks: a graph-structured stack whose nodes are shared (Tomita 1987).
 struct Configuration {
   uint32_t count;
-  uint32_t depth;   ///< frames of the highest stack
+  uint32_t depth;  ///< frames of the highest stack
   uint64_t hash;
-  bool accepting;   ///< the text so far is complete
+  bool accepting;  ///< the text so far is complete
 
   std::span<const Head> heads() const { return {reinterpret_cast<const Head*>(this + 1), count}; }
 };
@@ -43,6 +43,13 @@ class ConfigurationStore {
   const Configuration* make(std::vector<Head>& heads);
   const Configuration* make(const Head& head) { return store({&head, 1}); }
 
+  /// Starts to count the frames of one byte or one mask anew. Beyond Limits::max_work ResourceLimit is thrown.
+  void start_work() { work_ = 0; }
+  void charge(uint64_t frames) {
+    work_ += frames;
+    if (work_ > grammar_.limits().max_work) refuse_work();
+  }
+
  private:
   struct Equal {
     bool operator()(const Configuration* a, const Configuration* b) const;
@@ -51,10 +58,12 @@ class ConfigurationStore {
     size_t operator()(const Configuration* c) const { return c->hash; }
   };
   const Configuration* store(std::span<const Head> heads);
+  [[noreturn]] void refuse_work() const;
 
   const CompiledGrammar& grammar_;
   Arena& arena_;
   bool interning_;
+  uint64_t work_ = 0;
   std::unordered_set<const Configuration*, Hash, Equal> known_;
 };
 
@@ -79,7 +88,7 @@ class Stepper {
  private:
   void take(const Option& option, const Head& head, uint8_t byte, std::vector<Head>& out);
   void step_below(const Configuration* below, uint8_t byte, std::vector<Head>& out);
-  static void release(const Configuration* below, std::vector<Head>& out);
+  void release(const Configuration* below, std::vector<Head>& out);
 
   const CompiledGrammar& grammar_;
   ConfigurationStore& store_;

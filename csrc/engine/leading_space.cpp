@@ -28,6 +28,8 @@ class LeadingSpaceRule final : public Rule {
 
 }  // namespace
 
-void allow_leading_space(Grammar& grammar) { grammar.root = grammar.add(std::make_unique<LeadingSpaceRule>(grammar.root)); }
+void allow_leading_space(Grammar& grammar) {
+  grammar.root = grammar.add(std::make_unique<LeadingSpaceRule>(grammar.root));
+}
 
 }  // namespace constrain

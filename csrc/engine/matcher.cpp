@@ -72,6 +72,7 @@ const Configuration* Matcher::advance(const Configuration* from, std::string_vie
   Stepper stepper(grammar(), session_->store, session_->registers);
   std::vector<Head> heads(from->heads().begin(), from->heads().end()), next;
   for (const char byte : bytes) {
+    session_->store.start_work();
     next.clear();
     for (const Head& head : heads) stepper.step(head, static_cast<uint8_t>(byte), next);
     if (next.empty()) return nullptr;

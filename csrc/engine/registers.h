@@ -51,7 +51,8 @@ class Registers {
   struct Hash {
     size_t operator()(const Entry& entry) const {
       uint64_t hash = 0x9E3779B97F4A7C15ull;
-      for (size_t i = 0; i < entry.size; ++i) hash = (hash ^ entry.words[i]) * 0xBF58476D1CE4E5B9ull, hash ^= hash >> 29;
+      for (size_t i = 0; i < entry.size; ++i)
+        hash = (hash ^ entry.words[i]) * 0xBF58476D1CE4E5B9ull, hash ^= hash >> 29;
       return hash;
     }
   };

@@ -1,4 +1,5 @@
-// The intermediate representation that every front end compiles to: rules, whose bodies are automata over bytes and calls.
+// The intermediate representation that every front end compiles to: rules, whose bodies are automata over bytes and
+// calls.
 #pragma once
 
 #include <array>
@@ -52,8 +53,8 @@ struct Expansion {
 /// that come back to the same rule before a byte is consumed (left recursion) are not.
 ///
 /// A running instance of a rule is a *frame*: a state and a register, which starts as 0. A guard on an edge reads and
-/// updates the register, and may refuse the edge. Every edge offered, and every guard passed, must leave some way to the
-/// rule's end: that is what makes dead ends impossible.
+/// updates the register, and may refuse the edge. Every edge offered, and every guard passed, must leave some way to
+/// the rule's end: that is what makes dead ends impossible.
 class Rule {
  public:
   virtual ~Rule() = default;
@@ -73,8 +74,8 @@ class Rule {
   /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
   virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;
 
-  /// A number n such that every text of up to n scalar values may follow here, if it is *plain*: without quotation marks,
-  /// backslashes and control characters. Masks need not look at such tokens one by one. Thread-safe.
+  /// A number n such that every text of up to n scalar values may follow here, if it is *plain*: without quotation
+  /// marks, backslashes and control characters. Masks need not look at such tokens one by one. Thread-safe.
   virtual uint64_t plain_text_room(Local state, Reg reg) const;
 
   /// Fewest bytes from a state to the rule's end, given every rule's shortest word (a lower bound is not enough: the

@@ -9,8 +9,8 @@
 
 namespace constrain {
 
-/// Elements never move. One thread at a time may append (callers hold a lock); any thread may read an element whose index
-/// it got after the append.
+/// Elements never move. One thread at a time may append (callers hold a lock); any thread may read an element whose
+/// index it got after the append.
 template <class T, size_t kChunk = 1024, size_t kChunks = 4096>
 class StableVector {
  public:

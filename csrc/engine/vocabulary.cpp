@@ -23,11 +23,13 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
                        bool first_space_optional)
     : tokens_(std::move(tokens)),
       eos_(std::move(eos)),
-      duplicate_(tokens_.size(), kNoToken),
-      size_(std::max(size, tokens_.size())),
+      duplicate_(size, kNoToken),
+      size_(size),
       first_space_optional_(first_space_optional) {
+  tokens_.resize(std::min(size_, tokens_.size()));
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (tokens_[i].size() > 0xFFFF) throw std::invalid_argument("token " + std::to_string(i) + " is longer than 65535 bytes");
+    if (tokens_[i].size() > 0xFFFF)
+      throw std::invalid_argument("token " + std::to_string(i) + " is longer than 65535 bytes");
   }
   std::sort(eos_.begin(), eos_.end());
   eos_.erase(std::unique(eos_.begin(), eos_.end()), eos_.end());
@@ -54,7 +56,8 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
 bool Vocabulary::is_eos(TokenId token) const { return std::binary_search(eos_.begin(), eos_.end(), token); }
 
 std::string_view Vocabulary::bytes(TokenId token) const {
-  return token >= 0 && static_cast<size_t>(token) < tokens_.size() ? std::string_view(tokens_[token]) : std::string_view();
+  return token >= 0 && static_cast<size_t>(token) < tokens_.size() ? std::string_view(tokens_[token])
+                                                                   : std::string_view();
 }
 
 Trie Vocabulary::build_trie(std::vector<TokenId> order) {

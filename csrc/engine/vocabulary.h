@@ -12,13 +12,13 @@ namespace constrain {
 using TokenId = int32_t;
 inline constexpr TokenId kNoToken = -1;
 
-/// Distinct byte strings in depth-first preorder. Node 0 is the empty string; the subtree of node i is [i, i + size(i)),
-/// its first child i + 1, its next sibling i + size(i).
+/// Distinct byte strings in depth-first preorder. Node 0 is the empty string; the subtree of node i is [i, i +
+/// size(i)), its first child i + 1, its next sibling i + size(i).
 struct Trie {
-  std::vector<uint32_t> size;    ///< nodes of the subtree, the node itself included
-  std::vector<uint8_t> byte;     ///< last byte of the node's string
-  std::vector<uint16_t> depth;   ///< length of the node's string in bytes
-  std::vector<TokenId> token;    ///< a token with just these bytes, or kNoToken
+  std::vector<uint32_t> size;   ///< nodes of the subtree, the node itself included
+  std::vector<uint8_t> byte;    ///< last byte of the node's string
+  std::vector<uint16_t> depth;  ///< length of the node's string in bytes
+  std::vector<TokenId> token;   ///< a token with just these bytes, or kNoToken
 
   size_t nodes() const { return size.size(); }
 };
@@ -28,10 +28,10 @@ struct Trie {
 struct PlainTokens {
   static constexpr size_t kDense = 16;
 
-  Trie others;                                           ///< of all tokens that are not plain
-  std::vector<std::vector<uint32_t>> up_to;              ///< masks of the plain tokens of at most n scalar values, n <= kDense
-  std::vector<uint32_t> all;                             ///< mask of all plain tokens
-  std::vector<std::pair<uint32_t, TokenId>> long_ones;   ///< those beyond kDense, with their length, longest first
+  Trie others;                               ///< of all tokens that are not plain
+  std::vector<std::vector<uint32_t>> up_to;  ///< masks of the plain tokens of at most n scalar values, n <= kDense
+  std::vector<uint32_t> all;                 ///< mask of all plain tokens
+  std::vector<std::pair<uint32_t, TokenId>> long_ones;  ///< those beyond kDense, with their length, longest first
 
   uint64_t longest() const { return long_ones.empty() ? kDense : long_ones.front().first; }
 
@@ -42,9 +42,9 @@ struct PlainTokens {
 /// The tokens of a model. Immutable; shared between grammars and threads.
 class Vocabulary {
  public:
-  /// `tokens[i]` holds the bytes of token i; empty for tokens without text (special ones and holes). Ids beyond the list,
-  /// up to `size`, are padding of the model's output. Throws std::invalid_argument where an id is out of range or a token
-  /// is longer than 65,535 bytes.
+  /// `tokens[i]` holds the bytes of token i; empty for tokens without text (special ones and holes). `size` is the
+  /// width of the model's output: ids beyond the list are padding, and tokens beyond it do not exist for the model.
+  /// Throws std::invalid_argument where an id is out of range or a token is longer than 65,535 bytes.
   Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size, bool first_space_optional);
 
   size_t size() const { return size_; }

@@ -44,12 +44,14 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       return out.byte('[', encode(Phase::open));
     case Phase::open:
       if (max_ > 0) {
-        for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to), space(to, kInner));
+        for (const auto [byte, to] : whitespace_.next(Slot::opening, run))
+          out.byte(byte, encode(Phase::open, to), space(to, kInner));
         if (whitespace_.may_end(Slot::opening, run)) call_item(0, count | indented(run, kInner), out);
       } else if (!whitespace_.indents()) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to));
       }
-      if (may_be_empty && (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run))) {
+      if (may_be_empty &&
+          (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run))) {
         out.byte(']', encode(Phase::end));
       }
       return;
@@ -61,7 +63,8 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       return;
     case Phase::after:
       // Every way on from here must be possible: a comma needs room for an item, the end enough items.
-      for (const auto [byte, to] : whitespace_.next(Slot::closing, 0)) out.byte(byte, encode(Phase::closing, to), close);
+      for (const auto [byte, to] : whitespace_.next(Slot::closing, 0))
+        out.byte(byte, encode(Phase::closing, to), close);
       for (const auto [byte, to] : whitespace_.next(Slot::before, 0)) {
         out.byte(byte, encode(Phase::before_comma, to, index), comma);
       }
@@ -69,10 +72,12 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       if (max_ > index) out.byte(',', encode(Phase::item, 0, index), comma);
       return;
     case Phase::before_comma:
-      for (const auto [byte, to] : whitespace_.next(Slot::before, run)) out.byte(byte, encode(Phase::before_comma, to, index));
+      for (const auto [byte, to] : whitespace_.next(Slot::before, run))
+        out.byte(byte, encode(Phase::before_comma, to, index));
       return out.byte(',', encode(Phase::item, 0, index));
     case Phase::closing:
-      for (const auto [byte, to] : whitespace_.next(Slot::closing, run)) out.byte(byte, encode(Phase::closing, to), space(to, 0));
+      for (const auto [byte, to] : whitespace_.next(Slot::closing, run))
+        out.byte(byte, encode(Phase::closing, to), space(to, 0));
       if (whitespace_.may_end(Slot::closing, run)) out.byte(']', encode(Phase::end), indented(run, 0));
       return;
     case Phase::end:
@@ -82,7 +87,8 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
 
 bool ArrayRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registers) const {
   if (guard & (kSpace | kIndented)) {
-    const uint64_t spaces = guard >> kSpacesShift, wanted = whitespace_.indent(registers.depth + (guard & kInner ? 1 : 0));
+    const uint64_t spaces = guard >> kSpacesShift,
+                   wanted = whitespace_.indent(registers.depth + (guard & kInner ? 1 : 0));
     if (guard & kSpace) return spaces <= wanted;
     if (spaces != wanted) return false;
   }
@@ -132,8 +138,9 @@ uint64_t ArrayRule::remaining_tallied(Phase phase, Reg reg, const Lengths& lengt
   const uint64_t line = whitespace_.indents() ? 1 : 0;
   // A plan has a comma for every item: the first item's stands in for the closing bracket.
   const auto open = [&] {
-    const bool may_be_empty = spec_.min == 0 && std::all_of(spec_.tallies.begin(), spec_.tallies.end(),
-                                                            [](const ArraySpec::Tally& tally) { return tally.min == 0; });
+    const bool may_be_empty =
+        spec_.min == 0 && std::all_of(spec_.tallies.begin(), spec_.tallies.end(),
+                                      [](const ArraySpec::Tally& tally) { return tally.min == 0; });
     return may_be_empty ? 1 : add_lengths(plan.length(0, at.tallies, 1), line);
   };
   switch (phase) {
@@ -168,7 +175,9 @@ uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const uint64_t commas = until > done ? until - done : 0;
   // An indented bracket that closes has a line of its own.
   const uint64_t line = whitespace_.indents() ? 1 : 0;
-  const auto open = [&](uint64_t items) { return add_lengths(items_length(0, items, lengths), items > 0 ? items + line : 1); };
+  const auto open = [&](uint64_t items) {
+    return add_lengths(items_length(0, items, lengths), items > 0 ? items + line : 1);
+  };
   switch (phase) {
     case Phase::start:
       return add_lengths(open(spec_.min), 1);
@@ -179,7 +188,8 @@ uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
       return add_lengths(items_length(index, index + last - done, lengths), last - done + line);
     }
     case Phase::before_comma:
-      return add_lengths(items_length(index, index + std::max<uint64_t>(commas, 1), lengths), std::max<uint64_t>(commas, 1) + 1);
+      return add_lengths(items_length(index, index + std::max<uint64_t>(commas, 1), lengths),
+                         std::max<uint64_t>(commas, 1) + 1);
     case Phase::after:
       return add_lengths(items_length(index, index + commas, lengths), commas + 1 + line);
     case Phase::closing:
@@ -207,7 +217,8 @@ uint64_t ArrayRule::max_items(const Lengths& lengths) const {
 
 uint64_t ArrayRule::items_length(uint64_t from, uint64_t to, const Lengths& lengths) const {
   uint64_t sum = 0;
-  for (; from < to && from < spec_.prefix.size(); ++from) sum = add_lengths(sum, lengths[spec_.prefix[from].front().value]);
+  for (; from < to && from < spec_.prefix.size(); ++from)
+    sum = add_lengths(sum, lengths[spec_.prefix[from].front().value]);
   if (from >= to) return sum;
   const uint64_t rest = lengths[spec_.rest.front().value];
   return rest == kInfinite || rest > kInfinite / (to - from) ? kInfinite : add_lengths(sum, rest * (to - from));

@@ -7,8 +7,8 @@
 
 namespace constrain::json {
 
-/// An array. The register counts its items where the bounds need that; where items are also counted by kind it holds the
-/// tallies as well.
+/// An array. The register counts its items where the bounds need that; where items are also counted by kind it holds
+/// the tallies as well.
 class ArrayRule final : public Rule {
  public:
   ArrayRule(ArraySpec spec, Whitespace whitespace) : spec_(std::move(spec)), whitespace_(whitespace) {}

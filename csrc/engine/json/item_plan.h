@@ -31,15 +31,15 @@ struct ArraySpec {
   const std::vector<Choice>& choices(uint64_t index) const { return index < prefix.size() ? prefix[index] : rest; }
 };
 
-/// Works out, for a number of items and tallies, how many bytes the further items take at least: a dynamic programme over
-/// the number of further items, exact up to where their order stops to matter. Thread-safe.
+/// Works out, for a number of items and tallies, how many bytes the further items take at least: a dynamic programme
+/// over the number of further items, exact up to where their order stops to matter. Thread-safe.
 class ItemPlan {
  public:
   /// Throws ResourceLimit where the tallies ask for more items than the programme can follow.
   ItemPlan(const ArraySpec& spec, const Lengths& lengths);
 
-  /// Fewest bytes of at least `more` further items, each with a comma, that complete an array of `count` items; infinite
-  /// where there are none.
+  /// Fewest bytes of at least `more` further items, each with a comma, that complete an array of `count` items;
+  /// infinite where there are none.
   uint64_t length(uint64_t count, const std::vector<uint64_t>& tallies, uint64_t more) const;
 
   /// Whether there is such a completion at all.
@@ -56,9 +56,10 @@ class ItemPlan {
   uint64_t exactly(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const;
 
   const ArraySpec& spec_;
-  std::vector<std::vector<std::pair<uint32_t, uint64_t>>> choices_;  // by index: tallies and length, inhabited ones only
-  uint64_t horizon_ = 1;           // further items beyond which only neutral ones are left
-  uint64_t neutral_ = kInfinite;   // length of the shortest item that no tally with a maximum minds
+  std::vector<std::vector<std::pair<uint32_t, uint64_t>>>
+      choices_;                   // by index: tallies and length, inhabited ones only
+  uint64_t horizon_ = 1;          // further items beyond which only neutral ones are left
+  uint64_t neutral_ = kInfinite;  // length of the shortest item that no tally with a maximum minds
   mutable std::mutex mutex_;
   mutable std::map<std::vector<uint64_t>, uint64_t> known_;
 };

@@ -31,7 +31,8 @@ State KeyAutomaton::step(State from, uint8_t byte) {
   const auto low = std::lower_bound(begin, end, int{byte}, [&](uint32_t name, int b) { return next_byte(name) < b; });
   const auto high = std::upper_bound(low, end, int{byte}, [&](int b, uint32_t name) { return b < next_byte(name); });
 
-  Position to{static_cast<uint32_t>(low - sorted_.begin()), static_cast<uint32_t>(high - sorted_.begin()), at.length + 1, {}};
+  Position to{
+      static_cast<uint32_t>(low - sorted_.begin()), static_cast<uint32_t>(high - sorted_.begin()), at.length + 1, {}};
   if (to.low == to.high) to.low = to.high = to.length = 0;
   bool alive = to.low < to.high;
   for (size_t i = 0; i < classes_.size(); ++i) {

@@ -13,7 +13,8 @@ namespace constrain::json {
 
 /// Reads a key's content (UTF-8) byte by byte, and knows which names and classes it may still become.
 ///
-/// States are numbered as they are met. Growing needs a lock; a KeyState never changes once made, and is read without one.
+/// States are numbered as they are met. Growing needs a lock; a KeyState never changes once made, and is read without
+/// one.
 class KeyAutomaton {
  public:
   /// `names[i]` is the name with index i, `classes[i]` the keys of class i. Classes
@@ -39,9 +40,9 @@ class KeyAutomaton {
 
  private:
   struct Position {
-    uint32_t low, high;           // names with this prefix, as an interval of sorted_
-    uint32_t length;              // bytes of that prefix
-    std::vector<State> classes;   // one automaton state a class
+    uint32_t low, high;          // names with this prefix, as an interval of sorted_
+    uint32_t length;             // bytes of that prefix
+    std::vector<State> classes;  // one automaton state a class
     auto operator<=>(const Position&) const = default;
   };
 

@@ -14,7 +14,9 @@ enum : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001 };
 constexpr std::string_view kShortLetters = "\"\\bfnrt", kShortBytes = "\"\\\b\f\n\r\t";
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
-uint8_t short_escape(uint8_t letter) { return static_cast<uint8_t>(kShortBytes[kShortLetters.find(static_cast<char>(letter))]); }
+uint8_t short_escape(uint8_t letter) {
+  return static_cast<uint8_t>(kShortBytes[kShortLetters.find(static_cast<char>(letter))]);
+}
 uint8_t hex_value(uint8_t digit) { return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10; }
 bool has_short_escape(uint8_t byte) { return kShortBytes.find(static_cast<char>(byte)) != std::string_view::npos; }
 
@@ -120,15 +122,18 @@ void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
       }
       return;
     case Phase::next:
-      for (const auto [byte, to] : whitespace_.next(Slot::item, run)) out.byte(byte, encode(Phase::next, to), space(to, true));
+      for (const auto [byte, to] : whitespace_.next(Slot::item, run))
+        out.byte(byte, encode(Phase::next, to), space(to, true));
       return start_key(Slot::item);
     case Phase::key:
       return expand_key(operand, out);
     case Phase::colon_before:
-      for (const auto [byte, to] : whitespace_.next(Slot::before, run)) out.byte(byte, encode(Phase::colon_before, to, operand));
+      for (const auto [byte, to] : whitespace_.next(Slot::before, run))
+        out.byte(byte, encode(Phase::colon_before, to, operand));
       return out.byte(':', encode(Phase::colon, 0, operand));
     case Phase::colon:
-      for (const auto [byte, to] : whitespace_.next(Slot::value, run)) out.byte(byte, encode(Phase::colon, to, operand));
+      for (const auto [byte, to] : whitespace_.next(Slot::value, run))
+        out.byte(byte, encode(Phase::colon, to, operand));
       if (!whitespace_.may_end(Slot::value, run)) return;
       for (const auto& choice : choices(operand)) {
         out.call(choice.value, encode(Phase::after), spec_.duties ? guard(Test::value, choice.duties) : 0);
@@ -147,8 +152,10 @@ void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
       for (const auto [byte, to] : whitespace_.next(Slot::before, run)) out.byte(byte, encode(Phase::comma_before, to));
       return out.byte(',', encode(Phase::next));
     case Phase::closing:
-      for (const auto [byte, to] : whitespace_.next(Slot::closing, run)) out.byte(byte, encode(Phase::closing, to), space(to, false));
-      if (whitespace_.may_end(Slot::closing, run)) out.byte('}', encode(Phase::end), line(Test::last_line, Test::none, run));
+      for (const auto [byte, to] : whitespace_.next(Slot::closing, run))
+        out.byte(byte, encode(Phase::closing, to), space(to, false));
+      if (whitespace_.may_end(Slot::closing, run))
+        out.byte('}', encode(Phase::end), line(Test::last_line, Test::none, run));
       return;
     case Phase::end:
       out.accepting = true;
@@ -168,7 +175,8 @@ void ObjectRule::expand_key(uint32_t id, Expansion& out) {
   switch (at.escape) {
     case kPlain: {
       for (int byte = 0x20; byte < 256; ++byte) {
-        if (byte != '"' && byte != '\\') go(byte, keys_->step(content, static_cast<uint8_t>(byte)), kPlain, Test::key_raw);
+        if (byte != '"' && byte != '\\')
+          go(byte, keys_->step(content, static_cast<uint8_t>(byte)), kPlain, Test::key_raw);
       }
       go('\\', content, kBackslash, Test::key);
       const auto& key = keys_->state(content);
@@ -240,8 +248,7 @@ ObjectRule::Members ObjectRule::unpack(Reg reg) const {
 }
 
 Reg ObjectRule::pack(const Members& members, Registers& registers) const {
-  std::vector<uint64_t> words{members.count, members.next, members.others, members.used, members.key,
-                              members.met};
+  std::vector<uint64_t> words{members.count, members.next, members.others, members.used, members.key, members.met};
   words.insert(words.end(), members.seen.begin(), members.seen.end());
   return registers.make(words);
 }
@@ -436,7 +443,8 @@ bool ObjectRule::is_used(const Members& members, const std::string& key) const {
 }
 
 bool ObjectRule::is_name(const std::string& key) const {
-  return std::any_of(spec_.properties.begin(), spec_.properties.end(), [&](auto& property) { return property.name == key; });
+  return std::any_of(spec_.properties.begin(), spec_.properties.end(),
+                     [&](auto& property) { return property.name == key; });
 }
 
 bool ObjectRule::end_key(Members& members, State content, Registers& registers) const {
@@ -600,7 +608,8 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
     for (const uint32_t name : key.names) {
       if (!may_be_name(members, outlook, name)) continue;
       const auto& property = spec_.properties[name];
-      consider(spelled_length(std::string_view(property.name).substr(key.length)) + 2, with_name(members, name), property.choices);
+      consider(spelled_length(std::string_view(property.name).substr(key.length)) + 2, with_name(members, name),
+               property.choices);
     }
     if (!may_be_other(members, outlook, content)) continue;
     for (const uint32_t one : key.classes) {
@@ -612,7 +621,8 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
       Members after = with_other(members);
       after.planned.push_back(keys.front().key);
       const uint64_t typed = text_of(members.key).size();
-      consider(spelled_length(std::string_view(keys.front().key).substr(typed)) + 2, after, spec_.others[others].choices);
+      consider(spelled_length(std::string_view(keys.front().key).substr(typed)) + 2, after,
+               spec_.others[others].choices);
     }
   }
   return add_lengths(best, kEscapeRest[at.escape]);

@@ -25,7 +25,7 @@ struct ObjectSpec {
   struct Others {
     AutomatonPtr keys;  ///< disjoint from each other; free of the names where finite
     std::vector<Choice> choices;
-    bool any = false;   ///< `keys` is every text
+    bool any = false;  ///< `keys` is every text
   };
   std::vector<Property> properties;  ///< in the order of the schema
   std::vector<Others> others;
@@ -37,8 +37,8 @@ struct ObjectSpec {
   static constexpr size_t kMaxDuties = 6;
 };
 
-/// An object. Members come in any order without their permutations being spelled out: the register holds which names were
-/// used, and guards ask it. No key occurs twice.
+/// An object. Members come in any order without their permutations being spelled out: the register holds which names
+/// were used, and guards ask it. No key occurs twice.
 class ObjectRule final : public Rule {
  public:
   ObjectRule(ObjectSpec spec, Whitespace whitespace);
@@ -84,12 +84,12 @@ class ObjectRule final : public Rule {
 
   /// The register, unpacked.
   struct Members {
-    uint64_t count = 0;  ///< members so far
-    uint64_t next = 0;   ///< first property that may still come, where they come in order
-    uint64_t others = 0; ///< number of other keys so far
-    Reg used = 0;        ///< list of the other keys so far: (rest, key)
-    Reg key = 0;         ///< the key being spelled, as a list: (rest, byte)
-    uint64_t met = 0;    ///< duties fulfilled
+    uint64_t count = 0;   ///< members so far
+    uint64_t next = 0;    ///< first property that may still come, where they come in order
+    uint64_t others = 0;  ///< number of other keys so far
+    Reg used = 0;         ///< list of the other keys so far: (rest, key)
+    Reg key = 0;          ///< the key being spelled, as a list: (rest, byte)
+    uint64_t met = 0;     ///< duties fulfilled
     std::vector<uint64_t> seen;
     std::vector<std::string> planned;  ///< keys that count as used while lengths are worked out; not in the register
 
@@ -162,10 +162,10 @@ class ObjectRule final : public Rule {
 
   ObjectSpec spec_;
   WhitespaceRun whitespace_;
-  std::vector<uint32_t> possible_others_;  // of spec_.others, in the numbering of the key automaton's classes
-  std::vector<bool> possible_;             // of spec_.properties: it, and all that depends on it, has values
+  std::vector<uint32_t> possible_others_;       // of spec_.others, in the numbering of the key automaton's classes
+  std::vector<bool> possible_;                  // of spec_.properties: it, and all that depends on it, has values
   std::vector<std::vector<uint64_t>> closure_;  // of spec_.properties: what must be there where it is, itself included
-  std::vector<CheapestWords> cheapest_;    // of spec_.others
+  std::vector<CheapestWords> cheapest_;         // of spec_.others
   std::unique_ptr<KeyAutomaton> keys_;
   StableVector<Spelling> spellings_;
   std::map<std::pair<State, uint32_t>, uint32_t> spelling_ids_;

@@ -7,8 +7,9 @@ namespace constrain::json {
 
 inline constexpr uint64_t kNoMaximum = kInfinite;
 
-/// A string of `min` to `max` Unicode scalar values, in every spelling of RFC 8259 section 7 (surrogates only in pairs).
-/// The length is counted in the register, at the first byte of each scalar value, so that its bound costs no states.
+/// A string of `min` to `max` Unicode scalar values, in every spelling of RFC 8259 section 7 (surrogates only in
+/// pairs). The length is counted in the register, at the first byte of each scalar value, so that its bound costs no
+/// states.
 class StringRule final : public Rule {
  public:
   StringRule(uint64_t min, uint64_t max) : min_(min), max_(max) {}

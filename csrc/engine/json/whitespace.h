@@ -53,9 +53,9 @@ class WhitespaceRun {
   uint64_t indent(uint64_t level) const { return whitespace_.width * level; }
 
  private:
-  static constexpr uint32_t kSpaces = 2;            // states 1 .. 2: that many spaces
+  static constexpr uint32_t kSpaces = 2;  // states 1 .. 2: that many spaces
   static constexpr uint32_t kCarriageReturn = 3, kLineFeed = 4;
-  static constexpr uint32_t kMaxIndent = 40;        // states 5 .. 44: spaces or tabs of a new line
+  static constexpr uint32_t kMaxIndent = 40;  // states 5 .. 44: spaces or tabs of a new line
 
   Whitespace whitespace_;
 };

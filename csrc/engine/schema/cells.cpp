@@ -68,11 +68,13 @@ std::optional<NumberCell> intersect(const NumberCell& a, const NumberCell& b) {
   add_missing(out.range.multiples_of, b.range.multiples_of);
   add_missing(out.not_multiples_of, b.not_multiples_of);
   add_missing(out.excluded, b.excluded);
-  if (out.range.lower && out.range.upper && compare(out.range.lower->value, out.range.upper->value) > 0) return std::nullopt;
+  if (out.range.lower && out.range.upper && compare(out.range.lower->value, out.range.upper->value) > 0)
+    return std::nullopt;
   if (!a.values && !b.values) return out;
   out.values.emplace();
   for (const Decimal& value : a.values ? *a.values : *b.values) {
-    const bool in_both = !a.values || !b.values || std::find(b.values->begin(), b.values->end(), value) != b.values->end();
+    const bool in_both =
+        !a.values || !b.values || std::find(b.values->begin(), b.values->end(), value) != b.values->end();
     if (in_both && holds(out, value)) out.values->push_back(value);
   }
   if (out.values->empty()) return std::nullopt;
@@ -90,8 +92,9 @@ std::optional<StringCell> intersect(const StringCell& a, const StringCell& b) {
   out.words.emplace();
   for (const std::string& word : a.words ? *a.words : *b.words) {
     const uint64_t length = scalar_count(word);
-    const bool fits = length >= out.min && length <= out.max && (!a.words || !b.words || b.words->contains(word)) &&
-                      std::all_of(out.contents.begin(), out.contents.end(), [&](auto& c) { return matches(*c.language, word); });
+    const bool fits =
+        length >= out.min && length <= out.max && (!a.words || !b.words || b.words->contains(word)) &&
+        std::all_of(out.contents.begin(), out.contents.end(), [&](auto& c) { return matches(*c.language, word); });
     if (fits) out.words->insert(word);
   }
   if (out.words->empty()) return std::nullopt;
@@ -109,7 +112,8 @@ std::optional<ArrayCell> intersect(const ArrayCell& a, const ArrayCell& b, Conju
   add_missing(out.contains, b.contains);
   const size_t prefix = std::max(a.prefix.size(), b.prefix.size());
   for (size_t i = 0; i < prefix; ++i) {
-    out.prefix.push_back(conjunctions.join(i < a.prefix.size() ? a.prefix[i] : a.rest, i < b.prefix.size() ? b.prefix[i] : b.rest));
+    out.prefix.push_back(
+        conjunctions.join(i < a.prefix.size() ? a.prefix[i] : a.rest, i < b.prefix.size() ? b.prefix[i] : b.rest));
   }
   return out;
 }

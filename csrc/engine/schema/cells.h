@@ -33,7 +33,7 @@ struct Content {
 
 struct NumberCell {
   NumberRange range;
-  bool fractional = false;                     ///< no integers
+  bool fractional = false;  ///< no integers
   std::vector<Decimal> not_multiples_of;
   std::vector<Decimal> excluded;
   std::optional<std::vector<Decimal>> values;  ///< only these
@@ -66,8 +66,8 @@ struct ArrayCell {
   bool operator==(const ArrayCell&) const = default;
 };
 
-/// One of `patternProperties`. Keys that only some readings of the pattern match must suit both: they satisfy the schema,
-/// and do not count as matched.
+/// One of `patternProperties`. Keys that only some readings of the pattern match must suit both: they satisfy the
+/// schema, and do not count as matched.
 struct KeyPattern {
   Content keys;
   std::optional<Content> doubtful;

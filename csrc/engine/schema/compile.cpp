@@ -79,7 +79,8 @@ class Compiler {
       return other == NumberCell();
     };
     for (const bool integer : {false, true}) {
-      const bool all = std::any_of(cells.begin(), cells.end(), [&](auto& c) { return plain(c) && c.range.integer == integer; });
+      const bool all =
+          std::any_of(cells.begin(), cells.end(), [&](auto& c) { return plain(c) && c.range.integer == integer; });
       if (!all) continue;
       NumberRange range;
       range.integer = integer;
@@ -100,8 +101,8 @@ class Compiler {
   }
 
   static AutomatonPtr numbers(const NumberCell& cell) {
-    // Exponents are left out where divisibility matters: an automaton cannot follow it through them. Where the range has
-    // some, dividing by the smallest fraction leaves every plain spelling and nothing else.
+    // Exponents are left out where divisibility matters: an automaton cannot follow it through them. Where the range
+    // has some, dividing by the smallest fraction leaves every plain spelling and nothing else.
     const Decimal smallest{.digits = "1", .exponent = -int64_t{cell.range.max_fraction_digits}};
     NumberRange range = cell.range;
     const bool plain = range.integer || !range.multiples_of.empty();
@@ -169,13 +170,14 @@ class Compiler {
       spec.tallies.push_back({contains.min, contains.max});
       prefix = std::max<size_t>(prefix, contains.from);
     }
-    for (size_t i = 0; i < prefix; ++i) spec.prefix.push_back(items(cell, i < cell.prefix.size() ? cell.prefix[i] : cell.rest, i));
+    for (size_t i = 0; i < prefix; ++i)
+      spec.prefix.push_back(items(cell, i < cell.prefix.size() ? cell.prefix[i] : cell.rest, i));
     spec.rest = items(cell, cell.rest, prefix);
     return out_.grammar.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace));
   }
 
-  /// Values of an item, by which tallies they add to. A tally with a maximum tells for sure; one without may leave an item
-  /// uncounted that would count.
+  /// Values of an item, by which tallies they add to. A tally with a maximum tells for sure; one without may leave an
+  /// item uncounted that would count.
   std::vector<json::ArraySpec::Choice> items(const ArrayCell& cell, ConjunctionId value, size_t index) {
     std::vector<std::pair<ConjunctionId, uint32_t>> found{{value, 0}};
     for (size_t i = 0; i < cell.contains.size(); ++i) {
@@ -274,8 +276,9 @@ class Compiler {
       AutomatonPtr keys;
       std::vector<std::string> matched;
     };
-    const bool plain = !names_language && cell.exists.empty() && std::all_of(cell.members.begin(), cell.members.end(),
-                                                      [](const Members& members) { return members.patterns.empty(); });
+    const bool plain = !names_language && cell.exists.empty() &&
+                       std::all_of(cell.members.begin(), cell.members.end(),
+                                   [](const Members& members) { return members.patterns.empty(); });
     // Without patterns nothing depends on the key, and it does no harm that the class holds the names as well.
     AutomatonPtr all = names_language ? names_language : any_text();
     std::vector<Class> classes{{plain || names.empty() ? all : subtract(all, literal_set(names)), {}}};
@@ -333,7 +336,9 @@ class Compiler {
     });
   }
 
-  RuleId regular(AutomatonPtr automaton) { return out_.grammar.add(std::make_unique<AutomatonRule>(std::move(automaton))); }
+  RuleId regular(AutomatonPtr automaton) {
+    return out_.grammar.add(std::make_unique<AutomatonRule>(std::move(automaton)));
+  }
 
   template <class Make>
   RuleId shared(const std::string& key, const Make& make) {

@@ -134,7 +134,11 @@ NodeId Document::child(NodeId parent, std::string step, const Value& value) {
 
 NodeId Document::constant(NodeId parent, std::string step, const Value& value) {
   if (const auto it = by_value_.find({&value, true}); it != by_value_.end()) return it->second;
-  return add({.value = &value, .parent = parent, .step = std::move(step), .resource = nodes_[parent].resource, .constant = true});
+  return add({.value = &value,
+              .parent = parent,
+              .step = std::move(step),
+              .resource = nodes_[parent].resource,
+              .constant = true});
 }
 
 NodeId Document::nothing() { return child(0, "", false_); }
@@ -173,7 +177,8 @@ NodeId Document::resolve(NodeId from, const std::string& reference) {
   if (hash != 0) {
     if (!indexed_) index(0), indexed_ = true;
     const std::string uri = join_uri(resources_[resource].uri, reference);
-    const auto found = std::find_if(resources_.begin(), resources_.end(), [&](const Resource& r) { return r.uri == uri; });
+    const auto found =
+        std::find_if(resources_.begin(), resources_.end(), [&](const Resource& r) { return r.uri == uri; });
     if (found == resources_.end()) {
       throw SchemaError(SchemaError::Kind::unsupported, pointer(from), "$ref",
                         "the document '" + uri + "' is not part of this schema");
@@ -199,7 +204,8 @@ NodeId Document::follow(NodeId at, std::string_view path, const std::string& ref
       next = &value.items[std::stoul(token)];
     }
     if (!next) {
-      throw SchemaError(SchemaError::Kind::invalid, pointer(origin), "$ref", "'" + reference + "' leads nowhere: there is no '" + token + "'");
+      throw SchemaError(SchemaError::Kind::invalid, pointer(origin), "$ref",
+                        "'" + reference + "' leads nowhere: there is no '" + token + "'");
     }
     at = child(at, escape_token(token), *next);
   }

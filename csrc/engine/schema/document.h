@@ -21,8 +21,8 @@ enum class Dialect { draft4, draft6, draft7, draft2019, draft2020 };
 struct Node {
   const json::Value* value = nullptr;
   NodeId parent = 0;
-  std::string step;         ///< how the parent names it: a reference token of RFC 6901
-  uint32_t resource = 0;    ///< the innermost `$id` around it
+  std::string step;       ///< how the parent names it: a reference token of RFC 6901
+  uint32_t resource = 0;  ///< the innermost `$id` around it
   bool constant = false;
 };
 

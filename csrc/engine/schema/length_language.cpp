@@ -32,7 +32,9 @@ class LengthLanguage final : public Automaton {
     return out;
   }
 
-  bool accepting(State state) override { return states_[state].first >= min_ && text_->accepting(states_[state].second); }
+  bool accepting(State state) override {
+    return states_[state].first >= min_ && text_->accepting(states_[state].second);
+  }
 
  private:
   State intern(uint64_t count, State text) {

@@ -48,7 +48,8 @@ Cells Normaliser::negate(NodeId id) {
 
   const Value* reference = schema.find("$ref");
   if (reference && !reference->is(Type::string)) invalid(id, "$ref", "a reference is a string");
-  if (reference && document_.dialect() <= Dialect::draft7) return literal({document_.resolve(id, reference->text), true});
+  if (reference && document_.dialect() <= Dialect::draft7)
+    return literal({document_.resolve(id, reference->text), true});
   refuse_unsupported(id, schema);
 
   Cells out;
@@ -58,7 +59,8 @@ Cells Normaliser::negate(NodeId id) {
   negate_arrays(id, schema, out);
   negate_objects(id, schema, out);
   negate_dependencies(id, schema, out);
-  if (const Value* constant = schema.find("const")) unite(out, other_than(document_.constant(id, "const", *constant), *constant));
+  if (const Value* constant = schema.find("const"))
+    unite(out, other_than(document_.constant(id, "const", *constant), *constant));
   if (const Value* list = schema.find("enum")) {
     if (!list->is(Type::array)) invalid(id, "enum", "an array of values is needed");
     Cells none = Cells::everything();
@@ -121,7 +123,8 @@ void Normaliser::negate_numbers(NodeId id, const Value& schema, Cells& out) {
 }
 
 void Normaliser::negate_strings(NodeId id, const Value& schema, Cells& out) {
-  const uint64_t min = count(id, schema, "minLength").value_or(0), max = count(id, schema, "maxLength").value_or(kInfinite);
+  const uint64_t min = count(id, schema, "minLength").value_or(0),
+                 max = count(id, schema, "maxLength").value_or(kInfinite);
   if (min > 0) unite(out, only(StringCell{.max = min - 1}));
   if (max != kInfinite) unite(out, only(StringCell{.min = max + 1}));
   const Value* text = schema.find("pattern");
@@ -154,13 +157,19 @@ void Normaliser::negate_arrays(NodeId id, const Value& schema, Cells& out) {
     wrong.prefix[i] = subschema(id, item_step(prefix_keyword, i), prefix->items[i], true);
     unite(out, only(std::move(wrong)));
   }
-  if (rest) unite(out, only(ArrayCell{.min = length + 1, .contains = {{.schema = subschema(id, rest_keyword, *rest, true), .from = length}}}));
+  if (rest)
+    unite(out, only(ArrayCell{.min = length + 1,
+                              .contains = {{.schema = subschema(id, rest_keyword, *rest, true), .from = length}}}));
   if (const Value* contains = schema.find("contains")) {
-    const uint64_t min = count(id, schema, "minContains").value_or(1), max = count(id, schema, "maxContains").value_or(kInfinite);
+    const uint64_t min = count(id, schema, "minContains").value_or(1),
+                   max = count(id, schema, "maxContains").value_or(kInfinite);
     if (min == 1) unite(out, only(ArrayCell{.rest = subschema(id, "contains", *contains, true)}));
-    if (min > 1) unite(out, only(ArrayCell{.contains = {{.schema = subschema(id, "contains", *contains), .min = 0, .max = min - 1}}}));
+    if (min > 1)
+      unite(out,
+            only(ArrayCell{.contains = {{.schema = subschema(id, "contains", *contains), .min = 0, .max = min - 1}}}));
     if (max != kInfinite) {
-      unite(out, only(ArrayCell{.min = max + 1, .contains = {{.schema = subschema(id, "contains", *contains), .min = max + 1}}}));
+      unite(out, only(ArrayCell{.min = max + 1,
+                                .contains = {{.schema = subschema(id, "contains", *contains), .min = max + 1}}}));
     }
   }
 }
@@ -170,7 +179,8 @@ void Normaliser::negate_objects(NodeId id, const Value& schema, Cells& out) {
   read_objects(id, schema, cell);
   if (cell.min > 0) unite(out, only(ObjectCell{.max = cell.min - 1}));
   if (cell.max != kInfinite) unite(out, only(ObjectCell{.min = cell.max + 1}));
-  for (const std::string& name : cell.required) unite(out, only(ObjectCell{.members = {{.named = {{name, nothing()}}}}}));
+  for (const std::string& name : cell.required)
+    unite(out, only(ObjectCell{.members = {{.named = {{name, nothing()}}}}}));
 
   if (const Value* properties = schema.find("properties")) {
     for (const auto& [name, value] : properties->members) {
@@ -178,7 +188,8 @@ void Normaliser::negate_objects(NodeId id, const Value& schema, Cells& out) {
       if (wrong != nothing()) unite(out, only(ObjectCell{.members = {{.named = {{name, wrong}}}}, .required = {name}}));
     }
   }
-  // Keys beyond the names and patterns; under negation a key counts as matched where any reading of the pattern matches.
+  // Keys beyond the names and patterns; under negation a key counts as matched where any reading of the pattern
+  // matches.
   std::vector<std::string> known;
   for (const Members& members : cell.members) {
     for (const auto& [name, unused] : members.named) known.push_back(name);

@@ -52,7 +52,8 @@ Cells Normaliser::meet(const Cells& a, const Cells& b, NodeId id) {
   const uint64_t pairs = a.numbers.size() * b.numbers.size() + a.strings.size() * b.strings.size() +
                          a.arrays.size() * b.arrays.size() + a.objects.size() * b.objects.size();
   pairs_ += pairs;
-  if (pairs > limits_.max_cells || pairs_ > kPairsPerCell * limits_.max_cells) throw ResourceLimit("max_cells", limits_.max_cells, "at #" + document_.pointer(id));
+  if (pairs > limits_.max_cells || pairs_ > kPairsPerCell * limits_.max_cells)
+    throw ResourceLimit("max_cells", limits_.max_cells, "at #" + document_.pointer(id));
   Cells both = intersect(a, b, conjunctions_);
   prune(both, kPruneDepth);
   return both;
@@ -145,7 +146,8 @@ Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool
 Cells Normaliser::one_of(NodeId id, const Value& list) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, "oneOf", "a non-empty array of schemas is needed");
   std::vector<NodeId> branches;
-  for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(document_.child(id, item_step("oneOf", i), list.items[i]));
+  for (size_t i = 0; i < list.items.size(); ++i)
+    branches.push_back(document_.child(id, item_step("oneOf", i), list.items[i]));
   Cells one;
   for (const NodeId branch : branches) {
     Cells only = literal({branch});
@@ -214,7 +216,8 @@ void Normaliser::read_types(NodeId id, const Value& schema, Cells& cells) {
   if (!has("number")) {
     if (has("integer")) {
       cells.numbers.front().range.integer = true;
-      report_.add(report_.narrowed, document_.pointer(id), "type", "integers are written without fraction and exponent");
+      report_.add(report_.narrowed, document_.pointer(id), "type",
+                  "integers are written without fraction and exponent");
     } else {
       cells.numbers.clear();
     }
@@ -283,15 +286,18 @@ void Normaliser::read_strings(NodeId id, const Value& schema, StringCell& cell) 
       cell.contents.push_back({"format " + name->text, format->inner});
       enforced(id, "format");
     } else {
-      report_.add(report_.ignored, document_.pointer(id), "format", "'" + name->text + "' is no standard format: an annotation");
+      report_.add(report_.ignored, document_.pointer(id), "format",
+                  "'" + name->text + "' is no standard format: an annotation");
     }
   }
 }
 
-std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes) {
+std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern,
+                                           Classes classes) {
   try {
     const RegexOptions options{.dialect = constrain::Dialect::ecma, .classes = classes, .search = true};
-    return Content{(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern, compile_regex(pattern, options)};
+    return Content{(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern,
+                   compile_regex(pattern, options)};
   } catch (const RegexError& error) {
     const std::string reason =
         "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what();
@@ -309,7 +315,8 @@ std::optional<Content> Normaliser::doubtful_keys(NodeId id, const std::string& t
 }
 
 ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& schema, bool negated) {
-  const bool everything = (schema.is(Type::boolean) && schema.boolean) || (schema.is(Type::object) && schema.members.empty());
+  const bool everything =
+      (schema.is(Type::boolean) && schema.boolean) || (schema.is(Type::object) && schema.members.empty());
   if (everything) return negated ? nothing() : 0;
   return conjunctions_.intern({{document_.child(id, std::move(step), schema), negated}});
 }
@@ -345,7 +352,8 @@ void Normaliser::read_arrays(NodeId id, const Value& schema, ArrayCell& cell) {
       cell.min = 1, cell.max = 0;
     } else if (max == 0) {
       cell.rest = conjunctions_.join(cell.rest, subschema(id, "contains", *contains, true));
-      for (ConjunctionId& item : cell.prefix) item = conjunctions_.join(item, subschema(id, "contains", *contains, true));
+      for (ConjunctionId& item : cell.prefix)
+        item = conjunctions_.join(item, subschema(id, "contains", *contains, true));
     } else if (min > 0 || max != kInfinite) {
       cell.contains.push_back({.schema = subschema(id, "contains", *contains), .min = min, .max = max});
     }
@@ -560,7 +568,8 @@ ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunct
     }
     for (const KeyPattern& pattern : members.patterns) {
       if (matches(*pattern.keys.language, name)) apply(pattern.schema);
-      if (pattern.doubtful && matches(*pattern.doubtful->language, name)) value = conjunctions.join(value, pattern.schema);
+      if (pattern.doubtful && matches(*pattern.doubtful->language, name))
+        value = conjunctions.join(value, pattern.schema);
     }
     if (!found) value = conjunctions.join(value, members.additional);
   }

@@ -12,9 +12,9 @@
 
 namespace constrain::schema {
 
-/// Reads schemas into cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al., "Witness
-/// generation for JSON Schema" (2022): the negation of a keyword that speaks of one type is a condition on that type, and
-/// that of a conjunction the union of the negations. Throws SchemaError and ResourceLimit.
+/// Reads schemas into cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al.,
+/// "Witness generation for JSON Schema" (2022): the negation of a keyword that speaks of one type is a condition on
+/// that type, and that of a conjunction the union of the negations. Throws SchemaError and ResourceLimit.
 class Normaliser {
  public:
   Normaliser(Document& document, Conjunctions& conjunctions, Report& report, bool lenient, const Limits& limits)
@@ -83,7 +83,8 @@ class Normaliser {
   [[noreturn]] void invalid(NodeId id, const char* keyword, const std::string& reason) const;
   [[noreturn]] void unsupported(NodeId id, const char* keyword, const std::string& reason) const;
 
-  /// What satisfies both, without the cells that nothing satisfies. Throws ResourceLimit before a product grows too large.
+  /// What satisfies both, without the cells that nothing satisfies. Throws ResourceLimit before a product grows too
+  /// large.
   Cells meet(const Cells& a, const Cells& b, NodeId id);
   void charge(const Cells& cells, NodeId id);
 
@@ -97,7 +98,7 @@ class Normaliser {
   std::map<ConjunctionId, Cells> known_;
   std::set<ConjunctionId> conjunctions_under_way_;
   std::map<ConjunctionId, int> inhabited_;  // up to which depth no contradiction was found; kEmpty where one was
-  int speculating_ = 0;  // judging whether a cell is empty, which may need what is still being read
+  int speculating_ = 0;                     // judging whether a cell is empty, which may need what is still being read
   uint64_t cells_ = 0, pairs_ = 0;
 };
 

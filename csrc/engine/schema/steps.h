@@ -5,7 +5,9 @@
 
 namespace constrain::schema {
 
-inline std::string item_step(const char* keyword, size_t index) { return std::string(keyword) + "/" + std::to_string(index); }
+inline std::string item_step(const char* keyword, size_t index) {
+  return std::string(keyword) + "/" + std::to_string(index);
+}
 
 inline std::string member_step(const char* keyword, const std::string& name) {
   std::string out = std::string(keyword) + "/";
