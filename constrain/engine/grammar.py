@@ -91,15 +91,15 @@ def compile_json_schema(
 ) -> CompiledGrammar:
     """The JSON documents that are valid under a JSON Schema.
 
-    Every text of the grammar is a valid document. ``$schema`` selects the dialect; without it the schema is read as draft
-    2020-12.
+    Every text of the grammar is a valid document. ``$schema`` selects the dialect; without it the schema is read as
+    draft 2020-12.
 
     Args:
         schema: the schema, as ``json.loads`` gives it.
         vocab: the vocabulary of the model.
         whitespace: ``"compact"`` has none; ``"single"`` allows one space after ``,`` and ``:``; ``"bounded"`` allows,
-            after ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs; ``"any"`` does not
-            bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
+            after ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs; ``"any"``
+            does not bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
         property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
         lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
         limits: bounds on states, memory and nesting.
