@@ -7,10 +7,10 @@ namespace constrain {
 
 namespace {
 
-/// Sets of heads by trie depth, back to back, so that going back up the trie is an index.
-struct Path {
-  std::vector<Head> heads;
-  std::vector<size_t> begin;  // begin[d] .. begin[d + 1]: the heads after d bytes
+/// The heads after each byte of a path through the trie, back to back, so that going back up is an index.
+struct Level {
+  size_t begin, end;
+  const Row* row;  ///< of the only head, where that is within its rule and nothing else can happen; else nullptr
 };
 
 /// Beyond this many readings it pays to look for ones that agree.
@@ -32,27 +32,44 @@ void compute_mask(const CompiledGrammar& grammar, const Configuration& configura
   ConfigurationStore store(grammar, arena, false);
   Stepper stepper(grammar, store, registers);
 
-  Path path;
-  path.heads.assign(configuration.heads().begin(), configuration.heads().end());
-  path.begin = {0, path.heads.size()};
-  std::vector<Head> merged;
+  std::vector<Head> heads(configuration.heads().begin(), configuration.heads().end()), merged;
+  std::vector<Level> levels(size_t{vocabulary.longest_token()} + 1);
+  const auto level = [&](size_t begin) {
+    const Row* row = heads.size() - begin == 1 ? &grammar.row(heads[begin].state) : nullptr;
+    const bool alone = row && !(row->accepting && heads[begin].below);
+    return Level{begin, heads.size(), alone ? row : nullptr};
+  };
+  levels[0] = level(0);
+
   for (uint32_t node = 1; node < trie.nodes();) {
     const size_t depth = trie.depth[node];
-    const size_t from = path.begin[depth - 1], to = path.begin[depth];
-    path.heads.resize(to);
-    for (size_t k = from; k < to; ++k) stepper.step(path.heads[k], trie.byte[node], path.heads);
-    if (path.heads.size() == to) {
+    const Level& above = levels[depth - 1];
+    const uint8_t byte = trie.byte[node];
+    const uint32_t action = above.row ? above.row->action[byte] : 0;
+    if (above.row && action == 0) {
       node += trie.size[node];
       continue;
     }
-    if (path.heads.size() - to > kMergeAbove) {
-      merged.assign(path.heads.begin() + static_cast<ptrdiff_t>(to), path.heads.end());
-      const auto heads = store.make(merged)->heads();
-      path.heads.resize(to);
-      path.heads.insert(path.heads.end(), heads.begin(), heads.end());
+    heads.resize(above.end);
+    if (action & Row::kGoto) {
+      const Head& head = heads[above.begin];
+      heads.push_back({action & ~Row::kGoto, head.reg, head.below});
+    } else {
+      for (size_t k = above.begin; k < above.end; ++k) stepper.step(heads[k], byte, heads);
+      if (heads.size() == above.end) {
+        node += trie.size[node];
+        continue;
+      }
     }
-    path.begin.resize(depth + 1);
-    path.begin.push_back(path.heads.size());
+    if (heads.size() - above.end > kMergeAbove) {
+      merged.assign(heads.begin() + static_cast<ptrdiff_t>(above.end), heads.end());
+      const auto kept = store.make(merged)->heads();
+      heads.resize(above.end);
+      heads.insert(heads.end(), kept.begin(), kept.end());
+    }
+    // A token without further ones below it needs no row.
+    const bool leaf = trie.size[node] == 1;
+    levels[depth] = leaf ? Level{above.end, heads.size(), nullptr} : level(above.end);
     for (TokenId token = trie.token[node]; token != kNoToken; token = vocabulary.next_duplicate(token)) {
       mask[token / 32] |= 1u << (token % 32);
     }

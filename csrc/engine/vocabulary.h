@@ -54,6 +54,7 @@ class Vocabulary {
   std::string_view bytes(TokenId token) const;
   const Trie& trie() const { return trie_; }
   const PlainTokens& plain() const { return plain_; }
+  uint16_t longest_token() const { return longest_token_; }
 
   /// The next token with the same bytes as this one, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
@@ -72,6 +73,7 @@ class Vocabulary {
   std::vector<TokenId> eos_;
   std::vector<TokenId> duplicate_;
   size_t size_;
+  uint16_t longest_token_ = 0;
   bool first_space_optional_;
   Trie trie_;
   PlainTokens plain_;
