@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from safetensors import safe_open
 
@@ -54,7 +55,7 @@ def plugins() -> None:
 
     table = Table("filter", "plugin", "from", "version", "arguments")
     for info in available():
-        table.add_row(info.name, info.plugin, info.origin, info.version, info.signature)
+        table.add_row(*map(escape, (info.name, info.plugin, info.origin, info.version, info.signature)))
     console = Console()
     console.print(table)
     for plugin in broken():
