@@ -17,6 +17,7 @@ _COMPANY_ENDS = (
     "Pharma|Industries|Trading|Solutions|Works|Media|Robotics|Textiles|Motors|Bank|Consulting|Software|Supplies|"
     "Networks|Services|Instruments|Ventures|Publishing|Design|Oy|AB|B.V.|SpA"
 ).split("|")
+_SMALL_WORDS = "of the in for with and to from by on at a no is not".split()
 _STREET_ENDS = "Street|Road|Avenue|Lane|Way|Drive|Square|Court|Close|Hill|Boulevard|Row|Walk|Terrace|Quay".split("|")
 _MAIL_DOMAINS = ("com", "org", "net", "io", "eu", "de", "co.uk", "fr", "example", "se", "it", "jp", "info")
 _FOREIGN = ("абвгдеиклмнопрстуя", "αβγδεζηθικλμνοπρστ", "山川田中村小林木上本高石原森井大野", "אבגדהוזחטיכלמנ")
@@ -78,12 +79,30 @@ def last_name(rng: Random) -> str:
     return rng.choice(words("last_names")) if rng.random() < 0.45 else name_word(rng)
 
 
+def any_word(rng: Random) -> str:
+    """A word in lower case of any sort, known or coined."""
+    word = rng.choice([noun, noun, adjective, verb, coined])(rng)
+    return word + rng.choice(["", "", "", "", "s", "ing", "ed", "er", "ly"])
+
+
+def phrase(rng: Random, low: int = 1, high: int = 8) -> str:
+    """Any words in a row: values may be anything, and end where their sentence or line says so."""
+    count = rng.randint(low, high)
+    return " ".join(rng.choice(_SMALL_WORDS) if rng.random() < 0.25 and 0 < i < count - 1 else any_word(rng) for i in range(count))
+
+
 def company(rng: Random) -> str:
     form = rng.random()
-    if form < 0.5:
+    if form < 0.35:
         return f"{name_word(rng)} {rng.choice(_COMPANY_ENDS)}"
-    if form < 0.7:
+    if form < 0.5:
         return f"{adjective(rng).capitalize()} {noun(rng).capitalize()} {rng.choice(_COMPANY_ENDS)}"
+    if form < 0.65:
+        return f"{phrase(rng, 1, 4).title()} {rng.choice(_COMPANY_ENDS)}"
+    if form < 0.7:
+        return f"{last_name(rng)} & {last_name(rng)} {rng.choice(_COMPANY_ENDS)}"
+    if form < 0.75:
+        return f"{rng.choice(['Hotel', 'The', 'Studio', 'Casa', 'Café', 'Bank', 'House'])} {any_word(rng).capitalize()}"
     if form < 0.8:
         return f"{last_name(rng)} & {last_name(rng)}"
     if form < 0.9:
@@ -93,6 +112,8 @@ def company(rng: Random) -> str:
 
 def product(rng: Random) -> str:
     form = rng.random()
+    if form < 0.2:
+        return rng.choice([str, str.capitalize, str.title])(phrase(rng, 2, 4))
     if form < 0.4:
         return f"{adjective(rng)} {noun(rng)}"
     if form < 0.55:
@@ -165,7 +186,9 @@ def code_pattern(rng: Random) -> str:
 
 def topic(rng: Random) -> str:
     """A short title in lower case, such as ``late delivery of the printer``."""
-    form = rng.randrange(7)
+    form = rng.randrange(10)
+    if form > 6:
+        return rng.choice([str, str, str.capitalize])(phrase(rng))
     if form == 0:
         return f"{adjective(rng)} {noun(rng)} {noun(rng)}"
     if form == 1:
