@@ -1,7 +1,7 @@
 """Batches of training examples, made on the fly by worker processes.
 
-Every worker writes examples of its own and sorts them by length into buckets; a full bucket is a batch. All batches have
-about the same number of tokens, and few different shapes.
+Every worker writes examples of its own and sorts them by length into buckets; a full bucket is a batch. All batches
+have about the same number of tokens, and few different shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LENGTHS = (128, 192, 256, 320, 416, 576, 1024)
 
 @dataclass(frozen=True)
 class Batch:
-    """``ids`` int64 [b, t]; at the flat positions ``at`` int64 [n] the next token is ``targets`` int64 [n]: the record."""
+    """``ids``, int64 [b, t]; after its flat positions ``at``, int64 [n], come the records' ``targets``, int64 [n]."""
 
     ids: Tensor
     at: Tensor
@@ -38,7 +38,8 @@ class Codec:
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.bos, self.eos, self.pad = (int(self.tokenizer.token_to_id(token)) for token in (BOS, EOS, PAD))
+        vocabulary = self.tokenizer.get_vocab()
+        self.bos, self.eos, self.pad = (vocabulary[token] for token in (BOS, EOS, PAD))
 
     def prompt(self, sample: Example) -> list[int]:
         return [self.bos, *self._ids(build_prompt(sample.schema, sample.text))]
@@ -85,7 +86,5 @@ def loader(folder: Path, seed: int, tokens: int, workers: int) -> Iterator[Batch
 
 def _collate(rows: list[tuple[list[int], int]], length: int, pad: int) -> Batch:
     ids = torch.tensor([row + [pad] * (length - len(row)) for row, _ in rows], dtype=torch.long)
-    at = torch.cat(
-        [torch.arange(start - 1, len(row) - 1) + index * length for index, (row, start) in enumerate(rows)]
-    )
+    at = torch.cat([torch.arange(start - 1, len(row) - 1) + index * length for index, (row, start) in enumerate(rows)])
     return Batch(ids, at, ids.flatten()[at + 1])

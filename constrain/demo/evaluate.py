@@ -23,13 +23,14 @@ _LIMIT = 400
 
 
 def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator[Example]:
-    """The first ``count`` examples of a split; those that do not fit the model's context with an answer are passed over."""
+    """The first ``count`` examples of a split, without those too long for the model's context with an answer."""
     index = 0
     while count:
         sample = example(seed, split, index)
         index += 1
-        prompt = llm.tokenizer.encode(build_prompt(sample.schema, sample.text), add_bos=True, encode_special_tokens=True)
-        if prompt.shape[-1] + _LIMIT <= llm.model.config.max_seq_len:
+        prompt = build_prompt(sample.schema, sample.text)
+        length = llm.tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True).shape[-1]
+        if length + _LIMIT <= llm.model.config.max_seq_len:
             count -= 1
             yield sample
 
@@ -53,17 +54,17 @@ def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[S
     kept = list(samples(llm, split, count, seed))
 
     def scored(texts: list[str]) -> Score:
-        return score(zip(texts, (s.record for s in kept), (s.schema for s in kept)), _matches)
+        return score(((text, s.record, s.schema) for text, s in zip(texts, kept, strict=True)), _matches)
 
     return scored([constrained(llm, s) for s in kept]), scored([unconstrained(llm, s) for s in kept])
 
 
 def _matches(record: object, schema: dict[str, object]) -> bool:
-    return jsonschema.Draft202012Validator(schema).is_valid(record)
+    return bool(jsonschema.Draft202012Validator(schema).is_valid(record))
 
 
 @click.command()
-@click.option("--model", default=None, type=click.Path(path_type=Path), help="Model folder; the built-in model if omitted.")
+@click.option("--model", type=click.Path(path_type=Path), help="Model folder; the built-in model if omitted.")
 @click.option("--count", default=500, show_default=True, help="Documents of each split.")
 @click.option("--seed", default=1, show_default=True)
 def main(model: Path | None, count: int, seed: int) -> None:

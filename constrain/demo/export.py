@@ -15,7 +15,8 @@ from constrain.demo.network import Network
 def export(network: Network, folder: Path) -> None:
     """Write ``model.safetensors`` (bfloat16), ``config.json`` and ``generation_config.json`` beside the tokenizer."""
     codec = Codec(folder)
-    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in network.state_dict().items()}
+    state = network.state_dict()
+    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in state.items()}
     save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     special = {"bos_token_id": codec.bos, "eos_token_id": codec.eos, "pad_token_id": codec.pad}
     shape = network.shape

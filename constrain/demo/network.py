@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a Llama: ``heads`` query heads share ``kv_heads`` key-value heads of ``head_dim``; embeddings are tied."""
+    """Sizes of a Llama: ``heads`` query heads share ``kv_heads`` key-value heads; embeddings are tied."""
 
     vocab: int = 6144
     hidden: int = 320
@@ -55,7 +55,8 @@ class Attention(nn.Module):
         )
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.o_proj(mixed.transpose(1, 2).reshape(rows, length, -1))
+        out: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(rows, length, -1))
+        return out
 
 
 class MLP(nn.Module):
@@ -66,7 +67,8 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(shape.mlp, shape.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
 
 
 class Block(nn.Module):
@@ -78,23 +80,23 @@ class Block(nn.Module):
         self.mlp = MLP(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        mixed: Tensor = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        out: Tensor = mixed + self.mlp(self.post_attention_layernorm(mixed))
+        return out
 
 
 class Body(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab, shape.hidden)
-        self.layers = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList([Block(shape) for _ in range(shape.layers)])
         self.norm = RMSNorm(shape.hidden, shape.norm_eps)
-        cos, sin = rotations(shape)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.register_buffer("turns", torch.stack(rotations(shape)), persistent=False)
+        self.turns: Tensor
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed_tokens(ids)
-        cos, sin = self.cos[: ids.shape[1]].to(x.dtype), self.sin[: ids.shape[1]].to(x.dtype)
+        cos, sin = self.turns[:, : ids.shape[1]].to(x.dtype).unbind()
         for layer in self.layers:
             x = layer(x, cos, sin)
         normed: Tensor = self.norm(x)
@@ -109,12 +111,12 @@ class Network(nn.Module):
         self.shape = shape
         self.model = Body(shape)
         self.apply(_initialise)
-        for layer in self.model.layers:
-            for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                nn.init.normal_(last.weight, std=0.02 / (2 * shape.layers) ** 0.5)
+        for name, parameter in self.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** 0.5)
 
     def forward(self, ids: Tensor, at: Tensor) -> Tensor:
-        """Logits T[n, vocab] after the positions ``at`` (int64 [n], indices into the flattened ``ids`` int64 [b, t])."""
+        """Logits T[n, vocab] after the positions ``at``, int64 [n], of the flattened ``ids``, int64 [b, t]."""
         hidden = self.model(ids).flatten(0, 1)[at]
         return F.linear(hidden, self.model.embed_tokens.weight)
 
@@ -139,7 +141,7 @@ class Network(nn.Module):
             done |= (chosen == eos) | (ends - lengths >= limit)
             ids[rows[~done], ends[~done]] = chosen[~done]
             ends += ~done
-        return [ids[row, start:end].tolist() for row, (start, end) in enumerate(zip(lengths.tolist(), ends.tolist()))]
+        return [row[start:end].tolist() for row, start, end in zip(ids, lengths.tolist(), ends.tolist(), strict=True)]
 
 
 def rotations(shape: Shape) -> tuple[Tensor, Tensor]:

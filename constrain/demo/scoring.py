@@ -14,8 +14,8 @@ class Score:
 
     Attributes:
         valid: of records that are JSON and match their schema.
-        fields: of fields that are right. Fields are the leaves of the gold record; one that only the answer has counts as
-            wrong, and so does every field of an answer that is no JSON.
+        fields: of fields that are right. Fields are the leaves of the gold record; one that only the answer has counts
+            as wrong, and so does every field of an answer that is no JSON.
         records: of records that are right as a whole.
     """
 

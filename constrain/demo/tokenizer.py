@@ -1,8 +1,8 @@
 """The tokenizer of the built-in model: byte-level BPE made for copying.
 
-A value should have the same tokens in the text and in the record, whatever stands around it. So words, single digits, single
-marks and spaces are cut apart before merging (a space never joins a word), and only the punctuation of JSON around a
-quotation mark forms longer tokens.
+A value should have the same tokens in the text and in the record, whatever stands around it. So words, single digits,
+single marks and spaces are cut apart before merging (a space never joins a word), and only the punctuation of JSON
+around a quotation mark forms longer tokens.
 
 ``python -m constrain.demo.tokenizer`` trains it.
 """
@@ -26,7 +26,7 @@ VOCABULARY = 6144
 
 _PIECES = "|".join(
     [
-        r'[\]}]*,? ?[\[{]*"[?]?[:,]?[\]}]*,? ?[\[{]*"?',  # JSON around a quotation mark: ", " and ": " and "}, {" and so on
+        r'[\]}]*,? ?[\[{]*"[?]?[:,]?[\]}]*,? ?[\[{]*"?',  # JSON around a quotation mark, such as ", " or "}, {"
         r"\p{Lu}?[\p{Ll}\p{M}]+",
         r"\p{Lu}+",
         r"\p{L}+",
@@ -84,7 +84,9 @@ def _corpus(documents: int, seed: int) -> Iterator[str]:
 
 @click.command()
 @click.option("--documents", default=60_000, show_default=True, help="Examples to train on.")
-@click.option("--out", default=model_dir(), type=click.Path(path_type=Path), show_default=True, help="Folder to write to.")
+@click.option(
+    "--out", default=model_dir(), type=click.Path(path_type=Path), show_default=True, help="Folder to write to."
+)
 def main(documents: int, out: Path) -> None:
     """Train the tokenizer of the built-in model."""
     save_tokenizer(train_tokenizer(documents), out)

@@ -2,7 +2,7 @@
 
 A schema reads much like a type of TypeScript::
 
-    {"name": string, "due"?: date | null (day of payment), "items": [{"sku": /[A-Z]+/, "qty": integer 1..}], "paid": boolean}
+    {"name": string, "due"?: date | null (day of payment), "items": [{"sku": /[A-Z]+/, "qty": integer 1..}]}
 """
 
 from __future__ import annotations

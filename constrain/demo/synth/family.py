@@ -15,10 +15,10 @@ A family file holds any number of families::
     --- held out
     This is bill {number} ...
 
-First the slots: key, kind, labels, and optionally a description and sentences (separated by `` / ``) that state the value
-at ``{}``. The indented lines under a ``records`` slot are its columns; ``>`` lines print a record on a line of its own,
-``>>`` within a sentence. Then the wordings, templates of :mod:`constrain.demo.synth.template`; those after ``--- held out``
-are never trained on.
+First the slots: key, kind, labels, and optionally a description and sentences (separated by `` / ``) that state the
+value at ``{}``. The indented lines under a ``records`` slot are its columns; ``>`` lines print a record on a line of
+its own, ``>>`` within a sentence. Then the wordings, templates of :mod:`constrain.demo.synth.template`; those after
+``--- held out`` are never trained on.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def parse_family(block: str) -> Family:
     for part in parts:
         mark, _, body = part.partition("\n")
         (held_out if mark.strip() == "held out" else wordings).append(body.strip("\n"))
-    return Family(name.strip(), tuple(_slots([line for line in lines if line.strip()])), tuple(wordings), tuple(held_out))
+    slots = _slots([line for line in lines if line.strip()])
+    return Family(name.strip(), tuple(slots), tuple(wordings), tuple(held_out))
 
 
 def _slots(lines: list[str]) -> list[Slot]:
@@ -85,9 +86,9 @@ def _slots(lines: list[str]) -> list[Slot]:
         elif body.startswith(">"):
             drafts[-1].rows.append(body[1:].strip())
         elif line.startswith(" "):
-            drafts[-1].columns.append(_Draft(*_cells(body)).slot())
+            drafts[-1].columns.append(_Draft(_cells(body)).slot())
         else:
-            drafts.append(_Draft(*_cells(body)))
+            drafts.append(_Draft(_cells(body)))
     return [draft.slot() for draft in drafts]
 
 
@@ -97,24 +98,22 @@ def _cells(line: str) -> list[str]:
 
 @dataclass
 class _Draft:
-    key: str
-    spec: str
-    labels: str
-    about: str = ""
-    says: str = ""
+    """A slot being read: the cells of its line, and what the lines under it add."""
+
+    cells: list[str]
     columns: list[Slot] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     inline: list[str] = field(default_factory=list)
 
     def slot(self) -> Slot:
-        labels = tuple(label.strip() for label in self.labels.split(","))
-        says = tuple(self.says.split(" / ")) if self.says else ()
-        return Slot(self.key, self._kind(), labels, self.about, says)
+        key, spec, labels, about, says = (*self.cells, "", "")[:5]
+        sentences = tuple(says.split(" / ")) if says else ()
+        return Slot(key, self._kind(spec), tuple(label.strip() for label in labels.split(",")), about, sentences)
 
-    def _kind(self) -> Kind:
-        if not self.spec.startswith("records"):
-            return parse_kind(self.spec)
-        low, high = _range(self.spec.split()[1])
+    def _kind(self, spec: str) -> Kind:
+        if not spec.startswith("records"):
+            return parse_kind(spec)
+        low, high = _range(spec.split()[1])
         return records.Records(tuple(self.columns), low, high, tuple(self.rows), tuple(self.inline))
 
 

@@ -1,7 +1,7 @@
 """Kinds of values: how a text prints them, and how a schema may ask for them.
 
-A kind samples a :class:`Value` (what the document says) and, independently, an :class:`Ask` (what the schema wants and how
-the gold value is read off any value of this kind). Independence is the point: a schema may ask for what the text leaves out.
+A kind samples a :class:`Value` (what the document says) and, independently, an :class:`Ask` (what the schema wants and
+how the gold value is read off any value of this kind). So a schema may ask for what the text leaves out.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Person(Kind):
         if rng.random() < 0.9:
             return Ask({"type": "string"}, verbatim)
         first, last = rng.choice([("first_name", "last_name"), ("first", "last"), ("given_name", "family_name")])
-        return Ask(obj({first: {"type": "string"}, last: {"type": "string"}}), lambda v: dict(zip((first, last), v.data)))
+        schema = obj({first: {"type": "string"}, last: {"type": "string"}})
+        return Ask(schema, lambda v: {first: v.data[0], last: v.data[1]})
 
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
         string: Schema = {"type": "string"}
@@ -144,7 +145,8 @@ class Money(Kind):
             digits = f"{amount:,.2f}".translate(str.maketrans(",.", ".,"))
         if currency in _SYMBOLS and rng.random() < 0.65:
             symbol = _SYMBOLS[currency]
-            return Value(f"{digits} {symbol}" if symbol == "€" and rng.random() < 0.5 else f"{symbol}{digits}", (amount, currency))
+            after = symbol == "€" and rng.random() < 0.5
+            return Value(f"{digits} {symbol}" if after else f"{symbol}{digits}", (amount, currency))
         return Value(f"{digits} {currency}" if rng.random() < 0.65 else f"{currency} {digits}", (amount, currency))
 
     def ask(self, rng: Random) -> Ask:
@@ -224,11 +226,12 @@ _CLOCK_FORMATS = ("%H:%M", "%H:%M", "%H:%M", "{h}:%M {p}", "{h}:%M{p}", "%H.%M",
 
 
 def print_moment(moment: datetime, pattern: str) -> str:
-    """``strftime`` with ``{d}`` and ``{m}`` unpadded, ``{th}`` ordinal, ``{h}`` on the 12-hour clock and ``{p}`` am or pm."""
+    """``strftime``, with ``{d}`` and ``{m}`` unpadded, ``{th}`` ordinal, ``{h}`` of 12 hours and ``{p}`` am or pm."""
     day = moment.day
     ending = "th" if 10 < day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
     half = "am" if moment.hour < 12 else "pm"
-    return moment.strftime(pattern).format(d=day, m=moment.month, th=f"{day}{ending}", h=(moment.hour - 1) % 12 + 1, p=half)
+    hour = (moment.hour - 1) % 12 + 1
+    return moment.strftime(pattern).format(d=day, m=moment.month, th=f"{day}{ending}", h=hour, p=half)
 
 
 def random_moment(rng: Random) -> datetime:
@@ -314,13 +317,13 @@ class Enum(Kind):
     def sample(self, rng: Random, mode: str = "") -> Value:
         option = rng.choice(list(self.options))
         if mode == "label":
-            return Value(rng.choice([str, str, str.upper, str.capitalize])(option), option)
+            return Value(rng.choice(_PRINTED_CLASSES)(option), option)
         return Value(rng.choice(self.options[option]), option)
 
     def ask(self, rng: Random) -> Ask:
         if rng.random() < 0.08:
             return Ask({"type": "string"}, verbatim)
-        style = rng.choice([str, str, str, str.upper, str.capitalize, lambda s: s.replace(" ", "_")])
+        style = rng.choice(_ASKED_CLASSES)
         options = list(self.options)
         if rng.random() < 0.5:
             rng.shuffle(options)
@@ -331,6 +334,11 @@ class Enum(Kind):
         return Ask(schema, lambda v: style(v.data))
 
 
+_PRINTED_CLASSES: tuple[Callable[[str], str], ...] = (str, str, str.upper, str.capitalize)
+_ASKED_CLASSES: tuple[Callable[[str], str], ...] = (
+    *(str, str, str, str.upper, str.capitalize),
+    lambda label: label.replace(" ", "_"),
+)
 _TRUTHS = (("yes", "no"), ("Yes", "No"), ("true", "false"), ("True", "False"), ("on", "off"), ("y", "n"), ("✓", "✗"))
 
 

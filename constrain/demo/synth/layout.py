@@ -20,7 +20,8 @@ _FRAMES = (
     "Its {label} is {value}.", "With {value} as the {label}, all is set.", "We have {value} down as the {label}.",
     "The {label} has been set to {value}.", "Note that the {label} is now {value}.", "Our {label}: {value}.",
     "It comes with a {label} of {value}.", "The {label} ({value}) was confirmed.", "{value} was recorded as {label}.",
-    "{Label} is {value}.", "They reported {value} for the {label}.", "The {label} reads {value}.", "Its {label} stands at {value}.",
+    "{Label} is {value}.", "They reported {value} for the {label}.", "The {label} reads {value}.",
+    "Its {label} stands at {value}.",
     "On the {label}: {value}.", "The {label} turned out to be {value}.", "{value} (the {label}) needs no comment.",
 )  # fmt: skip
 _JOINS = (" ", " ", " ", "\n", "\n\n")
@@ -33,7 +34,8 @@ def form(slots: Sequence[Slot], rng: Random) -> Document:
     pairs = [(naming.printed(_label(slot, rng), style, rng), values[slot.key].text) for slot in slots]
     blocks = any("\n" in text for _, text in pairs)
     text = rng.choice(_BLOCK_FORMS if blocks else _BLOCK_FORMS + _LINE_FORMS)(pairs, rng)
-    title = rng.choice(["", "", pools.topic(rng).title(), pools.noun(rng).upper(), f"# {pools.topic(rng).capitalize()}"])
+    titles = ["", "", pools.topic(rng).title(), pools.noun(rng).upper(), f"# {pools.topic(rng).capitalize()}"]
+    title = rng.choice(titles)
     return (f"{title}\n{text}" if title else text), values
 
 
@@ -86,7 +88,7 @@ def _looks(slot: Slot) -> object:
     return None if isinstance(kind, Records | kinds.Listing) else type(kind)
 
 
-_TELLING = ("company", "city", "email", "phone", "url", "code", "country", "job", "topic", "version", "path", "ip", "uuid")
+_TELLING = "company city email phone url code country job topic version path ip uuid".split()
 _BEFORE: dict[object, tuple[str, ...]] = {
     "company": ("at ", "from ", "by ", "for "),
     "city": ("in ", "from ", "near ", "to "),
@@ -112,7 +114,8 @@ def _sentence(slot: Slot, rng: Random) -> tuple[str, Value]:
     label = _label(slot, rng)
     if isinstance(slot.kind, Records):
         value = slot.kind.sample(rng, "inline" if slot.kind.inline and rng.random() < 0.4 else "")
-        return (f"{label.capitalize()}:\n{value.text}" if "\n" in value.text else f"{label.capitalize()}: {value.text}."), value
+        name = label.capitalize()
+        return (f"{name}:\n{value.text}" if "\n" in value.text else f"{name}: {value.text}."), value
     if slot.says and rng.random() < 0.75:
         value = slot.kind.sample(rng)
         return rng.choice(slot.says).replace("{}", value.text), value
@@ -135,7 +138,9 @@ def _separated(pairs: Pairs, rng: Random) -> str:
 
 
 def _bold(pairs: Pairs, rng: Random) -> str:
-    left, right = rng.choice([("**", ":** "), ("*", "*: "), ("**", "**: "), ("__", "__ "), ("[", "] "), ("<b>", "</b> ")])
+    left, right = rng.choice(
+        [("**", ":** "), ("*", "*: "), ("**", "**: "), ("__", "__ "), ("[", "] "), ("<b>", "</b> ")]
+    )
     return "\n".join(f"{left}{label}{right}{_indented(text)}" for label, text in pairs)
 
 
@@ -155,7 +160,9 @@ def _tagged(pairs: Pairs, rng: Random) -> str:
 
 
 def _row(pairs: Pairs, rng: Random) -> str:
-    mark, gap = rng.choice([(": ", "; "), (": ", " | "), ("=", " "), (" ", ", "), (": ", ". "), ("=", "; "), (" - ", " / ")])
+    mark, gap = rng.choice(
+        [(": ", "; "), (": ", " | "), ("=", " "), (" ", ", "), (": ", ". "), ("=", "; "), (" - ", " / ")]
+    )
     return gap.join(f"{label.replace(' ', '_') if mark == '=' else label}{mark}{text}" for label, text in pairs)
 
 

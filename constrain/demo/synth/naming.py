@@ -21,8 +21,9 @@ _STYLES: tuple[tuple[Style, int], ...] = (
     (lambda w: "".join(w), 3),
 )
 _SHORT = {
-    "number": ("no", "num", "nr"), "quantity": ("qty",), "reference": ("ref",), "identifier": ("id",), "amount": ("amt",),
-    "address": ("addr",), "department": ("dept",), "telephone": ("tel",), "temperature": ("temp",), "description": ("desc",),
+    "number": ("no", "num", "nr"), "quantity": ("qty",), "reference": ("ref",), "identifier": ("id",),
+    "amount": ("amt",), "address": ("addr",), "department": ("dept",), "telephone": ("tel",),
+    "temperature": ("temp",), "description": ("desc",),
     "average": ("avg",), "maximum": ("max",), "minimum": ("min",), "version": ("ver",), "duration": ("dur",),
     "organisation": ("org",), "category": ("cat",), "percentage": ("pct",), "account": ("acct",), "document": ("doc",),
     "message": ("msg",), "position": ("pos",), "information": ("info",), "delivery": ("dlv",), "customer": ("cust",),
@@ -66,8 +67,13 @@ def printed(label: str, style: Callable[[str], str], rng: Random) -> str:
 
 def print_style(rng: Random) -> Callable[[str], str]:
     """How the labels of one document are printed."""
-    return rng.choice([str.capitalize, str.capitalize, str.capitalize, str.title, str.title, str.upper, str, _snake])
+    return rng.choice(_PRINT_STYLES)
 
 
 def _snake(label: str) -> str:
     return label.replace(" ", "_")
+
+
+_PRINT_STYLES: tuple[Callable[[str], str], ...] = (
+    str.capitalize, str.capitalize, str.capitalize, str.title, str.title, str.upper, str, _snake,
+)  # fmt: skip

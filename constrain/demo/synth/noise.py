@@ -6,7 +6,16 @@ from random import Random
 
 from constrain.demo.synth import pools
 
-_GREETINGS = ("Hi,", "Hello,", "Dear all,", "Dear colleagues,", "Good morning,", "Hi team,", "To whom it may concern,", "Hey!")
+_GREETINGS = (
+    "Hi,",
+    "Hello,",
+    "Dear all,",
+    "Dear colleagues,",
+    "Good morning,",
+    "Hi team,",
+    "To whom it may concern,",
+    "Hey!",
+)
 _CLOSINGS = ("Best regards,", "Kind regards,", "Thanks,", "Yours sincerely,", "Cheers,", "Best,", "Many thanks,", "BR")
 
 

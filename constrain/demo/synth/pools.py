@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -18,6 +19,8 @@ _COMPANY_ENDS = (
     "Networks|Services|Instruments|Ventures|Publishing|Design|Oy|AB|B.V.|SpA"
 ).split("|")
 _SMALL_WORDS = "of the in for with and to from by on at a no is not".split()
+_CASES: tuple[Callable[[str], str], ...] = (str, str.capitalize, str.title)
+_SENTENCE_CASES: tuple[Callable[[str], str], ...] = (str, str, str.capitalize)
 _STREET_ENDS = "Street|Road|Avenue|Lane|Way|Drive|Square|Court|Close|Hill|Boulevard|Row|Walk|Terrace|Quay".split("|")
 _MAIL_DOMAINS = ("com", "org", "net", "io", "eu", "de", "co.uk", "fr", "example", "se", "it", "jp", "info")
 _FOREIGN = ("абвгдеиклмнопрстуя", "αβγδεζηθικλμνοπρστ", "山川田中村小林木上本高石原森井大野", "אבגדהוזחטיכלמנ")
@@ -46,11 +49,15 @@ def coined(rng: Random, low: int = 2, high: int = 3) -> str:
     """A made-up word in lower case: ``low`` to ``high`` plain or dense syllables, or halves of two known words."""
     form = rng.random()
     if form < 0.35:
-        lists = rng.choice([("last_names", "cities"), ("first_names", "last_names"), ("nouns", "nouns"), ("cities", "nouns")])
+        lists = rng.choice(
+            [("last_names", "cities"), ("first_names", "last_names"), ("nouns", "nouns"), ("cities", "nouns")]
+        )
         head, tail = (rng.choice(words(name)).split()[0].lower() for name in lists)
         return head[: rng.randint(2, 4)] + tail[-rng.randint(2, 5) :]
     if form < 0.7:
-        return "".join(rng.choice(_PLAIN_ONSETS) + rng.choice("aeiou") for _ in range(rng.randint(low, high))) + rng.choice(_ENDS)
+        return "".join(
+            rng.choice(_PLAIN_ONSETS) + rng.choice("aeiou") for _ in range(rng.randint(low, high))
+        ) + rng.choice(_ENDS)
     return "".join(
         rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(rng.randint(low, high))
     )
@@ -88,7 +95,9 @@ def any_word(rng: Random) -> str:
 def phrase(rng: Random, low: int = 1, high: int = 8) -> str:
     """Any words in a row: values may be anything, and end where their sentence or line says so."""
     count = rng.randint(low, high)
-    return " ".join(rng.choice(_SMALL_WORDS) if rng.random() < 0.25 and 0 < i < count - 1 else any_word(rng) for i in range(count))
+    return " ".join(
+        rng.choice(_SMALL_WORDS) if rng.random() < 0.25 and 0 < i < count - 1 else any_word(rng) for i in range(count)
+    )
 
 
 def company(rng: Random) -> str:
@@ -113,7 +122,7 @@ def company(rng: Random) -> str:
 def product(rng: Random) -> str:
     form = rng.random()
     if form < 0.2:
-        return rng.choice([str, str.capitalize, str.title])(phrase(rng, 2, 4))
+        return rng.choice(_CASES)(phrase(rng, 2, 4))
     if form < 0.4:
         return f"{adjective(rng)} {noun(rng)}"
     if form < 0.55:
@@ -132,7 +141,9 @@ def city(rng: Random) -> str:
     if form < 0.5:
         return rng.choice(words("cities"))
     if form < 0.6:
-        return f"{rng.choice(['North', 'South', 'New', 'Port', 'Bad', 'San', 'Saint', 'Upper', 'Lake'])} {name_word(rng)}"
+        return (
+            f"{rng.choice(['North', 'South', 'New', 'Port', 'Bad', 'San', 'Saint', 'Upper', 'Lake'])} {name_word(rng)}"
+        )
     return name_word(rng) + rng.choice(["", "", "ville", "burg", "ton", "stad", "ford", "heim", "bridge"])
 
 
@@ -147,7 +158,9 @@ def street(rng: Random) -> str:
 
 def email(rng: Random) -> str:
     first, last, host = (ascii_word(word) for word in (first_name(rng), last_name(rng), name_word(rng)))
-    box = rng.choice([f"{first}.{last}", f"{first[0]}.{last}", f"{first}{rng.randint(1, 99)}", f"{first}_{last}", noun(rng)])
+    box = rng.choice(
+        [f"{first}.{last}", f"{first[0]}.{last}", f"{first}{rng.randint(1, 99)}", f"{first}_{last}", noun(rng)]
+    )
     return f"{box}@{host}.{rng.choice(_MAIL_DOMAINS)}"
 
 
@@ -188,7 +201,7 @@ def topic(rng: Random) -> str:
     """A short title in lower case, such as ``late delivery of the printer``."""
     form = rng.randrange(10)
     if form > 6:
-        return rng.choice([str, str, str.capitalize])(phrase(rng))
+        return rng.choice(_SENTENCE_CASES)(phrase(rng))
     if form == 0:
         return f"{adjective(rng)} {noun(rng)} {noun(rng)}"
     if form == 1:
@@ -214,7 +227,9 @@ def filler(rng: Random) -> str:
     if form < 0.8:
         return f"We {verb(rng)} every {noun(rng)} {rng.choice(['twice', 'by hand', 'with care', 'once more'])}."
     if form < 0.9:
-        return f"{adjective(rng).capitalize()} {noun(rng)}s {rng.choice(['are', 'were', 'remain'])} {adjective(rng)} here."
+        return (
+            f"{adjective(rng).capitalize()} {noun(rng)}s {rng.choice(['are', 'were', 'remain'])} {adjective(rng)} here."
+        )
     return f"Do you {verb(rng)} the {noun(rng)}, or should they {verb(rng)} it?"
 
 

@@ -1,6 +1,7 @@
 """Families made at random: any words as labels, any kinds as values.
 
-They keep the model from learning forms by heart: what it can learn here is to match a field name with a label of the text.
+They keep the model from learning forms by heart: what it can learn here is to match a field name with a label of the
+text.
 """
 
 from __future__ import annotations
@@ -70,9 +71,11 @@ def random_table(rng: Random) -> Slot:
     columns = [slot for slot in random_slots(rng, 2, 5) if not isinstance(slot.kind, kinds.Listing)]
     if not columns:
         return random_table(rng)
-    label = rng.choice(["rows", "entries", "records", "items", "list", "table", f"{pools.noun(rng)}s", f"{pools.noun(rng)} list"])
+    label = rng.choice(
+        ["rows", "entries", "records", "items", "list", "table", f"{pools.noun(rng)}s", f"{pools.noun(rng)} list"]
+    )
     holes = [f"{{{column.key}:label}}" for column in columns]
-    labelled = [f"{column.labels[0]} {hole}" for column, hole in zip(columns, holes)]
+    labelled = [f"{column.labels[0]} {hole}" for column, hole in zip(columns, holes, strict=True)]
     mark = rng.choice(["- ", "* ", "", "• ", "> "])
     rows = [mark + rng.choice([", ", " - ", " / ", "; "]).join(labelled)]
     if len({type(column.kind) for column in columns}) == len(columns) and rng.random() < 0.5:
@@ -87,11 +90,25 @@ def random_kind(rng: Random) -> tuple[Kind, list[str]]:
         return _random_enum(rng), ["type", "status", "category", "level", "class", "state", "mode"]
     if form < 0.16:
         label = pools.adjective(rng)
-        return kinds.Boolean((label, f"is {label}"), (f"not {label}", f"is not {label}")), ["flag", "enabled", "required", "active"]
+        return kinds.Boolean((label, f"is {label}"), (f"not {label}", f"is not {label}")), [
+            "flag",
+            "enabled",
+            "required",
+            "active",
+        ]
     if form < 0.22:
-        return kinds.Integer(0, rng.choice([20, 300, 5000]), rng.choice(_UNITS)), ["weight", "length", "size", "capacity"]
+        return kinds.Integer(0, rng.choice([20, 300, 5000]), rng.choice(_UNITS)), [
+            "weight",
+            "length",
+            "size",
+            "capacity",
+        ]
     if form < 0.28:
-        return kinds.Decimal(0, rng.choice([5, 60, 900]), rng.choice([1, 2, 3]), rng.choice(_UNITS)), ["weight", "power", "width"]
+        return kinds.Decimal(0, rng.choice([5, 60, 900]), rng.choice([1, 2, 3]), rng.choice(_UNITS)), [
+            "weight",
+            "power",
+            "width",
+        ]
     spec, tails, _ = rng.choices(_KINDS, [weight for *_, weight in _KINDS])[0]
     kind = parse_kind(spec)
     if form < 0.34 and isinstance(kind, kinds.Text):

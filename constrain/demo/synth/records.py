@@ -18,7 +18,8 @@ Row = dict[str, Value]
 class Records(Kind):
     """Several entries with the same columns; ``data`` is a list of rows, each from column key to value.
 
-    Printed one a line by a random template of ``rows`` or as a table; in mode ``inline`` within a sentence, by ``inline``.
+    Printed one a line by a random template of ``rows``, or as a table; in mode ``inline`` within a sentence, by a
+    template of ``inline``.
     """
 
     columns: tuple[Slot, ...]
@@ -50,7 +51,9 @@ class Records(Kind):
         single = columns[0]
         if single.key in certain and rng.random() < 0.12:
             item = single.kind.ask(rng)
-            return Ask({"type": "array", "items": item.schema}, lambda v: [item.read(row[single.key]) for row in v.data])
+            return Ask(
+                {"type": "array", "items": item.schema}, lambda v: [item.read(row[single.key]) for row in v.data]
+            )
         question = ask_object(columns, certain, rng, nest=False)
         return Ask({"type": "array", "items": question.schema}, lambda v: [question.read(row) for row in v.data])
 
@@ -83,8 +86,10 @@ def print_table(columns: Sequence[Slot], rows: Sequence[Row], rng: Random) -> st
     if layout == 1:
         return "\n".join("\t".join(line) for line in lines)
     if layout == 2:
-        widths = [max(map(len, column)) for column in zip(*lines)]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        )
     if layout == 3:
         return "\n".join(" | ".join(line) for line in lines)
     marked = ["| " + " | ".join(line) + " |" for line in lines]

@@ -1,0 +1,152 @@
+"""The generator of documents: deterministic, true to its schemas, and split cleanly."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import jsonschema
+import pytest
+
+from constrain.demo.synth import Split, example, remix, template
+from constrain.demo.synth.family import (
+    Family,
+    held_out_families,
+    parse_family,
+    parse_kind,
+    trained_families,
+)
+from constrain.demo.synth.kinds import Money, Value
+from constrain.demo.synth.questions import ask_object
+from constrain.demo.synth.records import Records
+from constrain.demo.synth.slots import Slot
+
+ALL = (*trained_families(), *held_out_families())
+
+
+@pytest.mark.parametrize("split", Split)
+def test_examples_depend_on_seed_split_and_index_alone(split: Split) -> None:
+    first = [example(3, split, index) for index in range(20)]
+    assert first == [example(3, split, index) for index in range(20)]
+    assert first != [example(4, split, index) for index in range(20)]
+
+
+@pytest.mark.parametrize("split", Split)
+def test_gold_records_match_their_schemas(split: Split) -> None:
+    for index in range(400):
+        sample = example(0, split, index)
+        jsonschema.Draft202012Validator.check_schema(sample.schema)
+        jsonschema.validate(sample.record, sample.schema, jsonschema.Draft202012Validator)
+        assert json.loads(sample.answer) == sample.record
+
+
+def test_values_that_are_copied_stand_in_the_text() -> None:
+    checked = 0
+    for index in range(300):
+        sample = example(0, Split.TRAIN, index)
+        text = " ".join(sample.text.replace("> ", "").split())
+        properties = sample.schema.get("properties", {})
+        for name, schema in properties.items():
+            value = sample.record.get(name)
+            if schema == {"type": "string"} and value is not None and "currency" not in name.lower():
+                assert " ".join(value.split()) in text, (value, sample.text)
+                checked += 1
+    assert checked > 200
+
+
+def test_held_out_wordings_and_families_are_never_trained_on() -> None:
+    trained = {wording for family in trained_families() for wording in family.wordings}
+    held_out = {wording for family in trained_families() for wording in family.held_out}
+    assert len(trained_families()) >= 40
+    assert all(family.held_out for family in trained_families())
+    assert trained.isdisjoint(held_out)
+    assert {family.name for family in trained_families()}.isdisjoint(family.name for family in held_out_families())
+    seen = {example(0, Split.TRAIN, index).family for index in range(2000)}
+    assert seen.isdisjoint(family.name for family in held_out_families())
+    assert {example(0, Split.FAMILIES, index).family for index in range(100)} <= {f.name for f in held_out_families()}
+
+
+@pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
+def test_wordings_mention_only_slots_of_their_family(family: Family) -> None:
+    slots = {slot.key: slot for slot in family.slots}
+    assert len(slots) == len(family.slots)
+    for wording in (*family.wordings, *family.held_out):
+        assert template.keys(template.parse(wording)) <= slots.keys()
+    for slot in family.slots:
+        assert all(sentence.count("{}") == 1 for sentence in slot.says)
+        if isinstance(slot.kind, Records):
+            columns = {column.key for column in slot.kind.columns}
+            for wording in (*slot.kind.rows, *slot.kind.inline):
+                assert template.keys(template.parse(wording)) <= columns
+
+
+def test_family_files_read_slots_columns_and_wordings() -> None:
+    family = parse_family(
+        "order\n"
+        "who | person | customer, buyer | who orders | Ordered by {}. / {} ordered.\n"
+        "items | records 1-2 | items\n"
+        "  name | noun | item\n"
+        "  > - {name}\n"
+        "  >> a {name}\n"
+        "---\nFor {who}:\n{items}\n"
+        "--- held out\n{who} wants {items:inline}.\n"
+    )
+    who, items = family.slots
+    assert (who.labels, who.about, who.says) == (
+        ("customer", "buyer"),
+        "who orders",
+        ("Ordered by {}.", "{} ordered."),
+    )
+    assert isinstance(items.kind, Records)
+    assert (items.kind.low, items.kind.high, items.kind.rows, items.kind.inline) == (1, 2, ("- {name}",), ("a {name}",))
+    assert family.wordings == ("For {who}:\n{items}",)
+    assert family.held_out == ("{who} wants {items:inline}.",)
+
+
+def test_unknown_kinds_are_named() -> None:
+    with pytest.raises(ValueError, match="'colourful'"):
+        parse_kind("colourful 1 2")
+
+
+def test_templates_choose_leave_out_and_escape() -> None:
+    parsed = template.parse(r"<a|b{x}>\[{y:lines}\][ or {z}]")
+    assert template.keys(parsed) == {"x", "y", "z"}
+    assert template.always(parsed) == {"y"}
+    texts = {template.render(parsed, Random(seed), lambda key, mode: key.upper() + mode) for seed in range(50)}
+    assert texts == {"a[Ylines]", "a[Ylines] or Z", "bX[Ylines]", "bX[Ylines] or Z"}
+    with pytest.raises(ValueError, match="not closed"):
+        template.parse("one <of|these")
+
+
+def test_recombined_wordings_mention_each_slot_once() -> None:
+    family = trained_families()[0]
+    for seed in range(50):
+        found: list[str] = []
+
+        def fill(key: str, mode: str, found: list[str] = found) -> str:
+            found.append(key)
+            return key
+
+        rng = Random(seed)
+        template.render(remix.recombined(family.wordings, rng), rng, fill)
+        assert found
+        assert len(set(found)) == len(found)
+
+
+def test_fields_that_the_text_leaves_out_are_null_or_absent() -> None:
+    slots = [Slot("a", parse_kind("person"), ("owner",)), Slot("b", parse_kind("date"), ("start date",))]
+    for seed in range(60):
+        question = ask_object(slots, {"a"}, Random(seed))
+        record = question.read({"a": Value("Ada Byron", ("Ada", "Byron"))})
+        jsonschema.validate(record, question.schema)
+        assert None in record.values() or len(record) < len(question.schema["properties"])
+
+
+def test_money_is_read_without_its_layout() -> None:
+    kind = Money(1, 90000)
+    for seed in range(200):
+        value = kind.sample(Random(seed))
+        amount, currency = value.data
+        digits = "".join(char for char in value.text if char.isdigit())
+        assert float(digits) in (amount, round(amount * 100))
+        assert currency in value.text or any(symbol in value.text for symbol in "$€£¥₹")
