@@ -1,6 +1,7 @@
 #include "engine/compiled_grammar.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/errors.h"
 
@@ -64,18 +65,14 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
   if (const Row* row = slot.row.load(std::memory_order_relaxed)) return *row;
 
   auto row = std::make_unique<Row>();
-  std::array<std::vector<Option>, 256> options;
+  RowOptions options;
   std::vector<Local> visited;
   add_options(slot.id, slot.local, *row, options, visited);
 
   for (int byte = 0; byte < 256; ++byte) {
-    std::vector<Option>& list = options[byte];
+    if (options.plain[byte] != kDone) row->action[byte] = Row::kGoto | options.plain[byte];
+    std::vector<Option>& list = options.lists[byte];
     if (list.empty()) continue;
-    const Option& only = list.front();
-    if (list.size() == 1 && !only.call && !only.guard && only.target != kDone) {
-      row->action[byte] = Row::kGoto | only.target;
-      continue;
-    }
     const auto same = std::find(row->lists.begin(), row->lists.end(), list);
     row->action[byte] = static_cast<uint32_t>(same - row->lists.begin()) + 1;
     if (same == row->lists.end()) row->lists.push_back(std::move(list));
@@ -84,14 +81,26 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
   return *row.release();
 }
 
-void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, std::array<std::vector<Option>, 256>& options,
+void CompiledGrammar::RowOptions::add(int byte, Option option) {
+  std::vector<Option>& list = lists[byte];
+  const bool is_plain = !option.call && !option.guard && option.target != kDone;
+  if (is_plain && list.empty() && (plain[byte] == kDone || plain[byte] == option.target)) {
+    plain[byte] = option.target;
+    return;
+  }
+  if (plain[byte] != kDone) {
+    Option first;
+    first.target = std::exchange(plain[byte], kDone);
+    list.push_back(std::move(first));
+  }
+  if (std::find(list.begin(), list.end(), option) == list.end()) list.push_back(std::move(option));
+}
+
+void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, RowOptions& options,
                                   std::vector<Local>& visited) const {
   if (std::find(visited.begin(), visited.end(), local) != visited.end()) return;
   visited.push_back(local);
-  const auto add = [&](int byte, Option option) {
-    auto& list = options[byte];
-    if (std::find(list.begin(), list.end(), option) == list.end()) list.push_back(std::move(option));
-  };
+  const auto add = [&](int byte, Option option) { options.add(byte, std::move(option)); };
   // States whose only future is to end are never entered: the frame is over at once.
   const auto settle = [&](StateId state) { return is_final(state) ? kDone : state; };
 
