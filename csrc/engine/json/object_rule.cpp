@@ -31,6 +31,11 @@ std::string text_of(Reg list) {
 
 ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace) : spec_(std::move(spec)), whitespace_(whitespace) {
   for (const auto& others : spec_.others) cheapest_.emplace_back(others.keys);
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    closure_.emplace_back(Members::words(spec_.properties.size()));
+    insert(closure_.back(), name);
+    close_under_dependents(closure_.back());
+  }
 }
 
 std::vector<RuleId> ObjectRule::callees() const {
@@ -54,14 +59,7 @@ void ObjectRule::prepare(const Lengths& lengths) {
     drop_empty(property.choices);
   }
   for (uint32_t name = 0; name < names.size(); ++name) {
-    closure_.emplace_back(Members::words(names.size()));
-    insert(closure_.back(), name);
-    close_under_dependents(closure_.back());
-    bool possible = true;
-    for (uint32_t needed = 0; needed < names.size(); ++needed) {
-      possible &= !has(closure_.back(), needed) || !spec_.properties[needed].choices.empty();
-    }
-    possible_.push_back(possible);
+    possible_.push_back(needs_only(name, [&](uint32_t needed) { return !spec_.properties[needed].choices.empty(); }));
   }
   std::vector<AutomatonPtr> classes;
   for (uint32_t i = 0; i < spec_.others.size(); ++i) {
@@ -311,9 +309,10 @@ ObjectRule::Outlook ObjectRule::outlook(const Members& members) const {
 }
 
 uint64_t ObjectRule::available_from(const Members& members, uint64_t from) const {
+  const auto may_come = [&](uint32_t name) { return has(members.seen, name) || (name >= from && possible_[name]); };
   uint64_t count = 0;
-  for (uint64_t name = from; name < spec_.properties.size(); ++name) {
-    count += possible_[name] && !has(members.seen, name);
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    count += !has(members.seen, name) && needs_only(name, may_come);
   }
   return count;
 }
@@ -367,9 +366,14 @@ bool ObjectRule::duties_can_be_met(const Members& members) const {
       }
     }
   };
+  const auto may_come = [&](uint32_t name) {
+    return has(members.seen, name) || (name >= members.next && possible_[name]);
+  };
   for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
-    if (has(members.seen, name) || !possible_[name] || (spec_.in_order && name < members.next)) continue;
-    offer(spec_.properties[name].choices, has(outlook.needed, name) ? 0 : 1);
+    if (has(members.seen, name) || !needs_only(name, may_come)) continue;
+    uint64_t price = 0;
+    needs_only(name, [&](uint32_t needed) { return price += !has(outlook.needed, needed), true; });
+    offer(spec_.properties[name].choices, price);
   }
   for (size_t use = 0; use < std::min<uint64_t>(outlook.others, ObjectSpec::kMaxDuties); ++use) {
     for (const uint32_t others : possible_others_) offer(spec_.others[others].choices, 1);
@@ -513,10 +517,10 @@ std::vector<ObjectRule::OtherKey> ObjectRule::other_keys(const Members& members,
 }
 
 void ObjectRule::plan_duties(uint32_t open, const Members& members, const std::vector<uint64_t>& needed,
-                             const Lengths& lengths, const Plan& so_far, Plan& best) {
-  if (so_far.cost >= best.cost) return;
+                             const Lengths& lengths, const Plan& so_far, uint64_t& best) {
+  if (so_far.cost >= best) return;
   if (!open) {
-    best = so_far;
+    best = std::min(best, planned_length(members, needed, lengths, so_far));
     return;
   }
   // One member takes the first open duty, and any of the others with it.
@@ -547,48 +551,63 @@ void ObjectRule::plan_duties(uint32_t open, const Members& members, const std::v
 }
 
 uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths) {
-  uint64_t sum = 0, count = members.count;
-  const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, count++ > 0 ? 2 : 1)); };
-  std::vector<State> starts;
-  for (const auto& others : spec_.others) starts.push_back(others.keys->start());
-
-  Members planned = members;
   std::vector<uint64_t> needed = members.seen;
   for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
     if (spec_.properties[name].required) insert(needed, name);
   }
   close_under_dependents(needed);
-  Plan plan{.cost = kInfinite, .properties = {}, .others = {}, .keys = {}};
-  plan_duties(spec_.duties & ~static_cast<uint32_t>(members.met), members, needed, lengths, {}, plan);
-  if (plan.cost == kInfinite) return kInfinite;
-  std::map<uint32_t, uint32_t>& duties_of = plan.properties;
-  for (const auto& [name, unused] : duties_of) insert(needed, name);
-  for (const uint64_t length : plan.others) add(length);
-  planned.planned.insert(planned.planned.end(), plan.keys.begin(), plan.keys.end());
-  planned.others += plan.keys.size();
+  uint64_t best = kInfinite;
+  plan_duties(spec_.duties & ~static_cast<uint32_t>(members.met), members, needed, lengths, {}, best);
+  return best;
+}
 
-  std::vector<uint64_t> optional;
+uint64_t ObjectRule::planned_length(const Members& members, std::vector<uint64_t> needed, const Lengths& lengths,
+                                    const Plan& plan) {
+  uint64_t sum = 0, count = members.count;
+  const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, count++ > 0 ? 2 : 1)); };
+  for (const auto& [name, unused] : plan.properties) insert(needed, name);
+  close_under_dependents(needed);
+  for (const uint64_t length : plan.others) add(length);
+
+  // Members that may be added to reach the least count: those that need no other, or else all that are left.
+  const auto may_come = [&](uint32_t name) {
+    return has(members.seen, name) || (name >= members.next && member_length(name, 0, lengths) != kInfinite);
+  };
+  std::vector<uint64_t> optional, dependent;
   for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
     if (has(members.seen, name)) continue;
-    const uint64_t length = member_length(name, 0, lengths, duties_of.contains(name) ? duties_of[name] : 0);
+    const auto duties = plan.properties.find(name);
+    const uint64_t length = member_length(name, 0, lengths, duties == plan.properties.end() ? 0 : duties->second);
     if (has(needed, name)) {
+      if (name < members.next) return kInfinite;
       add(length);
-    } else if (name >= members.next && length != kInfinite) {
-      optional.push_back(length);
+    } else if (needs_only(name, may_come)) {
+      const bool alone = needs_only(name, [&](uint32_t other) { return other == name || has(needed, other); });
+      (alone ? optional : dependent).push_back(length);
     }
   }
   if (sum == kInfinite || count > spec_.max) return kInfinite;
   // An indented bracket that closes has a line of its own.
   const auto closed = [&] { return add_lengths(sum, whitespace_.indents() && count > 0 ? 2 : 1); };
   if (count >= spec_.min) return closed();
+
+  Members planned = members;
+  planned.planned.insert(planned.planned.end(), plan.keys.begin(), plan.keys.end());
+  planned.others += plan.keys.size();
+  std::vector<State> starts;
+  for (const auto& others : spec_.others) starts.push_back(others.keys->start());
   const size_t need = std::min(spec_.min - count, kMaxOtherKeys - std::min(kMaxOtherKeys, planned.others));
   const std::vector<OtherKey> others = other_keys(planned, "", starts, need, 0, lengths);
   for (size_t i = 0; i < std::min(need, others.size()); ++i) optional.push_back(others[i].length);
   std::sort(optional.begin(), optional.end());
-  for (const uint64_t length : optional) {
-    if (count < spec_.min) add(length);
+  if (count + optional.size() < spec_.min) {
+    optional.insert(optional.end(), dependent.begin(), dependent.end());
+    if (count + optional.size() < spec_.min) return kInfinite;
+    for (const uint64_t length : optional) add(length);
+    return count > spec_.max ? kInfinite : closed();
   }
-  return count < spec_.min ? kInfinite : closed();
+  for (auto next = optional.begin(); count < spec_.min; ++next) add(*next);
+  return closed();
 }
 
 uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengths& lengths) {

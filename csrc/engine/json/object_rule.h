@@ -1,6 +1,7 @@
 // JSON objects.
 #pragma once
 
+#include <bit>
 #include <string>
 
 #include "engine/json/cheapest_words.h"
@@ -148,7 +149,18 @@ class ObjectRule final : public Rule {
   bool is_used(const Members& members, const std::string& key) const;
   bool is_name(const std::string& key) const;
   bool end_key(Members& members, State content, Registers& registers) const;
-  uint64_t available_from(const Members& members, uint64_t name) const;
+  /// Every property that must be there where `name` is, itself included, passes.
+  template <class Pass>
+  bool needs_only(uint32_t name, const Pass& pass) const {
+    for (size_t word = 0; word < closure_[name].size(); ++word) {
+      for (uint64_t left = closure_[name][word]; left; left &= left - 1) {
+        if (!pass(static_cast<uint32_t>(64 * word) + static_cast<uint32_t>(std::countr_zero(left)))) return false;
+      }
+    }
+    return true;
+  }
+  /// How many properties can still come where only those from index `from` on are left.
+  uint64_t available_from(const Members& members, uint64_t from) const;
   uint64_t used_with_prefix(const Members& members, const std::string& prefix) const;
 
   uint64_t member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties = 0) const;
@@ -156,7 +168,9 @@ class ObjectRule final : public Rule {
                                    size_t count, uint32_t duties, const Lengths& lengths);
   uint64_t rest_length(const Members& members, const Lengths& lengths);
   void plan_duties(uint32_t open, const Members& members, const std::vector<uint64_t>& needed, const Lengths& lengths,
-                   const Plan& so_far, Plan& best);
+                   const Plan& so_far, uint64_t& best);
+  uint64_t planned_length(const Members& members, std::vector<uint64_t> needed, const Lengths& lengths,
+                          const Plan& plan);
   uint64_t value_length(const Members& members, uint32_t label, const Lengths& lengths);
   uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths);
 
