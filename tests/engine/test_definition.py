@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, compile_choices, compile_json_schema
+from constrain.errors import UnsatisfiableSchema
 
 Allowed = Callable[[Matcher, int], list[int]]
 
@@ -306,6 +307,50 @@ def test_free_strings_keep_unicode_whole(allowed: Allowed) -> None:
                 following[text + vocabulary.token_bytes(token)] = after
         frontier = list(following.items())
     assert len(frontier) > 100
+
+
+def random_duties(rng: random.Random) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A closed object with conditions on which members there are and on some of their values, and its instances."""
+    names = rng.sample(["a", "ab", "b", "ccc", "é"], rng.randint(2, 4))
+    values = {name: rng.sample([1, 2, "x", "longer", None], rng.randint(1, 2)) for name in names}
+
+    def first_values(some: list[str]) -> dict[str, Any]:
+        return {"not": {"properties": {name: {"enum": values[name][:1]} for name in some}}}
+
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: {"enum": few} for name, few in values.items()},
+        "additionalProperties": False,
+        "required": rng.sample(names, rng.randint(0, 1)),
+        "minProperties": rng.randint(0, 3),
+    }
+    if rng.random() < 0.5:
+        schema["dependentRequired"] = {name: rng.sample(names, rng.randint(1, 2)) for name in rng.sample(names, 2)}
+    else:
+        schema["maxProperties"] = rng.randint(1, 3)
+    if rng.random() < 0.7:
+        schema["allOf"] = [first_values(rng.sample(names, rng.randint(1, 2))) for _ in range(rng.randint(1, 2))]
+    rows = itertools.product(*([..., *values[name]] for name in names))
+    instances = [{n: v for n, v in zip(names, row, strict=True) if v is not ...} for row in rows]
+    return schema, [value for value in instances if jsonschema.Draft202012Validator(schema).is_valid(value)]
+
+
+@pytest.mark.parametrize("property_order", ["any", "schema"])
+@pytest.mark.parametrize("seed", range(60))
+def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed) -> None:
+    rng = random.Random(seed)
+    schema, instances = random_duties(rng)
+    orders = spellings if property_order == "any" else lambda value: list(spellings(value))[:1]
+    language = Language(text.encode() for value in instances for text in orders(value))
+    options: Any = {"whitespace": "compact", "property_order": property_order}
+    if not instances:
+        with pytest.raises(UnsatisfiableSchema):
+            compile_json_schema(schema, Vocabulary.from_tokens([b"a", b""], [1]), **options)
+        return
+    grammar = compile_json_schema(schema, random_vocabulary(rng, language), **options)
+    check(grammar, language, rng, allowed)
+    for text in rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))):
+        assert text + start(grammar, text).completion() in language.texts, text
 
 
 # ---- Histories.
