@@ -1,12 +1,29 @@
 """Types of the compiled engine; ``csrc/bindings`` has the contracts."""
 
+import enum
 from collections.abc import Sequence
 from typing import Any
 
 __version__: str
 
+class TokenSpelling(enum.Enum):
+    byte_level = ...
+    sentence_piece = ...
+    byte_fallback = ...
+
 class Vocabulary:
     def __init__(self, tokens: Sequence[bytes], eos: Sequence[int], size: int, first_space_optional: bool) -> None: ...
+    @staticmethod
+    def from_pieces(
+        *,
+        pieces: dict[str, int],
+        spelling: TokenSpelling,
+        added: list[tuple[int, str]],
+        special: list[int],
+        eos: list[int],
+        size: int,
+        first_space_optional: bool,
+    ) -> Vocabulary: ...
     @property
     def size(self) -> int: ...
     @property

@@ -1,79 +1,128 @@
-"""The bytes that each token of a tokenizer stands for, read from its ``tokenizer.json``."""
+"""What a tokenizer's tokens stand for: the strings of its vocabulary, how they spell bytes, which ones are no text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from constrain._core import TokenSpelling
 from constrain.errors import VocabularyError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SPACE_MARK = "\u2581"
 
-#: More tokens than any model has; ids beyond it are damage, not tokens.
-MAX_TOKENS = 1 << 24
+#: The entries of ``tokenizer_config.json`` that name a token which is no text.
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+# What a tokenizer is tried on, piece by piece: where a piece comes back as other bytes, its tokens are not what they
+# seem.
+_PROBES = (
+    '{"name": "Ada", "age": 36, "tags": ["a", "b"], "ok": true, "none": null}',
+    "The quick brown fox, 12.50 EUR; naïve café, Ελλάδα, Москва, 東京, 한국어, 🙂👍🏽!",
+    "  two  spaces,\ttabs\nand\r\nlines\n\n",
+    "snake_case camelCase kebab-case C:\\path\\file.txt https://example.org/a?b=c#d",
+    "<tag attr='x'>&amp;</tag> [1](2) {3} `4` ~5~ ^6^ |7| @8 $9 %0",
+)
+_PROBE_LENGTH = 12
 
 
 @dataclass(frozen=True)
 class TokenTable:
-    """Token bytes by id; empty for special tokens and for ids that no token has.
+    """The tokens of a tokenizer.
 
     Attributes:
-        tokens: bytes of each token, as they stand in the middle of a text.
+        pieces: the strings of the vocabulary, with their ids.
+        spelling: how these strings spell bytes.
+        added: ordinary text that was added to the vocabulary, by id.
         special_ids: ids of special tokens, which are no text.
         first_space_optional: the decoder drops one space at the start of a text.
     """
 
-    tokens: list[bytes]
+    pieces: dict[str, int]
+    spelling: TokenSpelling
+    added: dict[int, str]
     special_ids: frozenset[int]
     first_space_optional: bool
 
+    def size(self) -> int:
+        """One more than the largest id."""
+        return 1 + max([*self.pieces.values(), *self.added, *self.special_ids], default=-1)
 
-def read_tokens(tokenizer: dict[str, Any]) -> TokenTable:
-    """Reads the token table out of a parsed ``tokenizer.json``.
+
+def read_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> TokenTable:
+    """The tokens of a tokenizer.
+
+    Args:
+        tokenizer: the tokenizer.
+        settings: its ``tokenizer_config.json``, which may name special tokens.
 
     Raises:
         VocabularyError: the decoder is no mapping from tokens to bytes, so no text can be followed token by token.
     """
-    vocabulary = tokenizer["model"]["vocab"]
-    pieces = dict(vocabulary) if isinstance(vocabulary, dict) else {piece: i for i, (piece, _) in enumerate(vocabulary)}
-    decoders = list(_decoders(tokenizer.get("decoder")))
+    decoders = list(_decoders(tokenizer))
+    added = tokenizer.get_added_tokens_decoder()
+    special = {id_ for id_, token in added.items() if token.special}
+    special.update(_ids(tokenizer, (_content(settings.get(role)) for role in ROLES)))
+    return TokenTable(
+        pieces=tokenizer.get_vocab(with_added_tokens=False),
+        spelling=_spelling(decoders),
+        added={id_: token.content for id_, token in added.items() if id_ not in special},
+        special_ids=frozenset(special),
+        first_space_optional=any(map(_strips_space, decoders)),
+    )
+
+
+def end_ids(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> list[int]:
+    """The end-of-sequence token that ``tokenizer_config.json`` names, if it does."""
+    return _ids(tokenizer, [_content(settings.get("eos_token"))])
+
+
+def probes() -> Iterator[str]:
+    """A few hundred short texts of all kinds, to try a tokenizer on."""
+    for text in _PROBES:
+        yield text
+        for start in range(len(text) - _PROBE_LENGTH + 1):
+            yield text[start : start + _PROBE_LENGTH]
+
+
+def _ids(tokenizer: Tokenizer, names: Iterable[str | None]) -> list[int]:
+    ids = (tokenizer.token_to_id(name) for name in names if name is not None)
+    return [id_ for id_ in ids if id_ is not None]
+
+
+def _content(token: Any) -> str | None:
+    """The text of a token in ``tokenizer_config.json``, where it stands bare or in an object."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _spelling(decoders: list[dict[str, Any]]) -> TokenSpelling:
     kinds = {decoder["type"] for decoder in decoders}
     if "ByteLevel" in kinds:
-        by_id = {i: _byte_level(piece) for piece, i in pieces.items()}
-    elif "Metaspace" in kinds or any(_replaces_mark(decoder) for decoder in decoders):
-        by_id = {i: _sentence_piece(piece) for piece, i in pieces.items()}
-    else:
-        raise VocabularyError(
-            f"the tokenizer's decoder ({', '.join(sorted(kinds)) or 'none'}) is neither byte-level nor "
-            "SentencePiece-like, so its tokens have no fixed bytes; use a model whose tokenizer has one of these"
-        )
-    special: set[int] = set()
-    for token in tokenizer.get("added_tokens", []):
-        if token.get("special"):
-            special.add(token["id"])
-        else:
-            by_id[token["id"]] = token["content"].encode()
-    if absurd := [i for i in (*by_id, *special) if not (isinstance(i, int) and 0 <= i < MAX_TOKENS)]:
-        raise VocabularyError(f"{absurd[0]!r} is no token id: ids are 0 to {MAX_TOKENS - 1:,}")
-    tokens = [b""] * (max([*by_id, *special], default=-1) + 1)
-    for i, text in by_id.items():
-        tokens[i] = text
-    # A special token is never text, even where its id also stands in the base vocabulary.
-    for i in special:
-        tokens[i] = b""
-    return TokenTable(tokens, frozenset(special), any(_strips_space(decoder) for decoder in decoders))
+        return TokenSpelling.byte_level
+    if "Metaspace" in kinds or any(map(_replaces_mark, decoders)):
+        return TokenSpelling.byte_fallback if "ByteFallback" in kinds else TokenSpelling.sentence_piece
+    raise VocabularyError(
+        f"the tokenizer's decoder ({', '.join(sorted(kinds)) or 'none'}) is neither byte-level nor "
+        "SentencePiece-like, so its tokens have no fixed bytes; use a model whose tokenizer has one of these"
+    )
 
 
-def _decoders(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """The leaves of a tree of decoders."""
-    if decoder is None:
+def _decoders(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
+    """The leaves of the tree of decoders, as ``tokenizer.json`` describes them."""
+    if tokenizer.decoder is None:
         return
-    if decoder["type"] == "Sequence":
-        for inner in decoder["decoders"]:
-            yield from _decoders(inner)
-    else:
-        yield decoder
+    pending = [json.loads(tokenizer.decoder.__getstate__())]
+    while pending:
+        decoder = pending.pop()
+        if decoder["type"] == "Sequence":
+            pending += reversed(decoder["decoders"])
+        else:
+            yield decoder
 
 
 def _replaces_mark(decoder: dict[str, Any]) -> bool:
@@ -85,29 +134,3 @@ def _strips_space(decoder: dict[str, Any]) -> bool:
     if decoder["type"] == "Strip":
         return bool(decoder["content"] == " " and decoder["start"] >= 1)
     return bool(decoder["type"] == "Metaspace" and decoder.get("prepend_scheme", "always") != "never")
-
-
-def _byte_table() -> dict[str, int]:
-    """GPT-2's stand-ins for bytes: printable ones stand for themselves, the rest for U+0100 and up, in order."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    table = {chr(byte): byte for byte in printable}
-    hidden = (byte for byte in range(256) if byte not in table.values())
-    table.update({chr(0x100 + i): byte for i, byte in enumerate(hidden)})
-    return table
-
-
-_BYTES = _byte_table()
-
-
-def _byte_level(piece: str) -> bytes:
-    try:
-        return bytes(map(_BYTES.__getitem__, piece))
-    except KeyError:
-        # Not written in stand-ins: some tokenizers keep added pieces as plain text in the base vocabulary.
-        return piece.encode()
-
-
-def _sentence_piece(piece: str) -> bytes:
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        return bytes([int(piece[3:5], 16)])
-    return piece.replace(SPACE_MARK, " ").encode()

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from constrain import _core
-from constrain.engine.tokens import MAX_TOKENS, read_tokens
+from constrain.engine.tokens import end_ids, probes, read_tokens
 from constrain.errors import VocabularyError
 
-# What a vocabulary is tried on: where these come back as other bytes, its tokens are not what they seem.
-_PROBES = (
-    '{"name": "Ada", "age": 36, "tags": ["a", "b"], "ok": true, "none": null}',
-    "The quick brown fox, 12.50 EUR; naïve café, Ελλάδα, Москва, 東京, 한국어, 🙂👍🏽!",
-    "  two  spaces,\ttabs\nand\r\nlines\n\n",
-    "snake_case camelCase kebab-case C:\\path\\file.txt https://example.org/a?b=c#d",
-    "<tag attr='x'>&amp;</tag> [1](2) {3} `4` ~5~ ^6^ |7| @8 $9 %0",
-)
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+#: More tokens than any model has; a wider output is damage.
+MAX_TOKENS = 1 << 24
 
 
 class TokenizerLike(Protocol):
@@ -28,9 +25,10 @@ class TokenizerLike(Protocol):
 
     config: Any
     eos_token_id: int | None
+    tokenizer_config_dict: dict[str, Any] | None
 
     @property
-    def hf_tokenizer(self) -> Any: ...
+    def hf_tokenizer(self) -> Tokenizer: ...
 
 
 class Vocabulary:
@@ -53,7 +51,7 @@ class Vocabulary:
             warnings.warn(
                 f"{len(missing)} bytes, {missing[0]:#04x} among them, have no token of their own: "
                 "a text that needs one cannot be generated",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     @classmethod
@@ -111,12 +109,15 @@ class Vocabulary:
             VocabularyError: a file is missing or malformed, the tokens have no fixed bytes, or no id ends a text.
         """
         folder = Path(model_dir)
-        tokenizer = _read_json(folder / "tokenizer.json", required=True)
+        tokenizer = _load_tokenizer(folder / "tokenizer.json")
+        settings = _read_json(folder / "tokenizer_config.json")
         config = _read_json(folder / "config.json")
+        generation = _read_json(folder / "generation_config.json")
         with _reading(f"a file of {folder}"):
-            ids = _eos_ids(folder, tokenizer, config)
-            width = size or (config.get("text_config") or {}).get("vocab_size") or config.get("vocab_size")
-        return cls._from_json(tokenizer, ids, width, first_space)
+            text_config = config.get("text_config") or {}
+            ids = [i for source in (config, text_config, generation) for i in _listed(source.get("eos_token_id"))]
+            width = size or text_config.get("vocab_size") or config.get("vocab_size")
+        return cls._read(tokenizer, settings, ids, width, first_space)
 
     @classmethod
     def from_tokenizer(
@@ -129,27 +130,41 @@ class Vocabulary:
         """The vocabulary of a loaded tokenizer; arguments and errors as for :meth:`from_pretrained`."""
         ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         generation = getattr(tokenizer.config, "generation_config", None) or {}
-        ids += generation.get("eos_token_id") or []
+        ids += _listed(generation.get("eos_token_id"))
         width = size or getattr(tokenizer.config, "vocab_size", None)
-        return cls._from_json(json.loads(tokenizer.hf_tokenizer.to_str()), ids, width, first_space)
+        return cls._read(tokenizer.hf_tokenizer, tokenizer.tokenizer_config_dict or {}, ids, width, first_space)
 
     @classmethod
-    def _from_json(
-        cls, tokenizer: dict[str, Any], eos_ids: Iterable[int], size: int | None, first_space: str
+    def _read(
+        cls,
+        tokenizer: Tokenizer,
+        settings: Mapping[str, Any],
+        eos_ids: Iterable[int],
+        size: int | None,
+        first_space: str,
     ) -> Vocabulary:
-        with _reading("the tokenizer description"):
-            table = read_tokens(tokenizer)
+        table = read_tokens(tokenizer, settings)
         if size is not None and not (isinstance(size, int) and 0 < size <= MAX_TOKENS):
             raise VocabularyError(f"a vocabulary has 1 to {MAX_TOKENS:,} tokens, not {size!r}")
-        optional = table.first_space_optional if first_space == "auto" else first_space == "optional"
-        width = size or len(table.tokens)
-        eos = sorted({i for i in eos_ids if 0 <= i < width})
+        width = size or table.size()
+        eos = sorted({i for i in [*eos_ids, *end_ids(tokenizer, settings)] if 0 <= i < width})
         if not eos:
             raise VocabularyError(
                 "no end-of-sequence token is known, so a text could never end; name one in config.json"
             )
-        _verify(tokenizer, table.tokens)
-        core = _core.Vocabulary(table.tokens, eos, width, optional)
+        try:
+            core = _core.Vocabulary.from_pieces(
+                pieces=table.pieces,
+                spelling=table.spelling,
+                added=list(table.added.items()),
+                special=list(table.special_ids),
+                eos=eos,
+                size=width,
+                first_space_optional=table.first_space_optional if first_space == "auto" else first_space == "optional",
+            )
+        except ValueError as error:
+            raise VocabularyError(str(error)) from error
+        _verify(tokenizer, core)
         return cls(core, table.special_ids | frozenset(eos))
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -171,10 +186,8 @@ def _reading(what: str) -> Iterator[None]:
         raise VocabularyError(f"{what} is malformed: {error!r}") from error
 
 
-def _read_json(path: Path, required: bool = False) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        if required:
-            raise VocabularyError(f"{path} does not exist")
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -185,30 +198,32 @@ def _read_json(path: Path, required: bool = False) -> dict[str, Any]:
     return value
 
 
-def _eos_ids(folder: Path, tokenizer: dict[str, Any], config: dict[str, Any]) -> list[int]:
-    ids: list[int] = []
-    for source in (config, config.get("text_config") or {}, _read_json(folder / "generation_config.json")):
-        value = source.get("eos_token_id")
-        ids += [i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int)]
-    name = _read_json(folder / "tokenizer_config.json").get("eos_token")
-    name = name.get("content") if isinstance(name, dict) else name
-    ids += [token["id"] for token in tokenizer.get("added_tokens", []) if token.get("content") == name]
-    return ids
+def _listed(ids: Any) -> list[int]:
+    """The ids in an entry that holds none, one, or a list of them."""
+    return [i for i in (ids if isinstance(ids, list) else [ids]) if isinstance(i, int)]
 
 
-def _verify(description: dict[str, Any], tokens: list[bytes]) -> None:
-    """Checks the token table against the tokenizer itself."""
+def _load_tokenizer(path: Path) -> Tokenizer:
     import tokenizers
 
+    if not path.is_file():
+        raise VocabularyError(f"{path} does not exist")
     try:
-        backend = tokenizers.Tokenizer.from_str(json.dumps(description))
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no narrower type
-        raise VocabularyError(f"the tokenizer description is malformed: {error}") from error
-    for probe in _PROBES:
-        ids = backend.encode(probe, add_special_tokens=False).ids
-        text = b"".join(tokens[i] for i in ids)
-        if text != probe.encode() and text != b" " + probe.encode():
+        raise VocabularyError(f"{path} is no tokenizer that the tokenizers library can read: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _verify(tokenizer: Tokenizer, core: _core.Vocabulary) -> None:
+    """Checks the bytes of tokens against the tokenizer itself."""
+    for probe in probes():
+        expected = probe.encode()
+        text = b"".join(map(core.bytes, tokenizer.encode(probe, add_special_tokens=False).ids))
+        if text not in (expected, b" " + expected):
             raise VocabularyError(
-                f"the tokenizer spells {probe[:20]!r}... as {text[:40]!r}...: its tokens do not add up to the text, "
-                "so constraints over text cannot be exact with it"
+                f"the tokenizer spells {probe!r} as {text!r}: its tokens do not add up to the text, so constraints "
+                "over text cannot be exact with it"
             )

@@ -1,9 +1,62 @@
+#include <pybind11/native_enum.h>
+
 #include "bindings/core.h"
+#include "engine/token_text.h"
 #include "engine/vocabulary.h"
 
 namespace constrain {
 
+namespace {
+
+/// More tokens than any model has; ids beyond it are damage, not tokens.
+constexpr TokenId kMaxTokens = 1 << 24;
+
+/// The strings of a tokenizer, some hundred thousand, read where Python keeps them.
+std::vector<std::pair<TokenId, std::string_view>> read_pieces(const py::dict& pieces) {
+  std::vector<std::pair<TokenId, std::string_view>> read;
+  read.reserve(pieces.size());
+  for (const auto& [piece, id] : pieces) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(piece.ptr(), &size);
+    if (!text) throw py::error_already_set();
+    read.emplace_back(id.cast<TokenId>(), std::string_view(text, static_cast<size_t>(size)));
+  }
+  return read;
+}
+
+std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling spelling,
+                                        const std::vector<std::pair<TokenId, std::string>>& added,
+                                        const std::vector<TokenId>& special, std::vector<TokenId> eos, size_t size,
+                                        bool first_space_optional) {
+  const auto read = read_pieces(pieces);
+  const py::gil_scoped_release release;
+  std::vector<std::string> tokens;
+  const auto set = [&](TokenId id, std::string text) {
+    if (id < 0 || id >= kMaxTokens) {
+      throw std::invalid_argument(std::to_string(id) + " is no token id: ids are 0 to " +
+                                  std::to_string(kMaxTokens - 1));
+    }
+    if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
+    tokens[static_cast<size_t>(id)] = std::move(text);
+  };
+  for (const auto& [id, piece] : read) set(id, token_text(piece, spelling));
+  for (const auto& [id, text] : added) set(id, text);
+  // A special token is never text, even where its id also stands among the ordinary ones.
+  for (const TokenId id : special) set(id, {});
+  if (size == 0) size = tokens.size();
+  return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional);
+}
+
+}  // namespace
+
 void bind_vocabulary(py::module_& module) {
+  using namespace py::literals;
+  py::native_enum<TokenSpelling>(module, "TokenSpelling", "enum.Enum")
+      .value("byte_level", TokenSpelling::byte_level)
+      .value("sentence_piece", TokenSpelling::sentence_piece)
+      .value("byte_fallback", TokenSpelling::byte_fallback)
+      .finalize();
+
   py::class_<Vocabulary, std::shared_ptr<Vocabulary>>(module, "Vocabulary")
       .def(py::init([](const std::vector<py::bytes>& tokens, std::vector<TokenId> eos, size_t size,
                        bool first_space_optional) {
@@ -11,7 +64,9 @@ void bind_vocabulary(py::module_& module) {
              const py::gil_scoped_release release;
              return std::make_shared<Vocabulary>(std::move(texts), std::move(eos), size, first_space_optional);
            }),
-           py::arg("tokens"), py::arg("eos"), py::arg("size"), py::arg("first_space_optional"))
+           "tokens"_a, "eos"_a, "size"_a, "first_space_optional"_a)
+      .def_static("from_pieces", &from_pieces, py::kw_only(), "pieces"_a, "spelling"_a, "added"_a, "special"_a, "eos"_a,
+                  "size"_a, "first_space_optional"_a)
       .def_property_readonly("size", &Vocabulary::size)
       .def_property_readonly(
           "eos", [](const Vocabulary& self) { return std::vector<TokenId>(self.eos().begin(), self.eos().end()); })

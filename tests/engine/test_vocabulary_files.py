@@ -13,7 +13,6 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from constrain.engine import Matcher, Vocabulary, compile_choices, compile_json_schema
-from constrain.engine.tokens import read_tokens
 from constrain.errors import VocabularyError
 
 Allowed = Callable[[Matcher, int], list[int]]
@@ -95,14 +94,25 @@ def test_added_tokens_are_text_unless_special(bpe_tokenizer: Tokenizer, tmp_path
 
 
 def test_a_special_token_is_no_text_even_where_its_id_is_in_the_base_vocabulary(
-    bpe_tokenizer: Tokenizer,
+    bpe_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     description = json.loads(bpe_tokenizer.to_str())
-    quote = token_id(bpe_tokenizer, '"')
-    description["added_tokens"].append({**description["added_tokens"][0], "id": quote, "content": '"'})
-    assert description["model"]["vocab"]['"'] == quote
-    assert read_tokens(description).tokens[quote] == b""
-    assert quote in read_tokens(description).special_ids
+    ids = token_id(bpe_tokenizer, "ids")
+    description["added_tokens"].append({**description["added_tokens"][0], "id": ids, "content": "ids"})
+    vocabulary = Vocabulary.from_pretrained(save(tmp_path, description, config={"eos_token_id": 0}))
+    assert vocabulary.token_bytes(ids) == b""
+    assert ids in vocabulary.special_token_ids
+
+
+def test_tokens_with_a_role_are_special(bpe_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_str(bpe_tokenizer.to_str())
+    tokenizer.add_tokens([AddedToken("<begin>", special=False), AddedToken("<fill>", special=False)])
+    roles = {"bos_token": "<begin>", "pad_token": {"content": "<fill>"}, "eos_token": "<end>", "unk_token": None}
+    vocabulary = Vocabulary.from_pretrained(save(tmp_path, tokenizer, tokenizer_config=roles))
+    begin, fill = token_id(tokenizer, "<begin>"), token_id(tokenizer, "<fill>")
+    assert vocabulary.special_token_ids == {0, begin, fill}
+    assert [vocabulary.token_bytes(i) for i in (0, begin, fill)] == [b"", b"", b""]
+    assert vocabulary.eos_token_ids == (0,)
 
 
 # ---- SentencePiece.
@@ -118,6 +128,23 @@ def test_sentence_piece(tmp_path: Path) -> None:
     assert [text(piece) for piece in ("▁a", "▁", "▁naïve", "é")] == [b" a", b" ", " naïve".encode(), "é".encode()]
     assert [text(piece) for piece in ("<0x00>", "<0xE9>", "<0x0A>")] == [b"\0", b"\xe9", b"\n"]
     assert [text(piece) for piece in ("<unk>", "<s>", "</s>")] == [b"", b"", b""]
+
+
+def test_bytes_are_spelled_out_only_for_a_decoder_that_knows_them(tmp_path: Path) -> None:
+    tokenizer = sentence_piece(["<0xZZ>", "<0x4>", *byte_pieces()])
+    vocabulary = Vocabulary.from_pretrained(save(tmp_path, tokenizer, config={"eos_token_id": 2}))
+    assert [vocabulary.token_bytes(i) for i in (3, 4, 5)] == [b"<0xZZ>", b"<0x4>", b"\x00"]
+    pieces = {
+        piece: i
+        for i, piece in enumerate(["</s>", "<0x41>", *map(chr, range(0x80)), *"▁éïΕλάδαМосква東京한국어🙂👍🏽"])
+    }
+    plain = Tokenizer(models.BPE(pieces, []))
+    plain.normalizer = normalizers.Replace(" ", "▁")
+    plain.decoder = decoders.Metaspace(prepend_scheme="never")
+    plain.add_special_tokens(["</s>"])
+    with pytest.warns(UserWarning, match="bytes, 0x80 among them"):
+        vocabulary = Vocabulary.from_pretrained(save(tmp_path, plain, config={"eos_token_id": 0}))
+    assert vocabulary.token_bytes(1) == b"<0x41>"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +205,9 @@ def test_the_width_is_the_models(config: dict[str, Any], size: int | None, expec
 
 def test_from_a_loaded_tokenizer() -> None:
     config = SimpleNamespace(vocab_size=400, generation_config={"eos_token_id": [1, 2]})
-    tokenizer = SimpleNamespace(hf_tokenizer=sentence_piece(), eos_token_id=2, config=config)
+    tokenizer = SimpleNamespace(
+        hf_tokenizer=sentence_piece(), eos_token_id=2, config=config, tokenizer_config_dict=None
+    )
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     assert vocabulary.size == 400
     assert vocabulary.eos_token_ids == (1, 2)
@@ -242,7 +271,6 @@ def malformed() -> Iterable[Any]:
     yield pytest.param(model(vocab={**vocabulary, "a": "x"}), id="id-is-a-string")
     yield pytest.param(model(vocab={**vocabulary, "a": -5}), id="negative-id")
     yield pytest.param(model(vocab={**vocabulary, "a": 10**12}), id="absurd-id")
-    yield pytest.param(model(vocab={**vocabulary, "<0xZZ>": 3}), id="no-byte")
     yield pytest.param(model(type="Abacus"), id="unknown-model")
     yield pytest.param({**good, "added_tokens": [{}]}, id="added-token-without-id")
     yield pytest.param(
