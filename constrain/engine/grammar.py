@@ -74,6 +74,17 @@ class CompiledGrammar:
         """A matcher at the start of a text."""
         return _core.Matcher(self.core)
 
+    def accepts(self, text: str | bytes) -> bool:
+        """Whether a whole text is in the language.
+
+        Raises:
+            ResourceLimit: following the text exceeds the limits of the grammar.
+        """
+        matcher = self.matcher()
+        # A lone surrogate is in no text; its bytes are in no language.
+        content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+        return matcher.accept_bytes(content) and matcher.is_accepting()
+
     @cached_property
     def report(self) -> Report:
         """What is enforced, where it is narrowed, and what is ignored; empty for other than JSON Schemas."""

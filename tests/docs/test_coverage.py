@@ -23,6 +23,7 @@ import constrain.extract
 import constrain.filters
 import constrain.generator
 import constrain.model
+import constrain.testing
 import constrain.tokenizer
 from constrain.cli.group import BUILT_IN, cli
 from constrain.filters import hookspecs
@@ -38,6 +39,7 @@ PACKAGES = [
     constrain.filters,
     constrain.generator,
     constrain.model,
+    constrain.testing,
     constrain.tokenizer,
 ]
 

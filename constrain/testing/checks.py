@@ -1,0 +1,142 @@
+"""What a constraint takes, what it lets through at random, and what it makes of a model that wants something else."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from constrain.engine import CompiledGrammar, Vocabulary
+from constrain.errors import DeadEnd
+from constrain.testing.courses import Course, Tokens, follow
+
+if TYPE_CHECKING:
+    from constrain.filters import ExLlamaV2Filter
+
+Constraint: TypeAlias = "CompiledGrammar | ExLlamaV2Filter"
+
+#: Chooses one of the tokens, or ``None`` to end the text as soon as that is possible.
+Choose: TypeAlias = Callable[[Tokens], "int | None"]
+
+#: How often a random text ends where it may end.
+END = 0.3
+
+
+def accepts(constraint: Constraint, text: str) -> bool:
+    """Whether a text is in the language of a constraint.
+
+    For a filter the text is cut into tokens as its tokenizer cuts it.
+
+    Raises:
+        ResourceLimit: following the text exceeds the limits of the grammar.
+        FilterError: the filter raised.
+    """
+    if isinstance(constraint, CompiledGrammar):
+        return constraint.accepts(text)
+    course = follow(constraint)
+    for token in constraint.tokenizer.encode(text)[0].tolist():
+        if token not in course.allowed():
+            return False
+        course.accept(token)
+    course.allowed()
+    return course.may_end()
+
+
+def sample(constraint: Constraint, seed: int = 0, *, max_tokens: int = 200) -> str:
+    """A random text of a constraint's language, the same one for the same seed.
+
+    Kinds of characters (letters, digits, quotation marks, brackets, ...) are drawn first, then a token that begins so:
+    the strings and lists of a JSON Schema are short, and all of its branches are taken.
+
+    Args:
+        constraint: a compiled grammar, or a filter.
+        seed: seeds the draw.
+        max_tokens: after so many tokens the text is brought to its end by the shortest way.
+
+    Raises:
+        DeadEnd: no token is allowed, and the text is not complete.
+        ResourceLimit: following the text exceeds the limits of the grammar.
+        FilterError: the filter raised, or does not let the text end.
+    """
+    rng = random.Random(seed)
+    course = follow(constraint)
+
+    def choose(tokens: Tokens) -> int | None:
+        if course.may_end() and rng.random() < END:
+            return None
+        by_kind: dict[str, list[int]] = defaultdict(list)
+        for token in tokens.tolist():
+            by_kind[_kind(course.vocabulary.token_bytes(token)[0])].append(token)
+        return rng.choice(by_kind[rng.choice(sorted(by_kind))])
+
+    return _write(course, choose, max_tokens)
+
+
+class MockModel:
+    """A model without weights that insists on one text.
+
+    It writes what it is allowed of that text, in order, and skips the rest; what the constraint still asks for then is
+    written in the shortest way. May also be given to filters in place of a model.
+
+    Args:
+        text: what it would write without a constraint.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def write(self, constraint: Constraint, *, max_tokens: int = 1000) -> str:
+        """Write under a constraint; errors as for :func:`sample`."""
+        course = follow(constraint)
+        wanted, at = self.text.encode(), 0
+        by_bytes = _tokens_by_bytes(course.vocabulary)
+        longest = max(map(len, by_bytes), default=0)
+
+        def choose(tokens: Tokens) -> int | None:
+            nonlocal at
+            allowed = set(tokens.tolist())
+            for start in range(at, len(wanted)):
+                for end in range(min(start + longest, len(wanted)), start, -1):
+                    for token in by_bytes.get(wanted[start:end], ()):
+                        if token in allowed:
+                            at = end
+                            return token
+            return None
+
+        return _write(course, choose, max_tokens)
+
+
+def _write(course: Course, choose: Choose, max_tokens: int) -> str:
+    text = b""
+    for _ in range(max_tokens):
+        tokens = course.allowed()
+        if not tokens.size and not course.may_end():
+            raise DeadEnd("no token is allowed", tail=text.decode(errors="replace"))
+        token = choose(tokens) if tokens.size else None
+        if token is None:
+            break
+        course.accept(token)
+        text += course.vocabulary.token_bytes(token)
+    return (text + course.finish()).decode(errors="replace")
+
+
+def _kind(byte: int) -> str:
+    char = chr(byte)
+    if byte >= 0x80:
+        return "beyond ASCII"
+    if char.isalpha():
+        return "letter"
+    if char.isdigit():
+        return "digit"
+    if char.isspace():
+        return "space"
+    return next((group for group in ('"', "[{", "]}", ",:") if char in group), "other")
+
+
+def _tokens_by_bytes(vocabulary: Vocabulary) -> dict[bytes, list[int]]:
+    by_bytes: dict[bytes, list[int]] = defaultdict(list)
+    for token in range(vocabulary.size):
+        if text := vocabulary.token_bytes(token):
+            by_bytes[text].append(token)
+    return by_bytes
