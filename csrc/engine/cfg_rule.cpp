@@ -68,6 +68,12 @@ bool CountedRule::apply(Guard guard, uint8_t, Reg& reg, Registers&) const {
   return allowed;
 }
 
+bool CountedRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
+  out.push_back(max_ == kInfinite ? horizon + 1 : std::min(max_ - reg, horizon + 1));
+  out.push_back(min_ > reg ? std::min(min_ - reg, horizon + 1) : 0);
+  return true;
+}
+
 uint64_t CountedRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const uint64_t missing = state == kStart ? min_ : state == kFewer ? min_ - (reg + 1) : 0;
   const uint64_t length = lengths[element_];

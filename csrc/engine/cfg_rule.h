@@ -36,6 +36,7 @@ class CountedRule final : public Rule {
   Local start() override { return kStart; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
+  bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   std::vector<RuleId> callees() const override { return {element_}; }
 

@@ -8,12 +8,19 @@
 namespace constrain {
 
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits)
-    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), limits_(limits) {
+    : grammar_(std::move(grammar)),
+      vocabulary_(std::move(vocabulary)),
+      limits_(limits),
+      masks_(limits.mask_bytes),
+      inners_(limits.mask_bytes) {
   lengths_ = grammar_.shortest_words();
   if (lengths_[grammar_.root] == kInfinite) {
     throw SchemaError(SchemaError::Kind::unsatisfiable, "", "", "no text satisfies this constraint");
   }
-  for (const auto& rule : grammar_.rules) rule->prepare(lengths_);
+  for (const auto& rule : grammar_.rules) {
+    rule->prepare(lengths_);
+    uses_depth_ |= rule->uses_depth();
+  }
   const std::lock_guard lock(mutex_);
   auto* done = new Row;
   done->accepting = true;
@@ -40,6 +47,23 @@ StateId CompiledGrammar::intern(RuleId rule, Local local) const {
   return state;
 }
 
+bool CompiledGrammar::describe(StateId state, Reg reg, uint32_t depth, std::vector<uint64_t>& out) const {
+  const size_t first = out.size();
+  out.push_back(state);
+  if (uses_depth_) out.push_back(depth);
+  const Slot& slot = this->slot(state);
+  if (slot.rule && !slot.rule->describe(slot.local, reg, vocabulary_->longest_token(), out)) return false;
+  out[first] |= (out.size() - first) << 32;
+  return true;
+}
+
+bool CompiledGrammar::describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule || !slot.rule->portable()) return false;
+  out.assign({slot.rule->portable(), slot.local});
+  return slot.rule->describe(slot.local, reg, vocabulary_->longest_token(), out);
+}
+
 uint64_t CompiledGrammar::remaining(StateId state, Reg reg) const {
   if (state == kDone) return 0;
   const std::lock_guard lock(mutex_);
@@ -64,6 +88,7 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
   Slot& slot = this->slot(state);
   if (const Row* row = slot.row.load(std::memory_order_relaxed)) return *row;
 
+  ++counters_.rows;
   auto row = std::make_unique<Row>();
   RowOptions options;
   std::vector<Local> visited;
@@ -76,6 +101,9 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
     const auto same = std::find(row->lists.begin(), row->lists.end(), list);
     row->action[byte] = static_cast<uint32_t>(same - row->lists.begin()) + 1;
     if (same == row->lists.end()) row->lists.push_back(std::move(list));
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (row->action[byte]) row->bytes.add(static_cast<uint8_t>(byte));
   }
   slot.row.store(row.get(), std::memory_order_release);
   return *row.release();

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/byte_set.h"
 #include "engine/rule.h"
 #include "engine/stable_vector.h"
 #include "engine/vocabulary.h"
@@ -34,6 +35,7 @@ struct Row {
   /// Per byte: 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
   std::array<uint32_t, 256> action{};
   std::vector<std::vector<Option>> lists;
+  ByteSet bytes;           ///< those with an action
   bool accepting = false;  ///< the frame may end here
 
   static constexpr uint32_t kGoto = 0x80000000u;
@@ -47,6 +49,20 @@ struct Limits {
   uint64_t max_work = 4'000'000;      ///< frames made for one byte or one mask
   uint64_t max_nesting = 512;         ///< depth of a schema
   uint64_t max_cells = 20'000;        ///< alternatives of a schema after normalisation
+  uint64_t mask_bytes = 32 << 20;     ///< of masks that are kept for a grammar; older ones are forgotten
+};
+
+/// Masks by the descriptions of the frames they depend on, from the top down. An entry without a mask says that the
+/// frames of its key do not suffice, and the next ones below have to be added.
+using MaskCache = LruCache<MaskPtr>;
+
+/// How often what was done, for those who look for what is slow.
+struct MaskCounters {
+  std::atomic<uint64_t> found{0};    ///< masks taken from the grammar's cache
+  std::atomic<uint64_t> built{0};    ///< masks put together
+  std::atomic<uint64_t> inners{0};   ///< frames walked alone
+  std::atomic<uint64_t> visited{0};  ///< nodes of tries looked at
+  std::atomic<uint64_t> rows{0};     ///< transition rows made
 };
 
 /// An immutable language over a vocabulary; threads share it. Rows are built under a lock and read without one.
@@ -76,6 +92,18 @@ class CompiledGrammar {
     const Slot& slot = this->slot(state);
     return slot.rule ? slot.rule->plain_text_room(slot.local, reg) : 0;
   }
+
+  /// Rule::describe of a frame, together with what names the state and, where rules ask for it, the depth below it.
+  /// Every description tells its own length.
+  bool describe(StateId state, Reg reg, uint32_t depth, std::vector<uint64_t>& out) const;
+
+  /// The same in terms that hold in all grammars over the vocabulary; false where there are none.
+  bool describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const;
+
+  /// What was computed for masks, and how much of it.
+  MaskCache& masks() const { return masks_; }
+  InnerCache& inners() const { return inners_; }
+  MaskCounters& counters() const { return counters_; }
 
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
@@ -120,6 +148,11 @@ class CompiledGrammar {
   Limits limits_;
   Lengths lengths_;
   StateId start_ = kDone;
+  bool uses_depth_ = false;
+
+  mutable MaskCache masks_;
+  mutable InnerCache inners_;
+  mutable MaskCounters counters_;
 
   mutable std::mutex mutex_;
   mutable StableVector<Slot> slots_;

@@ -39,8 +39,10 @@ const Configuration* ConfigurationStore::make(std::vector<Head>& heads) {
     if (!merged.below) heads[kept++] = merged;
     if (first < end) {
       std::vector<Head> below;
-      for (size_t k = first; k < end; ++k)
+      for (size_t k = first; k < end; ++k) {
+        consult(*heads[k].below);
         below.insert(below.end(), heads[k].below->heads().begin(), heads[k].below->heads().end());
+      }
       merged.below = end - first == 1 ? heads[first].below : make(below);
       heads[kept++] = merged;
     }
@@ -48,6 +50,13 @@ const Configuration* ConfigurationStore::make(std::vector<Head>& heads) {
   }
   heads.resize(kept);
   return store(heads);
+}
+
+const Configuration* ConfigurationStore::make_bottom(uint32_t depth) {
+  auto* made = reinterpret_cast<Configuration*>(arena_.allocate<uint64_t>((sizeof(Configuration) + sizeof(Head)) / 8));
+  *made = {.count = 1, .depth = depth, .hash = 0, .accepting = true};
+  *reinterpret_cast<Head*>(made + 1) = {kDone, 0, nullptr};
+  return made;
 }
 
 const Configuration* ConfigurationStore::store(std::span<const Head> heads) {
@@ -98,11 +107,13 @@ void Stepper::release(const Configuration* below, std::vector<Head>& out) {
     return;
   }
   const auto heads = below->heads();
+  store_.consult(*below);
   store_.charge(heads.size());
   out.insert(out.end(), heads.begin(), heads.end());
 }
 
 void Stepper::step_below(const Configuration* below, uint8_t byte, std::vector<Head>& out) {
+  store_.consult(*below);
   store_.charge(below->count);
   for (const Head& head : below->heads()) step(head, byte, out);
 }

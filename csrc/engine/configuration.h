@@ -1,6 +1,8 @@
 // Everything a matcher knows after some bytes: a set of stacks of frames, shared with every other set they occur in.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <span>
 #include <unordered_set>
 #include <vector>
@@ -43,12 +45,20 @@ class ConfigurationStore {
   const Configuration* make(std::vector<Head>& heads);
   const Configuration* make(const Head& head) { return store({&head, 1}); }
 
+  /// A set that stands for `depth` frames of which nothing is known; whatever comes to it is seen as a head in kDone.
+  const Configuration* make_bottom(uint32_t depth);
+
   /// Starts to count the frames of one byte or one mask anew. Beyond Limits::max_work ResourceLimit is thrown.
-  void start_work() { work_ = 0; }
+  void start_work() { work_ = 0, lowest_ = std::numeric_limits<uint32_t>::max(); }
   void charge(uint64_t frames) {
     work_ += frames;
     if (work_ > grammar_.limits().max_work) refuse_work();
   }
+
+  /// Notes that what happens depends on the frames of this set.
+  void consult(const Configuration& configuration) { lowest_ = std::min(lowest_, configuration.depth); }
+  /// The smallest depth of a set that was consulted since `start_work`.
+  uint32_t lowest() const { return lowest_; }
 
  private:
   struct Equal {
@@ -64,6 +74,7 @@ class ConfigurationStore {
   Arena& arena_;
   bool interning_;
   uint64_t work_ = 0;
+  uint32_t lowest_ = std::numeric_limits<uint32_t>::max();
   std::unordered_set<const Configuration*, Hash, Equal> known_;
 };
 

@@ -6,8 +6,9 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "engine/bits.h"
 #include "engine/errors.h"
-#include "engine/mask.h"
+#include "engine/mask_builder.h"
 
 namespace constrain {
 
@@ -19,34 +20,29 @@ Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
     : session_(std::make_shared<Session>(std::move(grammar))), last_(&session_->first) {}
 
-bool Matcher::fill(uint32_t* mask) const {
-  const Vocabulary& vocabulary = grammar().vocabulary();
-  if (last_->terminated) {
-    std::memset(mask, 0, vocabulary.mask_words() * sizeof(uint32_t));
-  } else {
-    this->mask(mask);
-  }
-  if (is_accepting()) {
-    for (const TokenId id : vocabulary.eos()) mask[id / 32] |= 1u << (id % 32);
-  }
-  size_t allowed = 0;
-  for (size_t i = 0; i < vocabulary.mask_words(); ++i) allowed += std::popcount(mask[i]);
-  return allowed < vocabulary.size();
+bool Matcher::fill(uint32_t* bits) const {
+  const MaskPtr mask = this->mask();
+  std::memcpy(bits, mask->words.data(), mask->words.size() * sizeof(uint32_t));
+  return mask->tokens < grammar().vocabulary().size();
 }
 
-void Matcher::mask(uint32_t* mask) const {
-  const size_t words = grammar().vocabulary().mask_words();
+MaskPtr Matcher::mask() const {
+  const Configuration* at = last_->terminated ? nullptr : last_->configuration;
   {
     const std::lock_guard lock(session_->mutex);
-    if (const auto* known = session_->masks.find(last_->configuration)) {
-      std::memcpy(mask, known->data(), words * sizeof(uint32_t));
-      return;
-    }
+    if (MaskPtr known = session_->masks.find(at)) return known;
   }
-  std::memset(mask, 0, words * sizeof(uint32_t));
-  compute_mask(grammar(), *last_->configuration, mask);
+  MaskPtr mask = at ? MaskBuilder(grammar()).build(*at) : end_mask();
   const std::lock_guard lock(session_->mutex);
-  session_->masks.keep(last_->configuration, mask, words);
+  session_->masks.keep(at, mask);
+  return mask;
+}
+
+MaskPtr Matcher::end_mask() const {
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  std::vector<uint32_t> words(vocabulary.mask_words());
+  for (const TokenId id : vocabulary.eos()) bits::set(words.data(), static_cast<size_t>(id));
+  return vocabulary.masks().intern(std::move(words));
 }
 
 bool Matcher::accept(TokenId token) {
@@ -114,16 +110,12 @@ void Matcher::rollback(size_t count) {
 std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
   Matcher ahead = *this;
   std::vector<TokenId> tokens;
-  std::vector<uint32_t> mask(grammar().vocabulary().mask_words());
   while (tokens.size() < limit && !ahead.last_->terminated) {
-    ahead.fill(mask.data());
-    TokenId only = kNoToken;
-    size_t allowed = 0;
-    for (size_t i = 0; i < mask.size() && allowed < 2; ++i) {
-      allowed += std::popcount(mask[i]);
-      if (mask[i]) only = static_cast<TokenId>(i * 32 + std::countr_zero(mask[i]));
-    }
-    if (allowed != 1 || !ahead.accept(only)) break;
+    const MaskPtr mask = ahead.mask();
+    if (mask->tokens != 1) break;
+    const auto word = std::find_if(mask->words.begin(), mask->words.end(), [](uint32_t bits) { return bits != 0; });
+    const auto only = static_cast<TokenId>((word - mask->words.begin()) * 32 + std::countr_zero(*word));
+    if (!ahead.accept(only)) break;
     tokens.push_back(only);
   }
   return tokens;

@@ -23,9 +23,12 @@ class Matcher {
 
   const CompiledGrammar& grammar() const { return *session_->grammar; }
 
-  /// Sets bit t of `mask` (`mask_words()` words) exactly where token t may come next. Returns whether any token of the
+  /// Sets bit t of `bits` (`mask_words()` words) exactly where token t may come next. Returns whether any token of the
   /// vocabulary is excluded. After the end only the end-of-sequence tokens are allowed.
-  bool fill(uint32_t* mask) const;
+  bool fill(uint32_t* bits) const;
+
+  /// The same as a mask that is shared with every place where the same tokens are allowed.
+  MaskPtr mask() const;
 
   /// Takes a token, or returns false, and changes nothing, where it is not allowed.
   bool accept(TokenId token);
@@ -75,7 +78,7 @@ class Matcher {
 
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
   void push(const Configuration* configuration, bool terminated);
-  void mask(uint32_t* mask) const;
+  MaskPtr end_mask() const;
 
   /// Bytes of the shortest completions of configurations.
   using Costs = std::unordered_map<const Configuration*, uint64_t>;

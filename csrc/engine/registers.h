@@ -34,6 +34,9 @@ class Registers {
   /// Frames below the one whose guard is being evaluated.
   uint32_t depth = 0;
 
+  /// Set by a guard whose outcome depended on something that Rule::describe does not tell.
+  bool indescribable = false;
+
   /// The words of a handle that `make` returned.
   static std::span<const uint64_t> words(Reg reg) {
     const auto* data = reinterpret_cast<const uint64_t*>(reg);

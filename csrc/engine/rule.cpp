@@ -14,6 +14,8 @@ bool Rule::final(Local state, const Lengths& lengths) {
   return expansion.accepting && expansion.bytes.empty() && expansion.calls.empty();
 }
 
+bool Rule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { return reg == 0; }
+
 uint64_t Rule::plain_text_room(Local, Reg) const { return 0; }
 
 Lengths Grammar::shortest_words() const {

@@ -74,9 +74,22 @@ class Rule {
   /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
   virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;
 
-  /// A number n such that every text of up to n scalar values may follow here, if it is *plain*: without quotation
-  /// marks, backslashes and control characters. Masks need not look at such tokens one by one. Thread-safe.
+  /// A number n: where it is not 0, the state is within a JSON string, and the *plain* texts (without quotation marks,
+  /// backslashes and control characters) that may follow are just those of up to n scalar values. Masks need not look
+  /// at such tokens one by one. Thread-safe.
   virtual uint64_t plain_text_room(Local state, Reg reg) const;
+
+  /// Appends words that tell all that matters of a register for the next `horizon` bytes: where two frames in one state
+  /// have the same description, the same texts of that length may follow within them, and they may end after the same
+  /// ones. Returns false where there is no such description. The default knows no register but the initial one.
+  /// Thread-safe.
+  virtual bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const;
+
+  /// Not 0 where states and descriptions mean the same in every rule with this number, whatever its grammar.
+  virtual uint64_t portable() const { return 0; }
+
+  /// True where guards ask for Registers::depth.
+  virtual bool uses_depth() const { return false; }
 
   /// Fewest bytes from a state to the rule's end, given every rule's shortest word (a lower bound is not enough: the
   /// result must be reachable, or infinite). Called under the grammar's lock.

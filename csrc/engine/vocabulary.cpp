@@ -17,6 +17,12 @@ size_t plain_length(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+/// A control character stands before any quotation mark, so that the text cannot begin within a JSON string.
+bool breaks_string(std::string_view text) {
+  return std::any_of(text.begin(), std::find(text.begin(), text.end(), '"'),
+                     [](char c) { return static_cast<uint8_t>(c) < 0x20; });
+}
+
 }  // namespace
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size,
@@ -50,7 +56,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     return c != 0 ? c < 0 : a < b;
   });
   trie_ = build_trie(order);
-  std::erase_if(order, [&](TokenId id) { return plain_length(tokens_[id]) > 0; });
+  std::erase_if(order, [&](TokenId id) { return plain_length(tokens_[id]) > 0 || breaks_string(tokens_[id]); });
   plain_.others = build_trie(order);
   build_plain();
 }
@@ -96,6 +102,7 @@ Trie Vocabulary::build_trie(std::vector<TokenId> order) {
     last = id;
   }
   close_to(0);
+  trie.index_wide_nodes();
   return trie;
 }
 

@@ -7,28 +7,20 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/inner.h"
+#include "engine/mask.h"
+#include "engine/trie.h"
+
 namespace constrain {
-
-using TokenId = int32_t;
-inline constexpr TokenId kNoToken = -1;
-
-/// Distinct byte strings in depth-first preorder. Node 0 is the empty string; the subtree of node i is [i, i +
-/// size(i)), its first child i + 1, its next sibling i + size(i).
-struct Trie {
-  std::vector<uint32_t> size;   ///< nodes of the subtree, the node itself included
-  std::vector<uint8_t> byte;    ///< last byte of the node's string
-  std::vector<uint16_t> depth;  ///< length of the node's string in bytes
-  std::vector<TokenId> token;   ///< a token with just these bytes, or kNoToken
-
-  size_t nodes() const { return size.size(); }
-};
 
 /// Tokens that are plain text: well-formed UTF-8 without quotation marks, backslashes and control characters, as JSON
 /// strings hold them unchanged.
 struct PlainTokens {
   static constexpr size_t kDense = 16;
 
-  Trie others;                               ///< of all tokens that are not plain
+  /// Of the tokens that are not plain and may still begin within a JSON string: all but those with a control character
+  /// before any quotation mark.
+  Trie others;
   std::vector<std::vector<uint32_t>> up_to;  ///< masks of the plain tokens of at most n scalar values, n <= kDense
   std::vector<uint32_t> all;                 ///< mask of all plain tokens
   std::vector<std::pair<uint32_t, TokenId>> long_ones;  ///< those beyond kDense, with their length, longest first
@@ -42,6 +34,8 @@ struct PlainTokens {
 /// The tokens of a model. Immutable; shared between grammars and threads.
 class Vocabulary {
  public:
+  static constexpr size_t kInnerBytes = size_t{128} << 20;
+
   /// `tokens[i]` holds the bytes of token i; empty for tokens without text (special ones and holes). `size` is the
   /// width of the model's output: ids beyond the list are padding, and tokens beyond it do not exist for the model.
   /// Throws std::invalid_argument where an id is out of range or a token is longer than 65,535 bytes.
@@ -55,6 +49,11 @@ class Vocabulary {
   const Trie& trie() const { return trie_; }
   const PlainTokens& plain() const { return plain_; }
   uint16_t longest_token() const { return longest_token_; }
+
+  /// All masks over this vocabulary.
+  MaskPool& masks() const { return masks_; }
+  /// What frames allow that mean the same in every grammar.
+  InnerCache& inners() const { return inners_; }
 
   /// The next token with the same bytes as this one, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
@@ -77,6 +76,8 @@ class Vocabulary {
   bool first_space_optional_;
   Trie trie_;
   PlainTokens plain_;
+  mutable MaskPool masks_;
+  mutable InnerCache inners_{kInnerBytes};
 };
 
 }  // namespace constrain

@@ -129,6 +129,17 @@ bool ArrayRule::apply_tallied(Guard guard, Reg& reg, Registers& registers) const
   return true;
 }
 
+bool ArrayRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
+  if (!tallied()) {
+    out.push_back(max_ == kInfinite ? horizon + 1 : std::min(max_ - reg, horizon + 1));
+    out.push_back(spec_.min > reg ? std::min(spec_.min - reg, horizon + 1) : 0);
+  } else if (reg) {
+    const auto words = Registers::words(reg);
+    out.insert(out.end(), words.begin(), words.end());
+  }
+  return true;
+}
+
 uint64_t ArrayRule::remaining_tallied(Phase phase, Reg reg, const Lengths& lengths) const {
   // Until the lengths are final each question needs a plan of its own.
   std::optional<ItemPlan> early;

@@ -479,6 +479,22 @@ uint64_t ObjectRule::plain_text_room(Local state, Reg reg) const {
   return may_be_other(members, outlook(members), at.content) ? kInfinite : 0;
 }
 
+bool ObjectRule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {
+  if (!reg) return true;
+  const auto words = Registers::words(reg);
+  out.insert(out.end(), words.begin(), words.end());
+  if (possible_others_.empty()) return true;
+  const auto text = [&](Reg list) {
+    for (; list; list = Registers::words(list)[0]) out.push_back(Registers::words(list)[1]);
+  };
+  text(words[4]);
+  for (Reg list = words[3]; list; list = Registers::words(list)[0]) {
+    out.push_back(256);
+    text(Registers::words(list)[1]);
+  }
+  return true;
+}
+
 // ---- Shortest completions.
 
 uint64_t ObjectRule::member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties) const {

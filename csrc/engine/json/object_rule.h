@@ -53,6 +53,8 @@ class ObjectRule final : public Rule {
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   uint64_t plain_text_room(Local state, Reg reg) const override;
+  bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
+  bool uses_depth() const override { return whitespace_.indents(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   std::vector<RuleId> callees() const override;
 

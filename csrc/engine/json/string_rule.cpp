@@ -89,6 +89,12 @@ bool StringRule::apply(Guard guard, uint8_t, Reg& reg, Registers&) const {
   return true;
 }
 
+bool StringRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
+  out.push_back(max_ == kNoMaximum ? horizon + 1 : std::min(max_ - reg, horizon + 1));
+  out.push_back(min_ > reg ? std::min(min_ - reg, horizon + 1) : 0);
+  return true;
+}
+
 uint64_t StringRule::remaining(Local state, Reg reg, const Lengths&) {
   // Bytes until the scalar value under way is complete.
   static constexpr uint8_t kToBody[kStates] = {0, 0, 1, 2, 3, 2, 2, 3, 3, 1, 4, 3, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1, 0};

@@ -19,6 +19,8 @@ class StringRule final : public Rule {
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   uint64_t plain_text_room(Local state, Reg reg) const override { return state == kBody ? max_ - reg : 0; }
+  bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
+  uint64_t portable() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
 
  private:

@@ -1,0 +1,34 @@
+// Sets of bytes.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace constrain {
+
+struct ByteSet {
+  std::array<uint64_t, 4> words{};
+
+  void add(uint8_t byte) { words[byte / 64] |= uint64_t{1} << (byte % 64); }
+  bool has(uint8_t byte) const { return words[byte / 64] >> (byte % 64) & 1; }
+  void add(const ByteSet& other) {
+    for (size_t i = 0; i < words.size(); ++i) words[i] |= other.words[i];
+  }
+
+  /// The smallest member that is not smaller than `from`, or -1.
+  int next(int from) const {
+    if (from > 255) return -1;
+    size_t word = static_cast<size_t>(from) / 64;
+    uint64_t left = words[word] >> (from % 64) << (from % 64);
+    while (!left) {
+      if (++word == words.size()) return -1;
+      left = words[word];
+    }
+    return static_cast<int>(word * 64) + std::countr_zero(left);
+  }
+
+  bool operator==(const ByteSet&) const = default;
+};
+
+}  // namespace constrain

@@ -1,0 +1,36 @@
+// The byte strings of a vocabulary, arranged for walking them with an automaton.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace constrain {
+
+using TokenId = int32_t;
+inline constexpr TokenId kNoToken = -1;
+
+/// Distinct byte strings in depth-first preorder. Node 0 is the empty string; the subtree of node i is [i, i +
+/// size(i)), its first child i + 1, its next sibling i + size(i). Siblings are in the order of their bytes.
+struct Trie {
+  /// For each byte the first child whose byte is not smaller, or the node after the subtree.
+  using Jumps = std::array<uint32_t, 256>;
+  static constexpr uint32_t kWide = 24;  ///< children from which on a node has jumps
+
+  std::vector<uint32_t> size;   ///< nodes of the subtree, the node itself included
+  std::vector<uint8_t> byte;    ///< last byte of the node's string
+  std::vector<uint16_t> depth;  ///< length of the node's string in bytes
+  std::vector<TokenId> token;   ///< a token with just these bytes, or kNoToken
+  std::vector<uint32_t> wide;   ///< 1 + index into `jumps`, or 0
+  std::vector<Jumps> jumps;
+
+  size_t nodes() const { return size.size(); }
+
+  const Jumps* jumps_of(uint32_t node) const { return wide[node] ? &jumps[wide[node] - 1] : nullptr; }
+
+  /// Makes `wide` and `jumps` from the rest.
+  void index_wide_nodes();
+};
+
+}  // namespace constrain

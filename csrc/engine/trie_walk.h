@@ -1,0 +1,71 @@
+// Follows many texts at once: the tokens of a vocabulary, along their trie.
+#pragma once
+
+#include <vector>
+
+#include "engine/configuration.h"
+#include "engine/trie.h"
+
+namespace constrain {
+
+/// Memory for walks, kept from one to the next.
+struct WalkScratch {
+  /// The heads after each byte of a path through the trie, back to back, so that going back up is an index.
+  struct Level {
+    size_t begin, end;
+    const Row* row;            ///< of the only head, where nothing can happen outside its rule; else nullptr
+    const Trie::Jumps* jumps;  ///< of the node, where it has many children
+    ByteSet bytes;             ///< with which something may go on, where there are jumps
+    uint32_t node_end;         ///< the node after its subtree
+  };
+  Arena arena;
+  std::vector<Head> heads, merged;
+  std::vector<Level> levels;
+};
+
+/// Walks with readings of a text through the trie.
+class TrieWalk {
+ public:
+  TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch);
+
+  /// Visits the strings below `root` that may follow `from`, which stands after the string of `root`, and appends
+  /// their tokens to `tokens`.
+  void run(const Trie& trie, uint32_t root, const Configuration& from);
+
+  /// The same for a single frame, of which nothing is known but that `depth` others wait below it. Appends to `exits`
+  /// the nodes at which it is over, and the rest of the string is for those others to take.
+  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth);
+
+  /// Notes that what follows depends on the frames of a configuration.
+  void consult(const Configuration& configuration) { store_.consult(configuration); }
+
+  /// The smallest depth of a configuration that was consulted.
+  uint32_t lowest() const { return store_.lowest(); }
+
+  /// The outcome depended on more than rules tell in their descriptions.
+  bool indescribable() const { return registers_.indescribable; }
+
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> exits;
+  uint64_t visited = 0;  ///< nodes looked at
+
+ private:
+  using Level = WalkScratch::Level;
+
+  void walk(const Trie& trie, uint32_t root);
+  Level level(const Trie& trie, uint32_t node, size_t begin);
+  bool at_exit(size_t begin);
+  void collect(const Configuration& configuration, ByteSet& bytes);
+  void collect(const Head& head, ByteSet& bytes);
+  static uint32_t skip(const Trie& trie, const Level& above, uint32_t node);
+
+  const CompiledGrammar& grammar_;
+  Registers registers_;
+  ConfigurationStore store_;
+  Stepper stepper_;
+  std::vector<Head>&heads_, &merged_;
+  std::vector<Level>& levels_;
+  const Configuration* bottom_ = nullptr;  // stands for the frames that are not known
+};
+
+}  // namespace constrain
