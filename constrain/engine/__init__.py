@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from constrain._core import Matcher
 from constrain.engine.bitmask import allocate_bitmask, fill_bitmasks
+from constrain.engine.explain import Explanation, TokenExplanation
 from constrain.engine.grammar import (
     CompiledGrammar,
     Limits,
@@ -21,10 +22,12 @@ from constrain.engine.vocabulary import Vocabulary
 
 __all__ = [
     "CompiledGrammar",
+    "Explanation",
     "Limits",
     "Matcher",
     "Report",
     "ReportEntry",
+    "TokenExplanation",
     "Vocabulary",
     "allocate_bitmask",
     "compile_choices",

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from constrain import _core
+from constrain.engine.explain import Explanation, explain_text
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError
 
@@ -66,9 +67,10 @@ class Report:
 class CompiledGrammar:
     """An immutable language over a vocabulary; cheap to share between threads and sequences."""
 
-    def __init__(self, core: _core.CompiledGrammar, vocabulary: Vocabulary) -> None:
+    def __init__(self, core: _core.CompiledGrammar, vocabulary: Vocabulary, is_json: bool = False) -> None:
         self.core = core
         self.vocabulary = vocabulary
+        self._is_json = is_json
 
     def matcher(self) -> _core.Matcher:
         """A matcher at the start of a text."""
@@ -84,6 +86,14 @@ class CompiledGrammar:
         # A lone surrogate is in no text; its bytes are in no language.
         content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
         return matcher.accept_bytes(content) and matcher.is_accepting()
+
+    def explain(self, text: str) -> Explanation:
+        """Where a text leaves the language, and what was expected there; or that it is accepted.
+
+        Raises:
+            ResourceLimit: following the text exceeds the limits of the grammar.
+        """
+        return explain_text(self.matcher(), text, self._is_json)
 
     @cached_property
     def report(self) -> Report:
@@ -124,7 +134,7 @@ def compile_json_schema(
     if property_order not in ("any", "schema"):
         raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
     core = _core.compile_json_schema(schema, vocab.core, whitespace, property_order == "schema", lenient, limits.core())
-    return CompiledGrammar(core, vocab)
+    return CompiledGrammar(core, vocab, is_json=True)
 
 
 def compile_regex(pattern: str, vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:

@@ -124,6 +124,15 @@ void bind_matcher(py::module_& module) {
       .def(
           "completion", [](const Matcher& self) { return py::bytes(self.completion()); },
           "A shortest text, as bytes, that completes the text so far.")
+      .def(
+          "explain",
+          [](const py::object& self, TokenId token) {
+            return py::module_::import("constrain.engine.explain").attr("explain_token")(self, token);
+          },
+          "token"_a, "Why a token may not come next: a :class:`constrain.engine.TokenExplanation`.")
+      .def_property_readonly(
+          "vocabulary", [](const Matcher& self) { return self.grammar().shared_vocabulary(); },
+          "The vocabulary underneath.")
       .def_property_readonly("accepted_tokens", &Matcher::accepted_tokens, "Number of steps since the start.");
 
   module.def(

@@ -63,6 +63,23 @@ def test_check_schema_names_what_is_not_supported(tiny_dir: Path, tmp_path: Path
     assert "not supported: #/properties/n" in result.stderr
 
 
+def test_check_schema_says_where_a_document_departs(tiny_dir: Path, tmp_path: Path) -> None:
+    schema, good, bad = tmp_path / "s.json", tmp_path / "good.json", tmp_path / "bad.json"
+    schema.write_text('{"properties": {"n": {"type": "integer"}}, "additionalProperties": false}')
+    good.write_text('{\n  "n": 12\n}\n')
+    bad.write_text('{\n  "n": "12"\n}\n')
+    result = run("check-schema", str(schema), "--text", str(good), "--model", str(tiny_dir))
+    assert (result.exit_code, result.stdout) == (0, "accepted\n")
+    result = run("check-schema", str(schema), "--text", str(bad), "--model", str(tiny_dir))
+    assert result.exit_code == 1
+    assert result.stdout.startswith('line 2, column 8 (byte 9): found `"`, expected ')
+    assert result.stdout.endswith('  "n": "12"\n       ^\n')
+    bad.write_bytes(b"\xff")
+    result = run("check-schema", str(schema), "--text", str(bad), "--model", str(tiny_dir))
+    assert result.exit_code == 1
+    assert "is not UTF-8 text" in result.stderr
+
+
 def test_plugins_lists_the_built_in_filters() -> None:
     result = run("plugins")
     assert result.exit_code == 0

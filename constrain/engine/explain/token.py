@@ -1,0 +1,58 @@
+"""Why a token may not come next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from constrain._core import Matcher
+from constrain.engine.explain.expected import expected, listed, shown
+from constrain.engine.explain.text import take
+
+
+@dataclass(frozen=True)
+class TokenExplanation:
+    """Whether a token may come next, and why not.
+
+    Attributes:
+        token: its id.
+        text: its bytes.
+        allowed: it may come next.
+        fits: how many of its bytes may.
+        expected: what may come after these, in words; empty where the token is allowed, or is no text at all.
+        reason: all this as a sentence.
+    """
+
+    token: int
+    text: bytes
+    allowed: bool
+    fits: int
+    expected: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def explain_token(matcher: Matcher, token: int) -> TokenExplanation:
+    """Explain a token to a matcher, whose state does not change."""
+    matcher = matcher.clone()
+    vocabulary = matcher.vocabulary
+    text = vocabulary.bytes(token)
+    name = f"token {token}" + (f" `{shown(text)}`" if text else "")
+    if matcher.accept(token):
+        return TokenExplanation(token, text, True, len(text), (), f"{name} is allowed")
+    if not 0 <= token < vocabulary.size:
+        return TokenExplanation(
+            token, text, False, 0, (), f"there is no token {token}: the vocabulary has {vocabulary.size:,}"
+        )
+    if token in vocabulary.eos:
+        wanted = expected(matcher)
+        reason = f"{name} ends the text, which is not complete: expected {listed(wanted)}"
+        return TokenExplanation(token, text, False, 0, wanted, reason)
+    if not text:
+        return TokenExplanation(token, text, False, 0, (), f"{name} is no text, so no constraint allows it")
+    fits = take(matcher, text)
+    wanted = expected(matcher)
+    after = f"after its `{shown(text[:fits])}` " if fits else ""
+    reason = f"{name} is refused: {after}expected {listed(wanted)}"
+    return TokenExplanation(token, text, False, fits, wanted, reason)
