@@ -7,8 +7,9 @@ namespace constrain {
 void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
   if (state == kDead) return;
   const StateRow& row = automaton_->row(static_cast<State>(state));
-  for (int byte = 0; byte < 256; ++byte) {
-    if (row[byte] != kDead) out.byte(static_cast<uint8_t>(byte), row[byte]);
+  for (int first = 0, last; first < 256; first = last + 1) {
+    for (last = first; last < 255 && row[last + 1] == row[first];) ++last;
+    if (row[first] != kDead) out.range(static_cast<uint8_t>(first), static_cast<uint8_t>(last), row[first]);
   }
   out.accepting = automaton_->accepting(static_cast<State>(state));
 }

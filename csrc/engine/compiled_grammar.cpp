@@ -136,7 +136,8 @@ void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, RowOptions
   grammar_.rules[rule]->expand(local, lengths_, expansion);
   row.accepting |= expansion.accepting;
   for (const auto& edge : expansion.bytes) {
-    add(edge.byte, {.guard = edge.guard, .target = settle(intern(rule, edge.target))});
+    const StateId target = settle(intern(rule, edge.target));
+    for (int byte = edge.first; byte <= edge.last; ++byte) add(byte, {.guard = edge.guard, .target = target});
   }
   for (const auto& edge : expansion.calls) {
     const StateId then = settle(intern(rule, edge.then));

@@ -25,7 +25,7 @@ class Registers {
       if (auto it = entries_.find(probe); it != entries_.end()) return handle(it->words);
     }
     auto* copy = arena_.allocate<uint64_t>(words.size() + 1);
-    copy[0] = words.size();
+    copy[0] = words.size() | (interning_ ? 0 : kTemporary);
     std::memcpy(copy + 1, words.data(), words.size_bytes());
     if (interning_) entries_.insert({copy + 1, words.size()});
     return handle(copy + 1);
@@ -40,10 +40,15 @@ class Registers {
   /// The words of a handle that `make` returned.
   static std::span<const uint64_t> words(Reg reg) {
     const auto* data = reinterpret_cast<const uint64_t*>(reg);
-    return {data, data[-1]};
+    return {data, data[-1] & ~kTemporary};
   }
 
+  /// Whether a handle comes from a scratch store.
+  static bool is_temporary(Reg reg) { return reinterpret_cast<const uint64_t*>(reg)[-1] & kTemporary; }
+
  private:
+  static constexpr uint64_t kTemporary = uint64_t{1} << 63;  // beside the size, in front of the words
+
   struct Entry {
     const uint64_t* words;
     size_t size;

@@ -31,7 +31,7 @@ inline uint64_t add_lengths(uint64_t a, uint64_t b) { return a > kInfinite - b ?
 /// What one state of a rule's body may do next.
 struct Expansion {
   struct ByteEdge {
-    uint8_t byte;
+    uint8_t first, last;  ///< on any of these bytes
     Local target;
     Guard guard;
   };
@@ -44,7 +44,10 @@ struct Expansion {
   std::vector<CallEdge> calls;
   bool accepting = false;  ///< the rule may end here
 
-  void byte(uint8_t byte, Local target, Guard guard = 0) { bytes.push_back({byte, target, guard}); }
+  void byte(uint8_t byte, Local target, Guard guard = 0) { range(byte, byte, target, guard); }
+  void range(uint8_t first, uint8_t last, Local target, Guard guard = 0) {
+    bytes.push_back({first, last, target, guard});
+  }
   void call(RuleId callee, Local then, Guard guard = 0) { calls.push_back({callee, then, guard}); }
   void clear() { bytes.clear(), calls.clear(), accepting = false; }
 };

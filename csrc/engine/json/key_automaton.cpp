@@ -14,33 +14,44 @@ KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<Automaton
   intern(std::move(first));
 }
 
-State KeyAutomaton::step(State from, uint8_t byte) {
-  auto& row = rows_[from];
-  if (!row) {
-    row = std::make_unique<StateRow>();
-    row->fill(kDead - 1);  // not yet known
-  }
-  if ((*row)[byte] != kDead - 1) return (*row)[byte];
-
-  const Position& at = *positions_[from];
-  const auto next_byte = [&](uint32_t name) {
-    const std::string& text = names_[name];
-    return at.length < text.size() ? static_cast<uint8_t>(text[at.length]) : -1;
-  };
-  const auto begin = sorted_.begin() + at.low, end = sorted_.begin() + at.high;
-  const auto low = std::lower_bound(begin, end, int{byte}, [&](uint32_t name, int b) { return next_byte(name) < b; });
-  const auto high = std::upper_bound(low, end, int{byte}, [&](int b, uint32_t name) { return b < next_byte(name); });
-
-  Position to{
-      static_cast<uint32_t>(low - sorted_.begin()), static_cast<uint32_t>(high - sorted_.begin()), at.length + 1, {}};
-  if (to.low == to.high) to.low = to.high = to.length = 0;
-  bool alive = to.low < to.high;
+const StateRow& KeyAutomaton::row(State from) {
+  if (rows_[from]) return *rows_[from];
+  auto row = std::make_unique<StateRow>();
+  const Position at = *positions_[from];
+  std::vector<const StateRow*> rows;
   for (size_t i = 0; i < classes_.size(); ++i) {
-    to.classes.push_back(classes_[i]->step(at.classes[i], byte));
-    alive |= to.classes.back() != kDead;
+    rows.push_back(at.classes[i] == kDead ? nullptr : &classes_[i]->row(at.classes[i]));
   }
-  const State target = alive ? intern(std::move(to)) : kDead;
-  return (*rows_[from])[byte] = target;
+  const auto class_after = [&](size_t i, int byte) { return rows[i] ? (*rows[i])[byte] : kDead; };
+  const auto as_before = [&](int byte) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (class_after(i, byte) != class_after(i, byte - 1)) return false;
+    }
+    return true;
+  };
+  uint32_t low = at.low;
+  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
+  bool named = true;  // so was the last byte
+  for (int byte = 0; byte < 256; ++byte) {
+    uint32_t high = low;
+    while (high < at.high && static_cast<uint8_t>(names_[sorted_[high]][at.length]) == byte) ++high;
+    const bool name = high > low;
+    if (!name && !named && as_before(byte)) {
+      (*row)[byte] = (*row)[byte - 1];
+      continue;
+    }
+    Position to{name ? low : 0, name ? high : 0, name ? at.length + 1 : 0, {}};
+    bool alive = name;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      to.classes.push_back(class_after(i, byte));
+      alive |= to.classes.back() != kDead;
+    }
+    (*row)[byte] = alive ? intern(std::move(to)) : kDead;
+    named = name;
+    low = high;
+  }
+  rows_[from] = std::move(row);
+  return *rows_[from];
 }
 
 State KeyAutomaton::intern(Position position) {
@@ -51,11 +62,10 @@ State KeyAutomaton::intern(Position position) {
   rows_.emplace_back();
   KeyState& made = states_.grow();
   made.length = at.length;
-  made.names.assign(sorted_.begin() + at.low, sorted_.begin() + at.high);
-  for (const uint32_t name : made.names) {
-    if (names_[name].size() == at.length) made.name = name;
+  made.low = at.low, made.high = at.high;
+  for (uint32_t i = at.low; i < at.high; ++i) {
+    if (names_[sorted_[i]].size() == at.length) made.name = sorted_[i];
   }
-  std::sort(made.names.begin(), made.names.end());
   for (uint32_t i = 0; i < classes_.size(); ++i) {
     const State state = at.classes[i];
     if (state == kDead) continue;

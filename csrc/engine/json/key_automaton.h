@@ -23,7 +23,7 @@ class KeyAutomaton {
 
   struct KeyState {
     uint32_t length = 0;                ///< bytes of `names` that were read
-    std::vector<uint32_t> names;        ///< indices of the names that go on from here, in order of index
+    uint32_t low = 0, high = 0;         ///< the names that go on from here, in `sorted`
     std::optional<uint32_t> name;       ///< the name that ends here
     std::optional<uint32_t> key_class;  ///< the class of a key that ends here and is no name
     std::vector<uint32_t> classes;      ///< the classes of which some key goes on from here
@@ -32,9 +32,11 @@ class KeyAutomaton {
   static constexpr uint64_t kManyWords = 4096;
 
   State start() const { return 0; }
-  /// The state after a byte, or kDead.
-  State step(State state, uint8_t byte);
+  /// The states after each byte, or kDead.
+  const StateRow& row(State state);
   const KeyState& state(State state) const { return states_[state]; }
+  /// Indices of the names in the order of their bytes.
+  const std::vector<uint32_t>& sorted() const { return sorted_; }
   /// The state of a class's own automaton.
   State class_state(State state, size_t key_class) const { return positions_[state]->classes[key_class]; }
 

@@ -1,6 +1,8 @@
 #include "engine/json/object_rule.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string_view>
 
 namespace constrain::json {
@@ -20,11 +22,14 @@ uint8_t short_escape(uint8_t letter) {
 uint8_t hex_value(uint8_t digit) { return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10; }
 bool has_short_escape(uint8_t byte) { return kShortBytes.find(static_cast<char>(byte)) != std::string_view::npos; }
 
-std::string text_of(Reg list) {
-  std::string text;
-  for (; list; list = Registers::words(list)[0]) text += static_cast<char>(Registers::words(list)[1]);
-  std::reverse(text.begin(), text.end());
-  return text;
+/// A bit from `begin` to before `end` is set.
+bool any_bit(std::span<const uint64_t> words, size_t begin, size_t end) {
+  while (begin < end) {
+    const uint64_t word = words[begin / 64] >> (begin % 64);
+    if (word) return begin + static_cast<size_t>(std::countr_zero(word)) < end;
+    begin = (begin / 64 + 1) * 64;
+  }
+  return false;
 }
 
 }  // namespace
@@ -70,6 +75,12 @@ void ObjectRule::prepare(const Lengths& lengths) {
   }
   keys_ = std::make_unique<KeyAutomaton>(std::move(names), std::move(classes));
   intern_spelling(keys_->start(), kPlain);
+  place_.resize(spec_.properties.size());
+  for (uint32_t at = 0; at < place_.size(); ++at) place_[keys_->sorted()[at]] = at;
+  Members none;
+  none.seen.resize(names_words());
+  first_ = settle(none);
+  first_.insert(first_.begin(), first_.size());
 }
 
 const std::vector<ObjectSpec::Choice>& ObjectRule::choices(uint32_t label) const {
@@ -161,50 +172,52 @@ void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
 }
 
 void ObjectRule::expand_key(uint32_t id, Expansion& out) {
-  const Spelling& at = spellings_[id];
-  const State content = at.content;
-  const auto go = [&](int byte, State to, uint32_t escape, Test test) {
+  const Spelling at = spellings_[id];
+  const StateRow& row = keys_->row(at.content);
+  const auto go = [&](int first, int last, State to, uint32_t escape, Test test) {
     if (to == kDead) return;
     const uint32_t next = intern_spelling(to, escape);
-    if (!spellings_[next].contents.empty()) {
-      out.byte(static_cast<uint8_t>(byte), encode(Phase::key, 0, next), guard(test, next));
-    }
+    if (spellings_[next].contents.empty()) return;
+    out.range(static_cast<uint8_t>(first), static_cast<uint8_t>(last), encode(Phase::key, 0, next), guard(test, next));
   };
   switch (at.escape) {
     case kPlain: {
-      for (int byte = 0x20; byte < 256; ++byte) {
-        if (byte != '"' && byte != '\\')
-          go(byte, keys_->step(content, static_cast<uint8_t>(byte)), kPlain, Test::key_raw);
-      }
-      go('\\', content, kBackslash, Test::key);
-      const auto& key = keys_->state(content);
+      const auto raw = [&](int begin, int end) {
+        for (int first = begin, last; first < end; first = last + 1) {
+          for (last = first; last + 1 < end && row[last + 1] == row[first];) ++last;
+          go(first, last, row[first], kPlain, Test::key_raw);
+        }
+      };
+      raw(0x20, '"'), raw('"' + 1, '\\'), raw('\\' + 1, 256);
+      go('\\', '\\', at.content, kBackslash, Test::key);
+      const auto& key = keys_->state(at.content);
       if (key.name || key.key_class) {
         const uint32_t label = key.name ? *key.name : static_cast<uint32_t>(spec_.properties.size()) + *key.key_class;
-        out.byte('"', encode(Phase::colon_before, 0, label), guard(Test::key_end, id));
+        out.byte('"', encode(Phase::colon_before, 0, label), guard(Test::key_end, label));
       }
       return;
     }
     case kBackslash:
       for (const char letter : kShortLetters) {
-        go(letter, keys_->step(content, short_escape(static_cast<uint8_t>(letter))), kPlain, Test::key_short);
+        go(letter, letter, row[short_escape(static_cast<uint8_t>(letter))], kPlain, Test::key_short);
       }
-      return go('u', content, kU, Test::key);
+      return go('u', 'u', at.content, kU, Test::key);
     case kU:
-      return go('0', content, kU0, Test::key);
+      return go('0', '0', at.content, kU0, Test::key);
     case kU0:
-      return go('0', content, kU00, Test::key);
+      return go('0', '0', at.content, kU00, Test::key);
     case kU00:
-      go('0', content, kU000, Test::key);
-      return go('1', content, kU001, Test::key);
+      go('0', '0', at.content, kU000, Test::key);
+      return go('1', '1', at.content, kU001, Test::key);
     default: {
       const bool high = at.escape == kU001;
       for (uint8_t digit = 0; digit < 16; ++digit) {
         const uint8_t byte = high ? 0x10 | digit : digit;
         if (has_short_escape(byte)) continue;
-        const State to = keys_->step(content, byte);
         const Test test = high ? Test::key_high : Test::key_low;
-        go(kHexDigits[digit], to, kPlain, test);
-        if (digit > 9) go(kHexDigits[digit] - 'a' + 'A', to, kPlain, test);
+        const int lower = kHexDigits[digit];
+        go(lower, lower, row[byte], kPlain, test);
+        if (digit > 9) go(lower - 'a' + 'A', lower - 'a' + 'A', row[byte], kPlain, test);
       }
     }
   }
@@ -215,7 +228,7 @@ uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
   if (!added) return it->second;
   Spelling made{content, escape, {}};
   const auto complete = [&](uint8_t byte) {
-    const State to = keys_->step(content, byte);
+    const State to = keys_->row(content)[byte];
     if (to != kDead && std::find(made.contents.begin(), made.contents.end(), to) == made.contents.end()) {
       made.contents.push_back(to);
     }
@@ -234,60 +247,183 @@ uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
 
 // ---- Registers.
 
+/// A text as a list of its bytes, last one first.
+struct ObjectRule::Text {
+  enum : size_t { kRest, kByte, kLength, kHash, kWords };
+
+  static uint64_t length(Reg text) { return text ? Registers::words(text)[kLength] : 0; }
+  static uint64_t hash(Reg text) { return text ? Registers::words(text)[kHash] : 0; }
+  static Reg rest(Reg text) { return Registers::words(text)[kRest]; }
+
+  static Reg append(Reg text, uint8_t byte, Registers& registers) {
+    const uint64_t hash = (Text::hash(text) ^ (byte + 1)) * 0x9FB21C651E98DF25ull;
+    return registers.make(std::array<uint64_t, kWords>{text, byte, length(text) + 1, hash ^ hash >> 29});
+  }
+
+  static bool equal(Reg a, Reg b) {
+    if (hash(a) != hash(b) || length(a) != length(b)) return false;
+    for (; a != b; a = rest(a), b = rest(b)) {
+      if (Registers::words(a)[kByte] != Registers::words(b)[kByte]) return false;
+    }
+    return true;
+  }
+
+  static bool starts_with(Reg text, Reg prefix) {
+    if (length(text) < length(prefix)) return false;
+    while (length(text) > length(prefix)) text = rest(text);
+    return equal(text, prefix);
+  }
+
+  static std::string string(Reg text) {
+    std::string out;
+    for (; text; text = rest(text)) out += static_cast<char>(Registers::words(text)[kByte]);
+    std::reverse(out.begin(), out.end());
+    return out;
+  }
+};
+
+/// The other keys of an object so far, as a list, last one first.
+struct ObjectRule::UsedKeys {
+  enum : size_t { kRest, kText, kHash, kWords };
+
+  static uint64_t hash(Reg list) { return list ? Registers::words(list)[kHash] : 0; }
+  static Reg rest(Reg list) { return Registers::words(list)[kRest]; }
+  static Reg text(Reg list) { return Registers::words(list)[kText]; }
+
+  static Reg append(Reg list, Reg text, Registers& registers) {
+    const uint64_t hash = (UsedKeys::hash(list) ^ Text::hash(text) ^ Text::length(text)) * 0xD6E8FEB86659FD93ull + 1;
+    return registers.make(std::array<uint64_t, kWords>{list, text, hash ^ hash >> 32});
+  }
+};
+
 ObjectRule::Members ObjectRule::unpack(Reg reg) const {
   Members members;
-  members.seen.resize(Members::words(spec_.properties.size()));
+  members.seen.resize(names_words());
   if (!reg) return members;
   const auto words = Registers::words(reg);
-  members.count = words[0], members.next = words[1], members.others = words[2], members.used = words[3];
-  members.key = words[4], members.met = words[5];
-  std::copy(words.begin() + 6, words.end(), members.seen.begin());
-  return members;
+  switch (words[0]) {
+    case kSettled:
+      members.count = words[kCount], members.next = words[kNext], members.others = words[kOthers];
+      members.used = words[kUsed], members.met = words[kMet];
+      std::copy_n(words.begin() + kSets, names_words(), members.seen.begin());
+      return members;
+    case kSpelling:
+      members = unpack(words[kBase]);
+      members.key = words[kKey];
+      return members;
+    default:
+      members = unpack(words[kBase]);
+      members = words[kLabel] < spec_.properties.size() ? with_name(members, static_cast<uint32_t>(words[kLabel]))
+                                                        : with_other(members);
+      members.used = words[kNewUsed];
+      members.met |= words[kNewMet];
+      return members;
+  }
 }
 
-Reg ObjectRule::pack(const Members& members, Registers& registers) const {
-  std::vector<uint64_t> words{members.count, members.next, members.others, members.used, members.key, members.met};
-  words.insert(words.end(), members.seen.begin(), members.seen.end());
-  return registers.make(words);
+std::vector<uint64_t> ObjectRule::settle(const Members& members) const {
+  std::vector<uint64_t> words(kSets + 2 * names_words() + classes_words());
+  words[kCount] = members.count, words[kNext] = members.next, words[kOthers] = members.others;
+  words[kUsed] = members.used, words[kMet] = members.met;
+  std::copy(members.seen.begin(), members.seen.end(), words.begin() + kSets);
+  const Outlook outlook = this->outlook(members);
+  const std::span<uint64_t> open = std::span(words).subspan(kSets + names_words());
+  const std::vector<uint32_t>& sorted = keys_->sorted();
+  for (uint32_t at = 0; at < sorted.size(); ++at) {
+    if (may_be_name(members, outlook, sorted[at])) open[at / 64] |= uint64_t{1} << (at % 64);
+  }
+  for (uint32_t one = 0; one < possible_others_.size(); ++one) {
+    if (may_be_other(members, outlook, one)) open[names_words() + one / 64] |= uint64_t{1} << (one % 64);
+  }
+  words[kFlags] = may_close(members, outlook) ? kMayClose : 0;
+  if (viable(words, 0, spellings_[0])) words[kFlags] |= kMayGoOn;
+  return words;
+}
+
+Reg ObjectRule::settled(Reg reg, Registers& registers) const {
+  if (!reg) return reinterpret_cast<Reg>(first_.data() + 1);
+  const auto words = Registers::words(reg);
+  if (words[0] == kSettled) return reg;
+  return words[0] == kSpelling ? words[kBase] : registers.make(settle(unpack(reg)));
 }
 
 bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
   const auto test = static_cast<Test>(guard & 0xF);
   const uint64_t operand = guard >> 4;
-  if (test == Test::space) return operand >> 1 <= whitespace_.indent(registers.depth + (operand & 1));
-  if (test == Test::last_line) return operand == whitespace_.indent(registers.depth);
-  Members members = unpack(reg);
+  const auto has_flag = [&](uint64_t flag) {
+    const Reg members = settled(reg, registers);
+    if (!(Registers::words(members)[kFlags] & flag)) return false;
+    reg = members;
+    return true;
+  };
   switch (test) {
+    case Test::none:
+      return true;
+    case Test::space:
+      return operand >> 1 <= whitespace_.indent(registers.depth + (operand & 1));
+    case Test::last_line:
+      return operand == whitespace_.indent(registers.depth);
     case Test::next_line:
-      return operand == whitespace_.indent(registers.depth + 1) && viable(members, spellings_[0]);
+      return operand == whitespace_.indent(registers.depth + 1) && has_flag(kMayGoOn);
     case Test::close:
-      return may_close(members);
+      return has_flag(kMayClose);
     case Test::member:
-      return viable(members, spellings_[0]);
+      return has_flag(kMayGoOn);
     case Test::value:
-      members.met |= operand;
-      if (!duties_can_be_met(members)) return false;
-      reg = pack(members, registers);
-      return true;
+      return choose_value(operand, reg, registers);
     case Test::key_end:
-      if (!end_key(members, spellings_[operand].content, registers)) return false;
-      reg = pack(members, registers);
-      return true;
+      return end_key(static_cast<uint32_t>(operand), reg, registers);
     default:
-      break;
+      return spell(test, byte, spellings_[operand], reg, registers);
   }
+}
+
+bool ObjectRule::spell(Test test, uint8_t byte, const Spelling& spelling, Reg& reg, Registers& registers) const {
+  const Reg members = settled(reg, registers);
+  Reg text = reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
   // The bytes of a key matter only where other keys are possible: those must not repeat.
-  if (test != Test::key && !possible_others_.empty()) {
+  const bool recorded = test != Test::key && !possible_others_.empty();
+  if (recorded) {
     const uint8_t content = test == Test::key_raw     ? byte
                             : test == Test::key_short ? short_escape(byte)
                             : test == Test::key_low   ? hex_value(byte)
                                                       : 0x10 | hex_value(byte);
-    members.key = registers.make(std::vector<uint64_t>{members.key, content});
-    if (!viable(members, spellings_[operand])) return false;
-    reg = pack(members, registers);
-    return true;
+    text = Text::append(text, content, registers);
   }
-  return viable(members, spellings_[operand]);
+  if (!viable(Registers::words(members), text, spelling)) return false;
+  reg = text ? registers.make(std::array<uint64_t, 3>{kSpelling, members, text}) : members;
+  return true;
+}
+
+bool ObjectRule::end_key(uint32_t label, Reg& reg, Registers& registers) const {
+  const Reg base = settled(reg, registers);
+  const auto words = Registers::words(base);
+  Reg used = words[kUsed];
+  if (label < spec_.properties.size()) {
+    const uint32_t at = place_[label];
+    if (!(words[kSets + names_words() + at / 64] >> (at % 64) & 1)) return false;
+  } else {
+    const uint32_t one = label - static_cast<uint32_t>(spec_.properties.size());
+    if (!(words[kSets + 2 * names_words() + one / 64] >> (one % 64) & 1)) return false;
+    const Reg text = reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
+    for (Reg list = used; list; list = UsedKeys::rest(list)) {
+      // Which key was finished within the text that is being looked at, no description of its start can tell.
+      registers.indescribable |= registers.is_temporary(list);
+      if (Text::equal(UsedKeys::text(list), text)) return false;
+    }
+    used = UsedKeys::append(used, text, registers);
+  }
+  reg = registers.make(std::array<uint64_t, 5>{kBegun, base, label, used, 0});
+  return true;
+}
+
+bool ObjectRule::choose_value(uint64_t duties, Reg& reg, Registers& registers) const {
+  Members members = unpack(reg);
+  members.met |= duties;
+  if (!duties_can_be_met(members)) return false;
+  const auto begun = Registers::words(reg);
+  reg = registers.make(std::array<uint64_t, 5>{kBegun, begun[kBase], begun[kLabel], begun[kNewUsed], duties});
+  return true;
 }
 
 ObjectRule::Outlook ObjectRule::outlook(const Members& members) const {
@@ -317,8 +453,8 @@ uint64_t ObjectRule::available_from(const Members& members, uint64_t from) const
   return count;
 }
 
-bool ObjectRule::may_close(const Members& members) const {
-  return members.count >= spec_.min && outlook(members).missing == 0 && (members.met & spec_.duties) == spec_.duties;
+bool ObjectRule::may_close(const Members& members, const Outlook& outlook) const {
+  return members.count >= spec_.min && outlook.missing == 0 && (members.met & spec_.duties) == spec_.duties;
 }
 
 ObjectRule::Members ObjectRule::with_name(const Members& members, uint32_t name) const {
@@ -405,43 +541,42 @@ bool ObjectRule::may_be_name(const Members& members, const Outlook& outlook, uin
   return some_choice_fits(with_name(members, name), spec_.properties[name].choices);
 }
 
-bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, State content) const {
-  const auto& key = keys_->state(content);
-  if (key.other_words == 0 || outlook.others == 0) return false;
-  if (members.count + 1 + outlook.missing > spec_.max) return false;
+bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const {
+  if (outlook.others == 0 || members.count + 1 + outlook.missing > spec_.max) return false;
   if (spec_.in_order && (outlook.missing > 0 || members.count + outlook.others < spec_.min)) return false;
-  const bool fits = !spec_.duties || std::any_of(key.classes.begin(), key.classes.end(), [&](uint32_t one) {
-    return some_choice_fits(with_other(members), spec_.others[possible_others_[one]].choices);
+  return some_choice_fits(with_other(members), spec_.others[possible_others_[one]].choices);
+}
+
+bool ObjectRule::viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const {
+  return std::any_of(spelling.contents.begin(), spelling.contents.end(), [&](State content) {
+    return name_viable(settled, content) || other_viable(settled, text, content);
   });
-  if (!fits) return false;
-  if (key.other_words >= KeyAutomaton::kManyWords) return true;
-  return used_with_prefix(members, text_of(members.key)) < key.other_words;
 }
 
-bool ObjectRule::viable(const Members& members, const Spelling& spelling) const {
-  const Outlook outlook = this->outlook(members);
-  for (const State content : spelling.contents) {
-    if (may_be_other(members, outlook, content)) return true;
-    const auto& names = keys_->state(content).names;
-    if (std::any_of(names.begin(), names.end(), [&](uint32_t name) { return may_be_name(members, outlook, name); })) {
-      return true;
-    }
-  }
-  return false;
+bool ObjectRule::name_viable(std::span<const uint64_t> settled, State content) const {
+  const auto& key = keys_->state(content);
+  return any_bit(settled.subspan(kSets + names_words()), key.low, key.high);
 }
 
-uint64_t ObjectRule::used_with_prefix(const Members& members, const std::string& prefix) const {
+bool ObjectRule::other_viable(std::span<const uint64_t> settled, Reg text, State content) const {
+  const auto& key = keys_->state(content);
+  const auto open = settled.subspan(kSets + 2 * names_words());
+  const bool possible = std::any_of(key.classes.begin(), key.classes.end(),
+                                    [&](uint32_t one) { return open[one / 64] >> (one % 64) & 1; });
+  if (!possible || key.other_words >= KeyAutomaton::kManyWords) return possible;
+  return used_with_prefix(settled[kUsed], text) < key.other_words;
+}
+
+uint64_t ObjectRule::used_with_prefix(Reg used, Reg prefix) {
   uint64_t count = 0;
-  for (Reg list = members.used; list; list = Registers::words(list)[0]) {
-    count += text_of(Registers::words(list)[1]).starts_with(prefix);
-  }
+  for (; used; used = UsedKeys::rest(used)) count += Text::starts_with(UsedKeys::text(used), prefix);
   return count;
 }
 
 bool ObjectRule::is_used(const Members& members, const std::string& key) const {
   if (std::find(members.planned.begin(), members.planned.end(), key) != members.planned.end()) return true;
-  for (Reg list = members.used; list; list = Registers::words(list)[0]) {
-    if (text_of(Registers::words(list)[1]) == key) return true;
+  for (Reg list = members.used; list; list = UsedKeys::rest(list)) {
+    if (Text::string(UsedKeys::text(list)) == key) return true;
   }
   return false;
 }
@@ -451,23 +586,6 @@ bool ObjectRule::is_name(const std::string& key) const {
                      [&](auto& property) { return property.name == key; });
 }
 
-bool ObjectRule::end_key(Members& members, State content, Registers& registers) const {
-  const auto& key = keys_->state(content);
-  const Outlook outlook = this->outlook(members);
-  if (key.name) {
-    if (!may_be_name(members, outlook, *key.name)) return false;
-    members = with_name(members, *key.name);
-    return true;
-  }
-  if (!may_be_other(members, outlook, content) || is_used(members, text_of(members.key))) return false;
-  if (!some_choice_fits(with_other(members), spec_.others[possible_others_[*key.key_class]].choices)) return false;
-  // The empty key is an empty list, but an entry of the list of keys all the same.
-  const Reg used = registers.make(std::vector<uint64_t>{members.used, members.key});
-  members = with_other(members);
-  members.used = used;
-  return true;
-}
-
 uint64_t ObjectRule::plain_text_room(Local state, Reg reg) const {
   if (static_cast<Phase>(state & 0xF) != Phase::key) return 0;
   const Spelling& at = spellings_[state >> 32];
@@ -475,23 +593,27 @@ uint64_t ObjectRule::plain_text_room(Local state, Reg reg) const {
   const bool any = possible_others_.size() == 1 && spec_.others[possible_others_[0]].any;
   const bool at_boundary = at.escape == kPlain && (keys_->state(at.content).name || keys_->state(at.content).key_class);
   if (!any || !at_boundary) return 0;
-  const Members members = unpack(reg);
-  return may_be_other(members, outlook(members), at.content) ? kInfinite : 0;
+  auto words = reg ? Registers::words(reg) : std::span<const uint64_t>(first_).subspan(1);
+  if (words[0] == kSpelling) words = Registers::words(words[kBase]);
+  return other_viable(words, 0, at.content) ? kInfinite : 0;
 }
 
-bool ObjectRule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {
-  if (!reg) return true;
-  const auto words = Registers::words(reg);
-  out.insert(out.end(), words.begin(), words.end());
+bool ObjectRule::describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
+  const Members members = unpack(reg);
+  out.insert(out.end(), members.seen.begin(), members.seen.end());
+  out.push_back(spec_.max == kInfinite ? horizon + 1 : std::min(spec_.max - members.count, horizon + 1));
+  out.push_back(spec_.min > members.count ? std::min(spec_.min - members.count, horizon + 1) : 0);
+  if (spec_.in_order) out.push_back(members.next);
+  if (spec_.duties) out.push_back(members.met);
   if (possible_others_.empty()) return true;
-  const auto text = [&](Reg list) {
-    for (; list; list = Registers::words(list)[0]) out.push_back(Registers::words(list)[1]);
-  };
-  text(words[4]);
-  for (Reg list = words[3]; list; list = Registers::words(list)[0]) {
-    out.push_back(256);
-    text(Registers::words(list)[1]);
-  }
+  const bool many = keys_->state(keys_->start()).other_words >= KeyAutomaton::kManyWords;
+  out.push_back(many ? std::min(kMaxOtherKeys - members.others, horizon + 1) : members.others);
+  out.push_back(UsedKeys::hash(members.used));
+  // A key that is being spelled matters for itself only as far as it may turn out to have been used.
+  const bool spelling = static_cast<Phase>(state & 0xF) == Phase::key;
+  if (!spelling || used_with_prefix(members.used, members.key) == 0) return true;
+  out.push_back(Text::length(members.key));
+  out.push_back(Text::hash(members.key));
   return true;
 }
 
@@ -640,22 +762,23 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
   };
   for (const State content : at.contents) {
     const auto& key = keys_->state(content);
-    for (const uint32_t name : key.names) {
+    for (uint32_t i = key.low; i < key.high; ++i) {
+      const uint32_t name = keys_->sorted()[i];
       if (!may_be_name(members, outlook, name)) continue;
       const auto& property = spec_.properties[name];
       consider(spelled_length(std::string_view(property.name).substr(key.length)) + 2, with_name(members, name),
                property.choices);
     }
-    if (!may_be_other(members, outlook, content)) continue;
     for (const uint32_t one : key.classes) {
+      if (!may_be_other(members, outlook, one)) continue;
       const uint32_t others = possible_others_[one];
       std::vector<State> states(spec_.others.size(), kDead);
       states[others] = keys_->class_state(content, one);
-      const auto keys = other_keys(members, text_of(members.key), states, 1, 0, lengths);
+      const auto keys = other_keys(members, Text::string(members.key), states, 1, 0, lengths);
       if (keys.empty()) continue;
       Members after = with_other(members);
       after.planned.push_back(keys.front().key);
-      const uint64_t typed = text_of(members.key).size();
+      const uint64_t typed = Text::string(members.key).size();
       consider(spelled_length(std::string_view(keys.front().key).substr(typed)) + 2, after,
                spec_.others[others].choices);
     }

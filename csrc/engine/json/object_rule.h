@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <span>
 #include <string>
 
 #include "engine/json/cheapest_words.h"
@@ -63,7 +64,7 @@ class ObjectRule final : public Rule {
 
   /// What a guard does; its operand is a spelling for the tests of keys.
   enum class Test : uint32_t {
-    none,
+    none,       ///< nothing
     close,      ///< the object may end
     member,     ///< another member may follow
     key,        ///< some permitted key is still spelled so
@@ -84,6 +85,20 @@ class ObjectRule final : public Rule {
     uint32_t escape = 0;
     std::vector<State> contents;  ///< what the content may be when the escape is over
   };
+
+  struct Text;
+  struct UsedKeys;
+
+  /// Registers are blocks of words, of which the first says the kind:
+  ///  - `kSettled`: the members so far, with all that follows from them: sets of names (seen; open, in the order of
+  ///    their bytes) and of classes of other keys (open). 0 stands for the block of an object without members.
+  ///  - `kSpelling`: settled members, and the key that is being spelled, where others than names are possible.
+  ///  - `kBegun`: settled members, and one more, of which nothing is worked out yet.
+  enum Kind : uint64_t { kSettled, kSpelling, kBegun };
+  enum SettledWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kFlags, kSets };
+  enum SpellingWord : size_t { kBase = 1, kKey };
+  enum BegunWord : size_t { kLabel = 2, kNewUsed, kNewMet };
+  enum Flag : uint64_t { kMayClose = 1, kMayGoOn = 2 };
 
   /// The register, unpacked.
   struct Members {
@@ -133,24 +148,31 @@ class ObjectRule final : public Rule {
   uint32_t intern_spelling(State content, uint32_t escape);
   const std::vector<ObjectSpec::Choice>& choices(uint32_t label) const;
 
+  size_t names_words() const { return Members::words(spec_.properties.size()); }
+  size_t classes_words() const { return Members::words(possible_others_.size()); }
   Members unpack(Reg reg) const;
-  Reg pack(const Members& members, Registers& registers) const;
+  std::vector<uint64_t> settle(const Members& members) const;
+  Reg settled(Reg reg, Registers& registers) const;
+  bool spell(Test test, uint8_t byte, const Spelling& spelling, Reg& reg, Registers& registers) const;
+  bool end_key(uint32_t label, Reg& reg, Registers& registers) const;
+  bool choose_value(uint64_t duties, Reg& reg, Registers& registers) const;
   static bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
   static void insert(std::vector<uint64_t>& set, uint64_t name) { set[name / 64] |= uint64_t{1} << (name % 64); }
   void close_under_dependents(std::vector<uint64_t>& names) const;
 
   Outlook outlook(const Members& members) const;
-  bool may_close(const Members& members) const;
+  bool may_close(const Members& members, const Outlook& outlook) const;
   bool duties_can_be_met(const Members& members) const;
   bool some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const;
   Members with_name(const Members& members, uint32_t name) const;
   Members with_other(const Members& members) const;
   bool may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const;
-  bool may_be_other(const Members& members, const Outlook& outlook, State content) const;
-  bool viable(const Members& members, const Spelling& spelling) const;
+  bool may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const;
+  bool viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const;
+  bool name_viable(std::span<const uint64_t> settled, State content) const;
+  bool other_viable(std::span<const uint64_t> settled, Reg text, State content) const;
   bool is_used(const Members& members, const std::string& key) const;
   bool is_name(const std::string& key) const;
-  bool end_key(Members& members, State content, Registers& registers) const;
   /// Every property that must be there where `name` is, itself included, passes.
   template <class Pass>
   bool needs_only(uint32_t name, const Pass& pass) const {
@@ -163,7 +185,7 @@ class ObjectRule final : public Rule {
   }
   /// How many properties can still come where only those from index `from` on are left.
   uint64_t available_from(const Members& members, uint64_t from) const;
-  uint64_t used_with_prefix(const Members& members, const std::string& prefix) const;
+  static uint64_t used_with_prefix(Reg used, Reg prefix);
 
   uint64_t member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties = 0) const;
   std::vector<OtherKey> other_keys(const Members& members, const std::string& typed, const std::vector<State>& at,
@@ -183,6 +205,8 @@ class ObjectRule final : public Rule {
   std::vector<std::vector<uint64_t>> closure_;  // of spec_.properties: what must be there where it is, itself included
   std::vector<CheapestWords> cheapest_;         // of spec_.others
   std::unique_ptr<KeyAutomaton> keys_;
+  std::vector<uint32_t> place_;  // of spec_.properties: among the names in the order of their bytes
+  std::vector<uint64_t> first_;  // a settled block without members, after its size
   StableVector<Spelling> spellings_;
   std::map<std::pair<State, uint32_t>, uint32_t> spelling_ids_;
 };

@@ -7,7 +7,7 @@ namespace constrain::json {
 
 void StringRule::expand(Local state, const Lengths&, Expansion& out) {
   const auto range = [&](int low, int high, Local target, Guard guard = 0) {
-    for (int byte = low; byte <= high; ++byte) out.byte(static_cast<uint8_t>(byte), target, guard);
+    out.range(static_cast<uint8_t>(low), static_cast<uint8_t>(high), target, guard);
   };
   const auto any_of = [&](std::string_view bytes, Local target) {
     for (const char byte : bytes) out.byte(static_cast<uint8_t>(byte), target);
@@ -18,9 +18,9 @@ void StringRule::expand(Local state, const Lengths&, Expansion& out) {
     case kStart:
       return out.byte('"', kBody);
     case kBody:
-      for (int byte = 0x20; byte < 0x80; ++byte) {
-        if (byte != '"' && byte != '\\') out.byte(static_cast<uint8_t>(byte), kBody, count);
-      }
+      range(0x20, '"' - 1, kBody, count);
+      range('"' + 1, '\\' - 1, kBody, count);
+      range('\\' + 1, 0x7F, kBody, count);
       range(0xC2, 0xDF, kOne, count);
       out.byte(0xE0, kAfterE0, count);
       range(0xE1, 0xEC, kTwo, count);
