@@ -61,6 +61,20 @@ void bind_grammar(py::module_& module) {
   py::class_<PyGrammar>(module, "CompiledGrammar")
       .def_property_readonly("vocabulary_size", [](const PyGrammar& self) { return self.grammar->vocabulary().size(); })
       .def_property_readonly("states", [](const PyGrammar& self) { return self.grammar->states(); })
+      .def_property_readonly(
+          "counters",
+          [](const PyGrammar& self) {
+            const MaskCounters& counters = self.grammar->counters();
+            py::dict out;
+            out["masks_found"] = counters.found.load();
+            out["masks_built"] = counters.built.load();
+            out["frames_walked"] = counters.inners.load();
+            out["nodes_visited"] = counters.visited.load();
+            out["rows_built"] = counters.rows.load();
+            out["states"] = self.grammar->states();
+            return out;
+          },
+          "How much was done so far for masks, and how much of it could be taken from caches.")
       .def_property_readonly("report", [](const PyGrammar& self) {
         return py::make_tuple(entries(self.report.enforced), entries(self.report.narrowed),
                               entries(self.report.ignored));
