@@ -1,7 +1,7 @@
 """Types of the compiled engine; ``csrc/bindings`` has the contracts."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from constrain.engine.explain import TokenExplanation
@@ -41,7 +41,7 @@ class Limits:
         self, *, max_states: int, max_stack_depth: int, max_frames: int, max_work: int, max_nesting: int, max_cells: int
     ) -> None: ...
 
-Entries = list[tuple[str, str, str]]
+Entries = list[tuple[str, str, str, str]]
 
 class CompiledGrammar:
     @property
@@ -89,7 +89,13 @@ class Automaton:
     def __getattr__(self, name: str) -> Any: ...
 
 def compile_json_schema(
-    schema: Any, vocabulary: Vocabulary, whitespace: str | int, in_order: bool, lenient: bool, limits: Limits
+    schema: Any,
+    vocabulary: Vocabulary,
+    whitespace: str | int,
+    in_order: bool,
+    lenient: bool,
+    limits: Limits,
+    retrieve: Callable[[str], Any],
 ) -> CompiledGrammar: ...
 def compile_regex(pattern: str, vocabulary: Vocabulary, limits: Limits) -> CompiledGrammar: ...
 def compile_choices(choices: Sequence[str], vocabulary: Vocabulary, limits: Limits) -> CompiledGrammar: ...

@@ -46,11 +46,12 @@ class SchemaError(GrammarError):
         pointer: JSON pointer to the schema node at fault (``""`` is the root).
         keyword: the keyword at fault, or ``None``.
         reason: what is wrong, without the place.
+        document: URI of the document that the pointer is in, where it is one of the registry.
     """
 
-    def __init__(self, reason: str, pointer: str = "", keyword: str | None = None) -> None:
-        self.reason, self.pointer, self.keyword = reason, pointer, keyword
-        at = f"#{pointer}" + (f" ({keyword})" if keyword else "")
+    def __init__(self, reason: str, pointer: str = "", keyword: str | None = None, document: str = "") -> None:
+        self.reason, self.pointer, self.keyword, self.document = reason, pointer, keyword, document
+        at = f"{document}#{pointer}" + (f" ({keyword})" if keyword else "")
         super().__init__(f"{at}: {reason}")
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from constrain import _core
 from constrain.engine.explain import Explanation, explain_text
+from constrain.engine.references import retriever
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError
+
+if TYPE_CHECKING:
+    from referencing import Registry
 
 WhitespacePolicy: TypeAlias = Literal["compact", "single", "bounded", "any"] | int
 PropertyOrder = Literal["any", "schema"]
@@ -42,11 +46,16 @@ class Limits:
 
 
 class ReportEntry(NamedTuple):
-    """One keyword of a schema: where it stands, its name, and what is to be said of it."""
+    """One keyword of a schema: where it stands, its name, and what is to be said of it.
+
+    Attributes:
+        document: URI of the document that the pointer is in, where it is one of the registry.
+    """
 
     pointer: str
     keyword: str
     note: str
+    document: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,12 +117,13 @@ def compile_json_schema(
     whitespace: WhitespacePolicy = "bounded",
     property_order: PropertyOrder = "any",
     lenient: bool = False,
+    registry: Registry[Any] | None = None,
     limits: Limits = Limits(),
 ) -> CompiledGrammar:
     """The JSON documents that are valid under a JSON Schema.
 
-    Every text of the grammar is a valid document. ``$schema`` selects the dialect; without it the schema is read as
-    draft 2020-12.
+    Every text of the grammar is a valid document. ``$schema`` selects the dialect: drafts 4, 6, 7, 2019-09 and 2020-12,
+    and metaschemas of the registry; without it the schema is read as draft 2020-12.
 
     Args:
         schema: the schema, as ``json.loads`` gives it.
@@ -123,6 +133,8 @@ def compile_json_schema(
             does not bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
         property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
         lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
+        registry: other documents that the schema refers to, a :class:`referencing.Registry`. Those of the JSON Schema
+            specification are always there. Nothing is fetched unless the registry itself does so.
         limits: bounds on states, memory and nesting.
 
     Raises:
@@ -133,7 +145,9 @@ def compile_json_schema(
     """
     if property_order not in ("any", "schema"):
         raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
-    core = _core.compile_json_schema(schema, vocab.core, whitespace, property_order == "schema", lenient, limits.core())
+    core = _core.compile_json_schema(
+        schema, vocab.core, whitespace, property_order == "schema", lenient, limits.core(), retriever(registry)
+    )
     return CompiledGrammar(core, vocab, is_json=True)
 
 

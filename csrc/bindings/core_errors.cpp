@@ -30,7 +30,7 @@ void bind_errors(py::module_&) {
       std::rethrow_exception(pointer);
     } catch (const SchemaError& error) {
       const py::object keyword = error.keyword.empty() ? py::object(py::none()) : py::object(py::str(error.keyword));
-      raise(name_of(error.kind), py::make_tuple(error.what(), error.pointer, keyword));
+      raise(name_of(error.kind), py::make_tuple(error.what(), error.place.pointer, keyword, error.place.document));
     } catch (const RegexError& error) {
       raise("RegexError", py::make_tuple(error.what(), error.offset));
     } catch (const ResourceLimit& error) {

@@ -38,8 +38,25 @@ json::Whitespace whitespace_of(const py::object& policy) {
 
 std::vector<py::tuple> entries(const std::vector<schema::Report::Entry>& list) {
   std::vector<py::tuple> out;
-  for (const auto& entry : list) out.push_back(py::make_tuple(entry.pointer, entry.keyword, entry.note));
+  for (const auto& entry : list) {
+    out.push_back(py::make_tuple(entry.place.pointer, entry.keyword, entry.note, entry.place.document));
+  }
   return out;
+}
+
+/// Asks Python for the documents that a schema refers to.
+schema::Retrieve retrieve_with(const py::function& retrieve) {
+  return [&retrieve](const std::string& uri) -> std::optional<json::Value> {
+    const py::gil_scoped_acquire acquire;
+    const py::object found = retrieve(uri);
+    if (found.is_none()) return std::nullopt;
+    try {
+      return to_json(found);
+    } catch (SchemaError& error) {
+      error.place.document = uri;
+      throw;
+    }
+  };
 }
 
 }  // namespace
@@ -83,15 +100,15 @@ void bind_grammar(py::module_& module) {
   module.def(
       "compile_json_schema",
       [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace,
-         bool in_order, bool lenient, const Limits& limits) {
+         bool in_order, bool lenient, const Limits& limits, const py::function& retrieve) {
         const json::Value value = to_json(schema);
-        const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits};
+        const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits, retrieve_with(retrieve)};
         const py::gil_scoped_release release;
         schema::Compiled compiled = schema::compile(value, options);
         return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
       },
       py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("lenient"),
-      py::arg("limits"));
+      py::arg("limits"), py::arg("retrieve"));
 
   module.def(
       "compile_regex",

@@ -19,7 +19,7 @@ std::string text_of(const py::handle& object, const std::string& pointer) {
   const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
   if (data) return {data, static_cast<size_t>(size)};
   PyErr_Clear();
-  throw SchemaError(SchemaError::Kind::invalid, pointer, "",
+  throw SchemaError(SchemaError::Kind::invalid, {pointer}, "",
                     "a string holds a lone surrogate, which no UTF-8 text can spell");
 }
 
@@ -41,7 +41,7 @@ json::Value convert(const py::handle& object, const std::string& pointer, size_t
     value.type = Type::number;
     const double number = PyFloat_AS_DOUBLE(object.ptr());
     if (number != number || number - number != 0) {
-      throw SchemaError(SchemaError::Kind::invalid, pointer, "", "NaN and infinity are no JSON numbers");
+      throw SchemaError(SchemaError::Kind::invalid, {pointer}, "", "NaN and infinity are no JSON numbers");
     }
     value.text = py::repr(object);
   } else if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) {
@@ -55,14 +55,14 @@ json::Value convert(const py::handle& object, const std::string& pointer, size_t
     value.type = Type::object;
     for (const auto& [key, member] : py::reinterpret_borrow<py::dict>(object)) {
       if (!PyUnicode_Check(key.ptr()))
-        throw SchemaError(SchemaError::Kind::invalid, pointer, "", "a key is not a string");
+        throw SchemaError(SchemaError::Kind::invalid, {pointer}, "", "a key is not a string");
       std::string name = text_of(key, pointer);
       json::Value converted = convert(member, pointer + "/" + escaped(name), depth + 1);
       value.members.emplace_back(std::move(name), std::move(converted));
     }
   } else {
     throw SchemaError(
-        SchemaError::Kind::invalid, pointer, "",
+        SchemaError::Kind::invalid, {pointer}, "",
         "a value of type " + std::string(py::str(py::type::of(object).attr("__name__"))) + " is not JSON");
   }
   return value;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -13,13 +14,20 @@ struct RegexError : std::runtime_error {
   size_t offset;
 };
 
+/// Where in a schema: a JSON pointer, and the URI of the document if it is not the one that was given.
+struct Place {
+  std::string pointer = {}, document = {};
+  bool operator==(const Place&) const = default;
+};
+
 /// A JSON Schema node is wrong, cannot be enforced, or has no instance.
 struct SchemaError : std::runtime_error {
   enum class Kind { invalid, unsupported, unsatisfiable };
-  SchemaError(Kind kind, std::string pointer, std::string keyword, const std::string& reason)
-      : std::runtime_error(reason), kind(kind), pointer(std::move(pointer)), keyword(std::move(keyword)) {}
+  SchemaError(Kind kind, Place place, std::string keyword, const std::string& reason)
+      : std::runtime_error(reason), kind(kind), place(std::move(place)), keyword(std::move(keyword)) {}
   Kind kind;
-  std::string pointer, keyword;
+  Place place;
+  std::string keyword;
 };
 
 /// A context-free grammar is not well formed.
@@ -27,7 +35,7 @@ struct GrammarError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A limit (a field of Limits) was reached.
+/// A limit was reached; of a schema, `place` is the node that was being compiled.
 struct ResourceLimit : std::runtime_error {
   ResourceLimit(std::string kind, uint64_t limit, std::string where)
       : std::runtime_error("limit " + kind + "=" + std::to_string(limit) + " reached " + where),
@@ -37,6 +45,7 @@ struct ResourceLimit : std::runtime_error {
   std::string kind;
   uint64_t limit;
   std::string where;
+  std::optional<Place> place = {};
 };
 
 }  // namespace constrain

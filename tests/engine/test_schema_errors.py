@@ -96,8 +96,6 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"uniqueItems": True}, "uniqueItems"),
     ({"unevaluatedProperties": False}, "unevaluatedProperties"),
     ({"unevaluatedItems": False}, "unevaluatedItems"),
-    ({"$dynamicRef": "#x"}, "$dynamicRef"),
-    ({"$recursiveRef": "#"}, "$recursiveRef"),
     ({"pattern": r"^(a)\1$"}, "pattern"),
     ({"pattern": "("}, "pattern"),
     ({"patternProperties": {"[": True}, "additionalProperties": False}, "patternProperties"),

@@ -166,7 +166,7 @@ def test_references_that_only_lead_to_themselves(schema: Any, pointer: str, byte
         ("#/$defs/list/x", SchemaError, "leads nowhere"),
         ("#/$defs/list/-1", SchemaError, "leads nowhere"),
         ("#nowhere", SchemaError, "there is no anchor 'nowhere'"),
-        ("other.json", UnsupportedSchema, "the document 'other.json' is not part of this schema"),
+        ("other.json", UnsupportedSchema, "the document 'other.json' is neither part of this schema"),
         ("https://example.org/a.json#/x", UnsupportedSchema, "https://example.org/a.json"),
         ("#/$defs/number", SchemaError, "a schema is an object or a boolean"),
         (5, SchemaError, "a reference is a string"),

@@ -192,6 +192,24 @@ void unite(Cells& into, Cells other) {
   append(into.objects, std::move(other.objects));
 }
 
+ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions) {
+  ConjunctionId value = 0;
+  for (const Members& members : cell.members) {
+    bool found = false;
+    const auto apply = [&](ConjunctionId schema) { value = conjunctions.join(value, schema), found = true; };
+    for (const auto& [known, schema] : members.named) {
+      if (known == name) apply(schema);
+    }
+    for (const KeyPattern& pattern : members.patterns) {
+      if (matches(*pattern.keys.language, name)) apply(pattern.schema);
+      if (pattern.doubtful && matches(*pattern.doubtful->language, name))
+        value = conjunctions.join(value, pattern.schema);
+    }
+    if (!found) value = conjunctions.join(value, members.additional);
+  }
+  return value;
+}
+
 uint64_t scalar_count(std::string_view text) {
   return static_cast<uint64_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }

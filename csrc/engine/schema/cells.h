@@ -133,6 +133,9 @@ Cells intersect(const Cells& a, const Cells& b, Conjunctions& conjunctions);
 /// What satisfies one or the other; cells that another one contains are dropped.
 void unite(Cells& into, Cells other);
 
+/// The value that `properties` and its kin give to a key.
+ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions);
+
 /// How far the search for cells without instances looks into required members and items.
 inline constexpr int kPruneDepth = 6;
 

@@ -24,8 +24,8 @@ class Compiler {
  public:
   Compiler(const json::Value& schema, const Options& options)
       : options_(options),
-        document_(schema),
-        normaliser_(document_, conjunctions_, out_.report, options.lenient, options.limits) {}
+        document_(schema, options.retrieve),
+        normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits) {}
 
   Compiled run() && {
     out_.grammar.root = rule(conjunctions_.intern({{document_.root()}}));
@@ -34,6 +34,7 @@ class Compiler {
       queue_.pop_front();
       fill(id);
     }
+    out_.report = findings_.report(document_);
     return std::move(out_);
   }
 
@@ -242,7 +243,7 @@ class Compiler {
     spec.duties = (1u << cell.exists.size()) - 1;
     add_others(cell, names_language, names, spec);
     if (!spec.dependents.empty() && spec.others.empty() && spec.min > 0 && spec.max != kInfinite) {
-      throw SchemaError(SchemaError::Kind::unsupported, "", "dependentRequired",
+      throw SchemaError(SchemaError::Kind::unsupported, Place{}, "dependentRequired",
                         "together with minProperties and maxProperties of a closed object it cannot be enforced");
     }
     return out_.grammar.add(std::make_unique<json::ObjectRule>(std::move(spec), options_.whitespace));
@@ -331,8 +332,9 @@ class Compiler {
   bool is_nothing(ConjunctionId id) {
     const auto& literals = conjunctions_[id];
     return std::any_of(literals.begin(), literals.end(), [&](const Literal& one) {
-      const json::Value& value = *document_[one.node].value;
-      return !document_[one.node].constant && value.is(json::Value::Type::boolean) && value.boolean == one.negated;
+      const Node& node = document_[one.node];
+      return node.kind == Node::Kind::schema && node.value->is(json::Value::Type::boolean) &&
+             node.value->boolean == one.negated;
     });
   }
 
@@ -351,6 +353,7 @@ class Compiler {
   Compiled out_;
   Document document_;
   Conjunctions conjunctions_;
+  Findings findings_;
   Normaliser normaliser_;
   std::unordered_map<ConjunctionId, RuleId> rules_;
   std::unordered_map<ConjunctionId, UnionRule*> choices_;

@@ -13,6 +13,7 @@ struct Options {
   bool in_order = false;  ///< properties in the order of the schema, instead of any order
   bool lenient = false;   ///< drop keywords that cannot be enforced, and report them, instead of refusing the schema
   Limits limits;
+  Retrieve retrieve = [](const std::string&) { return std::nullopt; };
 };
 
 struct Compiled {

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/errors.h"
+#include "engine/schema/steps.h"
+#include "engine/schema/uri.h"
 
 namespace constrain::schema {
 
@@ -10,202 +11,293 @@ using json::Value;
 
 namespace {
 
-Dialect dialect_of(const Value& root) {
-  const Value* schema = root.find("$schema");
-  if (schema && schema->is(Value::Type::string)) {
-    const std::string& uri = schema->text;
-    if (uri.find("draft-04") != std::string::npos || uri.find("draft-03") != std::string::npos) return Dialect::draft4;
-    if (uri.find("draft-06") != std::string::npos) return Dialect::draft6;
-    if (uri.find("draft-07") != std::string::npos) return Dialect::draft7;
-    if (uri.find("2019-09") != std::string::npos) return Dialect::draft2019;
-  }
-  return Dialect::draft2020;
+const Value* find_string(const Value& value, std::string_view key) {
+  const Value* found = value.find(key);
+  return found && found->is(Value::Type::string) ? found : nullptr;
 }
 
-std::string unescape_token(std::string_view token) {
-  std::string out;
-  for (size_t i = 0; i < token.size(); ++i) {
-    if (token[i] == '~' && i + 1 < token.size() && (token[i + 1] == '0' || token[i + 1] == '1')) {
-      out += token[++i] == '0' ? '~' : '/';
-    } else {
-      out += token[i];
-    }
-  }
-  return out;
+/// The identifier of a schema, as a dialect (that of what is around it, if anything is) writes it; may be empty.
+std::string_view id_of(const Value& value, Dialect dialect) {
+  // Before 2019-09 a reference hides its siblings, `$id` among them.
+  if (dialect.draft <= Draft::draft7 && value.find("$ref")) return {};
+  const Value* id = find_string(value, dialect.draft == Draft::draft4 ? "id" : "$id");
+  return id ? std::string_view(id->text) : std::string_view();
 }
 
-std::string escape_token(std::string_view token) {
-  std::string out;
-  for (const char c : token) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return out;
+bool names_resource(std::string_view id) { return !id.empty() && !id.starts_with('#'); }
+
+/// A quick look that tells most schemas from those with an identifier or an anchor.
+bool may_be_named(const Value& value) {
+  return std::ranges::any_of(value.members, [](const Value::Member& member) {
+    return member.first == "id" || (member.first.starts_with('$') && member.first != "$ref");
+  });
 }
 
-std::string percent_decode(std::string_view text) {
-  const auto hex = [](char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; };
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && std::isxdigit(static_cast<unsigned char>(text[i + 1])) &&
-        std::isxdigit(static_cast<unsigned char>(text[i + 2]))) {
-      out += static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view fragment_of(std::string_view reference) {
+  const size_t hash = reference.find('#');
+  return hash == std::string_view::npos ? std::string_view() : reference.substr(hash + 1);
 }
 
-std::string remove_dot_segments(std::string_view path) {
-  std::vector<std::string> segments;
-  const bool rooted = path.starts_with('/');
-  const bool folder = path.ends_with('/') || path.ends_with("/.") || path.ends_with("/..");
-  for (size_t at = 0; at < path.size();) {
-    const size_t end = std::min(path.find('/', at), path.size());
-    const std::string_view segment = path.substr(at, end - at);
-    if (segment == "..") {
-      if (!segments.empty()) segments.pop_back();
-    } else if (!segment.empty() && segment != ".") {
-      segments.emplace_back(segment);
-    }
-    at = end + 1;
-  }
-  std::string out = rooted ? "/" : "";
-  for (size_t i = 0; i < segments.size(); ++i) out += (i ? "/" : "") + segments[i];
-  if (folder && !segments.empty()) out += '/';
-  return out;
-}
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 }  // namespace
 
-std::string join_uri(std::string_view base, std::string_view reference) {
-  reference = reference.substr(0, reference.find('#'));
-  if (reference.empty()) return std::string(base);
-  const size_t colon = reference.find_first_of(":/?");
-  if (colon != std::string_view::npos && reference[colon] == ':') return std::string(reference);
-  const size_t scheme = base.find(':');
-  if (scheme == std::string_view::npos) {
-    if (reference.starts_with('/')) return std::string(reference);
-    return remove_dot_segments(std::string(base.substr(0, base.rfind('/') + 1)) + std::string(reference));
-  }
-  const bool has_authority = base.substr(scheme + 1).starts_with("//");
-  const size_t path = has_authority ? std::min(base.find('/', scheme + 3), base.size()) : scheme + 1;
-  const std::string origin(base.substr(0, path));
-  if (reference.starts_with("//")) return std::string(base.substr(0, scheme + 1)) + std::string(reference);
-  if (reference.starts_with('/')) return origin + remove_dot_segments(reference);
-  const std::string_view rest = base.substr(path);
-  std::string merged(rest.substr(0, rest.rfind('/') == std::string_view::npos ? 0 : rest.rfind('/') + 1));
-  if (merged.empty() && has_authority) merged = "/";
-  return origin + remove_dot_segments(merged + std::string(reference));
-}
-
-Document::Document(const Value& root) : dialect_(dialect_of(root)) {
+Document::Document(const Value& root, Retrieve retrieve) : retrieve_(std::move(retrieve)) {
   false_.type = Value::Type::boolean;
-  resources_.push_back({&root, 0, join_uri("", id_of(root))});
-  add({.value = &root});
+  nodes_.push_back({.value = &false_});
+  static const Scope kNoAnchors;
+  scopes_.push_back(&kNoAnchors);
+  intern(Scope());
+  load(root, "", {});
 }
 
-std::string Document::id_of(const Value& value) const {
-  const Value* id = value.find(dialect_ == Dialect::draft4 ? "id" : "$id");
-  // Before 2019-09 a reference hides its siblings, `$id` among them.
-  if (dialect_ <= Dialect::draft7 && value.find("$ref")) return "";
-  return id && id->is(Value::Type::string) ? id->text : "";
+NodeId Document::root() { return in_scope(resources_.front().root, enter(kEmptyScope, 0)); }
+
+Place Document::place(NodeId id) const {
+  Place place;
+  for (; nodes_[id].parent != id; id = nodes_[id].parent) place.pointer = nodes_[id].step + place.pointer;
+  if (const auto it = documents_.find(id); it != documents_.end()) place.document = it->second;
+  return place;
 }
 
-NodeId Document::add(Node node) {
-  nodes_.push_back(std::move(node));
-  const auto id = static_cast<NodeId>(nodes_.size() - 1);
-  by_value_[{nodes_[id].value, nodes_[id].constant}] = id;
-  return id;
+// ---- Nodes.
+
+NodeId Document::intern(Node node) {
+  const auto [it, added] = ids_.try_emplace({node.value, node.kind, node.scope}, static_cast<NodeId>(nodes_.size()));
+  if (added) nodes_.push_back(std::move(node));
+  return it->second;
 }
 
-NodeId Document::child(NodeId parent, std::string step, const Value& value) {
-  if (const auto it = by_value_.find({&value, false}); it != by_value_.end()) return it->second;
-  uint32_t resource = nodes_[parent].resource;
-  const std::string own = id_of(value);
-  const bool names_resource = !own.empty() && !own.starts_with('#');
-  if (names_resource) {
-    resources_.push_back({&value, 0, join_uri(resources_[resource].uri, own)});
-    resource = static_cast<uint32_t>(resources_.size() - 1);
+NodeId Document::in_scope(NodeId place, ScopeId scope) {
+  Node node = nodes_[place];
+  node.scope = scope;
+  return intern(std::move(node));
+}
+
+NodeId Document::child(NodeId parent, const std::string& step, const Value& value) {
+  const Node& from = nodes_[parent];
+  const Node node{
+      .value = &value, .parent = parent, .step = "/" + step, .resource = from.resource, .scope = from.scope};
+  const std::string_view id = id_of(value, dialect(parent));
+  if (!names_resource(id)) return intern(node);
+
+  if (!resource_of_.contains(&value)) {
+    Node place = node;
+    place.scope = kNoScope;
+    const NodeId root = intern(std::move(place));
+    add_resource(root, join_uri(resources_[from.resource].uri, id), dialect_of(root, dialect(parent)));
   }
-  const NodeId id = add({.value = &value, .parent = parent, .step = std::move(step), .resource = resource});
-  if (names_resource) resources_[resource].node = id;
-  return id;
+  const uint32_t resource = resource_of_.at(&value);
+  return in_scope(resources_[resource].root, enter(node.scope, resource));
 }
 
-NodeId Document::constant(NodeId parent, std::string step, const Value& value) {
-  if (const auto it = by_value_.find({&value, true}); it != by_value_.end()) return it->second;
-  return add({.value = &value,
-              .parent = parent,
-              .step = std::move(step),
-              .resource = nodes_[parent].resource,
-              .constant = true});
+NodeId Document::constant(NodeId parent, const std::string& step, const Value& value) {
+  return intern({.value = &value,
+                 .parent = parent,
+                 .step = "/" + step,
+                 .resource = nodes_[parent].resource,
+                 .kind = Node::Kind::constant});
 }
 
-NodeId Document::nothing() { return child(0, "", false_); }
-
-std::string Document::pointer(NodeId id) const {
-  std::string out;
-  for (; id != 0; id = nodes_[id].parent) {
-    if (nodes_[id].value != &false_) out = "/" + nodes_[id].step + out;
+NodeId Document::any_of(NodeId parent, std::vector<NodeId> parts) {
+  const auto [it, added] = unions_.try_emplace(std::move(parts), static_cast<NodeId>(nodes_.size()));
+  if (added) {
+    nodes_.push_back({.parent = parent,
+                      .resource = nodes_[parent].resource,
+                      .scope = nodes_[parent].scope,
+                      .kind = Node::Kind::any_of,
+                      .parts = it->first});
   }
-  return out;
+  return it->second;
 }
 
-void Document::index(NodeId root) {
-  std::vector<NodeId> stack{root};
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    const Value& value = *nodes_[id].value;
-    const uint32_t resource = nodes_[id].resource;
-    for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
-      const Value* anchor = value.find(keyword);
-      if (anchor && anchor->is(Value::Type::string)) anchors_.try_emplace({resource, anchor->text}, id);
+// ---- Dynamic scopes.
+
+ScopeId Document::intern(Scope scope) {
+  const auto [it, added] = scope_ids_.try_emplace(std::move(scope), static_cast<ScopeId>(scopes_.size()));
+  if (added) scopes_.push_back(&it->first);
+  return it->second;
+}
+
+ScopeId Document::enter(ScopeId scope, uint32_t resource) {
+  const Scope& anchors = resources_[resource].dynamic_anchors;
+  if (scope == kNoScope || anchors.empty()) return scope;
+  Scope inner = *scopes_[scope];
+  inner.insert(anchors.begin(), anchors.end());  // what is there already is further out, and stays
+  return intern(std::move(inner));
+}
+
+// ---- Documents and resources.
+
+uint32_t Document::load(const Value& root, const std::string& uri, Dialect inherited) {
+  const auto node = static_cast<NodeId>(nodes_.size());
+  if (!resources_.empty()) documents_[node] = uri;
+  intern({.value = &root, .parent = node});
+  const Dialect dialect = dialect_of(node, inherited);
+  const std::string_view id = id_of(root, dialect);
+  // A document may have been found by the very name that its identifier, relative to where it once stood, gives it.
+  const bool same = !names_resource(id) || uri.ends_with(id);
+  const uint32_t resource = add_resource(node, same ? uri : join_uri(uri, id), dialect);
+  resource_ids_.try_emplace(uri, resource);
+  return resource;
+}
+
+uint32_t Document::add_resource(NodeId root, std::string uri, Dialect dialect) {
+  const auto resource = static_cast<uint32_t>(resources_.size());
+  const Value& value = *nodes_[root].value;
+  nodes_[root].resource = resource;
+  resource_of_.emplace(&value, resource);
+  resource_ids_.try_emplace(uri, resource);
+  resources_.push_back({std::move(uri), root, dialect});
+  std::vector<Step> path;
+  index(root, path, value);
+  return resource;
+}
+
+Dialect Document::dialect_of(NodeId root, Dialect inherited) {
+  const Value* schema = find_string(*nodes_[root].value, "$schema");
+  if (!schema) return inherited;
+  if (const auto draft = draft_of(schema->text)) return {.draft = *draft};
+  const auto metaschema = retrieve_(join_uri("", schema->text));
+  const Value* meta = metaschema ? find_string(*metaschema, "$schema") : nullptr;
+  const auto draft = meta ? draft_of(meta->text) : std::nullopt;
+  if (!draft) {
+    throw SchemaError(SchemaError::Kind::unsupported, place(root), "$schema",
+                      quoted(schema->text) +
+                          " is neither draft 4, 6, 7, 2019-09 or 2020-12 nor a metaschema of the registry; without "
+                          "`$schema` a schema is read as 2020-12");
+  }
+  const Value* vocabularies = metaschema->find("$vocabulary");
+  return {.draft = *draft, .groups = vocabularies ? groups_of(*vocabularies) : Dialect().groups};
+}
+
+std::string Document::Step::text() const {
+  if (name) return member_step(keyword, *name);
+  return index == kNoIndex ? std::string(keyword) : item_step(keyword, index);
+}
+
+void Document::index(NodeId from, std::vector<Step>& path, const Value& value) {
+  if (!value.is(Value::Type::object)) return;
+  std::vector<Step> below;
+  std::vector<Step>* rest = &path;
+  if (may_be_named(value)) {
+    for (const Step& step : path) from = child(from, step.text(), *step.value);
+    if (!path.empty() && names_resource(id_of(value, dialect(from)))) return;  // `child` has seen to it
+    add_anchors(from);
+    rest = &below;
+  }
+  for (const auto& [name, member] : value.members) {
+    const Keyword* keyword = find_keyword(name);
+    if (!keyword || keyword->holds == Holds::value) continue;
+    const auto enter = [&](const std::string* key, size_t position, const Value& schema) {
+      rest->push_back({keyword->name, key, position, &schema});
+      index(from, *rest, schema);
+      rest->pop_back();
+    };
+    if (keyword->holds == Holds::map) {
+      for (const auto& [key, schema] : member.members) enter(&key, kNoIndex, schema);
+    } else {
+      enter(nullptr, kNoIndex, member);
+      for (size_t i = 0; i < member.items.size(); ++i) enter(nullptr, i, member.items[i]);
     }
-    if (const std::string own = id_of(value); own.starts_with('#')) anchors_.try_emplace({resource, own.substr(1)}, id);
-    for (const auto& [key, member] : value.members) {
-      if (key != "enum" && key != "const") stack.push_back(child(id, escape_token(key), member));
-    }
-    for (size_t i = 0; i < value.items.size(); ++i) stack.push_back(child(id, std::to_string(i), value.items[i]));
   }
 }
 
-NodeId Document::resolve(NodeId from, const std::string& reference) {
-  const size_t hash = reference.find('#');
-  const std::string fragment = hash == std::string::npos ? "" : percent_decode(reference.substr(hash + 1));
-  uint32_t resource = nodes_[from].resource;
-  if (hash != 0) {
-    if (!indexed_) index(0), indexed_ = true;
-    const std::string uri = join_uri(resources_[resource].uri, reference);
-    const auto found =
-        std::find_if(resources_.begin(), resources_.end(), [&](const Resource& r) { return r.uri == uri; });
-    if (found == resources_.end()) {
-      throw SchemaError(SchemaError::Kind::unsupported, pointer(from), "$ref",
-                        "the document '" + uri + "' is not part of this schema");
-    }
-    resource = static_cast<uint32_t>(found - resources_.begin());
+void Document::add_anchors(NodeId id) {
+  const Value& value = *nodes_[id].value;
+  Resource& resource = resources_[nodes_[id].resource];
+  const Draft draft = resource.dialect.draft;
+  const auto add = [&](std::map<std::string, NodeId>& anchors, const Value* name) {
+    if (name) anchors.try_emplace(name->text, id);
+  };
+  if (const std::string_view own = id_of(value, resource.dialect); own.starts_with('#')) {
+    resource.anchors.try_emplace(std::string(own.substr(1)), id);
   }
-  if (fragment.empty()) return resources_[resource].node;
-  if (fragment[0] == '/') return follow(resources_[resource].node, fragment, reference, from);
-  if (!indexed_) index(0), indexed_ = true;
-  if (const auto it = anchors_.find({resource, fragment}); it != anchors_.end()) return it->second;
-  throw SchemaError(SchemaError::Kind::invalid, pointer(from), "$ref", "there is no anchor '" + fragment + "'");
+  if (draft >= Draft::draft2019) add(resource.anchors, find_string(value, "$anchor"));
+  if (draft == Draft::draft2020) {
+    add(resource.anchors, find_string(value, "$dynamicAnchor"));
+    add(resource.dynamic_anchors, find_string(value, "$dynamicAnchor"));
+  }
+  const Value* recursive = value.find("$recursiveAnchor");
+  if (draft == Draft::draft2019 && id == resource.root && recursive && recursive->boolean) {
+    resource.dynamic_anchors.try_emplace("", id);
+  }
 }
 
-NodeId Document::follow(NodeId at, std::string_view path, const std::string& reference, NodeId origin) {
-  while (!path.empty()) {
-    const size_t end = std::min(path.find('/', 1), path.size());
-    const std::string token = unescape_token(path.substr(1, end - 1));
-    path = path.substr(end);
+// ---- References.
+
+std::vector<NodeId> Document::references(NodeId from, const Schema& schema) {
+  std::vector<NodeId> found;
+  const auto text = [&](const char* keyword) {
+    const Value* value = schema.find(keyword);
+    if (value && !value->is(Value::Type::string)) {
+      throw SchemaError(SchemaError::Kind::invalid, place(from), keyword, "a reference is a string");
+    }
+    return value ? &value->text : nullptr;
+  };
+  if (const std::string* reference = text("$ref")) {
+    const NodeId target = resolve(from, "$ref", *reference);
+    found.push_back(in_scope(target, enter(nodes_[from].scope, nodes_[target].resource)));
+  }
+  for (const char* keyword : {"$dynamicRef", "$recursiveRef"}) {
+    if (const std::string* reference = text(keyword)) found.push_back(resolve_dynamically(from, keyword, *reference));
+  }
+  return found;
+}
+
+NodeId Document::resolve_dynamically(NodeId from, const char* keyword, const std::string& reference) {
+  NodeId target = resolve(from, keyword, reference);
+  const auto& anchors = resources_[nodes_[target].resource].dynamic_anchors;
+  const std::string name = percent_decode(fragment_of(reference));
+  if (const auto anchor = anchors.find(name); anchor != anchors.end() && anchor->second == target) {
+    const Scope& scope = *scopes_[nodes_[from].scope];
+    if (const auto outermost = scope.find(name); outermost != scope.end()) target = outermost->second;
+  }
+  return in_scope(target, enter(nodes_[from].scope, nodes_[target].resource));
+}
+
+NodeId Document::resolve(NodeId from, const char* keyword, const std::string& reference) {
+  const uint32_t resource = find_resource(from, keyword, reference);
+  const std::string fragment = percent_decode(fragment_of(reference));
+  const NodeId root = resources_[resource].root;
+  if (fragment.empty()) return root;
+  if (fragment.starts_with('/')) return follow(root, fragment, keyword, from);
+  const auto& anchors = resources_[resource].anchors;
+  if (const auto it = anchors.find(fragment); it != anchors.end()) return it->second;
+  throw SchemaError(SchemaError::Kind::invalid, place(from), keyword, "there is no anchor " + quoted(fragment));
+}
+
+uint32_t Document::find_resource(NodeId from, const char* keyword, const std::string& reference) {
+  const uint32_t here = nodes_[from].resource;
+  if (reference.starts_with('#') || reference.empty()) return here;
+  const std::string uri = join_uri(resources_[here].uri, reference);
+  if (const auto it = resource_ids_.find(uri); it != resource_ids_.end()) return it->second;
+  auto document = retrieve_(uri);
+  if (!document) {
+    throw SchemaError(SchemaError::Kind::unsupported, place(from), keyword,
+                      "the document " + quoted(uri) + " is neither part of this schema nor in the registry");
+  }
+  retrieved_.push_back(std::move(*document));
+  return load(retrieved_.back(), uri, resources_[here].dialect);
+}
+
+NodeId Document::follow(NodeId at, std::string_view pointer, const char* keyword, NodeId origin) {
+  const std::string_view whole = pointer;
+  while (!pointer.empty()) {
+    const size_t end = std::min(pointer.find('/', 1), pointer.size());
+    const std::string token = unescape_token(pointer.substr(1, end - 1));
+    pointer = pointer.substr(end);
     const Value& value = *nodes_[at].value;
     const Value* next = value.find(token);
-    const bool is_index = !token.empty() && token.size() < 10 && std::all_of(token.begin(), token.end(), ::isdigit);
+    const bool is_index = !token.empty() && token.size() < 10 && std::ranges::all_of(token, is_digit);
     if (value.is(Value::Type::array) && is_index && std::stoul(token) < value.items.size()) {
       next = &value.items[std::stoul(token)];
     }
     if (!next) {
-      throw SchemaError(SchemaError::Kind::invalid, pointer(origin), "$ref",
-                        "'" + reference + "' leads nowhere: there is no '" + token + "'");
+      throw SchemaError(SchemaError::Kind::invalid, place(origin), keyword,
+                        "'#" + std::string(whole) + "' leads nowhere: there is no " + quoted(token));
     }
     at = child(at, escape_token(token), *next);
   }

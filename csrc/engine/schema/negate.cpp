@@ -41,15 +41,10 @@ Content outside(const Content& content) { return {"not " + content.id, complemen
 }  // namespace
 
 Cells Normaliser::negate(NodeId id) {
-  const Value& schema = *document_[id].value;
-  if (document_[id].constant) return other_than(id, schema);
-  if (schema.is(Type::boolean)) return schema.boolean ? Cells() : Cells::everything();
-  if (!schema.is(Type::object)) invalid(id, "", "a schema is an object or a boolean");
-
-  const Value* reference = schema.find("$ref");
-  if (reference && !reference->is(Type::string)) invalid(id, "$ref", "a reference is a string");
-  if (reference && document_.dialect() <= Dialect::draft7)
-    return literal({document_.resolve(id, reference->text), true});
+  const Node& node = document_[id];
+  if (node.kind == Node::Kind::constant) return other_than(id, *node.value);
+  if (node.value->is(Type::boolean)) return node.value->boolean ? Cells() : Cells::everything();
+  const Schema schema = read(id);
   refuse_unsupported(id, schema);
 
   Cells out;
@@ -70,7 +65,7 @@ Cells Normaliser::negate(NodeId id) {
     }
     unite(out, std::move(none));
   }
-  if (reference) unite(out, literal({document_.resolve(id, reference->text), true}));
+  for (const NodeId target : document_.references(id, schema)) unite(out, literal({target, true}));
   if (const Value* all = schema.find("allOf")) unite(out, any_of(id, "allOf", *all, true));
   if (const Value* any = schema.find("anyOf")) unite(out, all_of(id, "anyOf", *any, true));
   if (const Value* one = schema.find("oneOf")) unite(out, not_one_of(id, *one));
@@ -92,7 +87,7 @@ Cells Normaliser::not_one_of(NodeId id, const Value& list) {
   return out;
 }
 
-void Normaliser::negate_types(NodeId id, const Value& schema, Cells& out) {
+void Normaliser::negate_types(NodeId id, const Schema& schema, Cells& out) {
   if (!schema.find("type")) return;
   Cells typed = Cells::everything(), others;
   read_types(id, schema, typed);
@@ -106,7 +101,7 @@ void Normaliser::negate_types(NodeId id, const Value& schema, Cells& out) {
   unite(out, std::move(others));
 }
 
-void Normaliser::negate_numbers(NodeId id, const Value& schema, Cells& out) {
+void Normaliser::negate_numbers(NodeId id, const Schema& schema, Cells& out) {
   NumberCell cell;
   read_numbers(id, schema, cell);
   if (const auto& lower = cell.range.lower) {
@@ -122,7 +117,7 @@ void Normaliser::negate_numbers(NodeId id, const Value& schema, Cells& out) {
   for (const Decimal& divisor : cell.range.multiples_of) unite(out, only(NumberCell{.not_multiples_of = {divisor}}));
 }
 
-void Normaliser::negate_strings(NodeId id, const Value& schema, Cells& out) {
+void Normaliser::negate_strings(NodeId id, const Schema& schema, Cells& out) {
   const uint64_t min = count(id, schema, "minLength").value_or(0),
                  max = count(id, schema, "maxLength").value_or(kInfinite);
   if (min > 0) unite(out, only(StringCell{.max = min - 1}));
@@ -139,7 +134,7 @@ void Normaliser::negate_strings(NodeId id, const Value& schema, Cells& out) {
   }
 }
 
-void Normaliser::negate_arrays(NodeId id, const Value& schema, Cells& out) {
+void Normaliser::negate_arrays(NodeId id, const Schema& schema, Cells& out) {
   ArrayCell cell;
   read_arrays(id, schema, cell);
   if (cell.min > 0) unite(out, only(ArrayCell{.max = cell.min - 1}));
@@ -174,7 +169,7 @@ void Normaliser::negate_arrays(NodeId id, const Value& schema, Cells& out) {
   }
 }
 
-void Normaliser::negate_objects(NodeId id, const Value& schema, Cells& out) {
+void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
   ObjectCell cell;
   read_objects(id, schema, cell);
   if (cell.min > 0) unite(out, only(ObjectCell{.max = cell.min - 1}));
@@ -220,7 +215,7 @@ void Normaliser::negate_objects(NodeId id, const Value& schema, Cells& out) {
   }
 }
 
-void Normaliser::negate_dependencies(NodeId id, const Value& schema, Cells& out) {
+void Normaliser::negate_dependencies(NodeId id, const Schema& schema, Cells& out) {
   for (const char* keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
     const Value* dependencies = object(id, schema, keyword);
     if (!dependencies) continue;

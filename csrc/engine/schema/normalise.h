@@ -17,8 +17,8 @@ namespace constrain::schema {
 /// that type, and that of a conjunction the union of the negations. Throws SchemaError and ResourceLimit.
 class Normaliser {
  public:
-  Normaliser(Document& document, Conjunctions& conjunctions, Report& report, bool lenient, const Limits& limits)
-      : document_(document), conjunctions_(conjunctions), report_(report), lenient_(lenient), limits_(limits) {}
+  Normaliser(Document& document, Conjunctions& conjunctions, Findings& findings, bool lenient, const Limits& limits)
+      : document_(document), conjunctions_(conjunctions), findings_(findings), lenient_(lenient), limits_(limits) {}
 
   const Cells& conjunction(ConjunctionId id);
 
@@ -31,33 +31,37 @@ class Normaliser {
  private:
   using Value = json::Value;
 
+  /// Thrown where a judgement needs a literal that is still being read.
+  struct NotYet {};
+
   const Cells& literal(Literal literal);
+  Schema read(NodeId id);
   Cells expand(NodeId id);
   Cells negate(NodeId id);
 
   // Positive keywords: conditions on one cell of each type.
-  void read_types(NodeId id, const Value& schema, Cells& cells);
-  void read_numbers(NodeId id, const Value& schema, NumberCell& cell);
-  void read_strings(NodeId id, const Value& schema, StringCell& cell);
-  void read_arrays(NodeId id, const Value& schema, ArrayCell& cell);
-  void read_objects(NodeId id, const Value& schema, ObjectCell& cell);
-  void read_dependencies(NodeId id, const Value& schema, Cells& cells);
-  void refuse_unsupported(NodeId id, const Value& schema);
+  void read_types(NodeId id, const Schema& schema, Cells& cells);
+  void read_numbers(NodeId id, const Schema& schema, NumberCell& cell);
+  void read_strings(NodeId id, const Schema& schema, StringCell& cell);
+  void read_arrays(NodeId id, const Schema& schema, ArrayCell& cell);
+  void read_objects(NodeId id, const Schema& schema, ObjectCell& cell);
+  void read_dependencies(NodeId id, const Schema& schema, Cells& cells);
+  void refuse_unsupported(NodeId id, const Schema& schema);
 
   // Combinators.
   Cells any_of(NodeId id, const char* keyword, const Value& list, bool negated);
   Cells all_of(NodeId id, const char* keyword, const Value& list, bool negated);
   Cells one_of(NodeId id, const Value& list);
   Cells not_one_of(NodeId id, const Value& list);
-  Cells if_then_else(NodeId id, const Value& schema, bool negated);
+  Cells if_then_else(NodeId id, const Schema& schema, bool negated);
 
   // Negative keywords: everything of one type that violates them.
-  void negate_types(NodeId id, const Value& schema, Cells& out);
-  void negate_numbers(NodeId id, const Value& schema, Cells& out);
-  void negate_strings(NodeId id, const Value& schema, Cells& out);
-  void negate_arrays(NodeId id, const Value& schema, Cells& out);
-  void negate_objects(NodeId id, const Value& schema, Cells& out);
-  void negate_dependencies(NodeId id, const Value& schema, Cells& out);
+  void negate_types(NodeId id, const Schema& schema, Cells& out);
+  void negate_numbers(NodeId id, const Schema& schema, Cells& out);
+  void negate_strings(NodeId id, const Schema& schema, Cells& out);
+  void negate_arrays(NodeId id, const Schema& schema, Cells& out);
+  void negate_objects(NodeId id, const Schema& schema, Cells& out);
+  void negate_dependencies(NodeId id, const Schema& schema, Cells& out);
 
   Cells values(NodeId id, const char* keyword, const Value& list);
   Cells value(NodeId id, const Value& value);
@@ -69,9 +73,9 @@ class Normaliser {
   /// Nothing where the pattern does not compile, and may be left out.
   std::optional<Content> pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
   std::optional<Content> doubtful_keys(NodeId id, const std::string& text, const Content& keys);
-  std::optional<uint64_t> count(NodeId id, const Value& schema, const char* keyword);
-  const Value* number(NodeId id, const Value& schema, const char* keyword);
-  const Value* object(NodeId id, const Value& schema, const char* keyword);
+  std::optional<uint64_t> count(NodeId id, const Schema& schema, const char* keyword);
+  const Value* number(NodeId id, const Schema& schema, const char* keyword);
+  const Value* object(NodeId id, const Schema& schema, const char* keyword);
 
   /// Drops cells that nothing satisfies, as far as `depth` levels of required members and items show it.
   void prune(Cells& cells, int depth);
@@ -79,7 +83,8 @@ class Normaliser {
   bool empty(const ArrayCell& cell, int depth);
   bool empty(ConjunctionId id, int depth);
 
-  void enforced(NodeId id, const char* keyword) { report_.add(report_.enforced, document_.pointer(id), keyword); }
+  void enforced(NodeId id, const char* keyword) { findings_.enforced(id, keyword); }
+  std::string at(NodeId id) const;
   [[noreturn]] void invalid(NodeId id, const char* keyword, const std::string& reason) const;
   [[noreturn]] void unsupported(NodeId id, const char* keyword, const std::string& reason) const;
 
@@ -90,7 +95,7 @@ class Normaliser {
 
   Document& document_;
   Conjunctions& conjunctions_;
-  Report& report_;
+  Findings& findings_;
   bool lenient_;
   Limits limits_;
   std::map<Literal, Cells> literals_;
@@ -101,8 +106,5 @@ class Normaliser {
   int speculating_ = 0;                     // judging whether a cell is empty, which may need what is still being read
   uint64_t cells_ = 0, pairs_ = 0;
 };
-
-/// The value that `properties` and its kin give to a key.
-ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions);
 
 }  // namespace constrain::schema

@@ -2,23 +2,46 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "engine/errors.h"
+#include "engine/schema/document.h"
 
 namespace constrain::schema {
 
 struct Report {
   struct Entry {
-    std::string pointer, keyword, note;
-    bool operator==(const Entry&) const = default;
+    Place place;
+    std::string keyword, note;
   };
   std::vector<Entry> enforced;  ///< exactly as the specification says
   std::vector<Entry> narrowed;  ///< by a strict subset: every output is valid, some valid documents are never made
   std::vector<Entry> ignored;   ///< not at all
+};
 
-  void add(std::vector<Entry>& list, std::string pointer, std::string keyword, std::string note = "") {
-    Entry entry{std::move(pointer), std::move(keyword), std::move(note)};
-    if (list.empty() || !(list.back() == entry)) list.push_back(std::move(entry));
+/// Gathers a report while a schema is compiled.
+class Findings {
+ public:
+  void enforced(NodeId node, std::string_view keyword) { found_.push_back({&Report::enforced, node, keyword, ""}); }
+  void narrowed(NodeId node, std::string_view keyword, std::string note) {
+    found_.push_back({&Report::narrowed, node, keyword, std::move(note)});
   }
+  void ignored(NodeId node, std::string_view keyword, std::string note) {
+    found_.push_back({&Report::ignored, node, keyword, std::move(note)});
+  }
+
+  /// Every finding once, in the order in which they were made.
+  Report report(const Document& document) const;
+
+ private:
+  struct Finding {
+    std::vector<Report::Entry> Report::* list;
+    NodeId node;
+    std::string_view keyword;  ///< of the schema, or of the source code: both outlive this
+    std::string note;
+  };
+  std::vector<Finding> found_;
 };
 
 }  // namespace constrain::schema

@@ -1,0 +1,32 @@
+"""Documents that a JSON Schema refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from referencing import Registry
+
+
+def retriever(registry: Registry[Any] | None) -> Callable[[str], Any]:
+    """A function from the URI of a document to its contents: those of the registry, or of the specification.
+
+    Nothing is fetched, unless the registry has a function of its own to do so. ``None`` stands for a document that is
+    not to be had.
+    """
+
+    def retrieve(uri: str) -> Any:
+        from jsonschema_specifications import REGISTRY
+        from referencing.exceptions import NoSuchResource, Unretrievable
+
+        for source in (registry, REGISTRY):
+            if source is None:
+                continue
+            try:
+                return source.get_or_retrieve(uri).value.contents
+            except (NoSuchResource, Unretrievable):
+                continue
+        return None
+
+    return retrieve

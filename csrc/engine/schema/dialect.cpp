@@ -1,0 +1,192 @@
+#include "engine/schema/dialect.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace constrain::schema {
+
+namespace {
+
+using enum Draft;
+using enum Holds;
+using enum Group;
+
+// `additionalItems` (with `items` as a list) and `dependencies` stay understood after the editions that dropped them:
+// nothing else can be meant by them. `$defs` holds schemas wherever it is written.
+constexpr Keyword kKeywords[] = {
+    {"$schema", annotation},
+    {"$id", annotation, value, draft6},
+    {"id", annotation, value, draft4, draft4},
+    {"$ref", always},
+    {"$anchor", annotation, value, draft2019},
+    {"$dynamicAnchor", annotation, value, draft2020},
+    {"$dynamicRef", always, value, draft2020},
+    {"$recursiveAnchor", annotation, value, draft2019, draft2019},
+    {"$recursiveRef", always, value, draft2019, draft2019},
+    {"$vocabulary", annotation, value, draft2019},
+    {"$defs", annotation, map},
+    {"definitions", annotation, map},
+    {"$comment", annotation},
+
+    {"allOf", applicator, list},
+    {"anyOf", applicator, list},
+    {"oneOf", applicator, list},
+    {"not", applicator, schema},
+    {"if", applicator, schema, draft7},
+    {"then", applicator, schema, draft7},
+    {"else", applicator, schema, draft7},
+    {"properties", applicator, map},
+    {"patternProperties", applicator, map},
+    {"additionalProperties", applicator, schema},
+    {"propertyNames", applicator, schema, draft6},
+    {"dependencies", applicator, map},
+    {"dependentSchemas", applicator, map, draft2019},
+    {"items", applicator, schema},
+    {"prefixItems", applicator, list, draft2020},
+    {"additionalItems", applicator, schema},
+    {"contains", applicator, schema, draft6},
+    {"unevaluatedItems", unevaluated, schema, draft2019},
+    {"unevaluatedProperties", unevaluated, schema, draft2019},
+
+    {"type", validation},
+    {"enum", validation},
+    {"const", validation, value, draft6},
+    {"multipleOf", validation},
+    {"minimum", validation},
+    {"maximum", validation},
+    {"exclusiveMinimum", validation},
+    {"exclusiveMaximum", validation},
+    {"minLength", validation},
+    {"maxLength", validation},
+    {"pattern", validation},
+    {"minItems", validation},
+    {"maxItems", validation},
+    {"uniqueItems", validation},
+    {"minContains", validation, value, draft2019},
+    {"maxContains", validation, value, draft2019},
+    {"minProperties", validation},
+    {"maxProperties", validation},
+    {"required", validation},
+    {"dependentRequired", validation, value, draft2019},
+    {"format", always},
+
+    {"title", annotation},
+    {"description", annotation},
+    {"default", annotation},
+    {"examples", annotation},
+    {"deprecated", annotation},
+    {"readOnly", annotation},
+    {"writeOnly", annotation},
+    {"contentEncoding", unchecked, value, draft7},
+    {"contentMediaType", unchecked, value, draft7},
+    {"contentSchema", unchecked, schema, draft2019},
+};
+
+/// One character is missing, superfluous or different, or two neighbours are swapped.
+bool one_edit_apart(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  if (b.size() - a.size() > 1) return false;
+  size_t at = 0;
+  while (at < a.size() && a[at] == b[at]) ++at;
+  if (a.size() < b.size()) return a.substr(at) == b.substr(at + 1);
+  if (at == a.size()) return false;
+  const bool swapped = at + 1 < a.size() && a[at] == b[at + 1] && a[at + 1] == b[at];
+  return a.substr(at + 1) == b.substr(at + 1) || (swapped && a.substr(at + 2) == b.substr(at + 2));
+}
+
+std::string_view draft_name(Draft draft) {
+  static constexpr std::string_view kNames[] = {"draft 4", "draft 6", "draft 7", "draft 2019-09", "draft 2020-12"};
+  return kNames[static_cast<size_t>(draft)];
+}
+
+}  // namespace
+
+const Keyword* find_keyword(std::string_view name) {
+  static const auto kByName = [] {
+    std::unordered_map<std::string_view, const Keyword*> map;
+    for (const Keyword& keyword : kKeywords) map.emplace(keyword.name, &keyword);
+    return map;
+  }();
+  const auto it = kByName.find(name);
+  return it == kByName.end() ? nullptr : it->second;
+}
+
+std::string_view similar_keyword(std::string_view name) {
+  // Short names have too many neighbours that mean something else.
+  constexpr size_t kShortest = 4;
+  if (name.size() < kShortest) return {};
+  const auto found =
+      std::ranges::find_if(kKeywords, [&](const Keyword& one) { return one_edit_apart(one.name, name); });
+  return found == std::end(kKeywords) ? std::string_view() : found->name;
+}
+
+std::optional<Draft> draft_of(std::string_view uri) {
+  static constexpr std::pair<std::string_view, Draft> kDrafts[] = {
+      {"draft-04/", draft4},         {"draft-06/", draft6},         {"draft-07/", draft7},
+      {"draft/2019-09/", draft2019}, {"draft/2020-12/", draft2020}, {"", draft2020},
+  };
+  const auto skip = [&](std::string_view prefix) {
+    const bool there = uri.starts_with(prefix);
+    if (there) uri.remove_prefix(prefix.size());
+    return there;
+  };
+  if (uri.ends_with('#')) uri.remove_suffix(1);
+  if (!skip("https://") && !skip("http://")) return std::nullopt;
+  if (!skip("json-schema.org/")) return std::nullopt;
+  const Draft draft = std::ranges::find_if(kDrafts, skip, [](const auto& entry) { return entry.first; })->second;
+  // Hyper-schemas add nothing to what is valid.
+  return uri == "schema" || uri == "hyper-schema" ? std::optional(draft) : std::nullopt;
+}
+
+uint8_t groups_of(const json::Value& vocabularies) {
+  const auto bit = [](Group group) { return static_cast<uint8_t>(1u << static_cast<int>(group)); };
+  uint8_t found = bit(always) | bit(annotation) | bit(unchecked);
+  for (const auto& [uri, unused] : vocabularies.members) {
+    if (uri.ends_with("/vocab/applicator")) found |= bit(applicator);
+    if (uri.ends_with("/vocab/unevaluated")) found |= bit(unevaluated);
+    if (uri.ends_with("/vocab/validation")) found |= bit(validation);
+    // That edition has no vocabulary of its own for what is unevaluated.
+    if (uri.ends_with("2019-09/vocab/applicator")) found |= bit(unevaluated);
+  }
+  return found;
+}
+
+Schema::Schema(const json::Value& value, Dialect dialect) {
+  const bool only_reference = dialect.draft <= draft7 && value.find("$ref");
+  const auto judge = [&](const Keyword& keyword) -> std::optional<Ignored::Why> {
+    if (only_reference && keyword.name != "$ref") return Ignored::Why::hidden;
+    if (dialect.draft < keyword.since || dialect.draft > keyword.until) return Ignored::Why::elsewhere;
+    if (!(dialect.groups >> static_cast<int>(keyword.group) & 1)) return Ignored::Why::elsewhere;
+    if (keyword.group == unchecked) return Ignored::Why::unchecked;
+    return std::nullopt;
+  };
+  conditions_.reserve(value.members.size());
+  for (const auto& [name, member] : value.members) {
+    const Keyword* keyword = find_keyword(name);
+    if (keyword && keyword->group == annotation) continue;
+    const auto why = keyword ? judge(*keyword) : Ignored::Why::unknown;
+    if (why) {
+      ignored_.push_back({name, *why});
+    } else {
+      conditions_.emplace_back(keyword->name, &member);
+    }
+  }
+}
+
+std::string Ignored::note(Dialect dialect) const {
+  switch (why) {
+    case Why::unknown: {
+      const std::string_view similar = similar_keyword(name);
+      return "unknown keyword" + (similar.empty() ? "" : "; did you mean '" + std::string(similar) + "'?");
+    }
+    case Why::elsewhere:
+      return "no keyword of " + std::string(draft_name(dialect.draft));
+    case Why::unchecked:
+      return "the contents of strings are not checked";
+    case Why::hidden:
+      return "hidden by $ref, as in every draft before 2019-09";
+  }
+  return "";
+}
+
+}  // namespace constrain::schema

@@ -1,0 +1,261 @@
+// The keywords of a schema that speak of one type each, as conditions on a cell of that type.
+#include <algorithm>
+
+#include "engine/errors.h"
+#include "engine/formats.h"
+#include "engine/schema/normalise.h"
+#include "engine/schema/steps.h"
+
+namespace constrain::schema {
+
+namespace {
+
+using Type = json::Value::Type;
+
+}  // namespace
+
+void Normaliser::read_types(NodeId id, const Schema& schema, Cells& cells) {
+  const Value* type = schema.find("type");
+  if (!type) return;
+  std::vector<std::string> names;
+  if (type->is(Type::string)) names.push_back(type->text);
+  for (const Value& item : type->items) {
+    if (!item.is(Type::string)) invalid(id, "type", "a type is a string");
+    names.push_back(item.text);
+  }
+  if (names.empty()) invalid(id, "type", "a type, or a list of types, is needed");
+  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  for (const std::string& name : names) {
+    static constexpr const char* kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+    if (std::find(std::begin(kTypes), std::end(kTypes), name) == std::end(kTypes)) {
+      invalid(id, "type", "there is no type '" + name + "'");
+    }
+  }
+  cells.null = has("null");
+  cells.booleans[0] = cells.booleans[1] = has("boolean");
+  if (!has("number")) {
+    if (has("integer")) {
+      cells.numbers.front().range.integer = true;
+      findings_.narrowed(id, "type", "integers are written without fraction and exponent");
+    } else {
+      cells.numbers.clear();
+    }
+  }
+  if (!has("string")) cells.strings.clear();
+  if (!has("array")) cells.arrays.clear();
+  if (!has("object")) cells.objects.clear();
+  enforced(id, "type");
+}
+
+const json::Value* Normaliser::number(NodeId id, const Schema& schema, const char* keyword) {
+  const Value* value = schema.find(keyword);
+  if (value && !value->is(Type::number)) invalid(id, keyword, "a number is needed");
+  if (value) enforced(id, keyword);
+  return value;
+}
+
+std::optional<uint64_t> Normaliser::count(NodeId id, const Schema& schema, const char* keyword) {
+  const Value* value = number(id, schema, keyword);
+  if (!value) return std::nullopt;
+  const Decimal decimal = Decimal::parse(value->text);
+  if (decimal.negative || !decimal.is_integer()) invalid(id, keyword, "a non-negative integer is needed");
+  if (decimal.digits.empty()) return 0;
+  if (decimal.digits.size() + static_cast<size_t>(decimal.exponent) > 18) return kInfinite - 1;
+  return std::stoull(decimal.digits + std::string(static_cast<size_t>(decimal.exponent), '0'));
+}
+
+void Normaliser::read_numbers(NodeId id, const Schema& schema, NumberCell& cell) {
+  NumberRange& range = cell.range;
+  const auto bound = [&](const char* inclusive, const char* exclusive, std::optional<Bound>& out, int sign) {
+    const auto consider = [&](const Value* value, bool open) {
+      if (!value) return;
+      const Bound next{Decimal::parse(value->text), open};
+      const int order = out ? sign * compare(next.value, out->value) : 1;
+      if (order > 0 || (order == 0 && open)) out = next;
+    };
+    const Value* open = schema.find(exclusive);
+    if (open && open->is(Type::boolean)) {  // draft-04: a flag on the other bound
+      consider(number(id, schema, inclusive), open->boolean);
+    } else {
+      consider(number(id, schema, inclusive), false);
+      consider(number(id, schema, exclusive), true);
+    }
+  };
+  bound("minimum", "exclusiveMinimum", range.lower, 1);
+  bound("maximum", "exclusiveMaximum", range.upper, -1);
+  if (const Value* divisor = number(id, schema, "multipleOf")) {
+    const Decimal decimal = Decimal::parse(divisor->text);
+    if (decimal.negative || decimal.digits.empty()) invalid(id, "multipleOf", "a positive number is needed");
+    range.multiples_of.push_back(decimal);
+  }
+}
+
+void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell) {
+  cell.min = count(id, schema, "minLength").value_or(0);
+  cell.max = count(id, schema, "maxLength").value_or(kInfinite);
+  if (const Value* text = schema.find("pattern")) {
+    if (!text->is(Type::string)) invalid(id, "pattern", "a pattern is a string");
+    if (auto content = pattern(id, "pattern", text->text, Classes::inner)) {
+      cell.contents.push_back(std::move(*content));
+      enforced(id, "pattern");
+    }
+  }
+  if (const Value* name = schema.find("format"); name && name->is(Type::string)) {
+    if (const auto format = make_format(name->text)) {
+      cell.contents.push_back({"format " + name->text, format->inner});
+      enforced(id, "format");
+    } else {
+      findings_.ignored(id, "format", "'" + name->text + "' is no standard format: an annotation");
+    }
+  }
+}
+
+std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern,
+                                           Classes classes) {
+  try {
+    const RegexOptions options{.dialect = constrain::Dialect::ecma, .classes = classes, .search = true};
+    return Content{(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern,
+                   compile_regex(pattern, options)};
+  } catch (const RegexError& error) {
+    const std::string reason =
+        "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what();
+    if (!lenient_) unsupported(id, keyword, reason);
+    findings_.ignored(id, keyword, reason);
+    return std::nullopt;
+  }
+}
+
+std::optional<Content> Normaliser::doubtful_keys(NodeId id, const std::string& text, const Content& keys) {
+  const Content outer = *pattern(id, "patternProperties", text, Classes::outer);
+  AutomatonPtr language = subtract(outer.language, keys.language);
+  if (is_empty(*language)) return std::nullopt;
+  return Content{"doubtful " + text, std::move(language)};
+}
+
+ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& schema, bool negated) {
+  const bool everything =
+      (schema.is(Type::boolean) && schema.boolean) || (schema.is(Type::object) && schema.members.empty());
+  if (everything) return negated ? nothing() : 0;
+  return conjunctions_.intern({{document_.child(id, std::move(step), schema), negated}});
+}
+
+void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
+  cell.min = count(id, schema, "minItems").value_or(0);
+  cell.max = count(id, schema, "maxItems").value_or(kInfinite);
+  const Value* items = schema.find("items");
+  const Value* prefix = schema.find("prefixItems");
+  const char* prefix_keyword = "prefixItems";
+  const Value* rest = items;
+  const char* rest_keyword = "items";
+  // The older spelling, before 2020-12, is understood in every dialect: nothing else can be meant by it.
+  if (items && items->is(Type::array)) {
+    prefix = items, prefix_keyword = "items";
+    rest = schema.find("additionalItems"), rest_keyword = "additionalItems";
+  }
+  if (prefix) {
+    if (!prefix->is(Type::array)) invalid(id, prefix_keyword, "an array of schemas is needed");
+    for (size_t i = 0; i < prefix->items.size(); ++i) {
+      cell.prefix.push_back(subschema(id, item_step(prefix_keyword, i), prefix->items[i]));
+    }
+    enforced(id, prefix_keyword);
+  }
+  if (rest) {
+    cell.rest = subschema(id, rest_keyword, *rest);
+    enforced(id, rest_keyword);
+  }
+  if (const Value* contains = schema.find("contains")) {
+    const uint64_t min = count(id, schema, "minContains").value_or(1);
+    const uint64_t max = count(id, schema, "maxContains").value_or(kInfinite);
+    if (min > max) {
+      cell.min = 1, cell.max = 0;
+    } else if (max == 0) {
+      cell.rest = conjunctions_.join(cell.rest, subschema(id, "contains", *contains, true));
+      for (ConjunctionId& item : cell.prefix)
+        item = conjunctions_.join(item, subschema(id, "contains", *contains, true));
+    } else if (min > 0 || max != kInfinite) {
+      cell.contains.push_back({.schema = subschema(id, "contains", *contains), .min = min, .max = max});
+    }
+    enforced(id, "contains");
+  }
+}
+
+const json::Value* Normaliser::object(NodeId id, const Schema& schema, const char* keyword) {
+  const Value* value = schema.find(keyword);
+  if (value && !value->is(Type::object)) invalid(id, keyword, "an object of schemas is needed");
+  if (value) enforced(id, keyword);
+  return value;
+}
+
+void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell) {
+  cell.min = count(id, schema, "minProperties").value_or(0);
+  cell.max = count(id, schema, "maxProperties").value_or(kInfinite);
+  Members members;
+  const Value* properties = object(id, schema, "properties");
+  const Value* patterns = object(id, schema, "patternProperties");
+  const Value* additional = schema.find("additionalProperties");
+  if (properties) {
+    for (const auto& [name, value] : properties->members) {
+      members.named.emplace_back(name, subschema(id, member_step("properties", name), value));
+    }
+  }
+  static const std::vector<Value::Member> kNone;
+  for (const auto& [text, value] : patterns ? patterns->members : kNone) {
+    if (auto keys = pattern(id, "patternProperties", text, Classes::inner)) {
+      auto doubtful = doubtful_keys(id, text, *keys);
+      members.patterns.push_back(
+          {std::move(*keys), std::move(doubtful), subschema(id, member_step("patternProperties", text), value)});
+    } else if (additional) {
+      // Which keys are additional is not known without the pattern.
+      findings_.ignored(id, "additionalProperties", "a pattern beside it is left out");
+      additional = nullptr;
+    }
+  }
+  if (additional) {
+    members.additional = subschema(id, "additionalProperties", *additional);
+    enforced(id, "additionalProperties");
+  }
+  if (properties || patterns || additional) cell.members.push_back(std::move(members));
+  if (const Value* names = schema.find("propertyNames")) {
+    cell.names.push_back(subschema(id, "propertyNames", *names));
+    enforced(id, "propertyNames");
+  }
+  const Value* required = schema.find("required");
+  if (required && required->is(Type::array)) {
+    for (const Value& name : required->items) {
+      if (!name.is(Type::string)) invalid(id, "required", "a list of names is needed");
+      if (std::find(cell.required.begin(), cell.required.end(), name.text) == cell.required.end()) {
+        cell.required.push_back(name.text);
+      }
+    }
+    enforced(id, "required");
+  } else if (required && !(required->is(Type::boolean))) {  // draft-03 had a flag there
+    invalid(id, "required", "a list of names is needed");
+  }
+}
+
+void Normaliser::read_dependencies(NodeId id, const Schema& schema, Cells& cells) {
+  for (const char* keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
+    const Value* dependencies = object(id, schema, keyword);
+    if (!dependencies) continue;
+    for (const auto& [name, needs] : dependencies->members) {
+      if (needs.is(Type::array) || needs.is(Type::string)) {  // draft-03 had a single name there
+        const auto need = [&](const Value& other) {
+          if (!other.is(Type::string)) invalid(id, keyword, "a list of names is needed");
+          for (ObjectCell& cell : cells.objects) cell.dependents.emplace_back(name, other.text);
+        };
+        if (needs.is(Type::string)) need(needs);
+        for (const Value& other : needs.items) need(other);
+        continue;
+      }
+      // Either the name is absent, or the schema holds.
+      Cells absent = Cells::everything();
+      absent.objects.front().members.push_back({.named = {{name, nothing()}}});
+      Cells present = literal({document_.child(id, member_step(keyword, name), needs)});
+      for (ObjectCell& cell : present.objects) cell.required.push_back(name);
+      absent.objects.insert(absent.objects.end(), present.objects.begin(), present.objects.end());
+      cells = meet(cells, absent, id);
+    }
+  }
+}
+
+}  // namespace constrain::schema
