@@ -3,18 +3,20 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
-#include <memory>
-#include <utility>
 
 namespace constrain {
 
-/// Elements never move. One thread at a time may append (callers hold a lock); any thread may read an element whose
-/// index it got after the append.
-template <class T, size_t kChunk = 1024, size_t kChunks = 4096>
+/// Elements never move: they stand in chunks, each twice as long as the one before, so that short tables are small. One
+/// thread at a time may append (callers hold a lock); any thread may read an element whose index it got after the
+/// append.
+template <class T>
 class StableVector {
+  static constexpr size_t kFirst = 16, kChunks = 18;
+
  public:
-  static constexpr size_t kCapacity = kChunk * kChunks;
+  static constexpr size_t kCapacity = kFirst * ((size_t{1} << kChunks) - 1);
 
   StableVector() = default;
   StableVector(const StableVector&) = delete;
@@ -24,17 +26,26 @@ class StableVector {
   }
 
   size_t size() const { return size_.load(std::memory_order_acquire); }
-  T& operator[](size_t index) const { return chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk]; }
+
+  T& operator[](size_t index) const {
+    const size_t chunk = chunk_of(index);
+    return chunks_[chunk].load(std::memory_order_acquire)[index + kFirst - length(chunk)];
+  }
 
   /// Makes room for one more element, default-constructed; the caller checks kCapacity.
   T& grow() {
-    const size_t index = size_.load(std::memory_order_relaxed);
-    if (index % kChunk == 0) chunks_[index / kChunk].store(new T[kChunk](), std::memory_order_release);
+    const size_t index = size_.load(std::memory_order_relaxed), chunk = chunk_of(index);
+    if (index + kFirst == length(chunk)) chunks_[chunk].store(new T[length(chunk)](), std::memory_order_release);
     size_.store(index + 1, std::memory_order_release);
     return (*this)[index];
   }
 
  private:
+  static size_t length(size_t chunk) { return kFirst << chunk; }
+  static size_t chunk_of(size_t index) {
+    return static_cast<size_t>(std::bit_width(index + kFirst) - std::bit_width(kFirst));
+  }
+
   std::array<std::atomic<T*>, kChunks> chunks_{};
   std::atomic<size_t> size_{0};
 };
