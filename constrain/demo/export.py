@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from constrain.demo.batches import Codec
-from constrain.demo.network import Network
+from constrain.demo.network import Network, Shape
 
 
 def export(network: Network, folder: Path) -> None:
@@ -45,6 +45,26 @@ def export(network: Network, folder: Path) -> None:
     }
     _write(folder / "config.json", config)
     _write(folder / "generation_config.json", {"do_sample": False, **special})
+
+
+def restore(folder: Path) -> Network:
+    """The network that :func:`export` wrote to ``folder``, its parameters float32 again."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    shape = Shape(
+        vocab=config["vocab_size"],
+        hidden=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+        head_dim=config["head_dim"],
+        mlp=config["intermediate_size"],
+        context=config["max_position_embeddings"],
+        rope_theta=config["rope_theta"],
+        norm_eps=config["rms_norm_eps"],
+    )
+    network = Network(shape)
+    network.load_state_dict(load_file(folder / "model.safetensors"))
+    return network
 
 
 def _write(path: Path, data: dict[str, object]) -> None:

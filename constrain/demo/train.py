@@ -1,7 +1,8 @@
 """Train the built-in model: ``python -m constrain.demo.train``.
 
-Examples are written on the fly by worker processes, never twice; the loss is on the record alone. A run may stop after
-``--seconds`` and go on from its checkpoint when started again. 24,000 steps take about 20 minutes of one H200.
+Examples are written on the fly by worker processes, never twice; the loss is on the record alone. Training takes a
+given time, and the learning rate follows it; a run that was interrupted goes on from its checkpoint when started again.
+``--start-from`` improves weights that exist already. Needs torch 2.9 or later, for Muon.
 """
 
 from __future__ import annotations
@@ -17,35 +18,46 @@ import torch.nn.functional as F
 
 from constrain.demo import model_dir
 from constrain.demo.batches import Batch, Codec, loader
-from constrain.demo.export import export
+from constrain.demo.export import export, restore
 from constrain.demo.network import Network, Shape
 from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Split, example
 
 _PROBE_LIMIT = 320
+_REPORT_STEPS, _SAVE_STEPS = 250, 2500
 
 
 class Trainer:
-    """Network, optimiser and the step they are at; resumes from ``checkpoint`` where that file exists."""
+    """A network on its way, with its optimisers; resumes from ``checkpoint`` where that file exists.
 
-    def __init__(self, shape: Shape, steps: int, peak: float, checkpoint: Path, device: str) -> None:
-        self.network = Network(shape).to(device)
-        self.steps, self.peak, self.checkpoint, self.device = steps, peak, checkpoint, device
-        self.step = 0
-        parameters = list(self.network.parameters())
-        groups: list[dict[str, Any]] = [
-            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.1},
-            {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=device == "cuda")
+    The matrices of the layers are trained by Muon (Jordan et al. 2024), its updates scaled to the size of AdamW's (Liu
+    et al. 2025) so that both share one learning rate; embeddings and norms by AdamW.
+
+    Attributes:
+        step: steps done.
+        spent: seconds of training done, of ``seconds`` in all.
+    """
+
+    def __init__(self, network: Network, seconds: float, peak: float, checkpoint: Path, device: str) -> None:
+        self.network = network.to(device)
+        self.seconds, self.peak, self.checkpoint, self.device = seconds, peak, checkpoint, device
+        self.step, self.spent = 0, 0.0
+        self.optimizers = _optimizers(self.network, peak, fused=device == "cuda")
         if checkpoint.exists():
             state = torch.load(checkpoint, map_location=device, weights_only=True)
             self.network.load_state_dict(state["network"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.step = state["step"]
+            for optimizer, inner in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(inner)
+            self.step, self.spent = state["step"], state["spent"]
 
     def save(self) -> None:
-        state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step}
+        """Write the checkpoint."""
+        state = {
+            "network": self.network.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "step": self.step,
+            "spent": self.spent,
+        }
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         torch.save(state, self.checkpoint)
 
@@ -56,25 +68,40 @@ class Trainer:
             layer.compile(dynamic=False)
 
     def update(self, batch: Batch) -> torch.Tensor:
-        """One step of the optimiser; returns the loss in nats a token, on the device."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.peak * schedule(self.step, self.steps)
+        """One step of the optimisers; returns the loss in nats a token, on the device."""
+        rate = self.peak * schedule(self.step, self.spent / self.seconds)
         ids, at, targets = (part.to(self.device, non_blocking=True) for part in (batch.ids, batch.at, batch.targets))
         with torch.autocast(self.device, torch.bfloat16):
             loss = F.cross_entropy(self.network(ids, at).float(), targets)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self.step += 1
         return loss.detach()
 
 
-def schedule(step: int, steps: int, warmup: int = 400) -> float:
-    """Share of the peak learning rate: linear warm-up, then half a cosine down to one hundredth."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.01 + 0.99 * (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))) / 2
+def _optimizers(network: Network, rate: float, fused: bool) -> list[torch.optim.Optimizer]:
+    matrices = [p for p in network.model.layers.parameters() if p.ndim == 2]
+    norms = [p for p in network.parameters() if p.ndim == 1]
+    groups: list[dict[str, Any]] = [
+        {"params": [network.model.embed_tokens.weight], "weight_decay": 0.1},
+        {"params": norms, "weight_decay": 0.0},
+    ]
+    return [
+        torch.optim.Muon(matrices, lr=rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=fused),
+    ]
+
+
+def schedule(step: int, progress: float, warmup: int = 400) -> float:
+    """Share of the peak learning rate: linear over the first steps, times half a cosine of ``progress``, 0 to 1, that
+    ends at one hundredth."""
+    rise = min(1.0, (step + 1) / warmup)
+    return rise * (0.01 + 0.99 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
 
 
 def probe(network: Network, codec: Codec, split: Split, count: int, device: str, seed: int = 1) -> Score:
@@ -92,24 +119,29 @@ def probe(network: Network, codec: Codec, split: Split, count: int, device: str,
     return score((text, sample.record, sample.schema) for text, (sample, _) in zip(answers, kept, strict=True))
 
 
-def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int, seconds: float) -> None:
-    """Run until the last step or for ``seconds``, then save the checkpoint."""
-    started = time.monotonic()
+def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int) -> None:
+    """Train until the time is spent. Every few minutes, and at the end, save the checkpoint and export the model."""
+    started = time.monotonic() - trainer.spent
     # Fresh examples after every resumption.
     batches = loader(folder, seed + 1000 * trainer.step, tokens, workers)
     losses: list[torch.Tensor] = []
-    seen = 0
-    while trainer.step < trainer.steps and time.monotonic() - started < seconds:
-        batch = next(batches)
-        losses.append(trainer.update(batch))
-        seen += batch.ids.numel()
-        if trainer.step % 250 == 0 or trainer.step == trainer.steps:
-            mean, elapsed = torch.stack(losses).mean().item(), time.monotonic() - started
+    while trainer.spent < trainer.seconds:
+        losses.append(trainer.update(next(batches)))
+        trainer.spent = time.monotonic() - started
+        if len(losses) == _REPORT_STEPS:
             print(
-                f"step {trainer.step:6d}  loss {mean:.4f}  {seen / elapsed:,.0f} tokens/s  {elapsed:.0f} s", flush=True
+                f"step {trainer.step:6d}  loss {torch.stack(losses).mean().item():.4f}  {trainer.spent:.0f} s",
+                flush=True,
             )
             losses = []
+        if trainer.step % _SAVE_STEPS == 0:
+            _keep(trainer, folder)
+    _keep(trainer, folder)
+
+
+def _keep(trainer: Trainer, folder: Path) -> None:
     trainer.save()
+    export(trainer.network, folder)
 
 
 @click.command()
@@ -121,21 +153,25 @@ def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int, 
     help="Holds the tokenizer; receives the model.",
 )
 @click.option("--checkpoint", default="build/demo-checkpoint.pt", type=click.Path(path_type=Path), show_default=True)
-@click.option("--steps", default=20_000, show_default=True, help="Steps of the whole schedule.")
+@click.option("--minutes", default=25.0, show_default=True, help="Time of the whole training, in all its runs.")
+@click.option(
+    "--start-from",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of an exported model whose weights to start from; random weights if omitted.",
+)
 @click.option("--tokens", default=131_072, show_default=True, help="Tokens of a batch, padding included.")
 @click.option("--peak", default=3e-3, show_default=True, help="Highest learning rate.")
 @click.option("--workers", default=14, show_default=True, help="Processes that write examples.")
-@click.option("--seconds", default=math.inf, help="Stop and save after this time; start again to go on.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--probe", "probes", default=512, show_default=True, help="Held-out examples to score at the end.")
 def main(
     out: Path,
     checkpoint: Path,
-    steps: int,
+    minutes: float,
+    start_from: Path | None,
     tokens: int,
     peak: float,
     workers: int,
-    seconds: float,
     seed: int,
     probes: int,
 ) -> None:
@@ -143,15 +179,14 @@ def main(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
     codec = Codec(out)
-    trainer = Trainer(Shape(vocab=codec.tokenizer.get_vocab_size()), steps, peak, checkpoint, device)
+    network = restore(start_from) if start_from else Network(Shape(vocab=codec.tokenizer.get_vocab_size()))
+    trainer = Trainer(network, 60 * minutes, peak, checkpoint, device)
     if device == "cuda":
         trainer.compile()
-    train(trainer, out, seed, tokens, workers, seconds)
-    export(trainer.network, out)
-    plain = Network(trainer.network.shape).to(device)
-    plain.load_state_dict(trainer.network.state_dict())
+    train(trainer, out, seed, tokens, workers)
+    trained = restore(out).to(device)
     for split in (Split.WORDINGS, Split.FAMILIES) if probes else ():
-        print(f"{split.value}: {probe(plain, codec, split, probes, device)} (greedy, without constraint)")
+        print(f"{split.value}: {probe(trained, codec, split, probes, device)} (greedy, without constraint)")
 
 
 if __name__ == "__main__":

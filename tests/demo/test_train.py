@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 from constrain import ExLlamaV2Config
 from constrain.demo import model_dir
 from constrain.demo.batches import LENGTHS, Codec, loader
-from constrain.demo.export import export
+from constrain.demo.export import export, restore
 from constrain.demo.network import Network, Shape
 from constrain.demo.synth import Split, example
-from constrain.demo.train import Trainer, probe, schedule, train
+from constrain.demo.train import Trainer, main, probe, schedule, train
 
 TINY = Shape(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=48)
 
@@ -64,26 +65,55 @@ def test_greedy_stops_at_eos_and_at_the_limit() -> None:
     assert network.greedy(prompts, eos=stop, limit=6)[0] == []
 
 
-def test_schedule_rises_then_falls() -> None:
-    assert schedule(0, 1000, warmup=10) == pytest.approx(0.1)
-    assert schedule(10, 1000, warmup=10) == pytest.approx(1.0)
-    assert schedule(1000, 1000, warmup=10) == pytest.approx(0.01)
+def test_schedule_rises_with_the_steps_and_falls_with_the_time() -> None:
+    assert schedule(0, 0.0, warmup=10) == pytest.approx(0.1)
+    assert schedule(9, 0.0, warmup=10) == pytest.approx(1.0)
+    assert schedule(1000, 0.5, warmup=10) == pytest.approx(0.505)
+    assert schedule(1000, 1.5, warmup=10) == pytest.approx(0.01)
 
 
 def test_a_few_steps_learn_and_resume(folder: Path) -> None:
     torch.manual_seed(0)
     checkpoint = folder / "state" / "checkpoint.pt"
-    trainer = Trainer(TINY, 8, 3e-2, checkpoint, "cpu")
+    trainer = Trainer(Network(TINY), 2.0, 3e-2, checkpoint, "cpu")
     batch = next(loader(folder, seed=0, tokens=512, workers=0))
     losses = [trainer.update(batch).item() for _ in range(7)]
     assert losses[-1] < losses[0]
+    trainer.spent = 1.999
     trainer.save()
-    resumed = Trainer(TINY, 8, 3e-2, checkpoint, "cpu")
-    assert resumed.step == 7
-    train(resumed, folder, seed=0, tokens=512, workers=0, seconds=60)
-    assert resumed.step == 8
-    export(resumed.network, folder)
+    resumed = Trainer(Network(TINY), 2.0, 3e-2, checkpoint, "cpu")
+    assert (resumed.step, resumed.spent) == (7, 1.999)
+    assert resumed.update(batch).item() == trainer.update(batch).item()
+    assert all(map(torch.equal, resumed.network.parameters(), trainer.network.parameters()))
+    train(resumed, folder, seed=0, tokens=512, workers=0)
+    assert resumed.step == 9
     assert load_file(folder / "model.safetensors")["model.norm.weight"].dtype == torch.bfloat16
+
+
+def test_every_parameter_is_trained_once() -> None:
+    trainer = Trainer(Network(TINY), 1.0, 1e-3, Path("absent"), "cpu")
+    trained = [p for optimizer in trainer.optimizers for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(map(id, trained)) == sorted(map(id, trainer.network.parameters()))
+
+
+def test_training_starts_from_an_exported_model(folder: Path) -> None:
+    torch.manual_seed(0)
+    network = Network(TINY)
+    export(network, folder)
+    restored = restore(folder)
+    assert restored.shape == TINY
+    for name, value in network.state_dict().items():
+        assert torch.equal(restored.state_dict()[name], value.bfloat16().float()), name
+    shutil.copytree(folder, folder / "first")
+    options = {"out": folder, "checkpoint": folder / "c.pt", "start-from": folder / "first", "minutes": 1e-6}
+    options |= {"tokens": 512, "workers": 0, "probe": 0}
+    arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    trained = restore(folder)
+    assert trained.shape == TINY
+    moved = [(a - b).abs().max() for a, b in zip(trained.parameters(), restored.parameters(), strict=True)]
+    assert 0 < max(moved) < 1e-3
 
 
 def test_probe_scores_every_example_that_fits(folder: Path) -> None:
