@@ -17,9 +17,13 @@ class AutomatonRule final : public Rule {
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  FreeText free_text(Local state, Reg) override {
+    return texts_.find(static_cast<State>(state), [](State) { return true; });
+  }
 
  private:
   AutomatonPtr automaton_;
+  FreeTextFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); }};
   std::unordered_map<Local, uint64_t> remaining_;
 };
 

@@ -47,6 +47,13 @@ StateId CompiledGrammar::intern(RuleId rule, Local local) const {
   return state;
 }
 
+FreeText CompiledGrammar::free_text(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return {};
+  const std::lock_guard lock(mutex_);
+  return slot.rule->free_text(slot.local, reg);
+}
+
 bool CompiledGrammar::describe(StateId state, Reg reg, uint32_t depth, std::vector<uint64_t>& out) const {
   const size_t first = out.size();
   out.push_back(state);

@@ -87,11 +87,8 @@ class CompiledGrammar {
     return slot(state).rule->apply(guard, byte, reg, registers);
   }
 
-  /// Rule::plain_text_room of a state.
-  uint64_t plain_text_room(StateId state, Reg reg) const {
-    const Slot& slot = this->slot(state);
-    return slot.rule ? slot.rule->plain_text_room(slot.local, reg) : 0;
-  }
+  /// Rule::free_text of a frame.
+  FreeText free_text(StateId state, Reg reg) const;
 
   /// Rule::describe of a frame, together with what names the state and, where rules ask for it, the depth below it.
   /// Every description tells its own length.

@@ -97,34 +97,30 @@ MaskPtr MaskBuilder::compute(const Configuration& configuration, TrieWalk& walk)
 }
 
 void MaskBuilder::add(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words) {
-  const Vocabulary& vocabulary = grammar_.vocabulary();
-  const auto allow = [&](const std::vector<TokenId>& tokens) {
-    for (TokenId token : tokens) {
-      for (; token != kNoToken; token = vocabulary.next_duplicate(token)) bits::set(words.data(), size_t(token));
-    }
-  };
   for (const Head& head : configuration.heads()) {
     const InnerPtr inner = this->inner(head, walk);
-    if (inner->plain_room > 0) vocabulary.plain().add(inner->plain_room, words.data());
+    if (inner->within) inner->within->add(inner->room, words);
     if (!inner->words.empty()) bits::unite(words.data(), inner->words.data(), words.size());
-    allow(inner->tokens);
+    allow(inner->tokens, words);
     if (!head.below) continue;
     walk.tokens.clear();
-    for (const uint32_t exit : inner->exits) walk.run(*inner->trie, exit, *head.below);
-    allow(walk.tokens);
+    for (const Inner::Exit& exit : inner->exits) walk.run(*exit.trie, exit.node, *head.below);
+    allow(walk.tokens, words);
   }
 }
 
 void MaskBuilder::add_jointly(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words) {
-  const Vocabulary& vocabulary = grammar_.vocabulary();
-  const PlainTokens& plain = vocabulary.plain();
-  uint64_t room = 0;
-  for (const Head& head : configuration.heads()) room = std::max(room, grammar_.plain_text_room(head.state, head.reg));
-  if (room > 0) plain.add(room, words.data());
   walk.tokens.clear();
-  walk.run(vocabulary.trie(), 0, configuration);
-  for (TokenId token : walk.tokens) {
-    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) bits::set(words.data(), size_t(token));
+  walk.run(grammar_.vocabulary().trie(), 0, configuration);
+  allow(walk.tokens, words);
+}
+
+void MaskBuilder::allow(const std::vector<TokenId>& tokens, std::vector<uint32_t>& words) const {
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  for (TokenId token : tokens) {
+    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) {
+      bits::set(words.data(), static_cast<size_t>(token));
+    }
   }
 }
 
@@ -147,25 +143,33 @@ InnerPtr MaskBuilder::inner(const Head& head, TrieWalk& walk) {
 
 Inner MaskBuilder::walk_alone(const Head& head, TrieWalk& walk) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
+  const uint32_t depth = head.below ? head.below->depth : 0;
   ++grammar_.counters().inners;
   Inner inner;
-  inner.plain_room = grammar_.plain_text_room(head.state, head.reg);
-  inner.trie = inner.plain_room > 0 ? &vocabulary.plain().others : &vocabulary.trie();
   walk.tokens.clear();
-  walk.exits.clear();
-  walk.run_alone(*inner.trie, head.state, head.reg, head.below ? head.below->depth : 0);
-  // At the very start the frames below speak for themselves.
-  std::erase(walk.exits, 0u);
-  inner.exits = walk.exits;
+  const auto visit = [&](const Trie& trie) {
+    walk.exits.clear();
+    walk.run_alone(trie, head.state, head.reg, depth);
+    for (const uint32_t node : walk.exits) {
+      // At the very start the frames below speak for themselves.
+      if (node != 0) inner.exits.push_back({&trie, node});
+    }
+  };
+  const FreeText text = grammar_.free_text(head.state, head.reg);
+  const bool far = !text.exact && text.room >= FreeTextFinder::kHorizon;
+  if (text.exact || far) {
+    inner.within = vocabulary.token_class(text.characters, text.leaving);
+    inner.room = text.room;
+    visit(inner.within->leaving);
+    if (far || text.room > FreeTextFinder::kHorizon) visit(inner.within->far);
+  } else {
+    visit(vocabulary.trie());
+  }
   if (walk.tokens.size() <= vocabulary.mask_words()) {
     inner.tokens = walk.tokens;
-    return inner;
-  }
-  inner.words.resize(vocabulary.mask_words());
-  for (TokenId token : walk.tokens) {
-    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) {
-      bits::set(inner.words.data(), static_cast<size_t>(token));
-    }
+  } else {
+    inner.words.resize(vocabulary.mask_words());
+    allow(walk.tokens, inner.words);
   }
   return inner;
 }

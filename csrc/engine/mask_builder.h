@@ -29,6 +29,7 @@ class MaskBuilder {
   MaskPtr compute(const Configuration& configuration, TrieWalk& walk);
   void add(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words);
   void add_jointly(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words);
+  void allow(const std::vector<TokenId>& tokens, std::vector<uint32_t>& words) const;
   InnerPtr inner(const Head& head, TrieWalk& walk);
   Inner walk_alone(const Head& head, TrieWalk& walk);
   bool describe(const Configuration& configuration, std::vector<uint64_t>& key) const;

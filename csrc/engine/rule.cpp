@@ -16,7 +16,7 @@ bool Rule::final(Local state, const Lengths& lengths) {
 
 bool Rule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { return reg == 0; }
 
-uint64_t Rule::plain_text_room(Local, Reg) const { return 0; }
+FreeText Rule::free_text(Local, Reg) { return {}; }
 
 Lengths Grammar::shortest_words() const {
   Lengths lengths(rules.size(), kInfinite);

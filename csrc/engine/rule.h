@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/free_text.h"
 #include "engine/registers.h"
 
 namespace constrain {
@@ -77,10 +78,9 @@ class Rule {
   /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
   virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;
 
-  /// A number n: where it is not 0, the state is within a JSON string, and the *plain* texts (without quotation marks,
-  /// backslashes and control characters) that may follow are just those of up to n scalar values. Masks need not look
-  /// at such tokens one by one. Thread-safe.
-  virtual uint64_t plain_text_room(Local state, Reg reg) const;
+  /// What is known of free text from a state on, so that masks need not look at its tokens one by one. Called under
+  /// the grammar's lock.
+  virtual FreeText free_text(Local state, Reg reg);
 
   /// Appends words that tell all that matters of a register for the next `horizon` bytes: where two frames in one state
   /// have the same description, the same texts of that length may follow within them, and they may end after the same

@@ -20,4 +20,41 @@ void Trie::index_wide_nodes() {
   }
 }
 
+TrieBuilder::TrieBuilder() : path_{add_node(0, 0)} {}
+
+uint32_t TrieBuilder::add_node(uint8_t byte, size_t depth) {
+  trie_.size.push_back(1);
+  trie_.byte.push_back(byte);
+  trie_.depth.push_back(static_cast<uint16_t>(depth));
+  trie_.token.push_back(kNoToken);
+  return static_cast<uint32_t>(trie_.size.size() - 1);
+}
+
+void TrieBuilder::close_to(size_t depth) {
+  while (path_.size() > depth + 1) {
+    const uint32_t node = path_.back();
+    path_.pop_back();
+    trie_.size[path_.back()] += trie_.size[node];
+  }
+}
+
+void TrieBuilder::add(std::string_view text, TokenId token) {
+  size_t common = 0;
+  while (common < text.size() && common + 1 < path_.size() &&
+         trie_.byte[path_[common + 1]] == static_cast<uint8_t>(text[common])) {
+    ++common;
+  }
+  close_to(common);
+  for (size_t depth = common; depth < text.size(); ++depth) {
+    path_.push_back(add_node(static_cast<uint8_t>(text[depth]), depth + 1));
+  }
+  trie_.token[path_.back()] = token;
+}
+
+Trie TrieBuilder::finish() {
+  close_to(0);
+  trie_.index_wide_nodes();
+  return std::move(trie_);
+}
+
 }  // namespace constrain

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace constrain {
@@ -31,6 +32,23 @@ struct Trie {
 
   /// Makes `wide` and `jumps` from the rest.
   void index_wide_nodes();
+};
+
+/// Makes a trie of strings that come in the order of their bytes.
+class TrieBuilder {
+ public:
+  TrieBuilder();
+
+  /// `text` is not empty, and comes after all before it.
+  void add(std::string_view text, TokenId token);
+  Trie finish();
+
+ private:
+  uint32_t add_node(uint8_t byte, size_t depth);
+  void close_to(size_t depth);
+
+  Trie trie_;
+  std::vector<uint32_t> path_;  // nodes of the last string, by depth
 };
 
 }  // namespace constrain

@@ -59,4 +59,39 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+Utf8State next_utf8(Utf8State state, uint8_t byte) {
+  using enum Utf8State;
+  const auto within = [&](uint8_t low, uint8_t high, Utf8State to) {
+    return byte >= low && byte <= high ? to : malformed;
+  };
+  switch (state) {
+    case boundary:
+      if (byte < 0x80) return boundary;
+      if (byte >= 0xC2 && byte <= 0xDF) return one;
+      if (byte == 0xE0) return after_e0;
+      if (byte == 0xED) return after_ed;
+      if (byte >= 0xE1 && byte <= 0xEF) return two;
+      if (byte == 0xF0) return after_f0;
+      if (byte >= 0xF1 && byte <= 0xF3) return three;
+      return byte == 0xF4 ? after_f4 : malformed;
+    case one:
+      return within(0x80, 0xBF, boundary);
+    case two:
+      return within(0x80, 0xBF, one);
+    case three:
+      return within(0x80, 0xBF, two);
+    case after_e0:
+      return within(0xA0, 0xBF, one);
+    case after_ed:
+      return within(0x80, 0x9F, one);
+    case after_f0:
+      return within(0x90, 0xBF, two);
+    case after_f4:
+      return within(0x80, 0x8F, two);
+    case malformed:
+      break;
+  }
+  return malformed;
+}
+
 }  // namespace constrain

@@ -27,4 +27,9 @@ std::u32string decode_utf8(std::string_view text);
 /// True where a text is well-formed UTF-8 (Unicode table 3-7).
 bool is_utf8(std::string_view text);
 
+/// Progress through a character, by what must follow (Unicode table 3-7).
+enum class Utf8State : uint8_t { boundary, one, two, three, after_e0, after_ed, after_f0, after_f4, malformed };
+
+Utf8State next_utf8(Utf8State state, uint8_t byte);
+
 }  // namespace constrain

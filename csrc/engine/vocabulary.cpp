@@ -4,26 +4,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "engine/utf8.h"
-
 namespace constrain {
-
-namespace {
-
-/// Scalar values of a text that is plain (see PlainTokens), or 0.
-size_t plain_length(std::string_view text) {
-  const auto plain = [](char c) { return static_cast<uint8_t>(c) >= 0x20 && c != '"' && c != '\\'; };
-  if (!std::all_of(text.begin(), text.end(), plain) || !is_utf8(text)) return 0;
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
-/// A control character stands before any quotation mark, so that the text cannot begin within a JSON string.
-bool breaks_string(std::string_view text) {
-  return std::any_of(text.begin(), std::find(text.begin(), text.end(), '"'),
-                     [](char c) { return static_cast<uint8_t>(c) < 0x20; });
-}
-
-}  // namespace
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size,
                        bool first_space_optional)
@@ -48,17 +29,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     }
     if (static_cast<size_t>(id) < tokens_.size()) tokens_[id].clear();
   }
-  std::vector<TokenId> order(tokens_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::erase_if(order, [&](TokenId id) { return tokens_[id].empty(); });
-  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
-    const int c = tokens_[a].compare(tokens_[b]);
-    return c != 0 ? c < 0 : a < b;
-  });
-  trie_ = build_trie(order);
-  std::erase_if(order, [&](TokenId id) { return plain_length(tokens_[id]) > 0 || breaks_string(tokens_[id]); });
-  plain_.others = build_trie(order);
-  build_plain();
+  trie_ = build_trie();
 }
 
 bool Vocabulary::is_eos(TokenId token) const { return std::binary_search(eos_.begin(), eos_.end(), token); }
@@ -68,71 +39,32 @@ std::string_view Vocabulary::bytes(TokenId token) const {
                                                                    : std::string_view();
 }
 
-Trie Vocabulary::build_trie(std::vector<TokenId> order) {
-  Trie trie;
-  const auto add_node = [&](uint8_t byte, size_t depth) {
-    trie.size.push_back(1);
-    trie.byte.push_back(byte);
-    trie.depth.push_back(static_cast<uint16_t>(depth));
-    trie.token.push_back(kNoToken);
-    return static_cast<uint32_t>(trie.size.size() - 1);
-  };
-  std::vector<uint32_t> path{add_node(0, 0)};  // nodes of the previous string, by depth
-  const auto close_to = [&](size_t depth) {
-    while (path.size() > depth + 1) {
-      const uint32_t node = path.back();
-      path.pop_back();
-      trie.size[path.back()] += trie.size[node];
-    }
-  };
-  std::string_view previous;
-  TokenId last = kNoToken;
-  for (const TokenId id : order) {
-    const std::string_view text = tokens_[id];
-    if (text == previous) {
-      duplicate_[last] = id;
+Trie Vocabulary::build_trie() {
+  std::vector<TokenId> order(tokens_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::erase_if(order, [&](TokenId id) { return tokens_[id].empty(); });
+  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+    const int c = tokens_[a].compare(tokens_[b]);
+    return c != 0 ? c < 0 : a < b;
+  });
+  TrieBuilder trie;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && tokens_[order[i]] == tokens_[order[i - 1]]) {
+      duplicate_[order[i - 1]] = order[i];
     } else {
-      const auto [end, unused] = std::mismatch(text.begin(), text.end(), previous.begin(), previous.end());
-      const size_t common = static_cast<size_t>(end - text.begin());
-      close_to(common);
-      for (size_t d = common; d < text.size(); ++d) path.push_back(add_node(static_cast<uint8_t>(text[d]), d + 1));
-      trie.token[path.back()] = id;
-      previous = text;
+      trie.add(tokens_[order[i]], order[i]);
     }
-    last = id;
   }
-  close_to(0);
-  trie.index_wide_nodes();
-  return trie;
+  return trie.finish();
 }
 
-void Vocabulary::build_plain() {
-  plain_.up_to.assign(PlainTokens::kDense + 1, std::vector<uint32_t>(mask_words()));
-  plain_.all.assign(mask_words(), 0);
-  for (TokenId id = 0; static_cast<size_t>(id) < tokens_.size(); ++id) {
-    const size_t length = plain_length(tokens_[id]);
-    if (length == 0) continue;
-    const auto set = [&](std::vector<uint32_t>& mask) { mask[id / 32] |= 1u << (id % 32); };
-    set(plain_.all);
-    if (length > PlainTokens::kDense) {
-      plain_.long_ones.emplace_back(static_cast<uint32_t>(length), id);
-    } else {
-      set(plain_.up_to[length]);
-    }
-  }
-  for (size_t n = 1; n <= PlainTokens::kDense; ++n) {
-    for (size_t word = 0; word < mask_words(); ++word) plain_.up_to[n][word] |= plain_.up_to[n - 1][word];
-  }
-  std::sort(plain_.long_ones.begin(), plain_.long_ones.end(), std::greater<>());
-}
-
-void PlainTokens::add(uint64_t room, uint32_t* mask) const {
-  const std::vector<uint32_t>& base = room >= longest() ? all : up_to[std::min<uint64_t>(room, kDense)];
-  for (size_t word = 0; word < base.size(); ++word) mask[word] |= base[word];
-  if (room >= longest()) return;
-  for (auto it = long_ones.rbegin(); it != long_ones.rend() && it->first <= room; ++it) {
-    mask[it->second / 32] |= 1u << (it->second % 32);
-  }
+TokenClassPtr Vocabulary::token_class(const CharacterClass& characters, const ByteSet& leaving) const {
+  TokenClassCache::Key key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
+  key.insert(key.end(), leaving.words.begin(), leaving.words.end());
+  if (const auto known = classes_.find(key)) return *known;
+  auto made = std::make_shared<const TokenClass>(make_token_class(*this, characters, leaving));
+  classes_.keep(std::move(key), made, made->bytes());
+  return made;
 }
 
 std::vector<uint8_t> Vocabulary::missing_bytes() const {

@@ -9,32 +9,16 @@
 
 #include "engine/inner.h"
 #include "engine/mask.h"
+#include "engine/token_class.h"
 #include "engine/trie.h"
 
 namespace constrain {
 
-/// Tokens that are plain text: well-formed UTF-8 without quotation marks, backslashes and control characters, as JSON
-/// strings hold them unchanged.
-struct PlainTokens {
-  static constexpr size_t kDense = 16;
-
-  /// Of the tokens that are not plain and may still begin within a JSON string: all but those with a control character
-  /// before any quotation mark.
-  Trie others;
-  std::vector<std::vector<uint32_t>> up_to;  ///< masks of the plain tokens of at most n scalar values, n <= kDense
-  std::vector<uint32_t> all;                 ///< mask of all plain tokens
-  std::vector<std::pair<uint32_t, TokenId>> long_ones;  ///< those beyond kDense, with their length, longest first
-
-  uint64_t longest() const { return long_ones.empty() ? kDense : long_ones.front().first; }
-
-  /// Sets the bits of the plain tokens of at most `room` scalar values.
-  void add(uint64_t room, uint32_t* mask) const;
-};
-
 /// The tokens of a model. Immutable; shared between grammars and threads.
 class Vocabulary {
  public:
-  static constexpr size_t kInnerBytes = size_t{128} << 20;
+  /// Bounds on what is kept of frames and of classes of tokens.
+  static constexpr size_t kInnerBytes = size_t{128} << 20, kClassBytes = size_t{64} << 20;
 
   /// `tokens[i]` holds the bytes of token i; empty for tokens without text (special ones and holes). `size` is the
   /// width of the model's output: ids beyond the list are padding, and tokens beyond it do not exist for the model.
@@ -47,13 +31,14 @@ class Vocabulary {
   bool is_eos(TokenId token) const;
   std::string_view bytes(TokenId token) const;
   const Trie& trie() const { return trie_; }
-  const PlainTokens& plain() const { return plain_; }
   uint16_t longest_token() const { return longest_token_; }
 
   /// All masks over this vocabulary.
   MaskPool& masks() const { return masks_; }
   /// What frames allow that mean the same in every grammar.
   InnerCache& inners() const { return inners_; }
+  /// Its tokens as seen from within a class of characters.
+  TokenClassPtr token_class(const CharacterClass& characters, const ByteSet& leaving) const;
 
   /// The next token with the same bytes as this one, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
@@ -65,8 +50,7 @@ class Vocabulary {
   std::vector<uint8_t> missing_bytes() const;
 
  private:
-  Trie build_trie(std::vector<TokenId> order);
-  void build_plain();
+  Trie build_trie();
 
   std::vector<std::string> tokens_;
   std::vector<TokenId> eos_;
@@ -75,9 +59,9 @@ class Vocabulary {
   uint16_t longest_token_ = 0;
   bool first_space_optional_;
   Trie trie_;
-  PlainTokens plain_;
   mutable MaskPool masks_;
   mutable InnerCache inners_{kInnerBytes};
+  mutable TokenClassCache classes_{kClassBytes};
 };
 
 }  // namespace constrain

@@ -6,7 +6,7 @@
 namespace constrain::json {
 
 KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<AutomatonPtr> classes)
-    : names_(std::move(names)), sorted_(names_.size()), classes_(std::move(classes)) {
+    : names_(std::move(names)), sorted_(names_.size()), classes_(std::move(classes)), words_(classes_.size()) {
   std::iota(sorted_.begin(), sorted_.end(), 0);
   std::sort(sorted_.begin(), sorted_.end(), [&](uint32_t a, uint32_t b) { return names_[a] < names_[b]; });
   Position first{0, static_cast<uint32_t>(sorted_.size()), 0, {}};
@@ -31,7 +31,7 @@ const StateRow& KeyAutomaton::row(State from) {
   };
   uint32_t low = at.low;
   while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
-  bool named = true;  // so was the last byte
+  bool named = true;                                                        // so was the last byte
   for (int byte = 0; byte < 256; ++byte) {
     uint32_t high = low;
     while (high < at.high && static_cast<uint8_t>(names_[sorted_[high]][at.length]) == byte) ++high;
@@ -71,8 +71,14 @@ State KeyAutomaton::intern(Position position) {
     if (state == kDead) continue;
     made.classes.push_back(i);
     if (classes_[i]->accepting(state) && !made.name) made.key_class = i;
-    made.other_words = std::min(kManyWords, made.other_words + count_words(*classes_[i], state, kManyWords));
+    made.other_words = std::min(kManyWords, made.other_words + class_words(i, state));
   }
+  return it->second;
+}
+
+uint64_t KeyAutomaton::class_words(size_t key_class, State state) {
+  const auto [it, added] = words_[key_class].try_emplace(state, 0);
+  if (added) it->second = count_words(*classes_[key_class], state, kManyWords);
   return it->second;
 }
 

@@ -73,6 +73,9 @@ void ObjectRule::prepare(const Lengths& lengths) {
     possible_others_.push_back(i);
     classes.push_back(spec_.others[i].keys);
   }
+  for (const AutomatonPtr& one : classes) {
+    texts_.emplace_back([one](State at) -> const StateRow& { return one->row(at); });
+  }
   keys_ = std::make_unique<KeyAutomaton>(std::move(names), std::move(classes));
   intern_spelling(keys_->start(), kPlain);
   place_.resize(spec_.properties.size());
@@ -340,6 +343,13 @@ std::vector<uint64_t> ObjectRule::settle(const Members& members) const {
   return words;
 }
 
+/// The settled block of a register that has one.
+std::span<const uint64_t> ObjectRule::members_of(Reg reg) const {
+  if (!reg) return std::span<const uint64_t>(first_).subspan(1);
+  const auto words = Registers::words(reg);
+  return words[0] == kSpelling ? Registers::words(words[kBase]) : words;
+}
+
 Reg ObjectRule::settled(Reg reg, Registers& registers) const {
   if (!reg) return reinterpret_cast<Reg>(first_.data() + 1);
   const auto words = Registers::words(reg);
@@ -586,16 +596,24 @@ bool ObjectRule::is_name(const std::string& key) const {
                      [&](auto& property) { return property.name == key; });
 }
 
-uint64_t ObjectRule::plain_text_room(Local state, Reg reg) const {
-  if (static_cast<Phase>(state & 0xF) != Phase::key) return 0;
-  const Spelling& at = spellings_[state >> 32];
-  // Where any text may be a key, whatever is typed on the way to one is the beginning of some other key.
-  const bool any = possible_others_.size() == 1 && spec_.others[possible_others_[0]].any;
-  const bool at_boundary = at.escape == kPlain && (keys_->state(at.content).name || keys_->state(at.content).key_class);
-  if (!any || !at_boundary) return 0;
-  auto words = reg ? Registers::words(reg) : std::span<const uint64_t>(first_).subspan(1);
-  if (words[0] == kSpelling) words = Registers::words(words[kBase]);
-  return other_viable(words, 0, at.content) ? kInfinite : 0;
+FreeText ObjectRule::free_text(Local state, Reg reg) {
+  if (static_cast<Phase>(state & 0xF) != Phase::key || spellings_[state >> 32].escape != kPlain) return {};
+  const auto words = members_of(reg);
+  const State content = spellings_[state >> 32].content;
+  const auto open = words.subspan(kSets + 2 * names_words());
+  FreeText best;
+  for (const uint32_t one : keys_->state(content).classes) {
+    if (!(open[one / 64] >> (one % 64) & 1)) continue;
+    // Where so many keys go on from each state, whatever is typed on the way to one is the beginning of some new key.
+    FreeText text = texts_[one].find(keys_->class_state(content, one),
+                                     [&](State at) { return keys_->class_words(one, at) >= KeyAutomaton::kManyWords; });
+    if (text.room > best.room) best = text;
+  }
+  // Names are spelled with the same characters, and end by the same ones.
+  best.exact = false;
+  best.leaving = {};
+  best.leaving.add('"'), best.leaving.add('\\');
+  return best;
 }
 
 bool ObjectRule::describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "engine/free_text.h"
 #include "engine/json/cheapest_words.h"
 #include "engine/json/key_automaton.h"
 #include "engine/json/whitespace.h"
@@ -27,7 +28,6 @@ struct ObjectSpec {
   struct Others {
     AutomatonPtr keys;  ///< disjoint from each other; free of the names where finite
     std::vector<Choice> choices;
-    bool any = false;  ///< `keys` is every text
   };
   std::vector<Property> properties;  ///< in the order of the schema
   std::vector<Others> others;
@@ -53,7 +53,7 @@ class ObjectRule final : public Rule {
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
-  uint64_t plain_text_room(Local state, Reg reg) const override;
+  FreeText free_text(Local state, Reg reg) override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
@@ -152,6 +152,7 @@ class ObjectRule final : public Rule {
   size_t classes_words() const { return Members::words(possible_others_.size()); }
   Members unpack(Reg reg) const;
   std::vector<uint64_t> settle(const Members& members) const;
+  std::span<const uint64_t> members_of(Reg reg) const;
   Reg settled(Reg reg, Registers& registers) const;
   bool spell(Test test, uint8_t byte, const Spelling& spelling, Reg& reg, Registers& registers) const;
   bool end_key(uint32_t label, Reg& reg, Registers& registers) const;
@@ -205,8 +206,9 @@ class ObjectRule final : public Rule {
   std::vector<std::vector<uint64_t>> closure_;  // of spec_.properties: what must be there where it is, itself included
   std::vector<CheapestWords> cheapest_;         // of spec_.others
   std::unique_ptr<KeyAutomaton> keys_;
-  std::vector<uint32_t> place_;  // of spec_.properties: among the names in the order of their bytes
-  std::vector<uint64_t> first_;  // a settled block without members, after its size
+  std::vector<FreeTextFinder> texts_;  // of the possible classes of other keys
+  std::vector<uint32_t> place_;        // of spec_.properties: among the names in the order of their bytes
+  std::vector<uint64_t> first_;        // a settled block without members, after its size
   StableVector<Spelling> spellings_;
   std::map<std::pair<State, uint32_t>, uint32_t> spelling_ids_;
 };

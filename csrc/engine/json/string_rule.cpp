@@ -89,6 +89,13 @@ bool StringRule::apply(Guard guard, uint8_t, Reg& reg, Registers&) const {
   return true;
 }
 
+FreeText StringRule::free_text(Local state, Reg reg) {
+  if (state != kBody) return {};
+  FreeText text{CharacterClass::plain(), max_ == kNoMaximum ? FreeText::kUnbounded : max_ - reg, true, {}};
+  text.leaving.add('"'), text.leaving.add('\\');
+  return text;
+}
+
 bool StringRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
   out.push_back(max_ == kNoMaximum ? horizon + 1 : std::min(max_ - reg, horizon + 1));
   out.push_back(min_ > reg ? std::min(min_ - reg, horizon + 1) : 0);

@@ -18,7 +18,7 @@ class StringRule final : public Rule {
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
-  uint64_t plain_text_room(Local state, Reg reg) const override { return state == kBody ? max_ - reg : 0; }
+  FreeText free_text(Local state, Reg reg) override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t portable() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;

@@ -324,7 +324,7 @@ class Compiler {
       }
       if (is_nothing(value)) continue;
       auto values = choices(cell, value, [&](const Exists& duty) { return in(duty.keys); });
-      spec.others.push_back({std::move(one.keys), std::move(values), plain});
+      spec.others.push_back({std::move(one.keys), std::move(values)});
     }
   }
 

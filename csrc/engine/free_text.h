@@ -1,0 +1,64 @@
+// Places where any text over some characters may follow, so that masks need not look at it character by character.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/automaton.h"
+#include "engine/byte_set.h"
+
+namespace constrain {
+
+/// A set of characters: some of ASCII, and all or none of those beyond it.
+struct CharacterClass {
+  ByteSet ascii;
+  bool beyond_ascii = false;
+
+  bool operator==(const CharacterClass&) const = default;
+
+  /// What JSON strings hold as it is: all but quotation marks, backslashes and control characters.
+  static CharacterClass plain();
+};
+
+/// What is known of texts over a class from one state on. The default says nothing.
+struct FreeText {
+  static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
+
+  CharacterClass characters;
+  uint64_t room = 0;   ///< every text of up to so many characters may follow
+  bool exact = false;  ///< and none that is longer
+  ByteSet leaving;  ///< bytes outside the class that may follow after a text of the class (of up to `room` characters)
+};
+
+/// Finds free text in an automaton by looking at all states that texts over a class can come to.
+class FreeTextFinder {
+ public:
+  /// Beyond so many characters no more room is looked for.
+  static constexpr uint64_t kHorizon = 32;
+
+  /// `row` gives the transitions of a state.
+  explicit FreeTextFinder(std::function<const StateRow&(State)> row) : row_(std::move(row)) {}
+
+  /// `live` tells of states whether the text may come to them at all.
+  FreeText find(State start, const std::function<bool(State)>& live);
+
+ private:
+  /// Fewer characters, and fewer states than these, are better walked one by one.
+  static constexpr int kMinCharacters = 10;
+  static constexpr size_t kMaxStates = 256;
+
+  /// The states after one character that is not of ASCII; `all` where each such character leads to one.
+  struct Beyond {
+    bool all = false;
+    std::vector<State> targets;
+  };
+  const Beyond& beyond(State state);
+
+  std::function<const StateRow&(State)> row_;
+  std::unordered_map<State, Beyond> beyond_;
+};
+
+}  // namespace constrain
