@@ -2,7 +2,8 @@
 
 Examples are written on the fly by worker processes, never twice; the loss is on the record alone. Training takes a
 given time, and the learning rate follows it; a run that was interrupted goes on from its checkpoint when started again.
-``--start-from`` improves weights that exist already. Needs torch 2.9 or later, for Muon.
+``--start-from`` improves weights that exist already. One H200 with 16 processor cores does about 26,000 steps in 25
+minutes, 2.2 million tokens a second. Needs torch 2.9 or later, for Muon.
 """
 
 from __future__ import annotations
