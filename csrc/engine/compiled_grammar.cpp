@@ -54,12 +54,17 @@ FreeText CompiledGrammar::free_text(StateId state, Reg reg) const {
   return slot.rule->free_text(slot.local, reg);
 }
 
-bool CompiledGrammar::describe(StateId state, Reg reg, uint32_t depth, std::vector<uint64_t>& out) const {
+bool CompiledGrammar::describe(StateId state, Reg reg, uint32_t depth, Detail detail,
+                               std::vector<uint64_t>& out) const {
   const size_t first = out.size();
   out.push_back(state);
   if (uses_depth_) out.push_back(depth);
   const Slot& slot = this->slot(state);
-  if (slot.rule && !slot.rule->describe(slot.local, reg, vocabulary_->longest_token(), out)) return false;
+  const auto tell = [&] {
+    if (detail == Detail::outline && slot.rule->outline(slot.local, reg, out)) return true;
+    return slot.rule->describe(slot.local, reg, vocabulary_->longest_token(), out);
+  };
+  if (slot.rule && !tell()) return false;
   out[first] |= (out.size() - first) << 32;
   return true;
 }

@@ -52,9 +52,22 @@ struct Limits {
   uint64_t mask_bytes = 32 << 20;     ///< of masks that are kept for a grammar; older ones are forgotten
 };
 
-/// Masks by the descriptions of the frames they depend on, from the top down. An entry without a mask says that the
-/// frames of its key do not suffice, and the next ones below have to be added.
-using MaskCache = LruCache<MaskPtr>;
+/// How closely a frame is described.
+enum class Detail { outline, full };
+
+/// What is known of the masks of a key: the mask, or how the key has to go on.
+struct KnownMask {
+  enum class Next : uint8_t {
+    done,   ///< `mask` it is
+    fully,  ///< with full descriptions of the frames whose outlines came last
+    below   ///< with the outlines of the frames below
+  };
+  Next next = Next::done;
+  MaskPtr mask;
+};
+
+/// Masks by the descriptions of the frames they depend on, from the top down.
+using MaskCache = LruCache<KnownMask>;
 
 /// How often what was done, for those who look for what is slow.
 struct MaskCounters {
@@ -90,9 +103,12 @@ class CompiledGrammar {
   /// Rule::free_text of a frame.
   FreeText free_text(StateId state, Reg reg) const;
 
-  /// Rule::describe of a frame, together with what names the state and, where rules ask for it, the depth below it.
-  /// Every description tells its own length.
-  bool describe(StateId state, Reg reg, uint32_t depth, std::vector<uint64_t>& out) const;
+  /// Rule::describe of a frame, or Rule::outline where that is all that is asked for and there is one, together with
+  /// what names the state and, where rules ask for it, the depth below it. Every description tells its own length.
+  bool describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const;
+
+  /// The rule of a state; null for kDone.
+  const Rule* rule(StateId state) const { return slot(state).rule; }
 
   /// The same in terms that hold in all grammars over the vocabulary; false where there are none.
   bool describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const;

@@ -48,7 +48,7 @@ class FreeTextFinder {
  private:
   /// Fewer characters, and fewer states than these, are better walked one by one.
   static constexpr int kMinCharacters = 10;
-  static constexpr size_t kMaxStates = 256;
+  static constexpr size_t kMaxStates = 1024;
 
   /// The states after one character that is not of ASCII; `all` where each such character leads to one.
   struct Beyond {

@@ -30,6 +30,7 @@ struct Inner {
 };
 
 using InnerPtr = std::shared_ptr<const Inner>;
+/// By descriptions of frames; null where an outline does not suffice.
 using InnerCache = LruCache<InnerPtr>;
 
 }  // namespace constrain

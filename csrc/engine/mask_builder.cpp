@@ -3,9 +3,6 @@
 #include <algorithm>
 
 #include "engine/bits.h"
-#include "engine/compiled_grammar.h"
-#include "engine/configuration.h"
-#include "engine/trie_walk.h"
 
 namespace constrain {
 
@@ -14,143 +11,233 @@ namespace {
 /// More readings than this are walked together: they tend to agree after a byte or two.
 constexpr size_t kJointAbove = 8;
 
-/// The frames of one more level for a key: those that wait below all heads alike. False where they differ.
+/// Masks that depend on more levels of frames are not kept.
+constexpr size_t kMaxLevels = 32;
+
+/// What waits below all heads alike. False where that differs.
 bool one_below(const Configuration& configuration, const Configuration*& below) {
   const auto heads = configuration.heads();
   below = heads.front().below;
   return std::all_of(heads.begin(), heads.end(), [&](const Head& head) { return head.below == below; });
 }
 
+uint32_t depth_below(const Head& head) { return head.below ? head.below->depth : 0; }
+
 }  // namespace
 
-MaskPtr MaskBuilder::build(const Configuration& configuration) {
-  MaskCache& cache = grammar_.masks();
-  std::vector<uint64_t> key{configuration.accepting};
-  // `levels[i]` is where in the key the frames of the first i levels end.
-  std::vector<size_t> levels;
-  const Configuration* at = &configuration;
-  while (describe(*at, key)) {
-    levels.push_back(key.size());
-    const auto known = cache.find(key);
-    if (known && *known) {
-      ++grammar_.counters().found;
-      return *known;
-    }
-    if (!known) break;
-    if (!one_below(*at, at) || !at) break;
-  }
+MaskBuilder::Scratch& MaskBuilder::scratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
 
-  thread_local WalkScratch scratch;
-  TrieWalk walk(grammar_, scratch);
-  describable_ = true;
-  const MaskPtr mask = compute(configuration, walk);
-  grammar_.counters().visited += walk.visited;
-  if (!describable_ || walk.indescribable()) return mask;
+MaskBuilder::MaskBuilder(const CompiledGrammar& grammar, const Configuration& configuration)
+    : grammar_(grammar),
+      configuration_(configuration),
+      tokens_(scratch().tokens),
+      footprint_(scratch().footprint),
+      walk_(grammar, scratch().walk) {}
 
-  key.resize(1);
-  const Configuration* level = &configuration;
-  while (true) {
-    if (!describe(*level, key)) return mask;
-    const Configuration* below = nullptr;
-    const bool uniform = one_below(*level, below);
-    if (!below || below->depth < walk.lowest()) break;
-    if (!uniform) return mask;
-    cache.keep(key, nullptr, 0);
-    level = below;
+MaskPtr MaskBuilder::build() {
+  if (MaskPtr known = find()) {
+    ++grammar_.counters().found;
+    return known;
   }
-  cache.keep(std::move(key), mask, mask->words.size() * sizeof(uint32_t));
+  const MaskPtr mask = compute();
+  ++grammar_.counters().built;
+  grammar_.counters().visited += walk_.visited;
+  if (describable_ && !walk_.indescribable()) keep(mask);
   return mask;
 }
 
-bool MaskBuilder::describe(const Configuration& configuration, std::vector<uint64_t>& key) const {
+// ---- Masks by description.
+
+bool MaskBuilder::describe(const Configuration& configuration, Detail detail, Key& key) const {
   if (configuration.count > kJointAbove) return false;
   key.push_back(configuration.count);
   for (const Head& head : configuration.heads()) {
-    if (!grammar_.describe(head.state, head.reg, head.below ? head.below->depth : 0, key)) return false;
+    if (!grammar_.describe(head.state, head.reg, depth_below(head), detail, key)) return false;
   }
   return true;
 }
 
-MaskPtr MaskBuilder::compute(const Configuration& configuration, TrieWalk& walk) {
+MaskPtr MaskBuilder::find() const {
+  Key key{configuration_.accepting};
+  const Configuration* at = &configuration_;
+  Detail detail = Detail::outline;
+  while (describe(*at, detail, key)) {
+    const auto known = grammar_.masks().find(key);
+    if (!known) return nullptr;
+    if (known->next == KnownMask::Next::done) return known->mask;
+    if (known->next == KnownMask::Next::fully) {
+      detail = Detail::full;
+      continue;
+    }
+    detail = Detail::outline;
+    if (!one_below(*at, at) || !at) return nullptr;
+  }
+  return nullptr;
+}
+
+void MaskBuilder::keep(const MaskPtr& mask) const {
+  Key key{configuration_.accepting};
+  const Configuration* at = &configuration_;
+  for (size_t level = 0; level < kMaxLevels; ++level) {
+    if (!describe(*at, Detail::outline, key)) return;
+    if (consulted(*at)) {
+      grammar_.masks().keep(key, {KnownMask::Next::fully, nullptr}, 0);
+      if (!describe(*at, Detail::full, key)) return;
+    }
+    const Configuration* below = nullptr;
+    const bool uniform = one_below(*at, below);
+    const uint32_t next = below ? below->depth : 0;
+    if (uniform && (!below || next < walk_.lowest())) {
+      grammar_.masks().keep(std::move(key), {KnownMask::Next::done, mask}, mask->bytes());
+      return;
+    }
+    if (!uniform) {
+      const auto heads = at->heads();
+      const bool needed = std::any_of(heads.begin(), heads.end(), [&](const Head& head) {
+        return head.below && head.below->depth >= walk_.lowest();
+      });
+      if (!needed) grammar_.masks().keep(std::move(key), {KnownMask::Next::done, mask}, mask->bytes());
+      return;
+    }
+    grammar_.masks().keep(key, {KnownMask::Next::below, nullptr}, 0);
+    at = below;
+  }
+}
+
+/// Lists the frames whose rules may be asked for more than their outlines.
+void MaskBuilder::note_frames() {
+  footprint_.frames.clear();
+  const Configuration* at = &configuration_;
+  for (size_t level = 0; at && level < kMaxLevels; ++level) {
+    for (const Head& head : at->heads()) {
+      if (const Rule* rule = grammar_.rule(head.state)) footprint_.frames.push_back({rule, depth_below(head)});
+    }
+    if (!one_below(*at, at)) break;
+  }
+  walk_.record(footprint_);
+}
+
+bool MaskBuilder::consulted(const Configuration& configuration) const {
+  const auto heads = configuration.heads();
+  return std::any_of(heads.begin(), heads.end(), [&](const Head& head) {
+    return std::any_of(footprint_.frames.begin(), footprint_.frames.end(), [&](const Footprint::Frame& frame) {
+      return frame.consulted && frame.rule == grammar_.rule(head.state) && frame.depth == depth_below(head);
+    });
+  });
+}
+
+// ---- Masks from frames.
+
+MaskPtr MaskBuilder::compute() {
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  ++grammar_.counters().built;
-  std::vector<uint32_t> words(vocabulary.mask_words());
+  note_frames();
+  tokens_.start(vocabulary.mask_words());
   // Where the top frames may be over before the next byte those below them speak as well.
-  std::vector<const Configuration*> pending{&configuration};
+  std::vector<const Configuration*> pending{&configuration_};
   for (size_t i = 0; i < pending.size(); ++i) {
     const Configuration& at = *pending[i];
-    walk.consult(at);
+    walk_.consult(at);
     if (at.count > kJointAbove) {
-      add_jointly(at, walk, words);
+      add_jointly(at);
       continue;
     }
     for (const Head& head : at.heads()) {
       if (!head.below || !grammar_.row(head.state).accepting) continue;
       if (std::find(pending.begin(), pending.end(), head.below) == pending.end()) pending.push_back(head.below);
     }
-    add(at, walk, words);
+    add(at);
   }
-  if (configuration.accepting) {
-    for (const TokenId id : vocabulary.eos()) bits::set(words.data(), static_cast<size_t>(id));
+  if (configuration_.accepting) {
+    for (const TokenId id : vocabulary.eos()) tokens_.add(id);
   }
-  return vocabulary.masks().intern(std::move(words));
+  return vocabulary.masks().intern(tokens_.mask());
 }
 
-void MaskBuilder::add(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words) {
+void MaskBuilder::add(const Configuration& configuration) {
   for (const Head& head : configuration.heads()) {
-    const InnerPtr inner = this->inner(head, walk);
-    if (inner->within) inner->within->add(inner->room, words);
-    if (!inner->words.empty()) bits::unite(words.data(), inner->words.data(), words.size());
-    allow(inner->tokens, words);
+    const InnerPtr inner = this->inner(head);
+    if (inner->within) inner->within->add(inner->room, tokens_.words());
+    if (!inner->words.empty()) bits::unite(tokens_.words().data(), inner->words.data(), inner->words.size());
+    allow(inner->tokens);
     if (!head.below) continue;
-    walk.tokens.clear();
-    for (const Inner::Exit& exit : inner->exits) walk.run(*exit.trie, exit.node, *head.below);
-    allow(walk.tokens, words);
+    walk_.tokens.clear();
+    for (const Inner::Exit& exit : inner->exits) walk_.run(*exit.trie, exit.node, *head.below);
+    allow(walk_.tokens);
   }
 }
 
-void MaskBuilder::add_jointly(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words) {
-  walk.tokens.clear();
-  walk.run(grammar_.vocabulary().trie(), 0, configuration);
-  allow(walk.tokens, words);
+void MaskBuilder::add_jointly(const Configuration& configuration) {
+  walk_.tokens.clear();
+  walk_.run(grammar_.vocabulary().trie(), 0, configuration);
+  allow(walk_.tokens);
 }
 
-void MaskBuilder::allow(const std::vector<TokenId>& tokens, std::vector<uint32_t>& words) const {
+void MaskBuilder::allow(const std::vector<TokenId>& tokens) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   for (TokenId token : tokens) {
-    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) {
-      bits::set(words.data(), static_cast<size_t>(token));
-    }
+    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) tokens_.add(token);
   }
 }
 
-InnerPtr MaskBuilder::inner(const Head& head, TrieWalk& walk) {
-  const uint32_t depth = head.below ? head.below->depth : 0;
-  std::vector<uint64_t> key;
-  InnerCache* cache = &grammar_.inners();
-  if (grammar_.describe_portably(head.state, head.reg, key)) {
-    cache = &grammar_.vocabulary().inners();
-  } else if (!grammar_.describe(head.state, head.reg, depth, key)) {
-    describable_ = false;
-    return std::make_shared<const Inner>(walk_alone(head, walk));
-  }
-  if (const auto known = cache->find(key)) return *known;
-  const bool before = walk.indescribable();
-  auto made = std::make_shared<const Inner>(walk_alone(head, walk));
-  if (before == walk.indescribable()) cache->keep(std::move(key), made, made->bytes());
+// ---- Frames alone.
+
+InnerPtr MaskBuilder::inner(const Head& head) {
+  Key key;
+  return grammar_.describe_portably(head.state, head.reg, key) ? portable_inner(head, std::move(key))
+                                                               : described_inner(head);
+}
+
+InnerPtr MaskBuilder::portable_inner(const Head& head, Key key) {
+  InnerCache& cache = grammar_.vocabulary().inners();
+  if (const auto known = cache.find(key)) return *known;
+  auto made = std::make_shared<const Inner>(walk_alone(head));
+  cache.keep(std::move(key), made, made->bytes());
   return made;
 }
 
-Inner MaskBuilder::walk_alone(const Head& head, TrieWalk& walk) {
+InnerPtr MaskBuilder::described_inner(const Head& head) {
+  const uint32_t depth = depth_below(head);
+  const Rule* rule = grammar_.rule(head.state);
+  Key key, full_key;
+  const bool described = grammar_.describe(head.state, head.reg, depth, Detail::outline, key) &&
+                         grammar_.describe(head.state, head.reg, depth, Detail::full, full_key);
+  if (!described) {
+    describable_ = false;
+    return std::make_shared<const Inner>(walk_alone(head));
+  }
+  InnerCache& cache = grammar_.inners();
+  full_key.push_back(0);  // an outline is never the same
+  auto known = cache.find(key);
+  const bool fully = known && !*known;
+  if (fully) known = cache.find(full_key);
+  if (fully) footprint_.consult(rule, depth);
+  if (known) return *known;
+
+  // What other frames of the rule were asked for is put aside, to see what this one is.
+  const std::vector<Footprint::Frame> before = footprint_.frames;
+  for (Footprint::Frame& frame : footprint_.frames) frame.consulted = false;
+  const bool indescribable = walk_.indescribable();
+  auto made = std::make_shared<const Inner>(walk_alone(head));
+  const bool consulted = std::ranges::any_of(footprint_.frames, &Footprint::Frame::consulted);
+  for (size_t i = 0; i < before.size(); ++i) footprint_.frames[i].consulted |= before[i].consulted;
+  if (indescribable != walk_.indescribable()) return made;
+  if (consulted) cache.keep(key, nullptr, 0);
+  cache.keep(consulted ? std::move(full_key) : std::move(key), made, made->bytes());
+  return made;
+}
+
+Inner MaskBuilder::walk_alone(const Head& head) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  const uint32_t depth = head.below ? head.below->depth : 0;
   ++grammar_.counters().inners;
   Inner inner;
-  walk.tokens.clear();
+  walk_.tokens.clear();
   const auto visit = [&](const Trie& trie) {
-    walk.exits.clear();
-    walk.run_alone(trie, head.state, head.reg, depth);
-    for (const uint32_t node : walk.exits) {
+    walk_.exits.clear();
+    walk_.run_alone(trie, head.state, head.reg, depth_below(head));
+    for (const uint32_t node : walk_.exits) {
       // At the very start the frames below speak for themselves.
       if (node != 0) inner.exits.push_back({&trie, node});
     }
@@ -165,11 +252,15 @@ Inner MaskBuilder::walk_alone(const Head& head, TrieWalk& walk) {
   } else {
     visit(vocabulary.trie());
   }
-  if (walk.tokens.size() <= vocabulary.mask_words()) {
-    inner.tokens = walk.tokens;
-  } else {
-    inner.words.resize(vocabulary.mask_words());
-    allow(walk.tokens, inner.words);
+  if (walk_.tokens.size() <= vocabulary.mask_words()) {
+    inner.tokens = walk_.tokens;
+    return inner;
+  }
+  inner.words.resize(vocabulary.mask_words());
+  for (TokenId token : walk_.tokens) {
+    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) {
+      bits::set(inner.words.data(), static_cast<size_t>(token));
+    }
   }
   return inner;
 }

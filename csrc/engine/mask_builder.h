@@ -3,38 +3,60 @@
 
 #include <vector>
 
+#include "engine/compiled_grammar.h"
+#include "engine/configuration.h"
+#include "engine/footprint.h"
 #include "engine/inner.h"
 #include "engine/mask.h"
+#include "engine/trie_walk.h"
 
 namespace constrain {
 
-class CompiledGrammar;
-class TrieWalk;
-struct Configuration;
-struct Head;
-
-/// Puts masks together from what single frames allow and from what those below make of the rest.
+/// Puts one mask together, from what single frames allow and from what those below make of the rest.
 ///
 /// A token that stays within the top frame is allowed whatever is below it, so that part is kept for the frame alone
-/// (`Inner`). Where the frame may be over in the middle of a token the rest is walked from the frames below. How deep
-/// that looked is recorded: the mask holds wherever those frames agree, and is kept under their descriptions.
+/// (`Inner`). Where the frame may be over in the middle of a token the rest is walked from the frames below. Which
+/// frames that looked at, and how closely, is recorded: the mask holds wherever they agree, and is kept under their
+/// descriptions.
 class MaskBuilder {
  public:
-  explicit MaskBuilder(const CompiledGrammar& grammar) : grammar_(grammar) {}
+  /// `configuration` is what the text so far has come to.
+  MaskBuilder(const CompiledGrammar& grammar, const Configuration& configuration);
 
   /// The allowed tokens, end-of-sequence tokens included where the text may end.
-  MaskPtr build(const Configuration& configuration);
+  MaskPtr build();
 
  private:
-  MaskPtr compute(const Configuration& configuration, TrieWalk& walk);
-  void add(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words);
-  void add_jointly(const Configuration& configuration, TrieWalk& walk, std::vector<uint32_t>& words);
-  void allow(const std::vector<TokenId>& tokens, std::vector<uint32_t>& words) const;
-  InnerPtr inner(const Head& head, TrieWalk& walk);
-  Inner walk_alone(const Head& head, TrieWalk& walk);
-  bool describe(const Configuration& configuration, std::vector<uint64_t>& key) const;
+  using Key = std::vector<uint64_t>;
+
+  /// Memory that a thread keeps from one mask to the next.
+  struct Scratch {
+    WalkScratch walk;
+    TokenSet tokens;
+    Footprint footprint;
+  };
+  static Scratch& scratch();
+
+  MaskPtr find() const;
+  MaskPtr compute();
+  void keep(const MaskPtr& mask) const;
+
+  void note_frames();
+  bool consulted(const Configuration& configuration) const;
+  void add(const Configuration& configuration);
+  void add_jointly(const Configuration& configuration);
+  void allow(const std::vector<TokenId>& tokens);
+  InnerPtr inner(const Head& head);
+  InnerPtr portable_inner(const Head& head, Key key);
+  InnerPtr described_inner(const Head& head);
+  Inner walk_alone(const Head& head);
+  bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 
   const CompiledGrammar& grammar_;
+  const Configuration& configuration_;
+  TokenSet& tokens_;
+  Footprint& footprint_;
+  TrieWalk walk_;
   bool describable_ = true;
 };
 

@@ -22,8 +22,9 @@ Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
 
 bool Matcher::fill(uint32_t* bits) const {
   const MaskPtr mask = this->mask();
-  std::memcpy(bits, mask->words.data(), mask->words.size() * sizeof(uint32_t));
-  return mask->tokens < grammar().vocabulary().size();
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  mask->write(bits, vocabulary.mask_words());
+  return mask->count < vocabulary.size();
 }
 
 MaskPtr Matcher::mask() const {
@@ -32,7 +33,7 @@ MaskPtr Matcher::mask() const {
     const std::lock_guard lock(session_->mutex);
     if (MaskPtr known = session_->masks.find(at)) return known;
   }
-  MaskPtr mask = at ? MaskBuilder(grammar()).build(*at) : end_mask();
+  MaskPtr mask = at ? MaskBuilder(grammar(), *at).build() : end_mask();
   const std::lock_guard lock(session_->mutex);
   session_->masks.keep(at, mask);
   return mask;
@@ -40,9 +41,10 @@ MaskPtr Matcher::mask() const {
 
 MaskPtr Matcher::end_mask() const {
   const Vocabulary& vocabulary = grammar().vocabulary();
-  std::vector<uint32_t> words(vocabulary.mask_words());
-  for (const TokenId id : vocabulary.eos()) bits::set(words.data(), static_cast<size_t>(id));
-  return vocabulary.masks().intern(std::move(words));
+  TokenSet tokens;
+  tokens.start(vocabulary.mask_words());
+  for (const TokenId id : vocabulary.eos()) tokens.add(id);
+  return vocabulary.masks().intern(tokens.mask());
 }
 
 bool Matcher::accept(TokenId token) {
@@ -112,9 +114,8 @@ std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
   std::vector<TokenId> tokens;
   while (tokens.size() < limit && !ahead.last_->terminated) {
     const MaskPtr mask = ahead.mask();
-    if (mask->tokens != 1) break;
-    const auto word = std::find_if(mask->words.begin(), mask->words.end(), [](uint32_t bits) { return bits != 0; });
-    const auto only = static_cast<TokenId>((word - mask->words.begin()) * 32 + std::countr_zero(*word));
+    if (mask->count != 1) break;
+    const TokenId only = mask->first();
     if (!ahead.accept(only)) break;
     tokens.push_back(only);
   }

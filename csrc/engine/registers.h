@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "engine/arena.h"
+#include "engine/footprint.h"
 
 namespace constrain {
 
@@ -33,6 +34,14 @@ class Registers {
 
   /// Frames below the one whose guard is being evaluated.
   uint32_t depth = 0;
+
+  /// Where it is recorded what guards ask for; may be null.
+  Footprint* footprint = nullptr;
+
+  /// To be called by a guard whose outcome depends on more of the register than Rule::outline tells.
+  void consult(const Rule* rule) {
+    if (footprint) footprint->consult(rule, depth);
+  }
 
   /// Set by a guard whose outcome depended on something that Rule::describe does not tell.
   bool indescribable = false;

@@ -16,6 +16,8 @@ bool Rule::final(Local state, const Lengths& lengths) {
 
 bool Rule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { return reg == 0; }
 
+bool Rule::outline(Local, Reg, std::vector<uint64_t>&) const { return false; }
+
 FreeText Rule::free_text(Local, Reg) { return {}; }
 
 Lengths Grammar::shortest_words() const {

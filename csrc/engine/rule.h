@@ -88,6 +88,10 @@ class Rule {
   /// Thread-safe.
   virtual bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const;
 
+  /// The same in fewer words, which suffice as long as no guard calls Registers::consult. Returns false where there are
+  /// none; so does the default. Thread-safe.
+  virtual bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const;
+
   /// Not 0 where states and descriptions mean the same in every rule with this number, whatever its grammar.
   virtual uint64_t portable() const { return 0; }
 

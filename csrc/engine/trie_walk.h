@@ -42,6 +42,9 @@ class TrieWalk {
   /// The smallest depth of a configuration that was consulted.
   uint32_t lowest() const { return store_.lowest(); }
 
+  /// Where it is recorded what rules ask of frames.
+  void record(Footprint& footprint) { registers_.footprint = &footprint; }
+
   /// The outcome depended on more than rules tell in their descriptions.
   bool indescribable() const { return registers_.indescribable; }
 

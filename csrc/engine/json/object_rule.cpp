@@ -339,7 +339,7 @@ std::vector<uint64_t> ObjectRule::settle(const Members& members) const {
     if (may_be_other(members, outlook, one)) open[names_words() + one / 64] |= uint64_t{1} << (one % 64);
   }
   words[kFlags] = may_close(members, outlook) ? kMayClose : 0;
-  if (viable(words, 0, spellings_[0])) words[kFlags] |= kMayGoOn;
+  if (viable(words, 0, spellings_[0], nullptr)) words[kFlags] |= kMayGoOn;
   return words;
 }
 
@@ -353,8 +353,14 @@ std::span<const uint64_t> ObjectRule::members_of(Reg reg) const {
 Reg ObjectRule::settled(Reg reg, Registers& registers) const {
   if (!reg) return reinterpret_cast<Reg>(first_.data() + 1);
   const auto words = Registers::words(reg);
-  if (words[0] == kSettled) return reg;
-  return words[0] == kSpelling ? words[kBase] : registers.make(settle(unpack(reg)));
+  Reg members = words[0] == kSettled ? reg : words[kBase];
+  if (words[0] == kBegun) {
+    std::vector<uint64_t> made = settle(unpack(reg));
+    if (Registers::is_temporary(reg)) made[kFlags] |= kAhead;
+    members = registers.make(made);
+  }
+  if (Registers::words(members)[kFlags] & kAhead) registers.consult(this);
+  return members;
 }
 
 bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
@@ -400,7 +406,7 @@ bool ObjectRule::spell(Test test, uint8_t byte, const Spelling& spelling, Reg& r
                                                       : 0x10 | hex_value(byte);
     text = Text::append(text, content, registers);
   }
-  if (!viable(Registers::words(members), text, spelling)) return false;
+  if (!viable(Registers::words(members), text, spelling, &registers)) return false;
   reg = text ? registers.make(std::array<uint64_t, 3>{kSpelling, members, text}) : members;
   return true;
 }
@@ -410,12 +416,14 @@ bool ObjectRule::end_key(uint32_t label, Reg& reg, Registers& registers) const {
   const auto words = Registers::words(base);
   Reg used = words[kUsed];
   if (label < spec_.properties.size()) {
+    registers.consult(this);
     const uint32_t at = place_[label];
     if (!(words[kSets + names_words() + at / 64] >> (at % 64) & 1)) return false;
   } else {
     const uint32_t one = label - static_cast<uint32_t>(spec_.properties.size());
     if (!(words[kSets + 2 * names_words() + one / 64] >> (one % 64) & 1)) return false;
     const Reg text = reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
+    if (used) registers.consult(this);
     for (Reg list = used; list; list = UsedKeys::rest(list)) {
       // Which key was finished within the text that is being looked at, no description of its start can tell.
       registers.indescribable |= registers.is_temporary(list);
@@ -557,10 +565,17 @@ bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, ui
   return some_choice_fits(with_other(members), spec_.others[possible_others_[one]].choices);
 }
 
-bool ObjectRule::viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const {
-  return std::any_of(spelling.contents.begin(), spelling.contents.end(), [&](State content) {
-    return name_viable(settled, content) || other_viable(settled, text, content);
-  });
+bool ObjectRule::viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling,
+                        Registers* registers) const {
+  const auto endless = [&](State content) { return keys_->state(content).other_words >= KeyAutomaton::kManyWords; };
+  const auto other = [&](State content) { return other_viable(settled, text, content); };
+  // That some endless set of keys is open, outlines tell; the rest has to be looked up.
+  if (std::ranges::any_of(spelling.contents, [&](State content) { return endless(content) && other(content); })) {
+    return true;
+  }
+  if (registers) registers->consult(this);
+  return std::ranges::any_of(spelling.contents,
+                             [&](State content) { return name_viable(settled, content) || other(content); });
 }
 
 bool ObjectRule::name_viable(std::span<const uint64_t> settled, State content) const {
@@ -614,6 +629,17 @@ FreeText ObjectRule::free_text(Local state, Reg reg) {
   best.leaving = {};
   best.leaving.add('"'), best.leaving.add('\\');
   return best;
+}
+
+bool ObjectRule::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
+  if (spec_.duties) return false;
+  const bool begun = reg && Registers::words(reg)[0] == kBegun;
+  const std::vector<uint64_t> made = begun ? settle(unpack(reg)) : std::vector<uint64_t>();
+  const std::span<const uint64_t> words = begun ? std::span(made) : members_of(reg);
+  out.push_back(words[kFlags] | (words[kUsed] ? uint64_t{1} << 63 : 0));
+  const auto open = words.subspan(kSets + 2 * names_words());
+  out.insert(out.end(), open.begin(), open.end());
+  return true;
 }
 
 bool ObjectRule::describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {

@@ -55,6 +55,7 @@ class ObjectRule final : public Rule {
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   FreeText free_text(Local state, Reg reg) override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
+  bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   std::vector<RuleId> callees() const override;
@@ -98,7 +99,11 @@ class ObjectRule final : public Rule {
   enum SettledWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kFlags, kSets };
   enum SpellingWord : size_t { kBase = 1, kKey };
   enum BegunWord : size_t { kLabel = 2, kNewUsed, kNewMet };
-  enum Flag : uint64_t { kMayClose = 1, kMayGoOn = 2 };
+  enum Flag : uint64_t {
+    kMayClose = 1,
+    kMayGoOn = 2,
+    kAhead = 4  ///< of members that were begun within the text that is being looked at
+  };
 
   /// The register, unpacked.
   struct Members {
@@ -169,7 +174,7 @@ class ObjectRule final : public Rule {
   Members with_other(const Members& members) const;
   bool may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const;
   bool may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const;
-  bool viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const;
+  bool viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling, Registers* registers) const;
   bool name_viable(std::span<const uint64_t> settled, State content) const;
   bool other_viable(std::span<const uint64_t> settled, Reg text, State content) const;
   bool is_used(const Members& members, const std::string& key) const;

@@ -1,0 +1,26 @@
+// Which frames a computation had to look at more closely than their outlines.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace constrain {
+
+class Rule;
+
+/// The frames that are there when a mask is begun. What rules ask of them is recorded, so that the mask can be kept for
+/// all places where the answers are the same.
+struct Footprint {
+  struct Frame {
+    const Rule* rule;
+    uint32_t depth;          ///< frames below it
+    bool consulted = false;  ///< Rule::outline does not tell all that was asked
+  };
+  std::vector<Frame> frames;
+
+  void consult(const Rule* rule, uint32_t depth) {
+    for (Frame& frame : frames) frame.consulted |= frame.rule == rule && frame.depth == depth;
+  }
+};
+
+}  // namespace constrain
