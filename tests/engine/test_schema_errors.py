@@ -94,8 +94,6 @@ def test_values_that_are_no_json(schema: Any, pointer: str, byte_vocab: Vocabula
 
 UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"uniqueItems": True}, "uniqueItems"),
-    ({"unevaluatedProperties": False}, "unevaluatedProperties"),
-    ({"unevaluatedItems": False}, "unevaluatedItems"),
     ({"pattern": r"^(a)\1$"}, "pattern"),
     ({"pattern": "("}, "pattern"),
     ({"patternProperties": {"[": True}, "additionalProperties": False}, "patternProperties"),

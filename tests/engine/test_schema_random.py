@@ -132,6 +132,13 @@ def dependent_schema(rng: Random, depth: int) -> Any:
     return {"dependentSchemas": {rng.choice(NAMES): schema(rng, depth)}}
 
 
+def unevaluated(rng: Random, depth: int) -> Any:
+    """Seldom alone: what is evaluated beside it decides."""
+    keyword, beside = rng.choice([("unevaluatedProperties", members), ("unevaluatedItems", items)])
+    several = {rng.choice(["anyOf", "oneOf", "allOf"]): [beside(rng, 0) for _ in range(rng.randint(1, 2))]}
+    return {keyword: rng.choice([False, False, schema(rng, 0)]), **rng.choice([{}, beside(rng, 0)]), **several}
+
+
 def reference(rng: Random, depth: int) -> Any:
     return {"$ref": rng.choice(["#/$defs/one", "#/$defs/two"])}
 
@@ -148,6 +155,7 @@ COMBINED = [
     negation,
     condition,
     dependent_schema,
+    unevaluated,
     reference,
 ]
 

@@ -192,6 +192,46 @@ void unite(Cells& into, Cells other) {
   append(into.objects, std::move(other.objects));
 }
 
+Cells only(NumberCell cell) {
+  Cells cells;
+  cells.numbers.push_back(std::move(cell));
+  return cells;
+}
+
+Cells only(StringCell cell) {
+  Cells cells;
+  cells.strings.push_back(std::move(cell));
+  return cells;
+}
+
+Cells only(ArrayCell cell) {
+  Cells cells;
+  cells.arrays.push_back(std::move(cell));
+  return cells;
+}
+
+Cells only(ObjectCell cell) {
+  Cells cells;
+  cells.objects.push_back(std::move(cell));
+  return cells;
+}
+
+Content outside(const Content& content) { return {"not " + content.id, complement(content.language)}; }
+
+Content keys_beyond(const std::vector<std::string>& names, const std::vector<Content>& patterns) {
+  Content keys{"any", any_text()};
+  if (!names.empty()) {
+    std::string id = "names";
+    for (const std::string& name : names) id += " " + std::to_string(name.size()) + ":" + name;
+    keys = outside({id, literal_set(names)});
+  }
+  for (const Content& pattern : patterns) {
+    const Content other = outside(pattern);
+    keys = {keys.id + " and " + other.id, constrain::intersect(keys.language, other.language)};
+  }
+  return keys;
+}
+
 ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions) {
   ConjunctionId value = 0;
   for (const Members& members : cell.members) {

@@ -114,6 +114,12 @@ struct Cells {
   size_t count() const { return numbers.size() + strings.size() + arrays.size() + objects.size(); }
 };
 
+// Cells of one type.
+Cells only(NumberCell cell);
+Cells only(StringCell cell);
+Cells only(ArrayCell cell);
+Cells only(ObjectCell cell);
+
 /// Numbers conjunctions: sorted sets of literals.
 class Conjunctions {
  public:
@@ -132,6 +138,12 @@ Cells intersect(const Cells& a, const Cells& b, Conjunctions& conjunctions);
 
 /// What satisfies one or the other; cells that another one contains are dropped.
 void unite(Cells& into, Cells other);
+
+/// What is not in a language.
+Content outside(const Content& content);
+
+/// Keys that are none of the names and match none of the patterns.
+Content keys_beyond(const std::vector<std::string>& names, const std::vector<Content>& patterns);
 
 /// The value that `properties` and its kin give to a key.
 ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions);

@@ -12,37 +12,16 @@ namespace {
 
 using Type = json::Value::Type;
 
-Cells only(ObjectCell cell) {
-  Cells cells;
-  cells.objects.push_back(std::move(cell));
-  return cells;
-}
-
-Cells only(ArrayCell cell) {
-  Cells cells;
-  cells.arrays.push_back(std::move(cell));
-  return cells;
-}
-
-Cells only(NumberCell cell) {
-  Cells cells;
-  cells.numbers.push_back(std::move(cell));
-  return cells;
-}
-
-Cells only(StringCell cell) {
-  Cells cells;
-  cells.strings.push_back(std::move(cell));
-  return cells;
-}
-
-Content outside(const Content& content) { return {"not " + content.id, complement(content.language)}; }
-
 }  // namespace
 
 Cells Normaliser::negate(NodeId id) {
   const Node& node = document_[id];
   if (node.kind == Node::Kind::constant) return other_than(id, *node.value);
+  if (node.kind == Node::Kind::any_of) {
+    Cells none = Cells::everything();
+    for (const NodeId one : node.parts) none = meet(none, literal({one, true}), id);
+    return none;
+  }
   if (node.value->is(Type::boolean)) return node.value->boolean ? Cells() : Cells::everything();
   const Schema schema = read(id);
   refuse_unsupported(id, schema);
@@ -71,6 +50,7 @@ Cells Normaliser::negate(NodeId id) {
   if (const Value* one = schema.find("oneOf")) unite(out, not_one_of(id, *one));
   if (const Value* other = schema.find("not")) unite(out, literal({part(id, "not", *other)}));
   if (schema.find("if")) unite(out, if_then_else(id, schema, true));
+  negate_unevaluated(id, schema, out);
   prune(out, kPruneDepth);
   return out;
 }
@@ -79,9 +59,9 @@ Cells Normaliser::not_one_of(NodeId id, const Value& list) {
   // None of the branches, or two of them.
   Cells out = all_of(id, "oneOf", list, true);
   for (size_t i = 0; i < list.items.size(); ++i) {
-    const Cells first = literal({document_.child(id, item_step("oneOf", i), list.items[i])});
+    const Cells first = literal({item(id, "oneOf", list, i)});
     for (size_t j = i + 1; j < list.items.size(); ++j) {
-      unite(out, meet(first, literal({document_.child(id, item_step("oneOf", j), list.items[j])}), id));
+      unite(out, meet(first, literal({item(id, "oneOf", list, j)}), id));
     }
   }
   return out;
@@ -183,31 +163,24 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
       if (wrong != nothing()) unite(out, only(ObjectCell{.members = {{.named = {{name, wrong}}}}, .required = {name}}));
     }
   }
-  // Keys beyond the names and patterns; under negation a key counts as matched where any reading of the pattern
-  // matches.
   std::vector<std::string> known;
   for (const Members& members : cell.members) {
     for (const auto& [name, unused] : members.named) known.push_back(name);
   }
-  Content others{"any", any_text()};
-  if (!known.empty()) {
-    std::string key = "names";
-    for (const std::string& name : known) key += " " + std::to_string(name.size()) + ":" + name;
-    others = outside({key, literal_set(known)});
-  }
+  // Here a key counts as matched where any reading of the pattern matches.
+  std::vector<Content> matched;
   if (const Value* patterns = schema.find("patternProperties")) {
     for (const auto& [text, value] : patterns->members) {
       const auto keys = pattern(id, "patternProperties", text, Classes::inner);
       if (!keys) continue;
-      const Content outer = outside(*pattern(id, "patternProperties", text, Classes::outer));
-      others = {others.id + " and " + outer.id, constrain::intersect(others.language, outer.language)};
+      matched.push_back(*pattern(id, "patternProperties", text, Classes::outer));
       const ConjunctionId wrong = subschema(id, member_step("patternProperties", text), value, true);
       if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{*keys, wrong}}, .min = 1}));
     }
   }
   if (const Value* additional = schema.find("additionalProperties")) {
     const ConjunctionId wrong = subschema(id, "additionalProperties", *additional, true);
-    if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{others, wrong}}, .min = 1}));
+    if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{keys_beyond(known, matched), wrong}}, .min = 1}));
   }
   for (const ConjunctionId names : cell.names) {
     if (names == 0) continue;

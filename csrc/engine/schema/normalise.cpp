@@ -15,9 +15,6 @@ using Type = json::Value::Type;
 /// Pairs of cells that may be tried for each cell that there may be.
 constexpr uint64_t kPairsPerCell = 16;
 
-/// Keywords that change which documents are valid and are not understood here.
-constexpr const char* kUnsupported[] = {"unevaluatedProperties", "unevaluatedItems"};
-
 }  // namespace
 
 std::string Normaliser::at(NodeId id) const {
@@ -86,10 +83,20 @@ const Cells& Normaliser::literal(Literal literal) {
 Cells Normaliser::expand(NodeId id) {
   const Node& node = document_[id];
   if (node.kind == Node::Kind::constant) return value(id, *node.value);
+  if (node.kind == Node::Kind::any_of) {
+    Cells any;
+    for (const NodeId one : node.parts) unite(any, literal({one}));
+    return any;
+  }
   if (node.value->is(Type::boolean)) return node.value->boolean ? Cells::everything() : Cells();
   const Schema schema = read(id);
   refuse_unsupported(id, schema);
+  Cells cells = where_unevaluated(id, schema, conditions(id, schema));
+  prune(cells, kPruneDepth);
+  return cells;
+}
 
+Cells Normaliser::conditions(NodeId id, const Schema& schema) {
   Cells cells = Cells::everything();
   read_types(id, schema, cells);
   if (!cells.numbers.empty()) read_numbers(id, schema, cells.numbers.front());
@@ -113,7 +120,6 @@ Cells Normaliser::expand(NodeId id) {
     enforced(id, "not");
   }
   if (schema.find("if")) also(if_then_else(id, schema, false));
-  prune(cells, kPruneDepth);
   return cells;
 }
 
@@ -121,7 +127,7 @@ Cells Normaliser::any_of(NodeId id, const char* keyword, const Value& list, bool
   if (!list.is(Type::array) || list.items.empty()) invalid(id, keyword, "a non-empty array of schemas is needed");
   Cells any;
   for (size_t i = 0; i < list.items.size(); ++i) {
-    unite(any, literal({document_.child(id, item_step(keyword, i), list.items[i]), negated}));
+    unite(any, literal({item(id, keyword, list, i), negated}));
   }
   enforced(id, keyword);
   return any;
@@ -131,7 +137,7 @@ Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool
   if (!list.is(Type::array) || list.items.empty()) invalid(id, keyword, "a non-empty array of schemas is needed");
   Cells all = Cells::everything();
   for (size_t i = 0; i < list.items.size(); ++i) {
-    all = meet(all, literal({document_.child(id, item_step(keyword, i), list.items[i]), negated}), id);
+    all = meet(all, literal({item(id, keyword, list, i), negated}), id);
   }
   enforced(id, keyword);
   return all;
@@ -140,8 +146,7 @@ Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool
 Cells Normaliser::one_of(NodeId id, const Value& list) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, "oneOf", "a non-empty array of schemas is needed");
   std::vector<NodeId> branches;
-  for (size_t i = 0; i < list.items.size(); ++i)
-    branches.push_back(document_.child(id, item_step("oneOf", i), list.items[i]));
+  for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(item(id, "oneOf", list, i));
   Cells one;
   for (const NodeId branch : branches) {
     Cells only = literal({branch});
@@ -180,9 +185,6 @@ void Normaliser::refuse_unsupported(NodeId id, const Schema& schema) {
     if (!lenient_) unsupported(id, keyword, "this keyword cannot be enforced");
     findings_.ignored(id, keyword, "this keyword cannot be enforced");
   };
-  for (const char* keyword : kUnsupported) {
-    if (schema.find(keyword)) refuse(keyword);
-  }
   // An array of one item at most has no two that are alike.
   const Value* unique = count(id, schema, "maxItems").value_or(kInfinite) > 1 ? schema.find("uniqueItems") : nullptr;
   if (unique && unique->is(Type::boolean) && unique->boolean) refuse("uniqueItems");

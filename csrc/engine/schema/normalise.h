@@ -9,6 +9,7 @@
 #include "engine/schema/cells.h"
 #include "engine/schema/document.h"
 #include "engine/schema/report.h"
+#include "engine/schema/steps.h"
 
 namespace constrain::schema {
 
@@ -29,6 +30,7 @@ class Normaliser {
   Content key_language(ConjunctionId id);
 
  private:
+  friend class Evaluation;
   using Value = json::Value;
 
   /// Thrown where a judgement needs a literal that is still being read.
@@ -37,6 +39,8 @@ class Normaliser {
   const Cells& literal(Literal literal);
   Schema read(NodeId id);
   Cells expand(NodeId id);
+  /// All that a schema asks for but for what is unevaluated.
+  Cells conditions(NodeId id, const Schema& schema);
   Cells negate(NodeId id);
 
   // Positive keywords: conditions on one cell of each type.
@@ -55,6 +59,10 @@ class Normaliser {
   Cells not_one_of(NodeId id, const Value& list);
   Cells if_then_else(NodeId id, const Schema& schema, bool negated);
 
+  // `unevaluatedProperties` and `unevaluatedItems`; see evaluation.h.
+  Cells where_unevaluated(NodeId id, const Schema& schema, Cells cells);
+  void negate_unevaluated(NodeId id, const Schema& schema, Cells& out);
+
   // Negative keywords: everything of one type that violates them.
   void negate_types(NodeId id, const Schema& schema, Cells& out);
   void negate_numbers(NodeId id, const Schema& schema, Cells& out);
@@ -70,6 +78,9 @@ class Normaliser {
   ConjunctionId subschema(NodeId id, std::string step, const Value& schema, bool negated = false);
   ConjunctionId nothing() { return conjunctions_.intern({{document_.nothing()}}); }
   NodeId part(NodeId id, const char* keyword, const Value& schema) { return document_.child(id, keyword, schema); }
+  NodeId item(NodeId id, const char* keyword, const Value& list, size_t index) {
+    return document_.child(id, item_step(keyword, index), list.items[index]);
+  }
   /// Nothing where the pattern does not compile, and may be left out.
   std::optional<Content> pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
   std::optional<Content> doubtful_keys(NodeId id, const std::string& text, const Content& keys);
