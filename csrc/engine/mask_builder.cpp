@@ -1,6 +1,7 @@
 #include "engine/mask_builder.h"
 
 #include <algorithm>
+#include <map>
 
 #include "engine/bits.h"
 
@@ -9,7 +10,7 @@ namespace constrain {
 namespace {
 
 /// More readings than this are walked together: they tend to agree after a byte or two.
-constexpr size_t kJointAbove = 8;
+constexpr size_t kJointAbove = 32;
 
 /// Masks that depend on more levels of frames are not kept.
 constexpr size_t kMaxLevels = 32;
@@ -164,14 +165,30 @@ void MaskBuilder::add(const Configuration& configuration) {
     allow(inner->tokens);
     if (!head.below) continue;
     walk_.tokens.clear();
-    for (const Inner::Exit& exit : inner->exits) walk_.run(*exit.trie, exit.node, *head.below);
+    if (!inner->exits.empty()) walk_.consult(*head.below);
+    for (const Inner::Exit& exit : inner->exits) walk_.run(*exit.trie, exit.node, head.below->heads());
     allow(walk_.tokens);
   }
 }
 
 void MaskBuilder::add_jointly(const Configuration& configuration) {
+  std::map<TokenClassPtr, std::vector<Head>> free;
+  std::vector<Head> rest;
+  for (const Head& head : configuration.heads()) {
+    const FreeText text = grammar_.free_text(head.state, head.reg);
+    if (text.room == FreeText::kUnbounded) {
+      free[grammar_.vocabulary().token_class(text.characters, text.leaving)].push_back(head);
+    } else {
+      rest.push_back(head);
+    }
+  }
   walk_.tokens.clear();
-  walk_.run(grammar_.vocabulary().trie(), 0, configuration);
+  for (const auto& [within, heads] : free) {
+    within->add(FreeText::kUnbounded, tokens_.words());
+    walk_.run(within->leaving, 0, heads);
+    walk_.run(within->far, 0, heads);
+  }
+  if (!rest.empty()) walk_.run(grammar_.vocabulary().trie(), 0, rest);
   allow(walk_.tokens);
 }
 

@@ -31,10 +31,9 @@ TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch)
   levels_.resize(std::max(levels_.size(), size_t{grammar.vocabulary().longest_token()} + 1));
 }
 
-void TrieWalk::run(const Trie& trie, uint32_t root, const Configuration& from) {
+void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from) {
   bottom_ = nullptr;
-  consult(from);
-  heads_.assign(from.heads().begin(), from.heads().end());
+  heads_.assign(from.begin(), from.end());
   walk(trie, root);
 }
 

@@ -1,6 +1,7 @@
 // Follows many texts at once: the tokens of a vocabulary, along their trie.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "engine/configuration.h"
@@ -30,7 +31,7 @@ class TrieWalk {
 
   /// Visits the strings below `root` that may follow `from`, which stands after the string of `root`, and appends
   /// their tokens to `tokens`.
-  void run(const Trie& trie, uint32_t root, const Configuration& from);
+  void run(const Trie& trie, uint32_t root, std::span<const Head> from);
 
   /// The same for a single frame, of which nothing is known but that `depth` others wait below it. Appends to `exits`
   /// the nodes at which it is over, and the rest of the string is for those others to take.

@@ -624,10 +624,13 @@ FreeText ObjectRule::free_text(Local state, Reg reg) {
                                      [&](State at) { return keys_->class_words(one, at) >= KeyAutomaton::kManyWords; });
     if (text.room > best.room) best = text;
   }
-  // Names are spelled with the same characters, and end by the same ones.
+  // Names and keys of other classes may go on with anything else.
   best.exact = false;
   best.leaving = {};
-  best.leaving.add('"'), best.leaving.add('\\');
+  for (int byte = 0x20; byte < 256; ++byte) {
+    const bool within = byte < 0x80 ? best.characters.ascii.has(static_cast<uint8_t>(byte)) : best.characters.beyond_ascii;
+    if (!within) best.leaving.add(static_cast<uint8_t>(byte));
+  }
   return best;
 }
 
