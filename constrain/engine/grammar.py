@@ -104,6 +104,11 @@ class CompiledGrammar:
         """
         return explain_text(self.matcher(), text, self._is_json)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes, about. Grows with use, since states and masks are made when first needed."""
+        return self.core.bytes
+
     @cached_property
     def report(self) -> Report:
         """What is enforced, where it is narrowed, and what is ignored; empty for other than JSON Schemas."""

@@ -6,6 +6,11 @@ namespace constrain {
 
 namespace {
 
+/// A builder whose terminals count as memory of the grammar that it will make.
+struct Builder : cfg::Builder {
+  std::shared_ptr<MemoryAccount> account = std::make_shared<MemoryAccount>();
+};
+
 AutomatonPtr compile_terminal(const std::string& pattern) {
   return compile_regex(pattern, {.dialect = Dialect::python, .leftmost_first = true});
 }
@@ -14,22 +19,23 @@ AutomatonPtr compile_terminal(const std::string& pattern) {
 
 void bind_cfg(py::module_& module) {
   using namespace py::literals;
-  using cfg::Builder;
   py::class_<Builder>(module, "CfgBuilder")
       .def(py::init<>())
       .def(
           "terminal",
           [](Builder& self, const std::string& pattern, std::string name) {
+            const MemoryAccount::Scope scope(self.account);
             return self.terminal(compile_terminal(pattern), std::move(name));
           },
           "pattern"_a, "name"_a)
       .def(
           "ignore",
           [](Builder& self, const std::string& pattern, std::string name) {
+            const MemoryAccount::Scope scope(self.account);
             self.ignore(compile_terminal(pattern), std::move(name));
           },
           "pattern"_a, "name"_a)
-      .def("nonterminal", &Builder::nonterminal)
+      .def("nonterminal", &cfg::Builder::nonterminal)
       .def("symbol", &Builder::symbol, "symbol"_a)
       .def("sequence", &Builder::sequence, "parts"_a)
       .def("choice", &Builder::choice, "parts"_a)
@@ -40,6 +46,7 @@ void bind_cfg(py::module_& module) {
           [](const Builder& self, cfg::Symbol start, std::shared_ptr<const Vocabulary> vocabulary,
              const Limits& limits) {
             const py::gil_scoped_release release;
+            const MemoryAccount::Scope scope(self.account);
             return finish(self.build(start), std::move(vocabulary), limits);
           },
           "start"_a, "vocabulary"_a, "limits"_a);

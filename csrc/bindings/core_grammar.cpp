@@ -77,6 +77,7 @@ void bind_grammar(py::module_& module) {
 
   py::class_<PyGrammar>(module, "CompiledGrammar")
       .def_property_readonly("vocabulary_size", [](const PyGrammar& self) { return self.grammar->vocabulary().size(); })
+      .def_property_readonly("bytes", [](const PyGrammar& self) { return self.grammar->bytes(); })
       .def_property_readonly("states", [](const PyGrammar& self) { return self.grammar->states(); })
       .def_property_readonly(
           "counters",
@@ -104,6 +105,7 @@ void bind_grammar(py::module_& module) {
         const json::Value value = to_json(schema);
         const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits, retrieve_with(retrieve)};
         const py::gil_scoped_release release;
+        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
         schema::Compiled compiled = schema::compile(value, options);
         return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
       },
@@ -114,6 +116,7 @@ void bind_grammar(py::module_& module) {
       "compile_regex",
       [](const std::string& pattern, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
         const py::gil_scoped_release release;
+        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
         return finish_regular(compile_regex(pattern, {}), std::move(vocabulary), limits);
       },
       py::arg("pattern"), py::arg("vocabulary"), py::arg("limits"));
@@ -122,6 +125,7 @@ void bind_grammar(py::module_& module) {
       "compile_choices",
       [](std::vector<std::string> choices, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
         const py::gil_scoped_release release;
+        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
         return finish_regular(literal_set(std::move(choices)), std::move(vocabulary), limits);
       },
       py::arg("choices"), py::arg("vocabulary"), py::arg("limits"));

@@ -28,7 +28,9 @@ class ListedAutomaton : public LazyAutomaton {
     bool accepting = false;
   };
 
-  explicit ListedAutomaton(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
+  explicit ListedAutomaton(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
+    for (const Node& node : nodes_) memory_.add(sizeof(Node) + node.ranges.capacity() * sizeof(ByteRange));
+  }
 
   State start() override { return nodes_.empty() ? kDead : 0; }
   bool accepting(State state) override { return nodes_[state].accepting; }

@@ -38,27 +38,46 @@ Symbol Builder::nonterminal() {
   return static_cast<Symbol>(terminal_of_.size() - 1);
 }
 
+void Builder::check(Symbol symbol) const {
+  if (symbol >= terminal_of_.size()) throw GrammarError("there is no symbol " + std::to_string(symbol));
+}
+
 Expression Builder::add(Term term) {
+  for (const Expression part : term.parts) {
+    if (part >= terms_.size()) throw GrammarError("there is no expression " + std::to_string(part));
+  }
   terms_.push_back(std::move(term));
   return static_cast<Expression>(terms_.size() - 1);
 }
 
-Expression Builder::symbol(Symbol symbol) { return add({Term::symbol, symbol, 0, 0, {}}); }
+Expression Builder::symbol(Symbol symbol) {
+  check(symbol);
+  return add({Term::symbol, symbol, 0, 0, {}});
+}
 Expression Builder::sequence(std::vector<Expression> parts) { return add({Term::sequence, 0, 0, 0, std::move(parts)}); }
 Expression Builder::choice(std::vector<Expression> parts) { return add({Term::choice, 0, 0, 0, std::move(parts)}); }
 Expression Builder::repeat(Expression part, uint32_t min, uint32_t max) {
+  if (min > max)
+    throw GrammarError("a repetition cannot be at least " + std::to_string(min) + " and at most " +
+                       std::to_string(max));
   return add({Term::repeat, 0, min, max, {part}});
 }
 
-void Builder::define(Symbol nonterminal, Expression body) { definitions_.push_back({nonterminal, body}); }
+void Builder::define(Symbol nonterminal, Expression body) {
+  check(nonterminal);
+  if (terminal_of_[nonterminal] != kNoTerminal) throw GrammarError("a terminal has no other definition");
+  if (body >= terms_.size()) throw GrammarError("there is no expression " + std::to_string(body));
+  definitions_.push_back({nonterminal, body});
+}
 
 /// One run of `Builder::build`.
 class Compilation {
  public:
   explicit Compilation(const Builder& builder) : builder_(builder), nets_(builder.terminal_of_.size()) {
+    for (size_t symbol = 0; symbol < nets_.size(); ++symbol) {
+      if (builder.terminal_of_[symbol] == Builder::kNoTerminal) nets_[symbol].node(), nets_[symbol].node();
+    }
     for (const auto& definition : builder.definitions_) {
-      Net& net = nets_[definition.symbol];
-      if (net.size() == 0) net.node(), net.node();
       write({definition.symbol, definition.body, 0, 1});
     }
   }
@@ -331,6 +350,10 @@ class Compilation {
   std::map<Symbol, AutomatonPtr> lexemes_;
 };
 
-Grammar Builder::build(Symbol start) const { return Compilation(*this).run(start); }
+Grammar Builder::build(Symbol start) const {
+  check(start);
+  if (terminal_of_[start] != kNoTerminal) throw GrammarError("a terminal is no rule to start with");
+  return Compilation(*this).run(start);
+}
 
 }  // namespace constrain::cfg

@@ -20,6 +20,8 @@ inline constexpr uint32_t kUnbounded = 0xFFFFFFFFu;
 ///
 /// Ignored text may stand before, between and after terminals: any sequence of words of the `ignore`d languages. Each
 /// takes the longest word it can, as a lexer would (see lexeme.h).
+///
+/// Everything that is named must have been made before; a GrammarError is thrown where it was not.
 class Builder {
  public:
   /// `name` is for error messages. Throws GrammarError where the language has the empty word.
@@ -59,6 +61,7 @@ class Builder {
   };
 
   Expression add(Term term);
+  void check(Symbol symbol) const;
 
   static constexpr uint32_t kNoTerminal = 0xFFFFFFFFu;
   std::vector<uint32_t> terminal_of_;  ///< by symbol: index into terminals_

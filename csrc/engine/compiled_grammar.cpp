@@ -7,6 +7,22 @@
 
 namespace constrain {
 
+namespace {
+
+/// Of a state and its entry in the index.
+constexpr size_t kStateBytes = 120;
+
+size_t bytes_of(const Row& row) {
+  size_t bytes = sizeof(Row);
+  for (const auto& list : row.lists) {
+    bytes += sizeof(list) + list.capacity() * sizeof(Option);
+    for (const Option& option : list) bytes += option.chain.capacity() * sizeof(StateId);
+  }
+  return bytes;
+}
+
+}  // namespace
+
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits)
     : grammar_(std::move(grammar)),
       vocabulary_(std::move(vocabulary)),
@@ -44,6 +60,7 @@ StateId CompiledGrammar::intern(RuleId rule, Local local) const {
   slot.id = rule;
   slot.local = local;
   ids_.emplace(key, state);
+  memory_.add(kStateBytes);
   return state;
 }
 
@@ -83,8 +100,11 @@ uint64_t CompiledGrammar::remaining(StateId state, Reg reg) const {
   return slot.rule->remaining(slot.local, reg, lengths_);
 }
 
+size_t CompiledGrammar::bytes() const { return (account_ ? account_->bytes() : 0) + masks_.bytes() + inners_.bytes(); }
+
 const Row& CompiledGrammar::build(StateId state) const {
   const std::lock_guard lock(mutex_);
+  const MemoryAccount::Scope scope(account_);
   return build_locked(state);
 }
 
@@ -117,6 +137,7 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
   for (int byte = 0; byte < 256; ++byte) {
     if (row->action[byte]) row->bytes.add(static_cast<uint8_t>(byte));
   }
+  memory_.add(bytes_of(*row));
   slot.row.store(row.get(), std::memory_order_release);
   return *row.release();
 }

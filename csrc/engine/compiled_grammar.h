@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/byte_set.h"
+#include "engine/memory_account.h"
 #include "engine/rule.h"
 #include "engine/stable_vector.h"
 #include "engine/vocabulary.h"
@@ -123,6 +124,9 @@ class CompiledGrammar {
 
   size_t states() const { return slots_.size(); }
 
+  /// Memory that it takes by now, rules and caches included, about.
+  size_t bytes() const;
+
  private:
   struct Slot {
     Rule* rule = nullptr;
@@ -167,7 +171,9 @@ class CompiledGrammar {
   mutable InnerCache inners_;
   mutable MaskCounters counters_;
 
+  std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
   mutable std::mutex mutex_;
+  mutable MemoryShare memory_;  // of the rows and the states
   mutable StableVector<Slot> slots_;
   mutable std::unordered_map<Place, StateId, PlaceHash> ids_;
 };

@@ -6,6 +6,9 @@ namespace constrain {
 
 namespace {
 
+/// Of an id beside its key: its end, and its slots in a table that is half empty.
+constexpr size_t kEntryBytes = sizeof(size_t) + 3 * sizeof(uint32_t);
+
 size_t hash_words(std::span<const uint32_t> key) {
   uint64_t hash = 0x9E3779B97F4A7C15u + key.size();
   for (uint32_t word : key) {
@@ -27,6 +30,7 @@ uint32_t SequenceInterner::intern(std::span<const uint32_t> key) {
   words_.insert(words_.end(), key.begin(), key.end());
   ends_.push_back(words_.size());
   slots_[slot] = static_cast<uint32_t>(size());
+  memory_.add(key.size_bytes() + kEntryBytes);
   return static_cast<uint32_t>(size() - 1);
 }
 

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/memory_account.h"
+
 namespace constrain {
 
 class SequenceInterner {
@@ -23,6 +25,7 @@ class SequenceInterner {
  private:
   void grow();
 
+  MemoryShare memory_;
   std::vector<uint32_t> words_;     // all keys, end to end
   std::vector<size_t> ends_ = {0};  // key i is words_[ends_[i] .. ends_[i + 1])
   std::vector<uint32_t> slots_;     // open addressing; id + 1, or 0 where free

@@ -12,6 +12,7 @@ const StateRow& LazyAutomaton::row(State state) {
     auto fresh = std::make_unique<StateRow>();
     fill_row(state, *fresh);
     rows_[state] = std::move(fresh);
+    memory_.add(sizeof(StateRow));
   }
   return *rows_[state];
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/automaton.h"
+#include "engine/memory_account.h"
 
 namespace constrain {
 
@@ -16,6 +17,8 @@ class LazyAutomaton : public Automaton {
  protected:
   /// Writes all 256 transitions of `state`; every target must be live.
   virtual void fill_row(State state, StateRow& row) = 0;
+
+  MemoryShare memory_;
 
  private:
   std::vector<std::unique_ptr<StateRow>> rows_;

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstddef>
 
+#include "engine/memory_account.h"
+
 namespace constrain {
 
 /// Elements never move: they stand in chunks, each twice as long as the one before, so that short tables are small. One
@@ -35,7 +37,10 @@ class StableVector {
   /// Makes room for one more element, default-constructed; the caller checks kCapacity.
   T& grow() {
     const size_t index = size_.load(std::memory_order_relaxed), chunk = chunk_of(index);
-    if (index + kFirst == length(chunk)) chunks_[chunk].store(new T[length(chunk)](), std::memory_order_release);
+    if (index + kFirst == length(chunk)) {
+      chunks_[chunk].store(new T[length(chunk)](), std::memory_order_release);
+      memory_.add(length(chunk) * sizeof(T));
+    }
     size_.store(index + 1, std::memory_order_release);
     return (*this)[index];
   }
@@ -48,6 +53,7 @@ class StableVector {
 
   std::array<std::atomic<T*>, kChunks> chunks_{};
   std::atomic<size_t> size_{0};
+  MemoryShare memory_;
 };
 
 }  // namespace constrain

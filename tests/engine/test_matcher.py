@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from constrain.engine import Matcher, Vocabulary, compile_choices, compile_json_schema
+from constrain.engine import Matcher, Vocabulary, allocate_bitmask, compile_choices, compile_json_schema
 from constrain.errors import ConstrainError, GrammarError
 
 Allowed = Callable[[Matcher, int], list[int]]
@@ -22,6 +22,16 @@ def vocabulary() -> Vocabulary:
 
 
 # ---- Histories.
+
+
+def test_memory_is_counted_as_it_grows(bpe_vocab: Vocabulary) -> None:
+    small = compile_json_schema({"enum": ["a", "b"]}, bpe_vocab)
+    large = compile_json_schema({"enum": [f"{i * i * 7919:x}" for i in range(3000)]}, bpe_vocab)
+    assert 500 < small.nbytes < 100_000
+    assert large.nbytes > 10 * small.nbytes
+    before = small.nbytes
+    small.matcher().fill_bitmask(allocate_bitmask(1, bpe_vocab.size))
+    assert small.nbytes > before + 1000
 
 
 def test_a_text_token_by_token(vocabulary: Vocabulary, allowed: Allowed) -> None:
