@@ -14,66 +14,6 @@ void spend(size_t states, size_t budget) {
   if (states > budget) throw ResourceLimit("search_states", budget, "while measuring a language");
 }
 
-/// Counts words depth first, children before parents.
-class WordCounter {
- public:
-  WordCounter(Automaton& automaton, uint64_t cap, size_t budget) : automaton_(automaton), cap_(cap), budget_(budget) {}
-
-  uint64_t count(State root) {
-    enter(root);
-    while (!path_.empty()) {
-      Frame& frame = path_.back();
-      if (frame.next_byte == 256) {
-        finish();
-        continue;
-      }
-      const State target = automaton_.row(frame.state)[frame.next_byte];
-      if (target == kDead) {
-        ++frame.next_byte;
-        continue;
-      }
-      const auto known = counts_.find(target);
-      if (known == counts_.end()) {
-        enter(target);
-        continue;
-      }
-      // A state on the path leads back to itself, and being live it does so by way of infinitely many words.
-      if (known->second == kOnPath) return cap_;
-      frame.words = add(frame.words, known->second);
-      ++frame.next_byte;
-    }
-    return counts_.at(root);
-  }
-
- private:
-  static constexpr uint64_t kOnPath = ~uint64_t{0};
-
-  struct Frame {
-    State state;
-    uint32_t next_byte;
-    uint64_t words;
-  };
-
-  uint64_t add(uint64_t a, uint64_t b) const { return a >= cap_ - std::min(b, cap_) ? cap_ : a + b; }
-
-  void enter(State state) {
-    counts_.emplace(state, kOnPath);
-    spend(counts_.size(), budget_);
-    path_.push_back({state, 0, add(0, automaton_.accepting(state) ? 1 : 0)});
-  }
-
-  void finish() {
-    counts_[path_.back().state] = std::min(path_.back().words, kOnPath - 1);
-    path_.pop_back();
-  }
-
-  Automaton& automaton_;
-  uint64_t cap_;
-  size_t budget_;
-  std::vector<Frame> path_;
-  std::unordered_map<State, uint64_t> counts_;
-};
-
 }  // namespace
 
 bool is_empty(Automaton& automaton) { return automaton.start() == kDead; }
@@ -94,8 +34,49 @@ uint32_t shortest_length(Automaton& automaton, State state, size_t budget) {
   }
 }
 
+uint64_t WordCounter::count(State root) {
+  if (root == kDead) return 0;
+  if (const auto known = counts_.find(root); known != counts_.end()) return known->second;
+  enter(root);
+  while (!path_.empty()) {
+    Frame& frame = path_.back();
+    if (frame.next_byte == 256 || frame.words == cap_) {
+      finish();
+      continue;
+    }
+    const State target = automaton_->row(frame.state)[frame.next_byte];
+    if (target == kDead) {
+      ++frame.next_byte;
+      continue;
+    }
+    const auto known = counts_.find(target);
+    if (known == counts_.end()) {
+      enter(target);
+    } else if (known->second == kOnPath) {
+      // It leads back to itself, and being live it does so by way of infinitely many words; so do all that lead to it.
+      frame.words = cap_;
+    } else {
+      frame.words = add(frame.words, known->second);
+      ++frame.next_byte;
+    }
+  }
+  return counts_.at(root);
+}
+
+void WordCounter::enter(State state) {
+  counts_.emplace(state, kOnPath);
+  spend(counts_.size(), budget_);
+  path_.push_back({state, 0, add(0, automaton_->accepting(state) ? 1 : 0)});
+}
+
+void WordCounter::finish() {
+  counts_[path_.back().state] = path_.back().words;
+  path_.pop_back();
+}
+
 uint64_t count_words(Automaton& automaton, State state, uint64_t cap, size_t budget) {
-  return state == kDead ? 0 : WordCounter(automaton, cap, budget).count(state);
+  // The counter does not outlive the automaton, which it need not own.
+  return WordCounter(AutomatonPtr(&automaton, [](Automaton*) {}), cap, budget).count(state);
 }
 
 std::vector<std::string> enumerate_words(Automaton& automaton, size_t cap) {

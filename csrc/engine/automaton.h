@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace constrain {
@@ -65,6 +67,35 @@ uint32_t shortest_length(Automaton& automaton, State state, size_t budget = kSea
 
 /// Number of accepted words from `state`, saturating at `cap`; `cap` where there are infinitely many.
 uint64_t count_words(Automaton& automaton, State state, uint64_t cap, size_t budget = kSearchBudget);
+
+/// Counts words from many states of one automaton, depth first, and remembers what it counted.
+class WordCounter {
+ public:
+  WordCounter(AutomatonPtr automaton, uint64_t cap, size_t budget = kSearchBudget)
+      : automaton_(std::move(automaton)), cap_(cap), budget_(budget) {}
+
+  /// As `count_words`; 0 for kDead.
+  uint64_t count(State state);
+
+ private:
+  static constexpr uint64_t kOnPath = ~uint64_t{0};
+
+  struct Frame {
+    State state;
+    uint32_t next_byte;
+    uint64_t words;
+  };
+
+  uint64_t add(uint64_t a, uint64_t b) const { return a >= cap_ - (b < cap_ ? b : cap_) ? cap_ : a + b; }
+  void enter(State state);
+  void finish();
+
+  AutomatonPtr automaton_;
+  uint64_t cap_;
+  size_t budget_;
+  std::vector<Frame> path_;
+  std::unordered_map<State, uint64_t> counts_;
+};
 
 /// Every accepted word, in byte order; at most `cap` of them (throws ResourceLimit where there are more).
 std::vector<std::string> enumerate_words(Automaton& automaton, size_t cap);

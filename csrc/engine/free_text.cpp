@@ -1,6 +1,7 @@
 #include "engine/free_text.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_set>
 
 #include "engine/utf8.h"
@@ -13,6 +14,12 @@ CharacterClass CharacterClass::plain() {
     if (byte != '"' && byte != '\\') out.ascii.add(byte);
   }
   return out;
+}
+
+int CharacterClass::count() const {
+  int sum = beyond_ascii ? 128 : 0;
+  for (const uint64_t word : ascii.words) sum += std::popcount(word);
+  return sum;
 }
 
 const FreeTextFinder::Beyond& FreeTextFinder::beyond(State state) {

@@ -19,6 +19,9 @@ struct CharacterClass {
 
   bool operator==(const CharacterClass&) const = default;
 
+  /// How many bytes may begin a character.
+  int count() const;
+
   /// What JSON strings hold as it is: all but quotation marks, backslashes and control characters.
   static CharacterClass plain();
 };

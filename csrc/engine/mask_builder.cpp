@@ -185,8 +185,8 @@ void MaskBuilder::add_jointly(const Configuration& configuration) {
   walk_.tokens.clear();
   for (const auto& [within, heads] : free) {
     within->add(FreeText::kUnbounded, tokens_.words());
-    walk_.run(within->leaving, 0, heads);
-    walk_.run(within->far, 0, heads);
+    walk_.run(within->leaving(), 0, heads);
+    walk_.run(within->far(FreeText::kUnbounded, grammar_.vocabulary()), 0, heads);
   }
   if (!rest.empty()) walk_.run(grammar_.vocabulary().trie(), 0, rest);
   allow(walk_.tokens);
@@ -260,12 +260,12 @@ Inner MaskBuilder::walk_alone(const Head& head) {
     }
   };
   const FreeText text = grammar_.free_text(head.state, head.reg);
-  const bool far = !text.exact && text.room >= FreeTextFinder::kHorizon;
-  if (text.exact || far) {
+  const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
+  if (text.exact || text.room >= TokenClass::kSteps.front()) {
     inner.within = vocabulary.token_class(text.characters, text.leaving);
     inner.room = text.room;
-    visit(inner.within->leaving);
-    if (far || text.room > FreeTextFinder::kHorizon) visit(inner.within->far);
+    visit(inner.within->leaving());
+    if (far) visit(inner.within->far(text.room, vocabulary));
   } else {
     visit(vocabulary.trie());
   }

@@ -1,7 +1,9 @@
 // The tokens of a vocabulary, seen from within a text over some characters.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -15,25 +17,47 @@ class Vocabulary;
 
 /// Which tokens stay within a class of characters, and which leave it by certain bytes. A token that ends within a
 /// character stays within the class if the character may still become one of it.
-struct TokenClass {
-  static constexpr uint64_t kDense = 16;
-
-  std::vector<std::vector<uint32_t>> up_to;  ///< masks of the tokens within of at most n characters, n <= kDense
-  std::vector<uint32_t> all;                 ///< mask of all tokens within
-  std::vector<std::pair<uint32_t, TokenId>> long_ones;  ///< those beyond kDense with their length, shortest first
-  Trie leaving;  ///< of the tokens that leave after at most FreeTextFinder::kHorizon characters
-  Trie far;      ///< of all tokens that are within for more than that, wherever they go then
+class TokenClass {
+ public:
+  /// `leaving`: bytes outside the class.
+  TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, const ByteSet& leaving);
 
   /// Adds the tokens within of at most `room` characters to a mask.
   void add(uint64_t room, std::vector<uint32_t>& mask) const;
 
+  /// The tokens that leave by one of the bytes after at most FreeTextFinder::kHorizon characters.
+  const Trie& leaving() const { return leaving_; }
+
+  /// Room that `far` can be asked for, least first.
+  static constexpr std::array<uint64_t, 3> kSteps = {8, 16, FreeTextFinder::kHorizon};
+
+  /// All tokens that are within for more characters than the longest step that is not more than `room`, wherever they
+  /// go then. `room` is at least the first step; `vocabulary` is the one of the constructor.
+  const Trie& far(uint64_t room, const Vocabulary& vocabulary) const;
+
   size_t bytes() const;
+
+ private:
+  static constexpr uint64_t kDense = 16;
+
+  struct Place;
+  struct Far {
+    uint32_t characters;
+    TokenId token;
+  };
+
+  void keep(const Vocabulary& vocabulary, TokenId token, uint32_t characters);
+
+  std::vector<std::vector<uint32_t>> up_to_;  // masks of the tokens within of at most n characters, n <= kDense
+  std::vector<uint32_t> all_;                 // mask of all tokens within
+  std::vector<std::pair<uint32_t, TokenId>> long_ones_;  // those beyond kDense with their length, shortest first
+  Trie leaving_;
+  std::vector<Far> far_tokens_;  // beyond the first step, in the order of their bytes
+  mutable std::array<std::once_flag, kSteps.size()> far_made_;
+  mutable std::array<Trie, kSteps.size()> far_;
 };
 
 using TokenClassPtr = std::shared_ptr<const TokenClass>;
 using TokenClassCache = LruCache<TokenClassPtr>;
-
-/// Sorts the tokens of a vocabulary. `leaving`: bytes outside the class.
-TokenClass make_token_class(const Vocabulary& vocabulary, const CharacterClass& characters, const ByteSet& leaving);
 
 }  // namespace constrain

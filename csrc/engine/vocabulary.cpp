@@ -62,7 +62,7 @@ TokenClassPtr Vocabulary::token_class(const CharacterClass& characters, const By
   TokenClassCache::Key key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
   key.insert(key.end(), leaving.words.begin(), leaving.words.end());
   if (const auto known = classes_.find(key)) return *known;
-  auto made = std::make_shared<const TokenClass>(make_token_class(*this, characters, leaving));
+  auto made = std::make_shared<const TokenClass>(*this, characters, leaving);
   classes_.keep(std::move(key), made, made->bytes());
   return made;
 }

@@ -6,7 +6,8 @@
 namespace constrain::json {
 
 KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<AutomatonPtr> classes)
-    : names_(std::move(names)), sorted_(names_.size()), classes_(std::move(classes)), words_(classes_.size()) {
+    : names_(std::move(names)), sorted_(names_.size()), classes_(std::move(classes)) {
+  for (const AutomatonPtr& one : classes_) words_.emplace_back(one, kManyWords);
   std::iota(sorted_.begin(), sorted_.end(), 0);
   std::sort(sorted_.begin(), sorted_.end(), [&](uint32_t a, uint32_t b) { return names_[a] < names_[b]; });
   Position first{0, static_cast<uint32_t>(sorted_.size()), 0, {}};
@@ -73,12 +74,6 @@ State KeyAutomaton::intern(Position position) {
     if (classes_[i]->accepting(state) && !made.name) made.key_class = i;
     made.other_words = std::min(kManyWords, made.other_words + class_words(i, state));
   }
-  return it->second;
-}
-
-uint64_t KeyAutomaton::class_words(size_t key_class, State state) {
-  const auto [it, added] = words_[key_class].try_emplace(state, 0);
-  if (added) it->second = count_words(*classes_[key_class], state, kManyWords);
   return it->second;
 }
 

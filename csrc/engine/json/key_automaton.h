@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/automaton.h"
@@ -41,7 +40,7 @@ class KeyAutomaton {
   /// The state of a class's own automaton.
   State class_state(State state, size_t key_class) const { return positions_[state]->classes[key_class]; }
   /// Keys of a class from a state of its own automaton, saturating at kManyWords.
-  uint64_t class_words(size_t key_class, State state);
+  uint64_t class_words(size_t key_class, State state) { return words_[key_class].count(state); }
 
  private:
   struct Position {
@@ -60,7 +59,7 @@ class KeyAutomaton {
   std::vector<const Position*> positions_;
   StableVector<KeyState> states_;
   std::vector<std::unique_ptr<StateRow>> rows_;
-  std::vector<std::unordered_map<State, uint64_t>> words_;  // by class
+  std::vector<WordCounter> words_;  // by class
 };
 
 }  // namespace constrain::json

@@ -622,13 +622,17 @@ FreeText ObjectRule::free_text(Local state, Reg reg) {
     // Where so many keys go on from each state, whatever is typed on the way to one is the beginning of some new key.
     FreeText text = texts_[one].find(keys_->class_state(content, one),
                                      [&](State at) { return keys_->class_words(one, at) >= KeyAutomaton::kManyWords; });
-    if (text.room > best.room) best = text;
+    const auto worth = [](const FreeText& a) {
+      return std::pair(std::min(a.room, FreeTextFinder::kHorizon), a.characters.count());
+    };
+    if (worth(text) > worth(best)) best = text;
   }
   // Names and keys of other classes may go on with anything else.
   best.exact = false;
   best.leaving = {};
   for (int byte = 0x20; byte < 256; ++byte) {
-    const bool within = byte < 0x80 ? best.characters.ascii.has(static_cast<uint8_t>(byte)) : best.characters.beyond_ascii;
+    const bool within =
+        byte < 0x80 ? best.characters.ascii.has(static_cast<uint8_t>(byte)) : best.characters.beyond_ascii;
     if (!within) best.leaving.add(static_cast<uint8_t>(byte));
   }
   return best;
