@@ -7,14 +7,42 @@ namespace constrain::schema {
 
 namespace {
 
-/// Adds cells, but for those that are there already; the cell that holds everything stands for all of them.
+template <class Element>
+bool contains_all(const std::vector<Element>& all, const std::vector<Element>& some) {
+  return std::ranges::all_of(some, [&](const Element& one) { return std::ranges::find(all, one) != all.end(); });
+}
+
+// Whether every condition of a cell is one of another's, so that it holds all that the other does.
+
+bool holds_all_of(const NumberCell& general, const NumberCell& special) {
+  return general == special || general == NumberCell{};
+}
+
+bool holds_all_of(const StringCell& general, const StringCell& special) {
+  if (general.words || special.words) return general == special || general.any();
+  return general.min <= special.min && general.max >= special.max && contains_all(special.contents, general.contents);
+}
+
+bool holds_all_of(const ArrayCell& general, const ArrayCell& special) {
+  const bool any_items = general.prefix.empty() && general.rest == 0;
+  return (any_items || (general.prefix == special.prefix && general.rest == special.rest)) &&
+         general.min <= special.min && general.max >= special.max && contains_all(special.contains, general.contains);
+}
+
+bool holds_all_of(const ObjectCell& general, const ObjectCell& special) {
+  return general.min <= special.min && general.max >= special.max && contains_all(special.members, general.members) &&
+         contains_all(special.required, general.required) && contains_all(special.dependents, general.dependents) &&
+         contains_all(special.names, general.names) && contains_all(special.exists, general.exists);
+}
+
+/// Adds cells, and drops those that are in another one.
 template <class Cell>
 void append(std::vector<Cell>& into, std::vector<Cell>&& other) {
   for (Cell& cell : other) {
-    if (std::find(into.begin(), into.end(), cell) == into.end()) into.push_back(std::move(cell));
+    if (std::ranges::any_of(into, [&](const Cell& one) { return holds_all_of(one, cell); })) continue;
+    std::erase_if(into, [&](const Cell& one) { return holds_all_of(cell, one); });
+    into.push_back(std::move(cell));
   }
-  const Cell everything{};
-  if (into.size() > 1 && std::find(into.begin(), into.end(), everything) != into.end()) into = {everything};
 }
 
 template <class Element>

@@ -12,6 +12,12 @@ namespace {
 
 using Type = json::Value::Type;
 
+/// A property with one value, which tells the branches of a union apart.
+bool discriminates(const json::Value& property) {
+  const json::Value* values = property.find("enum");
+  return property.find("const") || (values && values->items.size() == 1);
+}
+
 }  // namespace
 
 Cells Normaliser::negate(NodeId id) {
@@ -46,18 +52,19 @@ Cells Normaliser::negate(NodeId id) {
   }
   for (const NodeId target : document_.references(id, schema)) unite(out, literal({target, true}));
   if (const Value* all = schema.find("allOf")) unite(out, any_of(id, "allOf", *all, true));
-  if (const Value* any = schema.find("anyOf")) unite(out, all_of(id, "anyOf", *any, true));
+  if (const Value* any = schema.find("anyOf")) unite(out, all_of(id, "anyOf", *any, true, Cells::everything()));
   if (const Value* one = schema.find("oneOf")) unite(out, not_one_of(id, *one));
   if (const Value* other = schema.find("not")) unite(out, literal({part(id, "not", *other)}));
-  if (schema.find("if")) unite(out, if_then_else(id, schema, true));
+  if (schema.find("if")) unite(out, if_then_else(id, schema, true, Cells::everything()));
   negate_unevaluated(id, schema, out);
+  discriminate(id, schema, out);
   prune(out, kPruneDepth);
   return out;
 }
 
 Cells Normaliser::not_one_of(NodeId id, const Value& list) {
   // None of the branches, or two of them.
-  Cells out = all_of(id, "oneOf", list, true);
+  Cells out = all_of(id, "oneOf", list, true, Cells::everything());
   for (size_t i = 0; i < list.items.size(); ++i) {
     const Cells first = literal({item(id, "oneOf", list, i)});
     for (size_t j = i + 1; j < list.items.size(); ++j) {
@@ -149,6 +156,28 @@ void Normaliser::negate_arrays(NodeId id, const Schema& schema, Cells& out) {
   }
 }
 
+void Normaliser::negate_property(NodeId id, const std::string& name, const Value& value, Cells& out) {
+  const ConjunctionId wrong = subschema(id, member_step("properties", name), value, true);
+  if (wrong != nothing()) unite(out, only(ObjectCell{.members = {{.named = {{name, wrong}}}}, .required = {name}}));
+}
+
+void Normaliser::discriminate(NodeId id, const Schema& schema, Cells& out) {
+  const Value* properties = schema.find("properties");
+  if (!properties) return;
+  Members held;
+  Cells violations;
+  for (const auto& [name, value] : properties->members) {
+    if (!discriminates(value)) continue;
+    held.named.emplace_back(name, subschema(id, member_step("properties", name), value));
+    negate_property(id, name, value, violations);
+  }
+  if (held.named.empty()) return;
+  const bool any = std::ranges::find(out.objects, ObjectCell{}) != out.objects.end();
+  if (any) return;
+  for (ObjectCell& cell : out.objects) cell.members.push_back(held);
+  unite(out, std::move(violations));
+}
+
 void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
   ObjectCell cell;
   read_objects(id, schema, cell);
@@ -159,8 +188,7 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
 
   if (const Value* properties = schema.find("properties")) {
     for (const auto& [name, value] : properties->members) {
-      const ConjunctionId wrong = subschema(id, member_step("properties", name), value, true);
-      if (wrong != nothing()) unite(out, only(ObjectCell{.members = {{.named = {{name, wrong}}}}, .required = {name}}));
+      if (!discriminates(value)) negate_property(id, name, value, out);
     }
   }
   std::vector<std::string> known;

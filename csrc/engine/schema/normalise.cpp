@@ -112,15 +112,14 @@ Cells Normaliser::conditions(NodeId id, const Schema& schema) {
   if (const Value* list = schema.find("enum")) also(values(id, "enum", *list));
   for (const NodeId target : document_.references(id, schema)) also(literal({target}));
   if (!cells.objects.empty()) read_dependencies(id, schema, cells);
-  if (const Value* all = schema.find("allOf")) also(all_of(id, "allOf", *all, false));
+  if (const Value* all = schema.find("allOf")) cells = all_of(id, "allOf", *all, false, std::move(cells));
   if (const Value* any = schema.find("anyOf")) also(any_of(id, "anyOf", *any, false));
-  if (const Value* one = schema.find("oneOf")) also(one_of(id, *one));
+  if (const Value* one = schema.find("oneOf")) cells = one_of(id, *one, cells);
   if (const Value* other = schema.find("not")) {
     also(literal({part(id, "not", *other), true}));
     enforced(id, "not");
   }
-  if (schema.find("if")) also(if_then_else(id, schema, false));
-  return cells;
+  return schema.find("if") ? if_then_else(id, schema, false, cells) : cells;
 }
 
 Cells Normaliser::any_of(NodeId id, const char* keyword, const Value& list, bool negated) {
@@ -133,46 +132,60 @@ Cells Normaliser::any_of(NodeId id, const char* keyword, const Value& list, bool
   return any;
 }
 
-Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool negated) {
+Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool negated, Cells cells) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, keyword, "a non-empty array of schemas is needed");
-  Cells all = Cells::everything();
   for (size_t i = 0; i < list.items.size(); ++i) {
-    all = meet(all, literal({item(id, keyword, list, i), negated}), id);
+    cells = meet(cells, literal({item(id, keyword, list, i), negated}), id);
   }
   enforced(id, keyword);
-  return all;
+  return cells;
 }
 
-Cells Normaliser::one_of(NodeId id, const Value& list) {
+Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, "oneOf", "a non-empty array of schemas is needed");
   std::vector<NodeId> branches;
   for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(item(id, "oneOf", list, i));
   Cells one;
   for (const NodeId branch : branches) {
-    Cells only = literal({branch});
+    Cells own = meet(cells, literal({branch}), id);
     for (const NodeId other : branches) {
-      if (other == branch) continue;
-      // A branch that excludes this one anyway need not be negated, which is what keeps unions small.
-      if (!meet(only, literal({other}), id).empty()) only = meet(only, literal({other, true}), id);
+      if (other != branch) own = without(std::move(own), other, id);
     }
-    unite(one, std::move(only));
+    unite(one, std::move(own));
   }
   enforced(id, "oneOf");
   return one;
 }
 
-Cells Normaliser::if_then_else(NodeId id, const Schema& schema, bool negated) {
+Cells Normaliser::without(Cells cells, NodeId schema, NodeId id) {
+  // Most cells exclude the schema anyway. Not to negate it for them is what keeps unions small.
+  Cells overlap;
+  const Cells& wrong = literal({schema});
+  const auto move_overlap = [&](auto Cells::* list) {
+    std::erase_if(cells.*list, [&](auto& cell) {
+      const bool overlaps = !meet(only(cell), wrong, id).empty();
+      if (overlaps) (overlap.*list).push_back(std::move(cell));
+      return overlaps;
+    });
+  };
+  move_overlap(&Cells::numbers);
+  move_overlap(&Cells::strings);
+  move_overlap(&Cells::arrays);
+  move_overlap(&Cells::objects);
+  cells.null = cells.null && !wrong.null;
+  for (int i = 0; i < 2; ++i) cells.booleans[i] = cells.booleans[i] && !wrong.booleans[i];
+  if (!overlap.empty()) unite(cells, meet(overlap, literal({schema, true}), id));
+  return cells;
+}
+
+Cells Normaliser::if_then_else(NodeId id, const Schema& schema, bool negated, const Cells& cells) {
   const Value *then = schema.find("then"), *otherwise = schema.find("else");
-  if (!then && !otherwise) return negated ? Cells() : Cells::everything();
+  if (!then && !otherwise) return negated ? Cells() : cells;
   const NodeId condition = part(id, "if", *schema.find("if"));
   const auto branch = [&](bool holds, const Value* consequence, const char* keyword) {
-    Cells cells = literal({condition, !holds});
-    if (consequence) {
-      cells = meet(cells, literal({part(id, keyword, *consequence), negated}), id);
-    } else if (negated) {
-      cells = Cells();
-    }
-    return cells;
+    if (!consequence && negated) return Cells();
+    Cells found = meet(cells, literal({condition, !holds}), id);
+    return consequence ? meet(found, literal({part(id, keyword, *consequence), negated}), id) : found;
   };
   Cells either = branch(true, then, "then");
   unite(either, branch(false, otherwise, "else"));

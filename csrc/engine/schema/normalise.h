@@ -54,10 +54,12 @@ class Normaliser {
 
   // Combinators.
   Cells any_of(NodeId id, const char* keyword, const Value& list, bool negated);
-  Cells all_of(NodeId id, const char* keyword, const Value& list, bool negated);
-  Cells one_of(NodeId id, const Value& list);
+  Cells all_of(NodeId id, const char* keyword, const Value& list, bool negated, Cells cells);
+  Cells one_of(NodeId id, const Value& list, const Cells& cells);
   Cells not_one_of(NodeId id, const Value& list);
-  Cells if_then_else(NodeId id, const Schema& schema, bool negated);
+  Cells if_then_else(NodeId id, const Schema& schema, bool negated, const Cells& cells);
+  /// The cells, as far as they do not satisfy a schema.
+  Cells without(Cells cells, NodeId schema, NodeId id);
 
   // `unevaluatedProperties` and `unevaluatedItems`; see evaluation.h.
   Cells where_unevaluated(NodeId id, const Schema& schema, Cells cells);
@@ -69,6 +71,10 @@ class Normaliser {
   void negate_strings(NodeId id, const Schema& schema, Cells& out);
   void negate_arrays(NodeId id, const Schema& schema, Cells& out);
   void negate_objects(NodeId id, const Schema& schema, Cells& out);
+  void negate_property(NodeId id, const std::string& name, const Value& value, Cells& out);
+  /// Takes in what violates the discriminators of a schema, and leaves to the other violations the documents where they
+  /// hold: not (A and B) is not A, or A and not B. A cell then excludes all branches of a union but one.
+  void discriminate(NodeId id, const Schema& schema, Cells& out);
   void negate_dependencies(NodeId id, const Schema& schema, Cells& out);
 
   Cells values(NodeId id, const char* keyword, const Value& list);
