@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from constrain.engine import compile_choices
+from constrain.engine import compile_choices, grammar_cache
 from constrain.errors import GenerationError
 from constrain.extract import Completion, Extraction, Extractor, Prompt, Target, build_prompt, complete
 from constrain.filters import (
@@ -196,5 +196,5 @@ class LLM:
         return written.text
 
     def _choice(self, options: Sequence[str]) -> ExLlamaV2EngineFilter:
-        grammar = compile_choices(list(options), vocabulary_of(self.tokenizer))
+        grammar = grammar_cache.compile(compile_choices, list(options), vocabulary_of(self.tokenizer))
         return ExLlamaV2EngineFilter(self.model, self.tokenizer, grammar)

@@ -17,8 +17,9 @@ from pydantic import Field
 
 import constrain
 from constrain import LLM
+from constrain.engine import GrammarCache
 from constrain.errors import DeadEnd, ExtractionError, GenerationError, GrammarError, ModelError, SchemaError
-from constrain.extract import Extractor, Target
+from constrain.extract import Target
 from constrain.filters import ExLlamaV2RegexFilter
 from constrain.generator import ExLlamaV2Sampler
 
@@ -151,15 +152,12 @@ def test_a_schema_that_cannot_be_used_is_named(llm: LLM) -> None:
     assert caught.value.pointer == "/properties/a/type"
 
 
-def test_compiled_schemas_are_kept_up_to_a_bound(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    extractor = Extractor(llm.generator, short_prompt)
-    monkeypatch.setattr(extractor, "KEPT_GRAMMARS", 2)
-    targets = [Target.of({"const": n}) for n in range(4)]
-    assert [extractor.extract(target, "hello").value for target in targets] == [0, 1, 2, 3]
-    kept = dict(extractor._grammars)
-    extractor.extract(Target.of({"const": 3}), "hello")
-    assert extractor._grammars == kept
-    assert len(kept) == 2
+def test_schemas_compile_once(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = GrammarCache()
+    monkeypatch.setattr("constrain.extract.extractor.grammar_cache", cache)
+    for n in (0, 1, 0, 1):
+        assert llm.extract({"const": n}, "hello").value == n
+    assert len(cache) == 2
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from constrain._core import Matcher
 from constrain.engine.bitmask import allocate_bitmask, fill_bitmasks
+from constrain.engine.cache import GrammarCache, grammar_cache
 from constrain.engine.explain import Explanation, TokenExplanation
 from constrain.engine.grammar import (
     CompiledGrammar,
@@ -23,6 +24,7 @@ from constrain.engine.vocabulary import Vocabulary
 __all__ = [
     "CompiledGrammar",
     "Explanation",
+    "GrammarCache",
     "Limits",
     "Matcher",
     "Report",
@@ -35,5 +37,6 @@ __all__ = [
     "compile_lark",
     "compile_regex",
     "fill_bitmasks",
+    "grammar_cache",
     "lark_warnings",
 ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from constrain.engine import CompiledGrammar, compile_json_schema
+from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ExtractionError, GenerationError
 from constrain.extract.completion import FinishReason, complete
 from constrain.extract.prompt import build_prompt
@@ -44,19 +42,16 @@ class Extraction(Generic[T]):
 class Extractor:
     """Extracts records with a generator.
 
-    Compiled schemas are kept, so that many documents under the same schema pay for it once.
+    Compiled schemas are kept in ``constrain.engine.grammar_cache``: many documents under one schema pay for it once.
 
     Args:
         generator: holds the model, the tokenizer and the cache.
         prompt: makes the prompt; the default is the form that the built-in model was trained on.
     """
 
-    KEPT_GRAMMARS = 64
-
     def __init__(self, generator: ExLlamaV2BaseGenerator, prompt: Prompt = build_prompt) -> None:
         self.generator = generator
         self.prompt = prompt
-        self._grammars: OrderedDict[str, CompiledGrammar] = OrderedDict()
 
     def extract(
         self,
@@ -105,13 +100,8 @@ class Extractor:
         return Extraction(value, document, written.text, written.tokens, written.finish_reason)
 
     def _grammar(self, schema: dict[str, Any]) -> CompiledGrammar:
-        key = json.dumps(schema)
-        if key not in self._grammars:
-            vocabulary = vocabulary_of(self.generator.tokenizer)
-            # The order of the schema and the spacing of json.dumps: what models write anyway, and the fewest choices.
-            compiled = compile_json_schema(schema, vocabulary, whitespace="single", property_order="schema")
-            self._grammars[key] = compiled
-            if len(self._grammars) > self.KEPT_GRAMMARS:
-                self._grammars.popitem(last=False)
-        self._grammars.move_to_end(key)
-        return self._grammars[key]
+        vocabulary = vocabulary_of(self.generator.tokenizer)
+        # The order of the schema and the spacing of json.dumps: what models write anyway, and the fewest choices.
+        return grammar_cache.compile(
+            compile_json_schema, schema, vocabulary, whitespace="single", property_order="schema"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constrain.engine.lark import compile_lark
+from constrain.engine import compile_lark, grammar_cache
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -26,4 +26,5 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
     """
 
     def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: str, start: str = "start") -> None:
-        super().__init__(model, tokenizer, compile_lark(grammar, vocabulary_of(tokenizer), start=start))
+        vocabulary = vocabulary_of(tokenizer)
+        super().__init__(model, tokenizer, grammar_cache.compile(compile_lark, grammar, vocabulary, start=start))

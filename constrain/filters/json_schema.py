@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from constrain.engine import compile_json_schema
+from constrain.engine import compile_json_schema, grammar_cache
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -32,4 +32,5 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
         schema: dict[str, Any] | bool,
         **options: Any,
     ) -> None:
-        super().__init__(model, tokenizer, compile_json_schema(schema, vocabulary_of(tokenizer), **options))
+        vocabulary = vocabulary_of(tokenizer)
+        super().__init__(model, tokenizer, grammar_cache.compile(compile_json_schema, schema, vocabulary, **options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from constrain.engine import compile_regex
+from constrain.engine import compile_regex, grammar_cache
 from constrain.errors import GrammarError
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 from constrain.filters.patterns import alternatives, literal
@@ -38,7 +38,7 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
         if not strings:
             raise GrammarError("prefix_strings must hold at least one string")
         pattern = alternatives(map(literal, strings)) + r"[\s\S]*"
-        super().__init__(model, tokenizer, compile_regex(pattern, vocabulary_of(tokenizer)))
+        super().__init__(model, tokenizer, grammar_cache.compile(compile_regex, pattern, vocabulary_of(tokenizer)))
         self.prefix_strings = strings
         self.end_tokens = frozenset()
         self.satisfied = self.matcher.is_accepting()

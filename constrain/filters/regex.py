@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constrain.engine import compile_regex
+from constrain.engine import compile_regex, grammar_cache
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -25,4 +25,4 @@ class ExLlamaV2RegexFilter(ExLlamaV2EngineFilter):
     """
 
     def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, pattern: str) -> None:
-        super().__init__(model, tokenizer, compile_regex(pattern, vocabulary_of(tokenizer)))
+        super().__init__(model, tokenizer, grammar_cache.compile(compile_regex, pattern, vocabulary_of(tokenizer)))

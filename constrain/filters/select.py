@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from constrain.engine import compile_choices, compile_regex
+from constrain.engine import compile_choices, compile_regex, grammar_cache
 from constrain.errors import GrammarError
 from constrain.filters.base import FilterResult
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
@@ -45,9 +45,9 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
             raise GrammarError(f"options must be a list of non-empty texts, not {options!r}")
         vocabulary = vocabulary_of(tokenizer)
         if case_insensitive:
-            grammar = compile_regex(alternatives(map(any_case, options)), vocabulary)
+            grammar = grammar_cache.compile(compile_regex, alternatives(map(any_case, options)), vocabulary)
         else:
-            grammar = compile_choices(list(options), vocabulary)
+            grammar = grammar_cache.compile(compile_choices, list(options), vocabulary)
         super().__init__(model, tokenizer, grammar)
         self.options = [option.lower() for option in options] if case_insensitive else list(options)
         self.case_insensitive = case_insensitive

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import lark
+
 from constrain.engine.grammar import CompiledGrammar, Limits
 from constrain.engine.lark.lower import Lowering
+from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import lark_errors, load
+from constrain.engine.store import Store
 from constrain.engine.vocabulary import Vocabulary
+from constrain.errors import GrammarError
 
 
-def compile_lark(text: str, vocab: Vocabulary, start: str = "start", *, limits: Limits = Limits()) -> CompiledGrammar:
+def compile_lark(
+    text: str, vocab: Vocabulary, start: str = "start", *, limits: Limits = Limits(), store: Store | None = None
+) -> CompiledGrammar:
     """The texts that a Lark grammar parses.
 
     The language is exactly that of ``lark.Lark(text, parser="earley", lexer="dynamic_complete")``: a terminal takes the
@@ -21,15 +30,27 @@ def compile_lark(text: str, vocab: Vocabulary, start: str = "start", *, limits: 
         vocab: the vocabulary of the model.
         start: the rule that a whole text must match.
         limits: bounds on states, memory and nesting.
+        store: where the grammar is kept in a form that need not be parsed, if it is.
 
     Raises:
         LarkError: the grammar is malformed, matches nothing, or uses what cannot be enforced exactly: terminals that
             look at text around them (``(?=``, ``\\b``, ``$`` at an edge), may be empty, or are only declared.
         ResourceLimit: a limit was reached.
     """
-    source = load(text)
-    lowering = Lowering(source)
-    symbol = lowering.symbol_of_rule(start)
+    program, symbol = _program(text, start, store)
     with lark_errors(text):
-        core = lowering.builder.compile(symbol, vocab.core, limits.core())
-    return CompiledGrammar(core, vocab)
+        return program.compile(symbol, vocab, limits)
+
+
+def _program(text: str, start: str, store: Store | None) -> tuple[Program, int]:
+    """The program of a grammar, and its symbol for the start."""
+    key = ["lark", lark.__version__, start, text]
+    if store is not None and (kept := store.get(key)):
+        with suppress(GrammarError, TypeError, ValueError):
+            steps, symbol = kept
+            return Program.of(steps), int(symbol)
+    lowering = Lowering(load(text))
+    symbol = lowering.symbol_of_rule(start)
+    if store is not None:
+        store.put(key, [lowering.program.steps, symbol])
+    return lowering.program, symbol

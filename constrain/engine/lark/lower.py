@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from lark import Tree
 from lark.grammar import Symbol
 from lark.lexer import Pattern
 from lark.utils import get_regexp_width
 
-from constrain import _core
 from constrain.engine.lark.context import looks_outside
+from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import Node, Source, lark_errors
 from constrain.errors import LarkError, RegexError
 
@@ -20,8 +19,6 @@ _MAX_INSTANCES = 10_000
 """Templates with different arguments in one grammar; a template that calls itself with ever new ones ends here."""
 
 _UNBOUNDED = 2**32 - 1
-
-_Added = TypeVar("_Added", int, None)
 
 
 class _Instance(NamedTuple):
@@ -32,14 +29,14 @@ class _Instance(NamedTuple):
 
 
 class Lowering:
-    """Feeds a builder of the engine with the rules that it is asked for, and the ones that they use.
+    """Writes a program of the rules that it is asked for, and of the ones that they use.
 
     Attributes:
-        builder: the engine's builder.
+        program: the steps so far.
     """
 
     def __init__(self, source: Source) -> None:
-        self.builder = _core.CfgBuilder()
+        self.program = Program()
         self._source = source
         self._terminals: dict[str, int] = {}
         self._rules: dict[_Instance, int] = {}
@@ -47,10 +44,10 @@ class Lowering:
         self._pending: list[_Instance] = []
         for name in source.ignored:
             pattern = self._pattern(name)
-            self._add(self.builder.ignore, pattern, (pattern.raw or "%ignore") if name.startswith("__") else name)
+            self._add("ignore", pattern, (pattern.raw or "%ignore") if name.startswith("__") else name)
 
     def symbol_of_rule(self, name: str) -> int:
-        """The engine's symbol for a rule without parameters.
+        """The symbol of a rule without parameters.
 
         Raises:
             LarkError: there is no such rule, or something that it uses cannot be enforced.
@@ -68,25 +65,25 @@ class Lowering:
     def _define(self, instance: _Instance) -> None:
         rule = self._source.rules[instance.name]
         bindings = dict(zip(rule.parameters, instance.arguments, strict=True))
-        self.builder.define(self._rules[instance], self._expression(rule.tree, bindings))
+        self.program.call("define", self._rules[instance], self._expression(rule.tree, bindings))
 
     def _expression(self, tree: Node, bindings: dict[str, int]) -> int:
-        """The builder's expression for a tree; children first, so that deep trees need no deep stack."""
+        """The program's expression for a tree; children first, so that deep trees need no deep stack."""
         done: dict[int, int] = {}
         for node in tree.iter_subtrees():
             parts = [done[id(child)] for child in node.children if isinstance(child, Tree) and id(child) in done]
             if node.data == "expansions":
-                done[id(node)] = self.builder.choice(parts)
+                done[id(node)] = self.program.call("choice", parts)
             elif node.data == "expansion":
-                done[id(node)] = self.builder.sequence(parts)
+                done[id(node)] = self.program.call("sequence", parts)
             elif node.data == "maybe":
-                done[id(node)] = self.builder.repeat(parts[0], 0, 1)
+                done[id(node)] = self.program.call("repeat", parts[0], 0, 1)
             elif node.data == "expr":
-                done[id(node)] = self.builder.repeat(parts[0], *self._bounds(node))
+                done[id(node)] = self.program.call("repeat", parts[0], *self._bounds(node))
             elif node.data == "alias":
                 done[id(node)] = parts[0]
             elif node.data == "value":
-                done[id(node)] = self.builder.symbol(self._symbol(node, bindings))
+                done[id(node)] = self.program.call("symbol", self._symbol(node, bindings))
         return done[id(tree)]
 
     def _bounds(self, node: Node) -> tuple[int, int]:
@@ -124,7 +121,7 @@ class Lowering:
         if instance not in self._rules:
             if len(self._rules) >= _MAX_INSTANCES and instance.arguments:
                 raise self._source.error(f"template '{instance.name}' calls itself without end", instance.name)
-            symbol = self._rules[instance] = self.builder.nonterminal()
+            symbol = self._rules[instance] = self.program.call("nonterminal")
             self._names[symbol] = instance.name
             # A template that is only named, to be passed on, has no body without its arguments.
             if len(self._source.rules[instance.name].parameters) == len(instance.arguments):
@@ -141,18 +138,18 @@ class Lowering:
     def _terminal(self, pattern: Pattern, name: str) -> int:
         expression = pattern.to_regexp()
         if expression not in self._terminals:
-            self._terminals[expression] = self._add(self.builder.terminal, pattern, name)
+            self._terminals[expression] = self._add("terminal", pattern, name)
         return self._terminals[expression]
 
-    def _add(self, add: Callable[[str, str], _Added], pattern: Pattern, name: str) -> _Added:
-        """Checks a terminal, and hands it to the builder by ``add``."""
+    def _add(self, kind: str, pattern: Pattern, name: str) -> Any:
+        """Checks a terminal, and adds it to the program as a terminal or as ignored text."""
         expression = pattern.to_regexp()
         try:
             re.compile(expression)
             outside = looks_outside(expression)
             empty = get_regexp_width(expression)[0] == 0
             if not outside and not empty:
-                return add(expression, name)
+                return self.program.call(kind, expression, name)
         except (re.error, ImportError, RecursionError, OverflowError) as error:
             reason = f"bad regular expression: {error}"
         except RegexError as error:
