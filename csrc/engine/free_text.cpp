@@ -9,7 +9,7 @@
 namespace constrain {
 
 CharacterClass CharacterClass::plain() {
-  CharacterClass out{{}, true};
+  CharacterClass out{{}, true, {}};
   for (uint8_t byte = 0x20; byte < 0x80; ++byte) {
     if (byte != '"' && byte != '\\') out.ascii.add(byte);
   }
@@ -22,37 +22,89 @@ int CharacterClass::count() const {
   return sum;
 }
 
-const FreeTextFinder::Beyond& FreeTextFinder::beyond(State state) {
-  if (const auto known = beyond_.find(state); known != beyond_.end()) return known->second;
+bool CharacterClass::excludes(Range range) const {
+  return std::ranges::any_of(excluded,
+                             [&](const Range& one) { return one.first <= range.first && range.second <= one.second; });
+}
+
+/// Follows all characters beyond ASCII at once, byte by byte. Those that come to one place by different first bytes are
+/// followed together; only a few of them are remembered, to name the characters that lead nowhere.
+class FreeTextFinder::BeyondSearch {
+ public:
+  explicit BeyondSearch(const std::function<const StateRow&(State)>& row) : row_(row) {}
+
+  Beyond run(State start) {
+    found_.most = true;
+    pending_.push_back({Utf8State::boundary, start, {0}});
+    for (size_t done = 0; found_.most && !pending_.empty() && done < 4; ++done) {
+      const std::vector<Place> level = std::move(pending_);
+      pending_.clear();
+      for (const Place& place : level) follow(place);
+    }
+    std::ranges::sort(found_.excluded);
+    std::vector<CharacterClass::Range> merged;
+    for (const auto& range : found_.excluded) {
+      if (!merged.empty() && merged.back().second + 1 == range.first) {
+        merged.back().second = range.second;
+      } else {
+        merged.push_back(range);
+      }
+    }
+    found_.excluded = std::move(merged);
+    found_.most &= found_.excluded.size() <= kMaxExcluded;
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr size_t kRemembered = 8, kMaxPlaces = 64;
+
   struct Place {
     Utf8State utf8;
     State state;
-    bool operator==(const Place&) const = default;
+    std::vector<char32_t> prefixes;  // bits of the characters so far; not all where there are more than kRemembered
   };
-  Beyond found{true, {}};
-  std::vector<Place> pending{{Utf8State::boundary, state}};
-  for (size_t i = 0; i < pending.size() && found.all; ++i) {
-    const Place at = pending[i];
-    const StateRow& row = row_(at.state);
-    for (int byte = 0x80; byte < 256; ++byte) {
-      const Utf8State utf8 = next_utf8(at.utf8, static_cast<uint8_t>(byte));
+
+  void follow(const Place& place) {
+    const StateRow& row = row_(place.state);
+    for (int byte = 0x80; byte < 256 && found_.most; ++byte) {
+      const Utf8State utf8 = next_utf8(place.utf8, static_cast<uint8_t>(byte));
       if (utf8 == Utf8State::malformed) continue;
-      const State to = row[byte];
-      if (to == kDead) {
-        found.all = false;
-        break;
-      }
-      if (utf8 == Utf8State::boundary) {
-        if (std::find(found.targets.begin(), found.targets.end(), to) == found.targets.end()) {
-          found.targets.push_back(to);
-        }
-      } else if (const Place next{utf8, to}; std::find(pending.begin(), pending.end(), next) == pending.end()) {
-        pending.push_back(next);
+      const int more = missing_bytes(utf8);
+      const auto bits = static_cast<char32_t>(place.utf8 == Utf8State::boundary ? byte & (0x3F >> more) : byte & 0x3F);
+      if (row[byte] == kDead) {
+        exclude(place, bits, more);
+      } else if (utf8 == Utf8State::boundary) {
+        if (std::ranges::find(found_.targets, row[byte]) == found_.targets.end()) found_.targets.push_back(row[byte]);
+      } else {
+        enter(utf8, row[byte], place, bits);
       }
     }
-    if (pending.size() + found.targets.size() > kMaxStates) found.all = false;
   }
-  return beyond_[state] = std::move(found);
+
+  void exclude(const Place& place, char32_t bits, int more) {
+    found_.most &= place.prefixes.size() <= kRemembered && found_.excluded.size() < 64 * kMaxExcluded;
+    for (const char32_t prefix : place.prefixes) {
+      found_.excluded.push_back(scalar_range(prefix << 6 | bits, more));
+    }
+  }
+
+  void enter(Utf8State utf8, State state, const Place& from, char32_t bits) {
+    auto it = std::ranges::find_if(pending_, [&](const Place& at) { return at.utf8 == utf8 && at.state == state; });
+    if (it == pending_.end()) it = pending_.insert(it, {utf8, state, {}});
+    for (const char32_t prefix : from.prefixes) {
+      if (it->prefixes.size() <= kRemembered) it->prefixes.push_back(prefix << 6 | bits);
+    }
+    found_.most &= pending_.size() <= kMaxPlaces;
+  }
+
+  const std::function<const StateRow&(State)>& row_;
+  Beyond found_;
+  std::vector<Place> pending_;
+};
+
+const FreeTextFinder::Beyond& FreeTextFinder::beyond(State state) {
+  const auto known = beyond_.find(state);
+  return known != beyond_.end() ? known->second : beyond_[state] = BeyondSearch(row_).run(state);
 }
 
 FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& live) {
@@ -66,7 +118,8 @@ FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& liv
       if (usable(row[byte])) found.characters.ascii.add(static_cast<uint8_t>(byte)), ++count;
     }
     if (count < kMinCharacters) return {};
-    found.characters.beyond_ascii = beyond(start).all && std::ranges::all_of(beyond(start).targets, live);
+    found.characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live);
+    if (found.characters.beyond_ascii) found.characters.excluded = beyond(start).excluded;
   }
   std::unordered_set<State> met{start};
   std::vector<State> layer{start}, next;
@@ -99,7 +152,7 @@ FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& liv
         }
       }
       if (!found.characters.beyond_ascii) continue;
-      if (!beyond(state).all) {
+      if (!beyond(state).most || beyond(state).excluded != found.characters.excluded) {
         every = false;
         some |= std::any_of(row.begin() + 0x80, row.end(), [](State to) { return to != kDead; });
       }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/automaton.h"
@@ -12,10 +13,16 @@
 
 namespace constrain {
 
-/// A set of characters: some of ASCII, and all or none of those beyond it.
+/// A set of characters: some of ASCII, and none of those beyond it or almost all.
 struct CharacterClass {
+  using Range = std::pair<char32_t, char32_t>;  ///< first and last
+
   ByteSet ascii;
   bool beyond_ascii = false;
+  std::vector<Range> excluded;  ///< beyond ASCII; in order, and not touching each other
+
+  /// Every character of the range is excluded.
+  bool excludes(Range range) const;
 
   bool operator==(const CharacterClass&) const = default;
 
@@ -53,11 +60,16 @@ class FreeTextFinder {
   static constexpr int kMinCharacters = 10;
   static constexpr size_t kMaxStates = 1024;
 
-  /// The states after one character that is not of ASCII; `all` where each such character leads to one.
+  /// At most so many ranges of characters are excluded from a class.
+  static constexpr size_t kMaxExcluded = 24;
+
+  /// The states after one character that is not of ASCII; `most` where each of them but a few leads to one.
   struct Beyond {
-    bool all = false;
+    bool most = false;
+    std::vector<CharacterClass::Range> excluded;
     std::vector<State> targets;
   };
+  class BeyondSearch;
   const Beyond& beyond(State state);
 
   std::function<const StateRow&(State)> row_;

@@ -12,16 +12,21 @@ namespace constrain {
 struct TokenClass::Place {
   Utf8State utf8 = Utf8State::boundary;
   uint32_t characters = 0;  ///< the one that has begun included
+  char32_t bits = 0;        ///< of a character that is not of ASCII, as far as it was read
 
   /// False where the byte leaves the class.
   bool step(const CharacterClass& within, uint8_t byte, Place& to) const {
     const bool first = utf8 == Utf8State::boundary;
     if (first && byte < 0x80) {
-      to = {Utf8State::boundary, characters + 1};
+      to = {Utf8State::boundary, characters + 1, 0};
       return within.ascii.has(byte);
     }
-    to = {next_utf8(utf8, byte), characters + first};
-    return within.beyond_ascii && to.utf8 != Utf8State::malformed;
+    to.utf8 = next_utf8(utf8, byte);
+    to.characters = characters + first;
+    if (!within.beyond_ascii || to.utf8 == Utf8State::malformed) return false;
+    const int more = missing_bytes(to.utf8);
+    to.bits = first ? static_cast<char32_t>(byte & (0x3F >> more)) : bits << 6 | (byte & 0x3F);
+    return within.excluded.empty() || !within.excludes(scalar_range(to.bits, more));
   }
 };
 

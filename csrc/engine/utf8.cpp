@@ -1,5 +1,6 @@
 #include "engine/utf8.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace constrain {
@@ -92,6 +93,18 @@ Utf8State next_utf8(Utf8State state, uint8_t byte) {
       break;
   }
   return malformed;
+}
+
+int missing_bytes(Utf8State state) {
+  static constexpr int kMissing[] = {0, 1, 2, 3, 2, 2, 3, 3, 0};
+  return kMissing[static_cast<size_t>(state)];
+}
+
+std::pair<char32_t, char32_t> scalar_range(char32_t bits, int more) {
+  // Shorter encodings have the smaller ones.
+  static constexpr char32_t kFirst[] = {0x80, 0x80, 0x800, 0x10000};
+  const char32_t first = bits << (6 * more), rest = (char32_t{1} << (6 * more)) - 1;
+  return {std::max(first, kFirst[more]), first | rest};
 }
 
 }  // namespace constrain

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace constrain {
 
@@ -31,5 +32,11 @@ bool is_utf8(std::string_view text);
 enum class Utf8State : uint8_t { boundary, one, two, three, after_e0, after_ed, after_f0, after_f4, malformed };
 
 Utf8State next_utf8(Utf8State state, uint8_t byte);
+
+/// Bytes until the character is complete.
+int missing_bytes(Utf8State state);
+
+/// First and last of the characters beyond ASCII that begin with these bits and have so many bytes more.
+std::pair<char32_t, char32_t> scalar_range(char32_t bits, int more);
 
 }  // namespace constrain

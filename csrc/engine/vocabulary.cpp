@@ -61,6 +61,7 @@ Trie Vocabulary::build_trie() {
 TokenClassPtr Vocabulary::token_class(const CharacterClass& characters, const ByteSet& leaving) const {
   TokenClassCache::Key key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
   key.insert(key.end(), leaving.words.begin(), leaving.words.end());
+  for (const auto& [first, last] : characters.excluded) key.push_back(uint64_t{first} << 32 | last);
   if (const auto known = classes_.find(key)) return *known;
   auto made = std::make_shared<const TokenClass>(*this, characters, leaving);
   classes_.keep(std::move(key), made, made->bytes());
