@@ -34,32 +34,30 @@ void TokenSet::start(size_t words) {
   dense_ = false;
 }
 
-Mask TokenSet::mask() {
-  Mask made;
-  if (dense_ || tokens_.size() > kSparse) {
-    made.words = words_;
-    made.count = static_cast<uint32_t>(bits::count(words_.data(), words_.size()));
-  } else {
-    made.tokens = tokens_;
-    std::sort(made.tokens.begin(), made.tokens.end());
-    made.count = static_cast<uint32_t>(tokens_.size());
-  }
-  return made;
-}
-
-MaskPtr MaskPool::intern(Mask mask) {
+MaskPtr MaskPool::intern(TokenSet& set) {
   static std::atomic<uint64_t> last_id{0};
-  const uint64_t hash = mask.words.empty()
-                            ? bits::hash(reinterpret_cast<const uint32_t*>(mask.tokens.data()), mask.tokens.size())
-                            : bits::hash(mask.words.data(), mask.words.size());
+  const bool dense = set.is_dense();
+  if (!dense) std::sort(set.tokens_.begin(), set.tokens_.end());
+  const auto* list = reinterpret_cast<const uint32_t*>(set.tokens_.data());
+  const uint64_t hash = dense ? bits::hash(set.words_.data(), set.words_.size()) : bits::hash(list, set.tokens_.size());
   const std::lock_guard lock(mutex_);
   const auto [first, last] = known_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
     const MaskPtr known = it->second.lock();
-    if (known && known->tokens == mask.tokens && known->words == mask.words) return known;
+    if (known && known->words.empty() == !dense &&
+        (dense ? known->words == set.words_ : known->tokens == set.tokens_)) {
+      return known;
+    }
   }
-  mask.id = ++last_id;
-  auto made = std::make_shared<const Mask>(std::move(mask));
+  auto made = std::make_shared<Mask>();
+  made->id = ++last_id;
+  if (dense) {
+    made->words = set.words_;
+    made->count = static_cast<uint32_t>(bits::count(set.words_.data(), set.words_.size()));
+  } else {
+    made->tokens = set.tokens_;
+    made->count = static_cast<uint32_t>(set.tokens_.size());
+  }
   known_.emplace(hash, made);
   if (known_.size() > sweep_at_) sweep();
   return made;

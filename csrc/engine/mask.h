@@ -48,10 +48,11 @@ class TokenSet {
     return words_;
   }
 
-  /// The set as a mask without a number.
-  Mask mask();
-
  private:
+  friend class MaskPool;
+
+  bool is_dense() const { return dense_ || tokens_.size() > kSparse; }
+
   /// Up to so many tokens a list takes less time and space than bits.
   static constexpr size_t kSparse = 512;
 
@@ -63,8 +64,8 @@ class TokenSet {
 /// Makes masks, and finds those that are there already. Thread-safe.
 class MaskPool {
  public:
-  /// The mask with this set of tokens.
-  MaskPtr intern(Mask mask);
+  /// The mask with this set of tokens, which is put in order.
+  MaskPtr intern(TokenSet& set);
 
  private:
   void sweep();

@@ -154,13 +154,13 @@ MaskPtr MaskBuilder::compute() {
   if (configuration_.accepting) {
     for (const TokenId id : vocabulary.eos()) tokens_.add(id);
   }
-  return vocabulary.masks().intern(tokens_.mask());
+  return vocabulary.masks().intern(tokens_);
 }
 
 void MaskBuilder::add(const Configuration& configuration) {
   for (const Head& head : configuration.heads()) {
     const InnerPtr inner = this->inner(head);
-    if (inner->within) inner->within->add(inner->room, tokens_.words());
+    if (inner->within) inner->within->add(inner->room, tokens_);
     if (!inner->words.empty()) bits::unite(tokens_.words().data(), inner->words.data(), inner->words.size());
     allow(inner->tokens);
     if (!head.below) continue;
@@ -184,7 +184,7 @@ void MaskBuilder::add_jointly(const Configuration& configuration) {
   }
   walk_.tokens.clear();
   for (const auto& [within, heads] : free) {
-    within->add(FreeText::kUnbounded, tokens_.words());
+    within->add(FreeText::kUnbounded, tokens_);
     walk_.run(within->leaving(), 0, heads);
     walk_.run(within->far(FreeText::kUnbounded, grammar_.vocabulary()), 0, heads);
   }

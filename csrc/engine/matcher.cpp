@@ -44,7 +44,7 @@ MaskPtr Matcher::end_mask() const {
   TokenSet tokens;
   tokens.start(vocabulary.mask_words());
   for (const TokenId id : vocabulary.eos()) tokens.add(id);
-  return vocabulary.masks().intern(tokens.mask());
+  return vocabulary.masks().intern(tokens);
 }
 
 bool Matcher::accept(TokenId token) {

@@ -30,8 +30,7 @@ struct TokenClass::Place {
   }
 };
 
-TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, const ByteSet& leaving)
-    : up_to_(kDense + 1, std::vector<uint32_t>(vocabulary.mask_words())), all_(vocabulary.mask_words()) {
+TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, const ByteSet& leaving) {
   const Trie& trie = vocabulary.trie();
   TrieBuilder leaving_tokens;
   std::vector<Place> places(size_t{vocabulary.longest_token()} + 1);
@@ -54,32 +53,43 @@ TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& chara
     }
     node = end;
   }
-  for (size_t n = 1; n < up_to_.size(); ++n) bits::unite(up_to_[n].data(), up_to_[n - 1].data(), all_.size());
-  std::sort(long_ones_.begin(), long_ones_.end());
+  std::ranges::sort(within_, {}, [](const auto& one) { return one.first; });
+  if (within_.size() > kMany) make_masks(vocabulary.mask_words());
   leaving_ = leaving_tokens.finish();
 }
 
 void TokenClass::keep(const Vocabulary& vocabulary, TokenId token, uint32_t characters) {
   if (characters > kSteps.front()) far_tokens_.push_back({characters, token});
-  for (TokenId id = token; id != kNoToken; id = vocabulary.next_duplicate(id)) {
-    bits::set(all_.data(), static_cast<size_t>(id));
-    if (characters > kDense) {
-      long_ones_.emplace_back(characters, id);
-    } else {
-      bits::set(up_to_[characters].data(), static_cast<size_t>(id));
-    }
-  }
+  for (; token != kNoToken; token = vocabulary.next_duplicate(token)) within_.emplace_back(characters, token);
 }
 
-void TokenClass::add(uint64_t room, std::vector<uint32_t>& mask) const {
-  const bool every = long_ones_.empty() ? room >= kDense : room >= long_ones_.back().first;
-  const std::vector<uint32_t>& base = every ? all_ : up_to_[std::min(room, kDense)];
-  bits::unite(mask.data(), base.data(), mask.size());
-  if (every) return;
-  for (const auto& [length, token] : long_ones_) {
-    if (length > room) break;
-    bits::set(mask.data(), static_cast<size_t>(token));
+void TokenClass::make_masks(size_t words) {
+  up_to_.emplace_back(words);
+  counts_.push_back(0);
+  auto next = within_.begin();
+  for (uint64_t room = 1; next != within_.end() && room <= kDense; ++room) {
+    up_to_.push_back(up_to_.back());
+    for (; next != within_.end() && (next->first <= room); ++next) {
+      bits::set(up_to_.back().data(), static_cast<size_t>(next->second));
+    }
+    counts_.push_back(static_cast<size_t>(next - within_.begin()));
   }
+  // The last mask has them all where they end before, and is followed by the rest where they do not.
+  if (next == within_.end()) return;
+  up_to_.push_back(up_to_.back());
+  for (; next != within_.end(); ++next) bits::set(up_to_.back().data(), static_cast<size_t>(next->second));
+}
+
+void TokenClass::add(uint64_t room, TokenSet& tokens) const {
+  auto next = within_.begin();
+  if (!up_to_.empty()) {
+    const bool every = room >= within_.back().first;
+    const size_t mask = every ? up_to_.size() - 1 : std::min<size_t>(room, counts_.size() - 1);
+    bits::unite(tokens.words().data(), up_to_[mask].data(), up_to_[mask].size());
+    if (every) return;
+    next += static_cast<ptrdiff_t>(counts_[mask]);
+  }
+  for (; next != within_.end() && next->first <= room; ++next) tokens.add(next->second);
 }
 
 const Trie& TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {
@@ -97,8 +107,9 @@ const Trie& TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {
 
 size_t TokenClass::bytes() const {
   constexpr size_t kNode = 3 * sizeof(uint32_t) + sizeof(uint16_t) + sizeof(uint8_t);
-  return (up_to_.size() + 1) * all_.size() * sizeof(uint32_t) + long_ones_.size() * sizeof(long_ones_[0]) +
-         leaving_.nodes() * kNode + leaving_.jumps.size() * sizeof(Trie::Jumps) + far_tokens_.size() * 8 * kNode;
+  const size_t masks = up_to_.empty() ? 0 : up_to_.size() * up_to_[0].size() * sizeof(uint32_t);
+  return masks + within_.size() * sizeof(within_[0]) + leaving_.nodes() * kNode +
+         leaving_.jumps.size() * sizeof(Trie::Jumps) + far_tokens_.size() * 8 * kNode;
 }
 
 }  // namespace constrain

@@ -9,6 +9,7 @@
 
 #include "engine/free_text.h"
 #include "engine/lru_cache.h"
+#include "engine/mask.h"
 #include "engine/trie.h"
 
 namespace constrain {
@@ -22,8 +23,8 @@ class TokenClass {
   /// `leaving`: bytes outside the class.
   TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, const ByteSet& leaving);
 
-  /// Adds the tokens within of at most `room` characters to a mask.
-  void add(uint64_t room, std::vector<uint32_t>& mask) const;
+  /// Adds the tokens within of at most `room` characters.
+  void add(uint64_t room, TokenSet& tokens) const;
 
   /// The tokens that leave by one of the bytes after at most FreeTextFinder::kHorizon characters.
   const Trie& leaving() const { return leaving_; }
@@ -39,6 +40,7 @@ class TokenClass {
 
  private:
   static constexpr uint64_t kDense = 16;
+  static constexpr size_t kMany = 1024;
 
   struct Place;
   struct Far {
@@ -47,10 +49,12 @@ class TokenClass {
   };
 
   void keep(const Vocabulary& vocabulary, TokenId token, uint32_t characters);
+  void make_masks(size_t words);
 
-  std::vector<std::vector<uint32_t>> up_to_;  // masks of the tokens within of at most n characters, n <= kDense
-  std::vector<uint32_t> all_;                 // mask of all tokens within
-  std::vector<std::pair<uint32_t, TokenId>> long_ones_;  // those beyond kDense with their length, shortest first
+  std::vector<std::pair<uint32_t, TokenId>> within_;  // with their length, shortest first
+  // Where there are many: masks of those of at most n characters, and how many of `within_` these are.
+  std::vector<std::vector<uint32_t>> up_to_;
+  std::vector<size_t> counts_;
   Trie leaving_;
   std::vector<Far> far_tokens_;  // beyond the first step, in the order of their bytes
   mutable std::array<std::once_flag, kSteps.size()> far_made_;
