@@ -122,46 +122,46 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
 
   ++counters_.rows;
   auto row = std::make_unique<Row>();
-  RowOptions options;
+  RangeOptions options;
   std::vector<Local> visited;
   add_options(slot.id, slot.local, *row, options, visited);
-
-  for (int byte = 0; byte < 256; ++byte) {
-    if (options.plain[byte] != kDone) row->action[byte] = Row::kGoto | options.plain[byte];
-    std::vector<Option>& list = options.lists[byte];
-    if (list.empty()) continue;
-    const auto same = std::find(row->lists.begin(), row->lists.end(), list);
-    row->action[byte] = static_cast<uint32_t>(same - row->lists.begin()) + 1;
-    if (same == row->lists.end()) row->lists.push_back(std::move(list));
-  }
-  for (int byte = 0; byte < 256; ++byte) {
-    if (row->action[byte]) row->bytes.add(static_cast<uint8_t>(byte));
-  }
+  assemble(options, *row);
   memory_.add(bytes_of(*row));
   slot.row.store(row.get(), std::memory_order_release);
   return *row.release();
 }
 
-void CompiledGrammar::RowOptions::add(int byte, Option option) {
-  std::vector<Option>& list = lists[byte];
-  const bool is_plain = !option.call && !option.guard && option.target != kDone;
-  if (is_plain && list.empty() && (plain[byte] == kDone || plain[byte] == option.target)) {
-    plain[byte] = option.target;
-    return;
+/// Cuts the bytes where some range begins or ends: between two cuts every byte has the same options.
+void CompiledGrammar::assemble(const RangeOptions& options, Row& row) {
+  std::array<bool, 257> cuts{};
+  for (const RangeOption& range : options) cuts[range.first] = cuts[range.last + 1] = true;
+  std::vector<Option> list;
+  for (int begin = 0, end; begin < 256; begin = end) {
+    for (end = begin + 1; end < 256 && !cuts[end];) ++end;
+    list.clear();
+    for (const RangeOption& range : options) {
+      const bool covers = range.first <= begin && begin <= range.last;
+      if (covers && std::find(list.begin(), list.end(), range.option) == list.end()) list.push_back(range.option);
+    }
+    if (list.empty()) continue;
+    const Option& only = list.front();
+    uint32_t action = Row::kGoto | only.target;
+    if (list.size() > 1 || only.call || only.guard || only.target == kDone) {
+      const auto same = std::find(row.lists.begin(), row.lists.end(), list);
+      action = static_cast<uint32_t>(same - row.lists.begin()) + 1;
+      if (same == row.lists.end()) row.lists.push_back(list);
+    }
+    for (int byte = begin; byte < end; ++byte) {
+      row.action[byte] = action;
+      row.bytes.add(static_cast<uint8_t>(byte));
+    }
   }
-  if (plain[byte] != kDone) {
-    Option first;
-    first.target = std::exchange(plain[byte], kDone);
-    list.push_back(std::move(first));
-  }
-  if (std::find(list.begin(), list.end(), option) == list.end()) list.push_back(std::move(option));
 }
 
-void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, RowOptions& options,
+void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, RangeOptions& options,
                                   std::vector<Local>& visited) const {
   if (std::find(visited.begin(), visited.end(), local) != visited.end()) return;
   visited.push_back(local);
-  const auto add = [&](int byte, Option option) { options.add(byte, std::move(option)); };
   // States whose only future is to end are never entered: the frame is over at once.
   const auto settle = [&](StateId state) { return is_final(state) ? kDone : state; };
 
@@ -169,27 +169,34 @@ void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, RowOptions
   grammar_.rules[rule]->expand(local, lengths_, expansion);
   row.accepting |= expansion.accepting;
   for (const auto& edge : expansion.bytes) {
-    const StateId target = settle(intern(rule, edge.target));
-    for (int byte = edge.first; byte <= edge.last; ++byte) add(byte, {.guard = edge.guard, .target = target});
+    options.push_back({edge.first, edge.last, {.guard = edge.guard, .target = settle(intern(rule, edge.target))}});
   }
   for (const auto& edge : expansion.calls) {
-    const StateId then = settle(intern(rule, edge.then));
     const Row& callee = build_locked(intern(edge.callee, grammar_.rules[edge.callee]->start()));
-    for (int byte = 0; byte < 256; ++byte) {
-      const uint32_t action = callee.action[byte];
-      if (action & Row::kGoto) {
-        add(byte, {.guard = edge.guard, .call = true, .then = then, .target = action & ~Row::kGoto});
-      } else if (action) {
-        for (const Option& inner : callee.lists[action - 1]) {
-          Option option{.guard = edge.guard, .call = true, .then = then, .chain = {}, .target = inner.target};
-          if (inner.call && inner.then != kDone) option.chain.push_back(inner.then);
-          option.chain.insert(option.chain.end(), inner.chain.begin(), inner.chain.end());
-          add(byte, std::move(option));
-        }
-      }
-    }
+    add_call({.guard = edge.guard, .call = true, .then = settle(intern(rule, edge.then))}, callee, options);
     // An empty word of the callee: go on after it, without a frame.
     if (callee.accepting && !edge.guard) add_options(rule, edge.then, row, options, visited);
+  }
+}
+
+/// The options of a callee, one frame further down.
+void CompiledGrammar::add_call(const Option& call, const Row& callee, RangeOptions& options) const {
+  for (int begin = 0, end; begin < 256; begin = end) {
+    const uint32_t action = callee.action[begin];
+    for (end = begin + 1; end < 256 && callee.action[end] == action;) ++end;
+    const auto first = static_cast<uint8_t>(begin), last = static_cast<uint8_t>(end - 1);
+    if (action & Row::kGoto) {
+      options.push_back({first, last, call});
+      options.back().option.target = action & ~Row::kGoto;
+    } else if (action) {
+      for (const Option& inner : callee.lists[action - 1]) {
+        options.push_back({first, last, call});
+        Option& option = options.back().option;
+        option.target = inner.target;
+        if (inner.call && inner.then != kDone) option.chain.push_back(inner.then);
+        option.chain.insert(option.chain.end(), inner.chain.begin(), inner.chain.end());
+      }
+    }
   }
 }
 

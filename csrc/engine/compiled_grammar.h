@@ -146,19 +146,21 @@ class CompiledGrammar {
     }
   };
 
-  /// What a row is made of, byte by byte: most bytes have one plain move, which needs no list.
-  struct RowOptions {
-    std::array<StateId, 256> plain{};  ///< kDone where there is none, or where a list says it all
-    std::array<std::vector<Option>, 256> lists;
-    void add(int byte, Option option);
+  /// What a row is made of.
+  struct RangeOption {
+    uint8_t first, last;  ///< on any of these bytes
+    Option option;
   };
+  using RangeOptions = std::vector<RangeOption>;
 
   Slot& slot(StateId state) const { return slots_[state]; }
   const Row& build(StateId state) const;
   const Row& build_locked(StateId state) const;
   StateId intern(RuleId rule, Local local) const;
   bool is_final(StateId state) const;
-  void add_options(RuleId rule, Local local, Row& row, RowOptions& options, std::vector<Local>& visited) const;
+  void add_options(RuleId rule, Local local, Row& row, RangeOptions& options, std::vector<Local>& visited) const;
+  void add_call(const Option& call, const Row& callee, RangeOptions& options) const;
+  static void assemble(const RangeOptions& options, Row& row);
 
   Grammar grammar_;
   std::shared_ptr<const Vocabulary> vocabulary_;
