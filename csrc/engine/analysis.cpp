@@ -19,6 +19,7 @@ void spend(size_t states, size_t budget) {
 bool is_empty(Automaton& automaton) { return automaton.start() == kDead; }
 
 uint32_t shortest_length(Automaton& automaton, State state, size_t budget) {
+  if (const auto known = automaton.shortest(state, budget)) return *known;
   std::vector<State> level = {state}, next;
   std::unordered_set<State> seen = {state};
   for (uint32_t length = 0;; ++length) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -33,6 +34,9 @@ class Automaton {
   virtual const StateRow& row(State state) = 0;
 
   virtual bool accepting(State state) = 0;
+
+  /// Bytes of a shortest accepted word from a state, where there is a quicker way than to look at states one by one.
+  virtual std::optional<uint32_t> shortest(State, size_t /*budget*/) { return std::nullopt; }
 
   State step(State state, uint8_t byte) { return state == kDead ? kDead : row(state)[byte]; }
 };

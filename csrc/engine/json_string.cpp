@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <unordered_set>
 
 #include "engine/automaton.h"
+#include "engine/errors.h"
 #include "engine/interner.h"
 #include "engine/lazy.h"
 #include "engine/utf8.h"
@@ -83,6 +85,33 @@ class JsonString : public LazyAutomaton {
 
   bool accepting(State state) override { return place(state).phase == kClosed; }
 
+  /// Dijkstra's algorithm on the content, with the bytes that its bytes are spelled in as lengths.
+  std::optional<uint32_t> shortest(State state, size_t budget) override {
+    const Place at = place(state);
+    if (at.phase == kClosed) return 0;
+    if (at.phase != kOpening && at.phase != kBody) return std::nullopt;
+    std::array<std::vector<State>, kLongestSpelling + 1> levels;  // by length, modulo its size
+    std::unordered_set<State> settled;
+    levels[0].push_back(at.content);
+    for (uint32_t length = 0;; ++length) {
+      std::vector<State>& level = levels[length % levels.size()];
+      for (const State content : level) {
+        if (!settled.insert(content).second) continue;
+        if (settled.size() > budget) throw ResourceLimit("search_states", budget, "while measuring a language");
+        if (content_->accepting(content)) return length + 1 + (at.phase == kOpening);
+        const StateRow& row = content_->row(content);
+        for (uint32_t byte = 0, before = kDead; byte < 256; ++byte) {
+          // Runs of bytes that are spelled as they are lead to the same state often.
+          if (row[byte] == kDead || (byte > 0x20 && row[byte] == before && byte != '"' + 1 && byte != '\\' + 1))
+            continue;
+          before = row[byte];
+          levels[(length + spelled_bytes(byte)) % levels.size()].push_back(row[byte]);
+        }
+      }
+      level.clear();
+    }
+  }
+
  private:
   // `\ud83d\ude00` passes kBody, kEscape, kHex, kLowEscape, kLowU, kLowHex and then kBody again.
   enum Phase : uint32_t { kOpening, kBody, kEscape, kHex, kLowEscape, kLowU, kLowHex, kClosed };
@@ -93,6 +122,13 @@ class JsonString : public LazyAutomaton {
     uint32_t hex = HexPrefix{}.code;
     uint32_t high = 0;  // the high surrogate, once it is complete
   };
+
+  static constexpr uint32_t kLongestSpelling = 6;  // \u001f
+
+  static uint32_t spelled_bytes(uint32_t byte) {
+    if (byte != '/' && has_short_escape(byte)) return 2;
+    return byte < 0x20 ? kLongestSpelling : 1;
+  }
 
   State name(Place place) { return states_.intern(std::array{place.content, place.phase, place.hex, place.high}); }
 
