@@ -52,6 +52,7 @@ const StateRow& KeyAutomaton::row(State from) {
     low = high;
   }
   rows_[from] = std::move(row);
+  memory_.add(sizeof(StateRow));
   return *rows_[from];
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/automaton.h"
+#include "engine/memory_account.h"
 #include "engine/stable_vector.h"
 
 namespace constrain::json {
@@ -59,6 +60,7 @@ class KeyAutomaton {
   std::vector<const Position*> positions_;
   StableVector<KeyState> states_;
   std::vector<std::unique_ptr<StateRow>> rows_;
+  MemoryShare memory_;  // of the rows
   std::vector<WordCounter> words_;  // by class
 };
 
