@@ -130,6 +130,10 @@ class CacheError(ConstrainError, ValueError):
     """A cache cannot have the shape asked for, has no memory yet, or does not fit what is done with it."""
 
 
+class BenchmarkError(ConstrainError, RuntimeError):
+    """A benchmark cannot be run: there are no cases, or an engine cannot be set up."""
+
+
 class GenerationError(ConstrainError, RuntimeError):
     """A generation request cannot be carried out."""
 

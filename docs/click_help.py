@@ -13,9 +13,22 @@ from constrain.cli.group import BUILT_IN, cli
 def help_of(name: str) -> str:
     """Return what ``constrain NAME --help`` prints, 100 columns wide."""
     parent = click.Context(cli, info_name="constrain", **cli.context_settings)
-    command = cli.get_command(parent, name)
-    assert command is not None
+    command: click.Command = cli
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        found = command.get_command(parent, word)
+        assert found is not None
+        command = found
     return command.get_help(click.Context(command, parent, name, terminal_width=100))
+
+
+def command_names() -> list[str]:
+    """Return the built-in commands, each followed by those that it is a group of."""
+    names = []
+    for name in sorted(BUILT_IN):
+        command = cli.get_command(click.Context(cli), name)
+        names += [name, *(f"{name} {inner}" for inner in getattr(command, "commands", ()))]
+    return names
 
 
 class ClickHelp(Directive):
@@ -23,7 +36,7 @@ class ClickHelp(Directive):
 
     def run(self) -> list[nodes.Node]:
         """Return one section for each command."""
-        return [self._section(name) for name in sorted(BUILT_IN)]
+        return [self._section(name) for name in command_names()]
 
     def _section(self, name: str) -> nodes.section:
         title = f"constrain {name}"

@@ -13,6 +13,7 @@ from constrain.errors import ConstrainError
 GROUP = "constrain.commands"
 
 BUILT_IN = {
+    "bench": "constrain.cli.bench:bench",
     "check-schema": "constrain.cli.inspect:check_schema",
     "demo": "constrain.cli.demo:demo",
     "extract": "constrain.cli.extract:extract",

@@ -109,6 +109,16 @@ class CompiledGrammar:
         """Bytes of memory that it takes, about. Grows with use, since states and masks are made when first needed."""
         return self.core.bytes
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """How much was done for masks so far, and how much of it could be taken from caches.
+
+        ``masks_found`` and ``masks_built`` count masks that were kept and computed; ``frames_walked``,
+        ``nodes_visited`` and ``rows_built`` the work behind them: frames whose tokens were looked up in the trie of the
+        vocabulary, its nodes, and rows of transitions. ``states`` is their number by now.
+        """
+        return self.core.counters
+
     @cached_property
     def report(self) -> Report:
         """What is enforced, where it is narrowed, and what is ignored; empty for other than JSON Schemas."""

@@ -1,0 +1,1 @@
+"""Benchmarks of constraint engines: ours and others', on the same cases in one run."""

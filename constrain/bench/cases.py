@@ -1,0 +1,65 @@
+"""Cases to measure engines on: schemas, and documents with the verdicts that they should get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from constrain.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A document as tokens, and whether it is valid."""
+
+    tokens: list[int]
+    valid: bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """A schema, and documents that are valid or not under it."""
+
+    name: str
+    schema: Any
+    instances: list[Instance]
+
+
+def case_files(folder: Path, stride: int = 1) -> list[Path]:
+    """Every ``stride``-th file of a folder of cases, by name.
+
+    Raises:
+        BenchmarkError: there is none.
+    """
+    files = sorted(folder.glob("*.json"))[::stride]
+    if not files:
+        raise BenchmarkError(f"{folder} holds no cases: they are files *.json")
+    return files
+
+
+def read_cases(files: list[Path], tokenizer: Tokenizer) -> Iterator[Case]:
+    """Cases in the form of MaskBench: ``{"schema": ..., "tests": [{"data": ..., "valid": true}, ...]}``.
+
+    Documents are spelled as ``json.dumps`` does, and cut into tokens as the tokenizer does.
+
+    Raises:
+        BenchmarkError: a file is not of this form.
+    """
+    for file in files:
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            instances = [_instance(test["data"], test["valid"], tokenizer) for test in content["tests"]]
+            yield Case(file.name, content["schema"], instances)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise BenchmarkError(f"{file} is no case of the form of MaskBench: {error!r}") from error
+
+
+def _instance(data: Any, valid: bool, tokenizer: Tokenizer) -> Instance:
+    text = json.dumps(data, ensure_ascii=False)
+    return Instance(tokenizer.encode(text, add_special_tokens=False).ids, bool(valid))
