@@ -1,6 +1,8 @@
 #include "engine/scientific.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "engine/interner.h"
 #include "engine/lazy.h"
@@ -36,11 +38,7 @@ class ScientificNumber : public PrunedAutomaton {
 
   bool accepting(State state) override {
     const Place at = place(state);
-    if (at.phase != kExponent) return false;
-    const Side& side = *sides_[at.negative];
-    const int64_t exponent = at.exponent_negative ? -int64_t{at.exponent} : int64_t{at.exponent};
-    return within(side.lower, at.lower, at.digits, exponent, Order::greater) &&
-           within(side.upper, at.upper, at.digits, exponent, Order::less);
+    return at.phase == kExponent && fits(at, at.exponent_negative ? -int64_t{at.exponent} : int64_t{at.exponent});
   }
 
  private:
@@ -67,7 +65,58 @@ class ScientificNumber : public PrunedAutomaton {
 
   State raw_start() override { return name({}); }
 
-  Verdict glance(State state) override { return accepting(state) ? Verdict::live : Verdict::unknown; }
+  /// The number with this mantissa and exponent is within the bounds.
+  bool fits(const Place& at, int64_t exponent) const {
+    const Side& side = *sides_[at.negative];
+    return within(side.lower, at.lower, at.digits, exponent, Order::greater) &&
+           within(side.upper, at.upper, at.digits, exponent, Order::less);
+  }
+
+  /// Exponents, first and last.
+  using Exponents = std::pair<int64_t, int64_t>;
+
+  /// Those that fit a mantissa which is complete; they are next to those of the bounds.
+  Exponents fitting(const Place& at) const {
+    const Side& side = *sides_[at.negative];
+    const auto limit = int64_t{max_exponent_};
+    const auto meets = [&](const std::optional<ScientificBound>& bound, Order order, Order wanted, int64_t exponent) {
+      return within(bound, order, at.digits, exponent, wanted);
+    };
+    int64_t first = -limit, last = limit;
+    if (side.lower && !side.lower->digits.empty()) {
+      first = std::max(first, side.lower->exponent - 1);
+      while (first <= limit && !meets(side.lower, at.lower, Order::greater, first)) ++first;
+    }
+    if (side.upper->digits.empty()) return {1, 0};
+    last = std::min(last, side.upper->exponent + 1);
+    while (last >= first && !meets(side.upper, at.upper, Order::less, last)) --last;
+    return {first, last};
+  }
+
+  /// Some exponent from `first` to `last`, of the sign of the place, fits.
+  bool meets(const Place& at, const Exponents& fitting, int64_t first, int64_t last) const {
+    last = std::min<int64_t>(last, max_exponent_);
+    if (first > last) return false;
+    return at.exponent_negative ? -last <= fitting.second && fitting.first <= -first
+                                : first <= fitting.second && fitting.first <= last;
+  }
+
+  Verdict glance(State state) override {
+    const Place at = place(state);
+    if (at.phase < kFirst || at.phase == kPoint) return Verdict::unknown;
+    const Exponents some = fitting(at);
+    if (at.phase == kFirst || at.phase == kFraction) return some.first <= some.second ? Verdict::live : Verdict::unknown;
+    const auto verdict = [](bool live) { return live ? Verdict::live : Verdict::dead; };
+    if (at.phase == kE) return verdict(some.first <= some.second);
+    if (at.phase == kSign) return verdict(meets(at, some, 0, max_exponent_));
+    // The digits that may still follow.
+    int64_t first = at.exponent, count = 1;
+    for (size_t digits = at.exponent_digits; digits <= max_exponent_digits_; ++digits) {
+      if (meets(at, some, first, first + count - 1)) return Verdict::live;
+      first *= 10, count *= 10;
+    }
+    return Verdict::dead;
+  }
 
   void fill_raw_row(State state, StateRow& row) override {
     row.fill(kDead);
