@@ -105,7 +105,8 @@ class ScientificNumber : public PrunedAutomaton {
     const Place at = place(state);
     if (at.phase < kFirst || at.phase == kPoint) return Verdict::unknown;
     const Exponents some = fitting(at);
-    if (at.phase == kFirst || at.phase == kFraction) return some.first <= some.second ? Verdict::live : Verdict::unknown;
+    if (at.phase == kFirst || at.phase == kFraction)
+      return some.first <= some.second ? Verdict::live : Verdict::unknown;
     const auto verdict = [](bool live) { return live ? Verdict::live : Verdict::dead; };
     if (at.phase == kE) return verdict(some.first <= some.second);
     if (at.phase == kSign) return verdict(meets(at, some, 0, max_exponent_));

@@ -57,6 +57,21 @@ TrieWalk::Level TrieWalk::level(const Trie& trie, uint32_t node, size_t begin) {
   return made;
 }
 
+/// The same for the last head alone, which is the usual case; notes where its frame may be over.
+void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const Head& head, Level& made) {
+  const Row& row = grammar_.row(head.state);
+  const bool may_end = row.accepting && head.below;
+  if (may_end && bottom_ && head.below->accepting) exits.push_back(node);
+  made.begin = heads_.size() - 1;
+  made.end = heads_.size();
+  made.row = may_end && head.below != bottom_ ? nullptr : &row;
+  made.jumps = trie.jumps_of(node);
+  made.node_end = node + trie.size[node];
+  if (!made.jumps) return;
+  made.bytes = row.bytes;
+  if (!made.row) collect(*head.below, made.bytes);
+}
+
 void TrieWalk::collect(const Head& head, ByteSet& bytes) {
   const Row& row = grammar_.row(head.state);
   bytes.add(row.bytes);
@@ -111,12 +126,15 @@ void TrieWalk::walk(const Trie& trie, uint32_t root) {
     if (action & Row::kGoto) {
       const Head head = heads_[above.begin];
       heads_.push_back({action & ~Row::kGoto, head.reg, head.below});
-    } else {
-      for (size_t k = above.begin; k < above.end; ++k) stepper_.step(heads_[k], byte, heads_);
-      if (heads_.size() == above.end) {
-        node = skip(trie, above, node);
-        continue;
-      }
+      if (trie.token[node] != kNoToken) tokens.push_back(trie.token[node]);
+      if (trie.size[node] > 1) enter_alone(trie, node, heads_.back(), levels_[depth]);
+      ++node;
+      continue;
+    }
+    for (size_t k = above.begin; k < above.end; ++k) stepper_.step(heads_[k], byte, heads_);
+    if (heads_.size() == above.end) {
+      node = skip(trie, above, node);
+      continue;
     }
     if (heads_.size() - above.end > kMergeAbove) {
       merged_.assign(heads_.begin() + static_cast<ptrdiff_t>(above.end), heads_.end());

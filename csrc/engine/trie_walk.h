@@ -58,6 +58,7 @@ class TrieWalk {
 
   void walk(const Trie& trie, uint32_t root);
   Level level(const Trie& trie, uint32_t node, size_t begin);
+  void enter_alone(const Trie& trie, uint32_t node, const Head& head, Level& made);
   bool at_exit(size_t begin);
   void collect(const Configuration& configuration, ByteSet& bytes);
   void collect(const Head& head, ByteSet& bytes);
