@@ -1,0 +1,124 @@
+"""Masks are the same whatever was computed before, in whatever order and by however many threads."""
+
+from __future__ import annotations
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from constrain.demo import model_dir
+from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask, compile_json_schema, compile_regex
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "tags": {"items": {"enum": ["a", "ab"]}}},
+    "required": ["name"],
+}
+CASES: list[tuple[Any, list[str]]] = [
+    (PERSON, ['{"age": 3, "name": "Ada", "x": [1, {"y": null}], "name2": "n"}', '{"tags": ["a", "ab"], "name": "B"}']),
+    (
+        {**PERSON, "additionalProperties": False},
+        ['{"name": "Ada", "tags": ["ab"], "age": -12}', '{"age": 1, "name": ""}'],
+    ),
+    (
+        {"patternProperties": {"^[a-z]+$": {"type": "string"}, "^.{1,9}$": {"minLength": 2}}, "maxProperties": 3},
+        ['{"abc": "text", "B1": "more", "z": "öäü"}'],
+    ),
+    ({"additionalProperties": {"type": "number"}}, ['{"one": 1, "two": 2.5e3, "one more": -0.5}']),
+    (
+        {
+            "oneOf": [{"required": ["a"]}, {"required": ["b"]}],
+            "properties": {"a": {"type": "string"}},
+            "type": "object",
+        },
+        ['{"a": "x", "c": 1}', '{"c": [], "b": {"a": 1}}'],
+    ),
+    (
+        {"items": {"type": "string", "pattern": r"^(\w+ ){0,4}\w+$", "maxLength": 20}},
+        ['["one two three", "a b c d e"]'],
+    ),
+    ({"items": {"type": "string", "pattern": "^.{2,12}$"}, "maxItems": 3}, ['["é… dots", "abc", "xy"]']),
+    ({"items": {"type": "string", "minLength": 3, "maxLength": 8}}, ['["abcdefgh", "öäüß", "\\\\\\\\\\\\"]']),
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_pretrained(model_dir())
+
+
+def mask(grammar: CompiledGrammar, text: bytes) -> npt.NDArray[np.int32]:
+    matcher = grammar.matcher()
+    assert matcher.accept_bytes(text)
+    bits = allocate_bitmask(1, grammar.vocabulary.size)
+    matcher.fill_bitmask(bits)
+    return bits
+
+
+def prefixes(document: str, count: int) -> list[bytes]:
+    text = document.encode()
+    places = random.Random(len(text)).sample(range(len(text)), min(count, len(text)))
+    return [text[:place] for place in places]
+
+
+@pytest.mark.parametrize(("schema", "documents"), CASES, ids=range(len(CASES)))
+def test_a_mask_does_not_depend_on_those_before(schema: Any, documents: list[str], vocabulary: Vocabulary) -> None:
+    warm = compile_json_schema(schema, vocabulary)
+    for document in documents * 2:
+        for end in range(len(document.encode())):
+            mask(warm, document.encode()[:end])
+    for document in documents:
+        json.loads(document)
+        for text in prefixes(document, 12):
+            cold = mask(compile_json_schema(schema, Vocabulary.from_pretrained(model_dir())), text)
+            assert np.array_equal(mask(warm, text), cold), text
+
+
+@pytest.mark.parametrize(("schema", "documents"), CASES, ids=range(len(CASES)))
+def test_a_mask_holds_just_the_tokens_that_are_accepted(
+    schema: Any, documents: list[str], vocabulary: Vocabulary
+) -> None:
+    grammar = compile_json_schema(schema, vocabulary)
+    for document in documents:
+        for text in prefixes(document, 6):
+            bits = np.unpackbits(mask(grammar, text).view(np.uint8), bitorder="little")[: vocabulary.size]
+            matcher = grammar.matcher()
+            assert matcher.accept_bytes(text)
+            for token in range(vocabulary.size):
+                accepted = matcher.accept(token)
+                if accepted:
+                    matcher.rollback(1)
+                assert accepted == bits[token], (text, vocabulary.token_bytes(token))
+
+
+def test_threads_share_a_grammar_and_get_the_masks_of_one(vocabulary: Vocabulary) -> None:
+    places = [(index, text) for index, (_, documents) in enumerate(CASES) for text in prefixes(documents[0], 10)]
+    alone = [compile_json_schema(schema, vocabulary) for schema, _ in CASES]
+    expected = [mask(alone[index], text) for index, text in places]
+    shared = [compile_json_schema(schema, vocabulary) for schema, _ in CASES]
+
+    def worker(seed: int) -> bool:
+        order = list(range(len(places)))
+        random.Random(seed).shuffle(order)
+        return all(np.array_equal(mask(shared[places[i][0]], places[i][1]), expected[i]) for i in order)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(worker, range(8)))
+
+
+def test_long_counted_text_has_a_mask_at_every_step(vocabulary: Vocabulary) -> None:
+    grammar = compile_regex(r'[^"\\]{30,60}', vocabulary)
+    matcher = grammar.matcher()
+    for length in range(60):
+        bits = np.unpackbits(mask(grammar, b"x" * length).view(np.uint8), bitorder="little")
+        for token in range(vocabulary.size):
+            text = vocabulary.token_bytes(token)
+            if text and text.isascii():
+                fits = length + len(text) <= 60 and not {'"', "\\"} & set(text.decode())
+                assert bits[token] == fits, (length, text)
+        assert matcher.accept_bytes(b"x")
