@@ -104,6 +104,13 @@ void bind_matcher(py::module_& module) {
           "``i // 32`` is 1 where token ``i`` is allowed. ``bits`` is a writable int32 buffer of shape (rows, words) "
           "or "
           "(words,), such as a numpy array or a CPU tensor.")
+      .def(
+          "mask_id", [](const Matcher& self) { return self.mask()->id; }, py::call_guard<py::gil_scoped_release>(),
+          "The number of the set of tokens that ``fill_bitmask`` would write. Equal sets of one vocabulary that are in "
+          "use "
+          "at the same time have one number, and no number is used for another set, so that a mask which was copied to "
+          "a "
+          "device can be named by it.")
       .def("accept", &Matcher::accept, "token"_a,
            "Advances by a token; returns False, and changes nothing, where it is not allowed.")
       .def(

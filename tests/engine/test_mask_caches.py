@@ -122,3 +122,17 @@ def test_long_counted_text_has_a_mask_at_every_step(vocabulary: Vocabulary) -> N
                 fits = length + len(text) <= 60 and not {'"', "\\"} & set(text.decode())
                 assert bits[token] == fits, (length, text)
         assert matcher.accept_bytes(b"x")
+
+
+def test_equal_masks_have_one_number(vocabulary: Vocabulary) -> None:
+    grammars = [compile_json_schema(PERSON, vocabulary) for _ in range(2)]
+    seen: dict[bytes, int] = {}
+    kept = []
+    for grammar in grammars:
+        for text in prefixes(CASES[0][1][0], 40):
+            matcher = grammar.matcher()
+            assert matcher.accept_bytes(text)
+            number = matcher.mask_id()
+            assert seen.setdefault(mask(grammar, text).tobytes(), number) == number
+            kept.append(matcher)
+    assert len(set(seen.values())) == len(seen)
