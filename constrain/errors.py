@@ -93,14 +93,17 @@ class ResourceLimit(GrammarError):
     """A limit on states, memory, nesting or time was reached.
 
     Attributes:
-        kind: name of the limit, a field of :class:`constrain.engine.Limits`.
+        kind: name of the limit: a field of :class:`constrain.engine.Limits`, or one that cannot be changed.
         limit: its value.
         where: what was being built when it was reached.
+        pointer: of a JSON Schema, the node that was being compiled; ``None`` elsewhere.
+        document: URI of the document that the pointer is in, where it is one of the registry.
     """
 
-    def __init__(self, kind: str, limit: int, where: str = "") -> None:
-        self.kind, self.limit, self.where = kind, limit, where
-        super().__init__(f"limit {kind}={limit} reached" + (f" {where}" if where else ""))
+    def __init__(self, kind: str, limit: int, where: str = "", pointer: str | None = None, document: str = "") -> None:
+        self.kind, self.limit, self.where, self.pointer, self.document = kind, limit, where, pointer, document
+        at = "" if pointer is None else f"{document}#{pointer}: "
+        super().__init__(f"{at}limit {kind}={limit} reached" + (f" {where}" if where else ""))
 
 
 class FilterError(ConstrainError, RuntimeError):

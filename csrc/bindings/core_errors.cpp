@@ -34,7 +34,11 @@ void bind_errors(py::module_&) {
     } catch (const RegexError& error) {
       raise("RegexError", py::make_tuple(error.what(), error.offset));
     } catch (const ResourceLimit& error) {
-      raise("ResourceLimit", py::make_tuple(error.kind, error.limit, error.where));
+      const py::object pointer = error.place ? py::object(py::str(error.place->pointer)) : py::object(py::none());
+      raise("ResourceLimit",
+            py::make_tuple(error.kind, error.limit, error.where, pointer, error.place ? error.place->document : ""));
+    } catch (const EmptyLanguage& error) {
+      raise("UnsatisfiableSchema", py::make_tuple(error.what()));
     } catch (const GrammarError& error) {
       raise("GrammarError", py::make_tuple(error.what()));
     }

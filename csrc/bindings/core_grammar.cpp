@@ -107,7 +107,11 @@ void bind_grammar(py::module_& module) {
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
         schema::Compiled compiled = schema::compile(value, options);
-        return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
+        try {
+          return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
+        } catch (const EmptyLanguage&) {
+          throw schema::conflict(value, options);
+        }
       },
       py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("lenient"),
       py::arg("limits"), py::arg("retrieve"));

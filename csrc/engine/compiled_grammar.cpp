@@ -31,7 +31,7 @@ CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabula
       inners_(limits.mask_bytes) {
   lengths_ = grammar_.shortest_words();
   if (lengths_[grammar_.root] == kInfinite) {
-    throw SchemaError(SchemaError::Kind::unsatisfiable, {}, "", "no text satisfies this constraint");
+    throw EmptyLanguage();
   }
   for (const auto& rule : grammar_.rules) {
     rule->prepare(lengths_);

@@ -82,7 +82,7 @@ struct MaskCounters {
 /// An immutable language over a vocabulary; threads share it. Rows are built under a lock and read without one.
 class CompiledGrammar {
  public:
-  /// Throws SchemaError of kind unsatisfiable at "" where the language is empty.
+  /// Throws EmptyLanguage.
   CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits);
   ~CompiledGrammar();
 

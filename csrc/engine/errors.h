@@ -35,6 +35,11 @@ struct GrammarError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// No text is in the language of a grammar.
+struct EmptyLanguage : GrammarError {
+  EmptyLanguage() : GrammarError("no text satisfies this constraint") {}
+};
+
 /// A limit was reached; of a schema, `place` is the node that was being compiled.
 struct ResourceLimit : std::runtime_error {
   ResourceLimit(std::string kind, uint64_t limit, std::string where)

@@ -214,3 +214,134 @@ def test_every_error_is_of_the_family(byte_vocab: Vocabulary) -> None:
             compile_json_schema(schema, byte_vocab)  # type: ignore[arg-type]
         assert isinstance(error.value, GrammarError)
         assert isinstance(error.value, ValueError)
+
+
+# ---- Places.
+
+CONFLICTS: list[tuple[Any, str, str | None]] = [
+    (False, "", None),
+    ({"type": "integer", "enum": ["x"]}, "", "enum"),
+    ({"type": "string", "minLength": 5, "maxLength": 3}, "", "minLength"),
+    ({"type": "string", "pattern": "^a$", "minLength": 2}, "", "pattern"),
+    ({"type": "object", "oneOf": [{"type": "string"}, {"type": "integer"}]}, "", "oneOf"),
+    ({"type": "object", "required": ["a"], "properties": {"a": False}}, "/properties/a", None),
+    ({"type": "object", "required": ["b"], "unevaluatedProperties": False}, "/unevaluatedProperties", None),
+    ({"type": "object", "required": ["a"], "not": {"required": ["a"]}}, "", "not"),
+    ({"type": "object", "required": ["b"], "propertyNames": {"const": "a"}}, "", "propertyNames"),
+    (
+        {"type": "object", "minProperties": 2, "properties": {"a": {}}, "additionalProperties": False},
+        "",
+        "minProperties",
+    ),
+    ({"type": "array", "contains": {"type": "string"}, "items": {"type": "integer"}}, "", "contains"),
+    ({"type": "array", "minItems": 2, "prefixItems": [True, {"not": {}}]}, "/prefixItems/1/not", None),
+    ({"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#"}}}, "/properties/next", None),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"type": "null"}, {"type": "string"}]}}}, "/$defs/a", "allOf"),
+    (
+        {
+            "type": "object",
+            "required": ["a"],
+            "allOf": [{"properties": {"a": {"type": "integer"}}}, {"properties": {"a": {"type": "string"}}}],
+        },
+        "/allOf/1/properties/a",
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("schema, pointer, keyword", CONFLICTS, ids=range(len(CONFLICTS)))
+def test_conflicts_have_a_place(schema: Any, pointer: str, keyword: str | None, byte_vocab: Vocabulary) -> None:
+    with pytest.raises(UnsatisfiableSchema) as error:
+        compile_json_schema(schema, byte_vocab)
+    assert (error.value.pointer, error.value.keyword) == (pointer, keyword)
+
+
+def test_both_sides_of_a_conflict_are_named(byte_vocab: Vocabulary) -> None:
+    schema = CONFLICTS[-1][0]
+    with pytest.raises(UnsatisfiableSchema, match="no value satisfies #/allOf/0/properties/a and this schema"):
+        compile_json_schema(schema, byte_vocab)
+
+
+def test_limits_have_a_place(byte_vocab: Vocabulary) -> None:
+    either = {"anyOf": [{"properties": {f"p{i}": {"const": i}}} for i in range(10)]}
+    crowded = {"allOf": [{"contains": {"const": i}} for i in range(7)]}
+    for schema, kind in (({"type": "object", "allOf": [either] * 8}, "max_cells"), (crowded, "counted_kinds")):
+        with pytest.raises(ResourceLimit) as error:
+            compile_json_schema({"properties": {"x": schema}}, byte_vocab)
+        assert (error.value.kind, error.value.pointer) == (kind, "/properties/x")
+        assert str(error.value).startswith("#/properties/x: limit ")
+
+
+def test_what_cannot_be_combined_has_a_place(byte_vocab: Vocabulary, judge: Judge) -> None:
+    schema = {
+        "properties": {"a": {}, "b": {}, "c": {}},
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 2,
+        "dependentRequired": {"a": ["b"]},
+    }
+    with pytest.raises(UnsupportedSchema) as error:
+        compile_json_schema({"items": schema}, byte_vocab)
+    assert (error.value.pointer, error.value.keyword) == ("/items", "dependentRequired")
+    grammar = compile_json_schema({"items": schema}, byte_vocab, lenient=True)
+    assert [entry[:2] for entry in grammar.report.ignored] == [("/items", "dependentRequired")]
+    assert judge(grammar, [{"a": 1}])
+
+
+# ---- Reports and leniency.
+
+
+def test_integers_of_constants_are_reported_as_narrowed(byte_vocab: Vocabulary) -> None:
+    schema = {"items": {"enum": ["a", {"x": [1]}]}, "prefixItems": [{"const": 2.0}, {"const": 0.5}, {"enum": ["a"]}]}
+    report = compile_json_schema(schema, byte_vocab).report
+    assert {entry[:2] for entry in report.narrowed} == {("/items", "enum"), ("/prefixItems/0", "const")}
+
+
+def test_keywords_without_effect_are_reported(byte_vocab: Vocabulary) -> None:
+    schema = {
+        "title": "t",
+        "additonalProperties": False,
+        "x-mine": 1,
+        "contentEncoding": "base64",
+        "$recursiveRef": "#",
+        "items": {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "$id": "https://example.org/old",
+            "$ref": "#/definitions/a",
+        },
+        "definitions": {},
+    }
+    schema["items"]["definitions"] = {"a": {"dependentRequired": {}}}  # type: ignore[index]
+    schema["items"]["maximum"] = 3  # type: ignore[index]
+    ignored = {entry[:3] for entry in compile_json_schema(schema, byte_vocab).report.ignored}
+    assert ignored == {
+        ("", "additonalProperties", "unknown keyword; did you mean 'additionalProperties'?"),
+        ("", "x-mine", "unknown keyword"),
+        ("", "contentEncoding", "the contents of strings are not checked"),
+        ("", "$recursiveRef", "no keyword of draft 2020-12"),
+        ("/items", "maximum", "hidden by $ref, as in every draft before 2019-09"),
+        ("/items/definitions/a", "dependentRequired", "no keyword of draft 7"),
+    }
+
+
+def test_leniency_widens_under_negation(byte_vocab: Vocabulary, judge: Judge) -> None:
+    """Without the keyword the rest would be too little: what violates it is not known."""
+    lookbehind = {"pattern": r"^(a)\1$"}
+    for schema in (
+        {"not": {"type": "string", **lookbehind}},
+        {"not": {"patternProperties": {r"^(a)\1$": False}}},
+        {"not": {"patternProperties": {r"^(a)\1$": True}, "unevaluatedProperties": False}},
+    ):
+        grammar = compile_json_schema(schema, byte_vocab, lenient=True)
+        assert judge(grammar, "b"), schema
+        assert judge(grammar, {"x": 1}), schema
+        with pytest.raises(UnsupportedSchema):
+            compile_json_schema(schema, byte_vocab)
+
+
+def test_equal_schemas_are_reported_at_every_place(byte_vocab: Vocabulary) -> None:
+    both = {"items": {"minimum": 1}}
+    schema = {"properties": {"a": both, "b": both, "c": {"minimum": 1}, "d": {"minimum": 2}}}
+    report = compile_json_schema(schema, byte_vocab).report
+    places = [entry.pointer for entry in report.enforced if entry.keyword == "minimum"]
+    assert sorted(places) == ["/properties/a/items", "/properties/b/items", "/properties/c", "/properties/d"]

@@ -17,6 +17,7 @@ struct Value {
   std::vector<Value> items;
   std::vector<Member> members;
 
+  bool operator==(const Value&) const = default;
   bool is(Type other) const { return type == other; }
   const Value* find(std::string_view key) const {
     for (const auto& [name, value] : members) {

@@ -278,6 +278,19 @@ ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunct
   return value;
 }
 
+std::vector<ConjunctionId> needed(const ArrayCell& cell) {
+  const uint64_t in_prefix = std::min<uint64_t>(cell.min, cell.prefix.size());
+  std::vector<ConjunctionId> items(cell.prefix.begin(), cell.prefix.begin() + static_cast<std::ptrdiff_t>(in_prefix));
+  if (cell.min > cell.prefix.size()) items.push_back(cell.rest);
+  return items;
+}
+
+std::vector<ConjunctionId> needed(const ObjectCell& cell, Conjunctions& conjunctions) {
+  std::vector<ConjunctionId> values;
+  for (const std::string& name : cell.required) values.push_back(value_of(cell, name, conjunctions));
+  return values;
+}
+
 uint64_t scalar_count(std::string_view text) {
   return static_cast<uint64_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }

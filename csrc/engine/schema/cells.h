@@ -148,6 +148,10 @@ Content keys_beyond(const std::vector<std::string>& names, const std::vector<Con
 /// The value that `properties` and its kin give to a key.
 ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions);
 
+/// The values that every document of a cell has somewhere.
+std::vector<ConjunctionId> needed(const ArrayCell& cell);
+std::vector<ConjunctionId> needed(const ObjectCell& cell, Conjunctions& conjunctions);
+
 /// How far the search for cells without instances looks into required members and items.
 inline constexpr int kPruneDepth = 6;
 

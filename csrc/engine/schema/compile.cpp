@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "engine/automaton_rule.h"
@@ -28,17 +29,108 @@ class Compiler {
         normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits) {}
 
   Compiled run() && {
-    out_.grammar.root = rule(conjunctions_.intern({{document_.root()}}));
-    while (!queue_.empty()) {
-      const ConjunctionId id = queue_.front();
-      queue_.pop_front();
-      fill(id);
-    }
+    build();
     out_.report = findings_.report(document_);
     return std::move(out_);
   }
 
+  /// Why nothing satisfies the schema: follows what its documents must hold down to where they cannot.
+  SchemaError conflict() && {
+    build();
+    const Lengths lengths = out_.grammar.shortest_words();
+    ConjunctionId id = conjunctions_.intern({{document_.root()}});
+    std::set<ConjunctionId> seen{nothing()};  // `false` that is nowhere written has no place of its own
+    for (std::optional<ConjunctionId> next = id; next && seen.insert(*next).second; next = missing(id, lengths))
+      id = *next;
+    const Normaliser::Conflict at = normaliser_.conflict(id);
+    const std::string keyword = *at.keyword ? at.keyword : culprit(id);
+    return {SchemaError::Kind::unsatisfiable, document_.place(at.node), keyword, reason(id, at, keyword)};
+  }
+
  private:
+  void build() {
+    out_.grammar.root = rule(conjunctions_.intern({{document_.root()}}));
+    while (!queue_.empty()) {
+      current_ = queue_.front();
+      queue_.pop_front();
+      try {
+        fill(current_);
+      } catch (ResourceLimit& limit) {
+        if (!limit.place) limit.place = document_.place(conjunctions_[current_].front().node);
+        throw;
+      }
+    }
+  }
+
+  /// What the documents of a conjunction need that has no instances.
+  std::optional<ConjunctionId> missing(ConjunctionId id, const Lengths& lengths) {
+    const Cells& cells = normaliser_.conjunction(id);
+    if (cells.empty()) {
+      const ConjunctionId within = normaliser_.conflict(id).within;
+      return within == 0 ? std::nullopt : std::optional(within);
+    }
+    const auto find = [&](const std::vector<ConjunctionId>& values) -> std::optional<ConjunctionId> {
+      const auto lacks = [&](ConjunctionId value) {
+        const auto known = rules_.find(value);
+        return known == rules_.end() ? normaliser_.empty(value) : lengths[known->second] == kInfinite;
+      };
+      const auto found = std::ranges::find_if(values, lacks);
+      return found == values.end() ? std::nullopt : std::optional(*found);
+    };
+    for (const ObjectCell& cell : cells.objects) {
+      if (const auto found = find(needed(cell, conjunctions_))) return found;
+    }
+    for (const ArrayCell& cell : cells.arrays) {
+      if (const auto found = find(needed(cell))) return found;
+    }
+    return std::nullopt;
+  }
+
+  /// The keyword that most likely cannot hold, where nothing shows which.
+  std::string culprit(ConjunctionId id) const {
+    static constexpr const char* kSuspects[] = {"pattern",
+                                                "format",
+                                                "minLength",
+                                                "maxLength",
+                                                "multipleOf",
+                                                "minimum",
+                                                "exclusiveMinimum",
+                                                "maximum",
+                                                "exclusiveMaximum",
+                                                "contains",
+                                                "uniqueItems",
+                                                "minItems",
+                                                "maxItems",
+                                                "propertyNames",
+                                                "minProperties",
+                                                "maxProperties",
+                                                "dependentRequired",
+                                                "required",
+                                                "not"};
+    const Literal& literal = conjunctions_[id].front();
+    const Node& node = document_[literal.node];
+    if (conjunctions_[id].size() > 1 || literal.negated || node.kind != Node::Kind::schema) return "";
+    const Schema schema(*node.value, document_.dialect(literal.node));
+    const auto found = std::ranges::find_if(kSuspects, [&](const char* keyword) { return schema.find(keyword); });
+    return found == std::end(kSuspects) ? "" : *found;
+  }
+
+  std::string reason(ConjunctionId id, const Normaliser::Conflict& at, const std::string& keyword) const {
+    if (!keyword.empty()) return "no value satisfies this keyword and what stands beside it";
+    const std::vector<Literal>& literals = conjunctions_[id];
+    if (literals.size() == 1) {
+      return literals.front().negated ? "every value satisfies this schema, and none may"
+                                      : "no value satisfies this schema";
+    }
+    std::string reason;
+    for (const Literal& one : literals) {
+      const Place place = document_.place(one.node);
+      reason += (reason.empty() ? "" : " and ") + std::string(one.negated ? "not " : "");
+      reason += one.node == at.node ? "this schema" : place.document + "#" + place.pointer;
+    }
+    return "no value satisfies " + reason;
+  }
+
   /// The rule of a conjunction; its body is made later, so that schemas may refer to themselves.
   RuleId rule(ConjunctionId id) {
     const auto [it, added] = rules_.try_emplace(id, 0);
@@ -243,10 +335,30 @@ class Compiler {
     spec.duties = (1u << cell.exists.size()) - 1;
     add_others(cell, names_language, names, spec);
     if (!spec.dependents.empty() && spec.others.empty() && spec.min > 0 && spec.max != kInfinite) {
-      throw SchemaError(SchemaError::Kind::unsupported, Place{}, "dependentRequired",
-                        "together with minProperties and maxProperties of a closed object it cannot be enforced");
+      leave_out_dependents(spec);
     }
     return out_.grammar.add(std::make_unique<json::ObjectRule>(std::move(spec), options_.whitespace));
+  }
+
+  void leave_out_dependents(json::ObjectSpec& spec) {
+    const char* const reason = "together with minProperties and maxProperties of a closed object it cannot be enforced";
+    const auto has = [&](const char* keyword) {
+      return [this, keyword](const Literal& one) {
+        const Node& node = document_[one.node];
+        return node.kind == Node::Kind::schema && node.value->find(keyword);
+      };
+    };
+    const std::vector<Literal>& literals = conjunctions_[current_];
+    const char* keyword = "dependentRequired";
+    auto where = std::ranges::find_if(literals, has(keyword));
+    if (where == literals.end()) {
+      where = std::ranges::find_if(literals, has("dependencies"));
+      if (where != literals.end()) keyword = "dependencies";
+    }
+    const NodeId node = where == literals.end() ? literals.front().node : where->node;
+    if (!options_.lenient) throw SchemaError(SchemaError::Kind::unsupported, document_.place(node), keyword, reason);
+    findings_.ignored(node, keyword, reason);
+    spec.dependents.clear();
   }
 
   /// Values of a member, by which duties of its object they fulfil. Those that every value fulfils are no choice.
@@ -360,10 +472,13 @@ class Compiler {
   std::map<std::pair<uint64_t, uint64_t>, RuleId> free_strings_;
   std::unordered_map<std::string, RuleId> shared_;
   std::deque<ConjunctionId> queue_;
+  ConjunctionId current_ = 0;  // whose rule is being made
 };
 
 }  // namespace
 
 Compiled compile(const json::Value& schema, const Options& options) { return Compiler(schema, options).run(); }
+
+SchemaError conflict(const json::Value& schema, const Options& options) { return Compiler(schema, options).conflict(); }
 
 }  // namespace constrain::schema

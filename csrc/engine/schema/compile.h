@@ -24,4 +24,7 @@ struct Compiled {
 /// The JSON documents that a schema allows, in the spellings that the options allow. Throws SchemaError, ResourceLimit.
 Compiled compile(const json::Value& schema, const Options& options);
 
+/// Where a schema that nothing satisfies contradicts itself.
+SchemaError conflict(const json::Value& schema, const Options& options);
+
 }  // namespace constrain::schema

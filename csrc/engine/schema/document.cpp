@@ -62,11 +62,34 @@ Place Document::place(NodeId id) const {
   return place;
 }
 
+std::vector<Place> Document::places(NodeId id) const {
+  std::vector<Place> found;
+  const auto add = [&](NodeId parent, const std::string& step) {
+    for (Place& place : places(parent)) {
+      found.push_back(std::move(place));
+      found.back().pointer += step;
+    }
+  };
+  const Node& node = nodes_[id];
+  if (node.parent == id) return {place(id)};
+  add(node.parent, node.step);
+  const auto [begin, end] = elsewhere_.equal_range({node.value, node.resource});
+  for (auto it = begin; it != end; ++it) add(it->second.first, it->second.second);
+  return found;
+}
+
 // ---- Nodes.
 
 NodeId Document::intern(Node node) {
-  const auto [it, added] = ids_.try_emplace({node.value, node.kind, node.scope}, static_cast<NodeId>(nodes_.size()));
-  if (added) nodes_.push_back(std::move(node));
+  const bool placed = !placed_.insert(node.value).second;
+  node.value = &equal_.first(*node.value);
+  const Key key{node.value, node.kind, node.scope, node.resource};
+  const auto [it, added] = ids_.try_emplace(key, static_cast<NodeId>(nodes_.size()));
+  if (added) {
+    nodes_.push_back(std::move(node));
+  } else if (!placed) {
+    elsewhere_.emplace(std::pair(node.value, node.resource), std::pair(node.parent, node.step));
+  }
   return it->second;
 }
 
@@ -134,7 +157,7 @@ ScopeId Document::enter(ScopeId scope, uint32_t resource) {
 uint32_t Document::load(const Value& root, const std::string& uri, Dialect inherited) {
   const auto node = static_cast<NodeId>(nodes_.size());
   if (!resources_.empty()) documents_[node] = uri;
-  intern({.value = &root, .parent = node});
+  nodes_.push_back({.value = &root, .parent = node});
   const Dialect dialect = dialect_of(node, inherited);
   const std::string_view id = id_of(root, dialect);
   // A document may have been found by the very name that its identifier, relative to where it once stood, gives it.

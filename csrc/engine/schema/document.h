@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "engine/errors.h"
 #include "engine/json/value.h"
 #include "engine/schema/dialect.h"
+#include "engine/schema/equal_values.h"
 
 namespace constrain::schema {
 
@@ -43,7 +45,7 @@ struct Node {
 /// Finds a document that a reference names and that is not at hand; nothing where there is none.
 using Retrieve = std::function<std::optional<json::Value>(const std::string& uri)>;
 
-/// A schema with the documents that it refers to. Nodes are made when asked for, one for each place and each dynamic
+/// A schema with the documents that it refers to. Nodes are made when asked for, one for each schema and each dynamic
 /// scope that it is reached in. Throws SchemaError.
 class Document {
  public:
@@ -64,6 +66,9 @@ class Document {
   std::vector<NodeId> references(NodeId from, const Schema& schema);
 
   Place place(NodeId id) const;
+
+  /// Everywhere that a node stands: equal schemas of a resource are one node.
+  std::vector<Place> places(NodeId id) const;
 
  private:
   static constexpr NodeId kNothing = 0;
@@ -90,6 +95,8 @@ class Document {
     std::string text() const;
   };
 
+  using Key = std::tuple<const json::Value*, Node::Kind, ScopeId, uint32_t>;
+
   NodeId intern(Node node);
   NodeId in_scope(NodeId place, ScopeId scope);
   ScopeId intern(Scope scope);
@@ -111,7 +118,10 @@ class Document {
   std::deque<json::Value> retrieved_;
   json::Value false_;
   std::deque<Node> nodes_;
-  std::map<std::tuple<const json::Value*, Node::Kind, ScopeId>, NodeId> ids_;
+  EqualValues equal_;
+  std::map<Key, NodeId> ids_;
+  std::set<const json::Value*> placed_;
+  std::multimap<std::pair<const json::Value*, uint32_t>, std::pair<NodeId, std::string>> elsewhere_;  // by first value
   std::vector<Resource> resources_;
   std::map<std::string, uint32_t> resource_ids_;                  // by URI
   std::unordered_map<const json::Value*, uint32_t> resource_of_;  // by root

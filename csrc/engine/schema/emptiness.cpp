@@ -12,10 +12,19 @@ constexpr int kEmpty = -1;
 
 }  // namespace
 
-void Normaliser::prune(Cells& cells, int depth) {
-  std::erase_if(cells.strings, [](const StringCell& cell) { return cell.min > cell.max; });
-  std::erase_if(cells.objects, [&](const ObjectCell& cell) { return empty(cell, depth); });
-  std::erase_if(cells.arrays, [&](const ArrayCell& cell) { return empty(cell, depth); });
+ConjunctionId Normaliser::prune(Cells& cells, int depth) {
+  ConjunctionId reason = 0;
+  const auto drop = [&](auto& list) {
+    std::erase_if(list, [&](const auto& cell) {
+      const auto found = contradiction(cell, depth);
+      if (found) reason = *found;
+      return found.has_value();
+    });
+  };
+  drop(cells.strings);
+  drop(cells.objects);
+  drop(cells.arrays);
+  return reason;
 }
 
 bool Normaliser::empty(ConjunctionId id, int depth) {
@@ -36,18 +45,24 @@ bool Normaliser::empty(ConjunctionId id, int depth) {
   }
 }
 
-bool Normaliser::empty(const ObjectCell& cell, int depth) {
-  if (cell.min > cell.max || cell.required.size() > cell.max) return true;
-  return std::any_of(cell.required.begin(), cell.required.end(),
-                     [&](const std::string& name) { return empty(value_of(cell, name, conjunctions_), depth); });
+std::optional<ConjunctionId> Normaliser::contradiction(const StringCell& cell, int) {
+  return cell.min > cell.max ? std::optional<ConjunctionId>(0) : std::nullopt;
 }
 
-bool Normaliser::empty(const ArrayCell& cell, int depth) {
-  if (cell.min > cell.max) return true;
-  for (uint64_t i = 0; i < std::min<uint64_t>(cell.min, cell.prefix.size() + 1); ++i) {
-    if (empty(i < cell.prefix.size() ? cell.prefix[i] : cell.rest, depth)) return true;
+std::optional<ConjunctionId> Normaliser::contradiction(const ObjectCell& cell, int depth) {
+  if (cell.min > cell.max || cell.required.size() > cell.max) return 0;
+  for (const ConjunctionId value : needed(cell, conjunctions_)) {
+    if (empty(value, depth)) return value;
   }
-  return false;
+  return std::nullopt;
+}
+
+std::optional<ConjunctionId> Normaliser::contradiction(const ArrayCell& cell, int depth) {
+  if (cell.min > cell.max) return 0;
+  for (const ConjunctionId item : needed(cell)) {
+    if (empty(item, depth)) return item;
+  }
+  return std::nullopt;
 }
 
 }  // namespace constrain::schema

@@ -108,22 +108,20 @@ Parts Evaluation::dependents(NodeId id, const Value& schemas, Parts parts) {
     Cells present, absent;
     present.objects.push_back({.required = {name}});
     absent.objects.push_back({.members = {{.named = {{name, normaliser_.nothing()}}}}});
-    Parts holds = refine(schema, where(present, id, parts));
-    if (mode_ == Mode::exact) parts = where(absent, id, parts);
+    Parts holds = refine(schema, among(present, parts));
+    if (mode_ == Mode::exact) parts = among(absent, parts);
     parts = joined(std::move(holds), std::move(parts));
   }
   return parts;
 }
 
-Parts Evaluation::where(Literal literal, const Parts& parts) {
-  return where(Cells(normaliser_.literal(literal)), literal.node, parts);
-}
+Parts Evaluation::where(Literal literal, const Parts& parts) { return among(normaliser_.literal(literal), parts); }
 
-Parts Evaluation::where(const Cells& cells, NodeId id, const Parts& parts) {
+Parts Evaluation::among(const Cells& cells, const Parts& parts) {
   Parts out;
   for (const Evaluated& part : parts) {
     Evaluated both = part;
-    both.documents = normaliser_.meet(part.documents, cells, id);
+    both.documents = normaliser_.meet(part.documents, cells);
     if (!both.documents.empty()) out.push_back(std::move(both));
   }
   return out;
@@ -181,7 +179,7 @@ void Evaluation::add_members(NodeId id, const Schema& schema, Parts& parts) {
     for (const auto& [text, unused] : patterns->members) {
       const auto keys = normaliser_.pattern(id, "patternProperties", text, classes);
       if (!keys) {
-        part.all = true;  // left out, and with it what depends on it
+        part.all |= mode_ == Mode::enough;  // left out, and with it what depends on it
       } else if (std::ranges::find(part.patterns, *keys) == part.patterns.end()) {
         part.patterns.push_back(*keys);
       }
@@ -208,7 +206,7 @@ void Evaluation::add_items(NodeId id, const Schema& schema, Parts& parts) {
 Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells) {
   const auto restrict = [&](Evaluation::Of of, Cells documents, const auto& condition) {
     for (Evaluated& part : Evaluation(*this, of, Evaluation::Mode::enough).split(id, schema, std::move(documents))) {
-      unite(cells, part.all ? std::move(part.documents) : meet(part.documents, condition(part), id));
+      unite(cells, part.all ? std::move(part.documents) : meet(part.documents, condition(part)));
     }
   };
   if (const Value* rest = schema.find("unevaluatedProperties")) {
@@ -247,7 +245,7 @@ void Normaliser::negate_unevaluated(NodeId id, const Schema& schema, Cells& out)
     const ConjunctionId wrong = subschema(id, keyword, *schema.find(keyword), true);
     if (wrong == nothing()) return;
     for (const Evaluated& part : Evaluation(*this, of, Evaluation::Mode::exact).split(id, schema, documents)) {
-      if (!part.all) unite(out, meet(part.documents, violation(part, wrong), id));
+      if (!part.all) unite(out, meet(part.documents, violation(part, wrong)));
     }
   };
   if (!schema.find("unevaluatedProperties") && !schema.find("unevaluatedItems")) return;

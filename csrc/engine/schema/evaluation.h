@@ -48,7 +48,7 @@ class Evaluation {
 
   /// The documents that satisfy a literal as well.
   Parts where(Literal literal, const Parts& parts);
-  Parts where(const Cells& cells, NodeId id, const Parts& parts);
+  Parts among(const Cells& cells, const Parts& parts);
   /// ... that do not hold, if that has to be said.
   Parts where_not(NodeId id, const Parts& parts) { return mode_ == Mode::exact ? where({id, true}, parts) : parts; }
 

@@ -36,7 +36,7 @@ void Normaliser::read_types(NodeId id, const Schema& schema, Cells& cells) {
   if (!has("number")) {
     if (has("integer")) {
       cells.numbers.front().range.integer = true;
-      findings_.narrowed(id, "type", "integers are written without fraction and exponent");
+      findings_.narrowed(id, "type", kPlainIntegers);
     } else {
       cells.numbers.clear();
     }
@@ -119,8 +119,7 @@ std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const
   } catch (const RegexError& error) {
     const std::string reason =
         "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what();
-    if (!lenient_) unsupported(id, keyword, reason);
-    findings_.ignored(id, keyword, reason);
+    leave_out(id, keyword, reason);
     return std::nullopt;
   }
 }
@@ -253,7 +252,7 @@ void Normaliser::read_dependencies(NodeId id, const Schema& schema, Cells& cells
       Cells present = literal({document_.child(id, member_step(keyword, name), needs)});
       for (ObjectCell& cell : present.objects) cell.required.push_back(name);
       absent.objects.insert(absent.objects.end(), present.objects.begin(), present.objects.end());
-      cells = meet(cells, absent, id);
+      cells = meet(cells, absent);
     }
   }
 }

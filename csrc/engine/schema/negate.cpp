@@ -25,7 +25,7 @@ Cells Normaliser::negate(NodeId id) {
   if (node.kind == Node::Kind::constant) return other_than(id, *node.value);
   if (node.kind == Node::Kind::any_of) {
     Cells none = Cells::everything();
-    for (const NodeId one : node.parts) none = meet(none, literal({one, true}), id);
+    for (const NodeId one : node.parts) none = satisfying(none, {one, true});
     return none;
   }
   if (node.value->is(Type::boolean)) return node.value->boolean ? Cells() : Cells::everything();
@@ -46,7 +46,7 @@ Cells Normaliser::negate(NodeId id) {
     Cells none = Cells::everything();
     for (size_t i = 0; i < list->items.size(); ++i) {
       const Value& item = list->items[i];
-      none = meet(none, other_than(document_.constant(id, item_step("enum", i), item), item), id);
+      none = meet(none, other_than(document_.constant(id, item_step("enum", i), item), item));
     }
     unite(out, std::move(none));
   }
@@ -58,7 +58,10 @@ Cells Normaliser::negate(NodeId id) {
   if (schema.find("if")) unite(out, if_then_else(id, schema, true, Cells::everything()));
   negate_unevaluated(id, schema, out);
   discriminate(id, schema, out);
-  prune(out, kPruneDepth);
+  // What violates a keyword that was left out is not known: anything may.
+  if (left_out_.contains(id)) return Cells::everything();
+  const ConjunctionId reason = prune(out, kPruneDepth);
+  if (out.empty()) conflicts_.try_emplace({id, true}, Conflict{id, "", reason});
   return out;
 }
 
@@ -68,7 +71,7 @@ Cells Normaliser::not_one_of(NodeId id, const Value& list) {
   for (size_t i = 0; i < list.items.size(); ++i) {
     const Cells first = literal({item(id, "oneOf", list, i)});
     for (size_t j = i + 1; j < list.items.size(); ++j) {
-      unite(out, meet(first, literal({item(id, "oneOf", list, j)}), id));
+      unite(out, satisfying(first, {item(id, "oneOf", list, j)}));
     }
   }
   return out;
@@ -231,7 +234,7 @@ void Normaliser::negate_dependencies(NodeId id, const Schema& schema, Cells& out
       }
       Cells present;
       present.objects.push_back({.required = {name}});
-      unite(out, meet(present, literal({document_.child(id, member_step(keyword, name), needs), true}), id));
+      unite(out, satisfying(present, {document_.child(id, member_step(keyword, name), needs), true}));
     }
   }
 }

@@ -17,17 +17,18 @@ constexpr uint64_t kPairsPerCell = 16;
 
 }  // namespace
 
-std::string Normaliser::at(NodeId id) const {
-  const Place place = document_.place(id);
-  return "at " + place.document + "#" + place.pointer;
-}
-
 void Normaliser::invalid(NodeId id, const char* keyword, const std::string& reason) const {
   throw SchemaError(SchemaError::Kind::invalid, document_.place(id), keyword, reason);
 }
 
 void Normaliser::unsupported(NodeId id, const char* keyword, const std::string& reason) const {
   throw SchemaError(SchemaError::Kind::unsupported, document_.place(id), keyword, reason);
+}
+
+void Normaliser::leave_out(NodeId id, const char* keyword, const std::string& reason) {
+  if (!lenient_) unsupported(id, keyword, reason);
+  findings_.ignored(id, keyword, reason);
+  left_out_.insert(id);
 }
 
 Schema Normaliser::read(NodeId id) {
@@ -38,31 +39,51 @@ Schema Normaliser::read(NodeId id) {
   return schema;
 }
 
-void Normaliser::charge(const Cells& cells, NodeId id) {
+void Normaliser::charge(const Cells& cells) {
   cells_ += cells.count();
-  if (cells_ > limits_.max_cells) throw ResourceLimit("max_cells", limits_.max_cells, at(id));
+  if (cells_ > limits_.max_cells)
+    throw ResourceLimit("max_cells", limits_.max_cells, "by the alternatives of the schema");
 }
 
-Cells Normaliser::meet(const Cells& a, const Cells& b, NodeId id) {
+Cells Normaliser::meet(const Cells& a, const Cells& b) {
   const uint64_t pairs = a.numbers.size() * b.numbers.size() + a.strings.size() * b.strings.size() +
                          a.arrays.size() * b.arrays.size() + a.objects.size() * b.objects.size();
   pairs_ += pairs;
   if (pairs > limits_.max_cells || pairs_ > kPairsPerCell * limits_.max_cells)
-    throw ResourceLimit("max_cells", limits_.max_cells, at(id));
+    throw ResourceLimit("max_cells", limits_.max_cells, "by the alternatives of the schema");
   Cells both = intersect(a, b, conjunctions_);
-  prune(both, kPruneDepth);
+  blame_ = prune(both, kPruneDepth);
+  return both;
+}
+
+Cells Normaliser::satisfying(const Cells& cells, Literal literal) {
+  const Cells& other = this->literal(literal);
+  Cells both = meet(cells, other);
+  if (other.empty()) blame_ = conjunctions_.intern({literal});
   return both;
 }
 
 const Cells& Normaliser::conjunction(ConjunctionId id) {
   if (const auto it = known_.find(id); it != known_.end()) return it->second;
-  Cells cells = Cells::everything();
   const std::vector<Literal> members = conjunctions_[id];
-  for (const Literal member : members) {
-    cells = members.size() == 1 ? literal(member) : meet(cells, literal(member), member.node);
+  if (members.size() == 1) return known_.emplace(id, literal(members.front())).first->second;
+  Cells cells = Cells::everything();
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Literal member = members[i];
+    // A schema stands before its negation.
+    const bool contradiction = i > 0 && member.node == members[i - 1].node;
+    cells = contradiction ? Cells() : satisfying(cells, member);
+    if (cells.empty()) conjunction_conflicts_.try_emplace(id, Conflict{member.node, "", blame_});
   }
-  if (members.size() > 1) charge(cells, members.front().node);
+  charge(cells);
   return known_.emplace(id, std::move(cells)).first->second;
+}
+
+Normaliser::Conflict Normaliser::conflict(ConjunctionId id) const {
+  const std::vector<Literal>& members = conjunctions_[id];
+  if (const auto it = conjunction_conflicts_.find(id); it != conjunction_conflicts_.end()) return it->second;
+  if (const auto it = conflicts_.find(members.front()); it != conflicts_.end()) return it->second;
+  return {members.front().node};
 }
 
 const Cells& Normaliser::literal(Literal literal) {
@@ -71,13 +92,18 @@ const Cells& Normaliser::literal(Literal literal) {
     if (speculating_ > 0) throw NotYet();
     invalid(literal.node, "$ref", "the reference leads back to itself without entering a value");
   }
-  if (under_way_.size() > limits_.max_nesting) {
-    throw ResourceLimit("max_nesting", limits_.max_nesting, at(literal.node));
-  }
   const Leave leave{[&] { under_way_.erase(literal); }};
-  Cells cells = literal.negated ? negate(literal.node) : expand(literal.node);
-  charge(cells, literal.node);
-  return literals_.emplace(literal, std::move(cells)).first->second;
+  try {
+    if (under_way_.size() > limits_.max_nesting) {
+      throw ResourceLimit("max_nesting", limits_.max_nesting, "by references and combinators");
+    }
+    Cells cells = literal.negated ? negate(literal.node) : expand(literal.node);
+    charge(cells);
+    return literals_.emplace(literal, std::move(cells)).first->second;
+  } catch (ResourceLimit& limit) {
+    if (!limit.place) limit.place = document_.place(literal.node);
+    throw;
+  }
 }
 
 Cells Normaliser::expand(NodeId id) {
@@ -91,35 +117,42 @@ Cells Normaliser::expand(NodeId id) {
   if (node.value->is(Type::boolean)) return node.value->boolean ? Cells::everything() : Cells();
   const Schema schema = read(id);
   refuse_unsupported(id, schema);
-  Cells cells = where_unevaluated(id, schema, conditions(id, schema));
-  prune(cells, kPruneDepth);
+  Cells cells = conditions(id, schema);
+  blame_ = prune(cells, kPruneDepth);
+  cells = where_unevaluated(id, schema, std::move(cells));
+  if (cells.empty()) conflicts_.try_emplace({id}, Conflict{id, "", blame_});
   return cells;
 }
 
 Cells Normaliser::conditions(NodeId id, const Schema& schema) {
   Cells cells = Cells::everything();
+  const auto now = [&](const char* keyword, Cells next) {
+    cells = std::move(next);
+    if (cells.empty()) conflicts_.try_emplace({id}, Conflict{id, keyword, blame_});
+  };
+  const auto branching = [&](const char* keyword, Cells next) {
+    blame_ = 0;  // each branch has a reason of its own
+    now(keyword, std::move(next));
+  };
   read_types(id, schema, cells);
   if (!cells.numbers.empty()) read_numbers(id, schema, cells.numbers.front());
   if (!cells.strings.empty()) read_strings(id, schema, cells.strings.front());
   if (!cells.arrays.empty()) read_arrays(id, schema, cells.arrays.front());
   if (!cells.objects.empty()) read_objects(id, schema, cells.objects.front());
 
-  const auto also = [&](const Cells& other) { cells = meet(cells, other, id); };
-  if (const Value* constant = schema.find("const")) {
-    also(value(document_.constant(id, "const", *constant), *constant));
-    enforced(id, "const");
-  }
-  if (const Value* list = schema.find("enum")) also(values(id, "enum", *list));
-  for (const NodeId target : document_.references(id, schema)) also(literal({target}));
+  if (const Value* constant = schema.find("const")) now("const", meet(cells, constant_value(id, *constant)));
+  if (const Value* list = schema.find("enum")) now("enum", meet(cells, values(id, "enum", *list)));
+  for (const NodeId target : document_.references(id, schema)) now("$ref", satisfying(cells, {target}));
   if (!cells.objects.empty()) read_dependencies(id, schema, cells);
-  if (const Value* all = schema.find("allOf")) cells = all_of(id, "allOf", *all, false, std::move(cells));
-  if (const Value* any = schema.find("anyOf")) also(any_of(id, "anyOf", *any, false));
-  if (const Value* one = schema.find("oneOf")) cells = one_of(id, *one, cells);
+  if (const Value* all = schema.find("allOf")) now("allOf", all_of(id, "allOf", *all, false, cells));
+  if (const Value* any = schema.find("anyOf")) branching("anyOf", meet(cells, any_of(id, "anyOf", *any, false)));
+  if (const Value* one = schema.find("oneOf")) branching("oneOf", one_of(id, *one, cells));
   if (const Value* other = schema.find("not")) {
-    also(literal({part(id, "not", *other), true}));
+    now("not", satisfying(cells, {part(id, "not", *other), true}));
     enforced(id, "not");
   }
-  return schema.find("if") ? if_then_else(id, schema, false, cells) : cells;
+  if (schema.find("if")) branching("if", if_then_else(id, schema, false, cells));
+  return cells;
 }
 
 Cells Normaliser::any_of(NodeId id, const char* keyword, const Value& list, bool negated) {
@@ -135,7 +168,7 @@ Cells Normaliser::any_of(NodeId id, const char* keyword, const Value& list, bool
 Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool negated, Cells cells) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, keyword, "a non-empty array of schemas is needed");
   for (size_t i = 0; i < list.items.size(); ++i) {
-    cells = meet(cells, literal({item(id, keyword, list, i), negated}), id);
+    cells = satisfying(cells, {item(id, keyword, list, i), negated});
   }
   enforced(id, keyword);
   return cells;
@@ -147,9 +180,10 @@ Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
   for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(item(id, "oneOf", list, i));
   Cells one;
   for (const NodeId branch : branches) {
-    Cells own = meet(cells, literal({branch}), id);
+    if (std::ranges::count(branches, branch) > 1) continue;  // where it holds, so does its twin
+    Cells own = satisfying(cells, {branch});
     for (const NodeId other : branches) {
-      if (other != branch) own = without(std::move(own), other, id);
+      if (other != branch) own = without(std::move(own), other);
     }
     unite(one, std::move(own));
   }
@@ -157,13 +191,13 @@ Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
   return one;
 }
 
-Cells Normaliser::without(Cells cells, NodeId schema, NodeId id) {
+Cells Normaliser::without(Cells cells, NodeId schema) {
   // Most cells exclude the schema anyway. Not to negate it for them is what keeps unions small.
   Cells overlap;
   const Cells& wrong = literal({schema});
   const auto move_overlap = [&](auto Cells::* list) {
     std::erase_if(cells.*list, [&](auto& cell) {
-      const bool overlaps = !meet(only(cell), wrong, id).empty();
+      const bool overlaps = !meet(only(cell), wrong).empty();
       if (overlaps) (overlap.*list).push_back(std::move(cell));
       return overlaps;
     });
@@ -174,7 +208,7 @@ Cells Normaliser::without(Cells cells, NodeId schema, NodeId id) {
   move_overlap(&Cells::objects);
   cells.null = cells.null && !wrong.null;
   for (int i = 0; i < 2; ++i) cells.booleans[i] = cells.booleans[i] && !wrong.booleans[i];
-  if (!overlap.empty()) unite(cells, meet(overlap, literal({schema, true}), id));
+  if (!overlap.empty()) unite(cells, satisfying(overlap, {schema, true}));
   return cells;
 }
 
@@ -184,8 +218,8 @@ Cells Normaliser::if_then_else(NodeId id, const Schema& schema, bool negated, co
   const NodeId condition = part(id, "if", *schema.find("if"));
   const auto branch = [&](bool holds, const Value* consequence, const char* keyword) {
     if (!consequence && negated) return Cells();
-    Cells found = meet(cells, literal({condition, !holds}), id);
-    return consequence ? meet(found, literal({part(id, keyword, *consequence), negated}), id) : found;
+    Cells found = satisfying(cells, {condition, !holds});
+    return consequence ? satisfying(found, {part(id, keyword, *consequence), negated}) : found;
   };
   Cells either = branch(true, then, "then");
   unite(either, branch(false, otherwise, "else"));
@@ -194,13 +228,10 @@ Cells Normaliser::if_then_else(NodeId id, const Schema& schema, bool negated, co
 }
 
 void Normaliser::refuse_unsupported(NodeId id, const Schema& schema) {
-  const auto refuse = [&](const char* keyword) {
-    if (!lenient_) unsupported(id, keyword, "this keyword cannot be enforced");
-    findings_.ignored(id, keyword, "this keyword cannot be enforced");
-  };
   // An array of one item at most has no two that are alike.
   const Value* unique = count(id, schema, "maxItems").value_or(kInfinite) > 1 ? schema.find("uniqueItems") : nullptr;
-  if (unique && unique->is(Type::boolean) && unique->boolean) refuse("uniqueItems");
+  if (unique && unique->is(Type::boolean) && unique->boolean)
+    leave_out(id, "uniqueItems", "this keyword cannot be enforced");
 }
 
 }  // namespace constrain::schema

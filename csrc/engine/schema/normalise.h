@@ -13,6 +13,8 @@
 
 namespace constrain::schema {
 
+inline constexpr const char* kPlainIntegers = "integers are written without fraction and exponent";
+
 /// Reads schemas into cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al.,
 /// "Witness generation for JSON Schema" (2022): the negation of a keyword that speaks of one type is a condition on
 /// that type, and that of a conjunction the union of the negations. Throws SchemaError and ResourceLimit.
@@ -28,6 +30,17 @@ class Normaliser {
 
   /// Keys that a `propertyNames` schema allows.
   Content key_language(ConjunctionId id);
+
+  /// Whether nothing satisfies a conjunction, as far as `depth` levels of required members and items show it.
+  bool empty(ConjunctionId id, int depth = kPruneDepth);
+
+  /// Where a conjunction without cells lost the last one.
+  struct Conflict {
+    NodeId node;
+    const char* keyword = "";
+    ConjunctionId within = 0;  ///< has no instances either, and is needed
+  };
+  Conflict conflict(ConjunctionId id) const;
 
  private:
   friend class Evaluation;
@@ -59,7 +72,7 @@ class Normaliser {
   Cells not_one_of(NodeId id, const Value& list);
   Cells if_then_else(NodeId id, const Schema& schema, bool negated, const Cells& cells);
   /// The cells, as far as they do not satisfy a schema.
-  Cells without(Cells cells, NodeId schema, NodeId id);
+  Cells without(Cells cells, NodeId schema);
 
   // `unevaluatedProperties` and `unevaluatedItems`; see evaluation.h.
   Cells where_unevaluated(NodeId id, const Schema& schema, Cells cells);
@@ -78,6 +91,7 @@ class Normaliser {
   void negate_dependencies(NodeId id, const Schema& schema, Cells& out);
 
   Cells values(NodeId id, const char* keyword, const Value& list);
+  Cells constant_value(NodeId id, const Value& value);
   Cells value(NodeId id, const Value& value);
   Cells other_than(NodeId id, const Value& value);
 
@@ -94,21 +108,26 @@ class Normaliser {
   const Value* number(NodeId id, const Schema& schema, const char* keyword);
   const Value* object(NodeId id, const Schema& schema, const char* keyword);
 
-  /// Drops cells that nothing satisfies, as far as `depth` levels of required members and items show it.
-  void prune(Cells& cells, int depth);
-  bool empty(const ObjectCell& cell, int depth);
-  bool empty(const ArrayCell& cell, int depth);
-  bool empty(ConjunctionId id, int depth);
+  /// Drops cells that nothing satisfies, as far as `depth` levels of required members and items show it. Returns what
+  /// was needed last and has no instances, if anything.
+  ConjunctionId prune(Cells& cells, int depth);
+  /// What a cell needs that has no instances; 0 where the cell contradicts itself.
+  std::optional<ConjunctionId> contradiction(const StringCell& cell, int depth);
+  std::optional<ConjunctionId> contradiction(const ArrayCell& cell, int depth);
+  std::optional<ConjunctionId> contradiction(const ObjectCell& cell, int depth);
 
   void enforced(NodeId id, const char* keyword) { findings_.enforced(id, keyword); }
-  std::string at(NodeId id) const;
+  /// Leaves a keyword out if that is wished for, and else refuses the schema.
+  void leave_out(NodeId id, const char* keyword, const std::string& reason);
   [[noreturn]] void invalid(NodeId id, const char* keyword, const std::string& reason) const;
   [[noreturn]] void unsupported(NodeId id, const char* keyword, const std::string& reason) const;
 
   /// What satisfies both, without the cells that nothing satisfies. Throws ResourceLimit before a product grows too
   /// large.
-  Cells meet(const Cells& a, const Cells& b, NodeId id);
-  void charge(const Cells& cells, NodeId id);
+  Cells meet(const Cells& a, const Cells& b);
+  /// The cells, as far as they satisfy a literal.
+  Cells satisfying(const Cells& cells, Literal literal);
+  void charge(const Cells& cells);
 
   Document& document_;
   Conjunctions& conjunctions_;
@@ -119,6 +138,10 @@ class Normaliser {
   std::set<Literal> under_way_;
   std::map<ConjunctionId, Cells> known_;
   std::set<ConjunctionId> conjunctions_under_way_;
+  std::map<Literal, Conflict> conflicts_;
+  std::map<ConjunctionId, Conflict> conjunction_conflicts_;
+  ConjunctionId blame_ = 0;  // why the last `meet` dropped a cell
+  std::set<NodeId> left_out_;
   std::map<ConjunctionId, int> inhabited_;  // up to which depth no contradiction was found; kEmpty where one was
   int speculating_ = 0;                     // judging whether a cell is empty, which may need what is still being read
   uint64_t cells_ = 0, pairs_ = 0;

@@ -1,4 +1,6 @@
 // `const` and `enum`, and what strings and keys may hold.
+#include <algorithm>
+
 #include "engine/schema/length_language.h"
 #include "engine/schema/normalise.h"
 #include "engine/schema/steps.h"
@@ -9,7 +11,20 @@ namespace {
 
 using Type = json::Value::Type;
 
+/// Integers are written in one way, however deep they are.
+bool has_integer(const json::Value& value) {
+  const auto inside = [](const auto& member) { return has_integer(member.second); };
+  return (value.is(Type::number) && Decimal::parse(value.text).is_integer()) ||
+         std::ranges::any_of(value.items, has_integer) || std::ranges::any_of(value.members, inside);
+}
+
 }  // namespace
+
+Cells Normaliser::constant_value(NodeId id, const Value& value) {
+  enforced(id, "const");
+  if (has_integer(value)) findings_.narrowed(id, "const", kPlainIntegers);
+  return this->value(document_.constant(id, "const", value), value);
+}
 
 Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
   if (!list.is(Type::array)) invalid(id, keyword, "an array of values is needed");
@@ -30,6 +45,7 @@ Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
   if (!numbers.values->empty()) any.numbers.push_back(std::move(numbers));
   if (!strings.words->empty()) any.strings.push_back(std::move(strings));
   enforced(id, keyword);
+  if (has_integer(list)) findings_.narrowed(id, keyword, kPlainIntegers);
   return any;
 }
 
