@@ -21,14 +21,17 @@ TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch)
       stepper_(grammar, store_, registers_),
       heads_(scratch.heads),
       merged_(scratch.merged),
-      levels_(scratch.levels) {
-  if (scratch.arena.bytes() > kKeptScratch) {
-    scratch.arena = Arena();
-  } else {
-    scratch.arena.reset();
-  }
+      levels_(scratch.levels),
+      scratch_(scratch) {
   store_.start_work();
   levels_.resize(std::max(levels_.size(), size_t{grammar.vocabulary().longest_token()} + 1));
+}
+
+TrieWalk::~TrieWalk() {
+  scratch_.arena.reset();
+  if (scratch_.arena.bytes() > kKeptScratch) scratch_.arena = Arena();
+  if (heads_.capacity() * sizeof(Head) > kKeptScratch) heads_ = {};
+  if (merged_.capacity() * sizeof(Head) > kKeptScratch) merged_ = {};
 }
 
 void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from) {

@@ -28,6 +28,9 @@ struct WalkScratch {
 class TrieWalk {
  public:
   TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch);
+  ~TrieWalk();
+  TrieWalk(const TrieWalk&) = delete;
+  TrieWalk& operator=(const TrieWalk&) = delete;
 
   /// Visits the strings below `root` that may follow `from`, which stands after the string of `root`, and appends
   /// their tokens to `tokens`.
@@ -70,6 +73,7 @@ class TrieWalk {
   Stepper stepper_;
   std::vector<Head>&heads_, &merged_;
   std::vector<Level>& levels_;
+  WalkScratch& scratch_;
   const Configuration* bottom_ = nullptr;  // stands for the frames that are not known
 };
 
