@@ -18,7 +18,8 @@ class AutomatonRule final : public Rule {
   bool final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   FreeText free_text(Local state, Reg) override {
-    return texts_.find(static_cast<State>(state), [](State) { return true; });
+    const auto final = [this](State at) { return automaton_->accepting(at); };
+    return texts_.find(static_cast<State>(state), [](State) { return true; }, final);
   }
 
  private:

@@ -107,7 +107,8 @@ const FreeTextFinder::Beyond& FreeTextFinder::beyond(State state) {
   return known != beyond_.end() ? known->second : beyond_[state] = BeyondSearch(row_).run(state);
 }
 
-FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& live) {
+FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& live,
+                              const std::function<bool(State)>& final) {
   FreeText found;
   const auto usable = [&](State state) { return state != kDead && live(state); };
   {
@@ -133,6 +134,7 @@ FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& liv
         return;
       }
       some = true;
+      if (final(to)) found.leaving.fill();
       if (met.insert(to).second) {
         next.push_back(to);
       } else {

@@ -40,7 +40,8 @@ struct FreeText {
   CharacterClass characters;
   uint64_t room = 0;   ///< every text of up to so many characters may follow
   bool exact = false;  ///< and none that is longer
-  ByteSet leaving;  ///< bytes outside the class that may follow after a text of the class (of up to `room` characters)
+  ByteSet leaving;  ///< bytes outside the class that may follow after a text of the class (of up to `room` characters);
+                    ///< all bytes where the frame may be over after such a text
 };
 
 /// Finds free text in an automaton by looking at all states that texts over a class can come to.
@@ -52,8 +53,8 @@ class FreeTextFinder {
   /// `row` gives the transitions of a state.
   explicit FreeTextFinder(std::function<const StateRow&(State)> row) : row_(std::move(row)) {}
 
-  /// `live` tells of states whether the text may come to them at all.
-  FreeText find(State start, const std::function<bool(State)>& live);
+  /// `live` tells of states whether the text may come to them at all, `final` whether the frame may be over there.
+  FreeText find(State start, const std::function<bool(State)>& live, const std::function<bool(State)>& final);
 
  private:
   /// Fewer characters, and fewer states than these, are better walked one by one.

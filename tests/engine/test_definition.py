@@ -269,6 +269,23 @@ def test_schemas(seed: int, allowed: Allowed) -> None:
     check(grammar, language, rng, allowed)
 
 
+@pytest.mark.parametrize(
+    "schema, text",
+    [
+        ({"items": {"type": "integer"}}, b"[12"),
+        ({"items": {"type": "number"}}, b"[12.5"),
+        ({"properties": {"a": {"type": "integer"}}}, b'{"a":1'),
+    ],
+    ids=str,
+)
+def test_a_token_may_leave_a_number(schema: Any, text: bytes, allowed: Allowed) -> None:
+    tokens = [b"", *(bytes([byte]) for byte in range(256)), b"3,", b"34]", b"5,6", b'7,"b', b"8}", b"9,]", b"0 ]"]
+    grammar = compile_json_schema(schema, Vocabulary.from_tokens(tokens, [0]))
+    matcher = start(grammar, text)
+    expected = [token for token in range(1, len(tokens)) if matcher.clone().accept(token)]
+    assert len(expected) > 12 and allowed(matcher, len(tokens)) == expected
+
+
 def test_free_strings_keep_unicode_whole(allowed: Allowed) -> None:
     """Every fragment of a character is allowed exactly where some character of the right length completes it."""
     fragments = [bytes([byte]) for byte in (0x22, 0x41, 0x80, 0x9F, 0xA0, 0xC0, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)]

@@ -620,8 +620,8 @@ FreeText ObjectRule::free_text(Local state, Reg reg) {
   for (const uint32_t one : keys_->state(content).classes) {
     if (!(open[one / 64] >> (one % 64) & 1)) continue;
     // Where so many keys go on from each state, whatever is typed on the way to one is the beginning of some new key.
-    FreeText text = texts_[one].find(keys_->class_state(content, one),
-                                     [&](State at) { return keys_->class_words(one, at) >= KeyAutomaton::kManyWords; });
+    const auto many = [&](State at) { return keys_->class_words(one, at) >= KeyAutomaton::kManyWords; };
+    FreeText text = texts_[one].find(keys_->class_state(content, one), many, [](State) { return false; });
     const auto worth = [](const FreeText& a) {
       return std::pair(std::min(a.room, FreeTextFinder::kHorizon), a.characters.count());
     };
