@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstring>
 #include <stdexcept>
-#include <unordered_map>
 
 #include "engine/bits.h"
+#include "engine/cost.h"
 #include "engine/errors.h"
 #include "engine/mask_builder.h"
 
@@ -127,10 +127,10 @@ std::string Matcher::completion() const {
   if (last_->terminated) return text;
   const std::lock_guard lock(session_->mutex);
   const Configuration* at = last_->configuration;
-  Costs known;
+  Costs costs(grammar());
   while (!at->accepting) {
     // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
-    const uint64_t here = cost(at, known);
+    const uint64_t here = costs.of(at);
     const Configuration* next = nullptr;
     char next_byte = 0;
     size_t choices = 0;
@@ -139,7 +139,7 @@ std::string Matcher::completion() const {
       const Configuration* candidate = advance(at, {&step, 1});
       if (!candidate) continue;
       next = candidate, next_byte = step;
-      const bool nearer = cost(candidate, known) < here;
+      const bool nearer = costs.of(candidate) < here;
       choices = nearer ? 1 : choices + 1;
       if (nearer) break;
     }
@@ -148,28 +148,6 @@ std::string Matcher::completion() const {
     text += next_byte;
   }
   return text;
-}
-
-uint64_t Matcher::cost(const Configuration* configuration, Costs& known) const {
-  // Stacks share their lower parts, and may be thousands of frames high: each part is measured once, bottom first.
-  std::vector<const Configuration*> pending{configuration};
-  while (!pending.empty()) {
-    const Configuration* at = pending.back();
-    const size_t before = pending.size();
-    uint64_t best = kInfinite;
-    for (const Head& head : at->heads()) {
-      const auto below = known.find(head.below);
-      if (head.below && below == known.end()) {
-        pending.push_back(head.below);
-      } else {
-        best = std::min(best, add_lengths(grammar().remaining(head.state, head.reg), head.below ? below->second : 0));
-      }
-    }
-    if (pending.size() > before) continue;
-    known[at] = best;
-    pending.pop_back();
-  }
-  return known[configuration];
 }
 
 }  // namespace constrain

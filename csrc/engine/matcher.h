@@ -5,7 +5,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/compiled_grammar.h"
@@ -79,10 +78,6 @@ class Matcher {
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
   void push(const Configuration* configuration, bool terminated);
   MaskPtr end_mask() const;
-
-  /// Bytes of the shortest completions of configurations.
-  using Costs = std::unordered_map<const Configuration*, uint64_t>;
-  uint64_t cost(const Configuration* configuration, Costs& known) const;
 
   std::shared_ptr<Session> session_;
   const Step* last_;

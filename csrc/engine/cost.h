@@ -1,0 +1,23 @@
+// What the shortest completion of a text costs.
+#pragma once
+
+#include <unordered_map>
+
+#include "engine/compiled_grammar.h"
+#include "engine/configuration.h"
+
+namespace constrain {
+
+/// Bytes of the shortest completions of configurations. Stacks share their lower parts, so each part is measured once.
+class Costs {
+ public:
+  explicit Costs(const CompiledGrammar& grammar) : grammar_(grammar) {}
+
+  uint64_t of(const Configuration* configuration);
+
+ private:
+  const CompiledGrammar& grammar_;
+  std::unordered_map<const Configuration*, uint64_t> known_;
+};
+
+}  // namespace constrain
