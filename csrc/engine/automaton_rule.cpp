@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/compiled_grammar.h"
+#include "engine/errors.h"
+
 namespace constrain {
 
 void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
@@ -27,6 +30,17 @@ uint64_t AutomatonRule::remaining(Local state, Reg, const Lengths&) {
   return it->second;
 }
 
+uint64_t AutomatonRule::variety(Local state, Reg, const CompiledGrammar&) {
+  if (!words_are_values_ || !words_) return 1;
+  try {
+    return words_->count(static_cast<State>(state));
+  } catch (const ResourceLimit&) {
+    // There is one value at least, and those who want to know more must look for them.
+    words_.reset();
+    return 1;
+  }
+}
+
 void UnionRule::expand(Local state, const Lengths& lengths, Expansion& out) {
   out.accepting = state == kEnd;
   if (state == kEnd) return;
@@ -40,6 +54,13 @@ uint64_t UnionRule::remaining(Local state, Reg, const Lengths& lengths) {
   uint64_t best = kInfinite;
   for (const RuleId alternative : alternatives_) best = std::min(best, lengths[alternative]);
   return best;
+}
+
+uint64_t UnionRule::variety(Local state, Reg, const CompiledGrammar& grammar) {
+  uint64_t most = 1;
+  if (state == kEnd) return most;
+  for (const RuleId alternative : alternatives_) most = std::max(most, grammar.variety_of(alternative));
+  return most;
 }
 
 }  // namespace constrain

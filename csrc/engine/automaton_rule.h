@@ -1,6 +1,7 @@
 // Rules whose body is a regular language.
 #pragma once
 
+#include <optional>
 #include <unordered_map>
 
 #include "engine/automaton.h"
@@ -8,23 +9,30 @@
 
 namespace constrain {
 
-/// A rule without calls or registers: exactly the words of an automaton.
+/// A rule without calls or registers: exactly the words of an automaton. Words may be spellings of one value, or all
+/// have values of their own.
 class AutomatonRule final : public Rule {
  public:
-  explicit AutomatonRule(AutomatonPtr automaton) : automaton_(std::move(automaton)) {}
+  explicit AutomatonRule(AutomatonPtr automaton, bool words_are_values = false)
+      : automaton_(std::move(automaton)), words_are_values_(words_are_values) {}
 
   Local start() override { return automaton_->start(); }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
   FreeText free_text(Local state, Reg) override {
     const auto final = [this](State at) { return automaton_->accepting(at); };
     return texts_.find(static_cast<State>(state), [](State) { return true; }, final);
   }
 
  private:
+  static constexpr size_t kCountBudget = 20'000;
+
   AutomatonPtr automaton_;
+  bool words_are_values_;
   FreeTextFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); }};
+  std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues, kCountBudget};  // while they can be counted
   std::unordered_map<Local, uint64_t> remaining_;
 };
 
@@ -40,6 +48,7 @@ class UnionRule final : public Rule {
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   std::vector<RuleId> callees() const override { return alternatives_; }
 
  private:

@@ -14,7 +14,7 @@ class BodyRule final : public Rule {
   explicit BodyRule(Body body) : body_(std::move(body)) {}
 
   Local start() override { return 0; }
-  void prepare(const Lengths& lengths) override { remaining_ = measure(lengths); }
+  void prepare(const CompiledGrammar&, const Lengths& lengths) override { remaining_ = measure(lengths); }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return body_.states[state].edges.empty(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;

@@ -29,23 +29,29 @@ CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabula
       limits_(limits),
       masks_(limits.mask_bytes),
       inners_(limits.mask_bytes) {
+  begin();
+  bool longer = false;
+  for (const auto& rule : grammar_.rules) longer |= rule->refine();
+  if (longer) begin();
+}
+
+void CompiledGrammar::begin() {
   lengths_ = grammar_.shortest_words();
   if (lengths_[grammar_.root] == kInfinite) {
     throw EmptyLanguage();
   }
   for (const auto& rule : grammar_.rules) {
-    rule->prepare(lengths_);
+    rule->prepare(*this, lengths_);
     uses_depth_ |= rule->uses_depth();
   }
-  const std::lock_guard lock(mutex_);
+  const auto lock = this->lock();
+  slots_.clear();
+  ids_.clear();
+  varieties_.clear();
   auto* done = new Row;
   done->accepting = true;
   slots_.grow().row = done;
   start_ = intern(grammar_.root, grammar_.rules[grammar_.root]->start());
-}
-
-CompiledGrammar::~CompiledGrammar() {
-  for (StateId state = 0; state < slots_.size(); ++state) delete slot(state).row.load();
 }
 
 StateId CompiledGrammar::intern(RuleId rule, Local local) const {
@@ -67,7 +73,7 @@ StateId CompiledGrammar::intern(RuleId rule, Local local) const {
 FreeText CompiledGrammar::free_text(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return {};
-  const std::lock_guard lock(mutex_);
+  const auto lock = this->lock();
   return slot.rule->free_text(slot.local, reg);
 }
 
@@ -95,15 +101,37 @@ bool CompiledGrammar::describe_portably(StateId state, Reg reg, std::vector<uint
 
 uint64_t CompiledGrammar::remaining(StateId state, Reg reg) const {
   if (state == kDone) return 0;
-  const std::lock_guard lock(mutex_);
+  const auto lock = this->lock();
   const Slot& slot = this->slot(state);
   return slot.rule->remaining(slot.local, reg, lengths_);
+}
+
+StateId CompiledGrammar::entry(RuleId rule) const {
+  const auto lock = this->lock();
+  return intern(rule, grammar_.rules[rule]->start());
+}
+
+uint64_t CompiledGrammar::variety(StateId state, Reg reg) const {
+  if (state == kDone) return 1;
+  const auto lock = this->lock();
+  const Slot& slot = this->slot(state);
+  return slot.rule->variety(slot.local, reg, *this);
+}
+
+uint64_t CompiledGrammar::variety_of(RuleId rule) const {
+  const auto lock = this->lock();
+  if (lengths_[rule] == kInfinite) return 0;
+  // A rule that is being looked at counts for one value, so that recursion ends.
+  const auto [it, added] = varieties_.try_emplace(rule, 1);
+  if (!added) return it->second;
+  const uint64_t variety = grammar_.rules[rule]->variety(grammar_.rules[rule]->start(), 0, *this);
+  return varieties_[rule] = variety;
 }
 
 size_t CompiledGrammar::bytes() const { return (account_ ? account_->bytes() : 0) + masks_.bytes() + inners_.bytes(); }
 
 const Row& CompiledGrammar::build(StateId state) const {
-  const std::lock_guard lock(mutex_);
+  const auto lock = this->lock();
   const MemoryAccount::Scope scope(account_);
   return build_locked(state);
 }

@@ -84,7 +84,6 @@ class CompiledGrammar {
  public:
   /// Throws EmptyLanguage.
   CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits);
-  ~CompiledGrammar();
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   std::shared_ptr<const Vocabulary> shared_vocabulary() const { return vocabulary_; }
@@ -122,6 +121,16 @@ class CompiledGrammar {
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
 
+  /// Where a rule starts.
+  StateId entry(RuleId rule) const;
+
+  /// Rule::variety of a state, and of a rule as a whole.
+  uint64_t variety(StateId state, Reg reg) const;
+  uint64_t variety_of(RuleId rule) const;
+
+  /// For rules that grow tables of their own.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
+
   size_t states() const { return slots_.size(); }
 
   /// Memory that it takes by now, rules and caches included, about.
@@ -134,6 +143,10 @@ class CompiledGrammar {
     Local local = 0;
     std::atomic<const Row*> row{nullptr};
     enum class Final : uint8_t { unknown, no, yes } final = Final::unknown;
+
+    Slot() = default;
+    Slot(const Slot&) = delete;
+    ~Slot() { delete row.load(std::memory_order_relaxed); }
   };
   struct Place {
     RuleId rule;
@@ -152,6 +165,9 @@ class CompiledGrammar {
     Option option;
   };
   using RangeOptions = std::vector<RangeOption>;
+
+  /// Prepares the rules, and starts to number the states anew.
+  void begin();
 
   Slot& slot(StateId state) const { return slots_[state]; }
   const Row& build(StateId state) const;
@@ -174,10 +190,11 @@ class CompiledGrammar {
   mutable MaskCounters counters_;
 
   std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
-  mutable std::mutex mutex_;
-  mutable MemoryShare memory_;  // of the rows and the states
+  mutable std::recursive_mutex mutex_;  // rules that follow configurations come back to the grammar
+  mutable MemoryShare memory_;          // of the rows and the states
   mutable StableVector<Slot> slots_;
   mutable std::unordered_map<Place, StateId, PlaceHash> ids_;
+  mutable std::unordered_map<RuleId, uint64_t> varieties_;
 };
 
 }  // namespace constrain

@@ -85,7 +85,7 @@ const Configuration* ConfigurationStore::store(std::span<const Head> heads) {
 void Stepper::take(const Option& option, const Head& head, uint8_t byte, std::vector<Head>& out) {
   Reg reg = head.reg;
   if (option.guard) {
-    registers_.depth = head.below ? head.below->depth : 0;
+    registers_.depth = registers_.base + (head.below ? head.below->depth : 0);
     if (!grammar_.apply(head.state, option.guard, byte, reg, registers_)) return;
   }
   const Configuration* below = head.below;

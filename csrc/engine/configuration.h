@@ -82,7 +82,9 @@ class ConfigurationStore {
 class Stepper {
  public:
   Stepper(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers)
-      : grammar_(grammar), store_(store), registers_(registers) {}
+      : grammar_(grammar), store_(store), registers_(registers) {
+    registers.configurations = &store;
+  }
 
   /// Appends to `out` every head that `head` may become on `byte`.
   void step(Head head, uint8_t byte, std::vector<Head>& out) {

@@ -11,6 +11,8 @@
 
 namespace constrain {
 
+class ConfigurationStore;
+
 /// A register: a number, or a handle from Registers::intern. 0 is the initial value of every frame.
 using Reg = uint64_t;
 
@@ -42,6 +44,20 @@ class Registers {
   void consult(const Rule* rule) {
     if (footprint) footprint->consult(rule, depth);
   }
+
+  bool interning() const { return interning_; }
+
+  /// Frames below the configurations that are being followed, where a register of another one holds them.
+  uint32_t base = 0;
+
+  /// How many registers such a configuration is in, one in the other.
+  uint32_t nesting = 0;
+
+  /// Where the configurations are made that guards follow in their registers.
+  ConfigurationStore* configurations = nullptr;
+
+  /// Configurations are followed in search of some value: guards need not see to it that there is one.
+  bool searching = false;
 
   /// Set by a guard whose outcome depended on something that Rule::describe does not tell.
   bool indescribable = false;

@@ -6,7 +6,9 @@ namespace constrain {
 
 bool Rule::apply(Guard, uint8_t, Reg&, Registers&) const { return true; }
 
-void Rule::prepare(const Lengths&) {}
+void Rule::prepare(const CompiledGrammar&, const Lengths&) {}
+
+bool Rule::refine() { return false; }
 
 bool Rule::final(Local state, const Lengths& lengths) {
   Expansion expansion;
@@ -19,6 +21,8 @@ bool Rule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { re
 bool Rule::outline(Local, Reg, std::vector<uint64_t>&) const { return false; }
 
 FreeText Rule::free_text(Local, Reg) { return {}; }
+
+uint64_t Rule::variety(Local, Reg, const CompiledGrammar&) { return 1; }
 
 Lengths Grammar::shortest_words() const {
   Lengths lengths(rules.size(), kInfinite);

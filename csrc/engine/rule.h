@@ -13,6 +13,8 @@
 
 namespace constrain {
 
+class CompiledGrammar;
+
 using RuleId = uint32_t;
 
 /// A state of one rule's body; the rule chooses the numbering.
@@ -25,6 +27,9 @@ using Guard = uint64_t;
 using Lengths = std::vector<uint64_t>;
 
 inline constexpr uint64_t kInfinite = std::numeric_limits<uint64_t>::max();
+
+/// As good as infinitely many different values.
+inline constexpr uint64_t kManyValues = uint64_t{1} << 62;
 
 /// Sum that stays infinite.
 inline uint64_t add_lengths(uint64_t a, uint64_t b) { return a > kInfinite - b ? kInfinite : a + b; }
@@ -65,8 +70,13 @@ class Rule {
 
   virtual Local start() = 0;
 
-  /// Called once, before anything but `start`, `remaining` and `callees`, with every rule's shortest word.
-  virtual void prepare(const Lengths& lengths);
+  /// Called before anything but `start`, `remaining` and `callees`, with every rule's shortest word; once more where
+  /// a rule's `refine` changed what they are. Both arguments stay valid.
+  virtual void prepare(const CompiledGrammar& grammar, const Lengths& lengths);
+
+  /// Called once all rules are prepared, for what can only be told from the running grammar. True where the shortest
+  /// word of this rule may be longer than `remaining` said so far.
+  virtual bool refine();
 
   /// Called once a state, under the grammar's lock. Edges out of the start state carry no guards. Calls of rules whose
   /// `lengths` entry is infinite must not be offered.
@@ -101,6 +111,10 @@ class Rule {
   /// Fewest bytes from a state to the rule's end, given every rule's shortest word (a lower bound is not enough: the
   /// result must be reachable, or infinite). Called under the grammar's lock.
   virtual uint64_t remaining(Local state, Reg reg, const Lengths& lengths) = 0;
+
+  /// A number of different values (JSON values, however spelled) that can still be read from a state to the rule's end;
+  /// there may be more. At least 1. Called under the grammar's lock.
+  virtual uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar);
 
   /// Rules that this one may call, for the search of shortest words.
   virtual std::vector<RuleId> callees() const { return {}; }

@@ -23,15 +23,19 @@ class StableVector {
   StableVector() = default;
   StableVector(const StableVector&) = delete;
   StableVector& operator=(const StableVector&) = delete;
-  ~StableVector() {
-    for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
-  }
+  ~StableVector() { clear(); }
 
   size_t size() const { return size_.load(std::memory_order_acquire); }
 
   T& operator[](size_t index) const {
     const size_t chunk = chunk_of(index);
     return chunks_[chunk].load(std::memory_order_acquire)[index + kFirst - length(chunk)];
+  }
+
+  /// Removes all elements, which no thread may be using.
+  void clear() {
+    for (auto& chunk : chunks_) delete[] chunk.exchange(nullptr, std::memory_order_relaxed);
+    size_.store(0, std::memory_order_relaxed);
   }
 
   /// Makes room for one more element, default-constructed; the caller checks kCapacity.

@@ -275,6 +275,7 @@ def test_schemas(seed: int, allowed: Allowed) -> None:
         ({"items": {"type": "integer"}}, b"[12"),
         ({"items": {"type": "number"}}, b"[12.5"),
         ({"properties": {"a": {"type": "integer"}}}, b'{"a":1'),
+        ({"items": {"type": "integer"}, "uniqueItems": True}, b"[12"),
     ],
     ids=str,
 )
@@ -368,6 +369,58 @@ def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed) -> 
     check(grammar, language, rng, allowed)
     for text in rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))):
         assert text + start(grammar, text).completion() in language.texts, text
+
+
+def random_differing(rng: random.Random) -> tuple[dict[str, Any], list[Any], bool]:
+    """An array without equal items, its instances, and whether its items are all of one kind."""
+    kinds: list[list[Any]] = [
+        [True, False, None],
+        [1, 11, 12, "1", ""],
+        ["a", "ab", "b", "é"],
+        [5, 50, 505, "5"],
+        [[], [True], [[True]], [False, True]],
+        [{}, {"a": True}, {"b": True}, {"b": True, "a": True}, {"a": [1]}],
+        [{"a": 1, "b": "x"}, {"a": 11, "b": "x"}, {"a": 1, "b": "xy"}, "x"],
+        [{"k": [1, 2]}, {"k": [2, 1]}, {"k": [1]}],
+    ]
+    values = rng.choice(kinds)
+    some = rng.sample(values, rng.randint(1, min(4, len(values))))
+    low, high = rng.randint(0, 3), rng.randint(1, 3)
+    schema: dict[str, Any] = {"type": "array", "uniqueItems": True, "items": {"enum": some}, "minItems": low}
+    alike = True
+    if rng.random() < 0.5:
+        schema["maxItems"] = max(low, high)
+    if rng.random() < 0.3:
+        schema["prefixItems"] = [{"enum": rng.sample(values, rng.randint(1, 3))} for _ in range(rng.randint(1, 2))]
+        alike = False
+    elif rng.random() < 0.4:
+        schema["contains"] = {"enum": rng.sample(values, rng.randint(1, 2))}
+        schema |= rng.choice([{}, {"minContains": 2}, {"maxContains": 1}, {"minContains": 0, "maxContains": 1}])
+        alike = False
+    validator = jsonschema.Draft202012Validator(schema)
+    lists = (list(items) for n in range(len(some) + 3) for items in itertools.permutations(values, n))
+    return schema, [value for value in lists if validator.is_valid(value)], alike
+
+
+@pytest.mark.parametrize("property_order", ["any", "schema"])
+@pytest.mark.parametrize("seed", range(80))
+def test_items_that_differ(seed: int, property_order: Any, allowed: Allowed) -> None:
+    rng = random.Random(seed)
+    schema, instances, alike = random_differing(rng)
+    orders = spellings if property_order == "any" else lambda value: list(spellings(value))[:1]
+    language = Language(text.encode() for value in instances for text in orders(value))
+    options: Any = {"whitespace": "compact", "property_order": property_order}
+    if not instances:
+        with pytest.raises(UnsatisfiableSchema):
+            compile_json_schema(schema, Vocabulary.from_tokens([b"a", b""], [1]), **options)
+        return
+    grammar = compile_json_schema(schema, random_vocabulary(rng, language), **options)
+    check(grammar, language, rng, allowed)
+    for text in rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))):
+        completion = start(grammar, text).completion()
+        assert text + completion in language.texts, text
+        shortest = min(len(whole) - len(text) for whole in language.texts if whole.startswith(text))
+        assert len(completion) == shortest or not alike, text
 
 
 # ---- Histories.

@@ -73,6 +73,10 @@ def sizes(rng: Random, depth: int) -> Any:
     return {rng.choice(["min", "max"]) + what: rng.randint(0, 3)}
 
 
+def unique(rng: Random, depth: int) -> Any:
+    return {"uniqueItems": True}
+
+
 def required(rng: Random, depth: int) -> Any:
     return {"required": rng.sample(NAMES, rng.randint(1, 2))}
 
@@ -143,7 +147,7 @@ def reference(rng: Random, depth: int) -> Any:
     return {"$ref": rng.choice(["#/$defs/one", "#/$defs/two"])}
 
 
-LEAVES = [type_, constant, number, string, sizes, required, dependent]
+LEAVES = [type_, constant, number, string, sizes, unique, required, dependent]
 COMBINED = [
     members,
     members,

@@ -129,3 +129,25 @@ def test_long_runs_of_spaces_are_refused_as_tokens(allowed: Allowed) -> None:
     matcher = compile_json_schema({"type": "array"}, vocabulary).matcher()
     assert matcher.accept(1)
     assert allowed(matcher, 8) == [1, 2, 3, 6]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"type": "object"}, "contains": {"const": {"a": True}}},
+        {"type": "array", "items": {"type": "array"}, "contains": {"const": [1]}},
+        {
+            "type": "object",
+            "additionalProperties": {"type": "object"},
+            "not": {"additionalProperties": {"maxProperties": 0}},
+        },
+    ],
+    ids=str,
+)
+def test_an_indented_document_is_completed_line_by_line(schema: Any, byte_vocab: Vocabulary) -> None:
+    grammar = compile_json_schema(schema, byte_vocab, whitespace=2)
+    whole = grammar.matcher().completion()
+    for end in range(len(whole) + 1):
+        matcher = grammar.matcher()
+        assert matcher.accept_bytes(whole[:end])
+        assert matcher.accept_bytes(matcher.completion()) and matcher.is_accepting(), whole[:end]

@@ -64,7 +64,13 @@ std::vector<Value> schemas() {
                               integer})}});
   const Value one =
       object({{"oneOf", list({integer, object({{"multipleOf", number("2.5")}, {"type", text("number")}}), keys})}});
-  return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}})};
+  const Value one_of_few = object({{"enum", list({text("a"), number("1"), number("1.5"), flag(true)})}});
+  const Value differing = object({{"type", text("array")},
+                                  {"uniqueItems", flag(true)},
+                                  {"prefixItems", list({one_of_few})},
+                                  {"items", object({{"anyOf", list({one_of_few, reference("#"), keys})}})},
+                                  {"minItems", number("2")}});
+  return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}}), differing};
 }
 
 std::shared_ptr<const CompiledGrammar> grammar(const Value& schema, json::Whitespace whitespace, bool in_order) {
@@ -137,12 +143,15 @@ TEST(masks_and_acceptance_agree_along_random_walks) {
 }
 
 TEST(threads_may_share_a_grammar) {
-  const auto shared = grammar(schemas()[4], {}, false), alone = grammar(schemas()[4], {}, false);
-  std::vector<std::string> texts(8);
-  std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < texts.size(); ++i) threads.emplace_back([&, i] { texts[i] = walk(shared, i); });
-  for (std::thread& thread : threads) thread.join();
-  for (uint32_t i = 0; i < texts.size(); ++i) CHECK(texts[i] == walk(alone, i));
+  const std::vector<Value> all = schemas();
+  for (const Value& schema : {all[4], all.back()}) {
+    const auto shared = grammar(schema, {}, false), alone = grammar(schema, {}, false);
+    std::vector<std::string> texts(8);
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < texts.size(); ++i) threads.emplace_back([&, i] { texts[i] = walk(shared, i); });
+    for (std::thread& thread : threads) thread.join();
+    for (uint32_t i = 0; i < texts.size(); ++i) CHECK(texts[i] == walk(alone, i));
+  }
 }
 
 TEST(limits_leave_a_matcher_as_it_was) {

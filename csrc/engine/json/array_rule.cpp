@@ -1,24 +1,47 @@
 #include "engine/json/array_rule.h"
 
 #include <algorithm>
-#include <optional>
+
+#include "engine/compiled_grammar.h"
 
 namespace constrain::json {
 
-void ArrayRule::prepare(const Lengths& lengths) {
+ArrayRule::ArrayRule(ArraySpec spec, Whitespace whitespace, bool keys_in_order)
+    : spec_(std::move(spec)), whitespace_(whitespace) {
+  if (!spec_.distinct) return;
+  const PlainStyle style{.sorted = !keys_in_order, .spaced = whitespace_.indents()};
+  distinct_ = std::make_unique<DistinctItems>(spec_, style);
+}
+
+void ArrayRule::prepare(const CompiledGrammar& grammar, const Lengths& lengths) {
   if (!tallied()) {
     max_ = max_items(lengths);
     return;
   }
-  plan_ = std::make_unique<ItemPlan>(spec_, lengths);
+  if (distinct_) distinct_->prepare(grammar, lengths);
+  plan_ = std::make_unique<ItemPlan>(spec_, lengths, 1 + line_length());
   if (!plan_->possible(0, unpack(0).tallies, 1)) max_ = 0;
 }
 
 void ArrayRule::call_item(uint32_t index, Guard guard, Expansion& out) const {
   const uint32_t next = std::min<uint32_t>(index + 1, static_cast<uint32_t>(spec_.prefix.size()));
   for (const auto& choice : spec_.choices(index)) {
-    out.call(choice.value, encode(Phase::after, 0, next), guard | Guard{choice.tallies} << kTalliesShift);
+    const Guard counted = guard | Guard{choice.tallies} << kTalliesShift;
+    if (!distinct_) {
+      out.call(choice.value, encode(Phase::after, 0, next), counted);
+      continue;
+    }
+    out.range(0, 255, encode(Phase::inside, 0, next), counted);
   }
+}
+
+bool ArrayRule::may_be_empty() const {
+  return spec_.min == 0 && std::all_of(spec_.tallies.begin(), spec_.tallies.end(),
+                                       [](const ArraySpec::Tally& tally) { return tally.min == 0; });
+}
+
+uint64_t ArrayRule::begun_line(Local state) const {
+  return whitespace_.indents() && static_cast<uint32_t>(state) >> 4 != WhitespaceRun::kStart ? 1 : 0;
 }
 
 Guard ArrayRule::space(uint32_t run, Guard level) const {
@@ -35,8 +58,6 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
   const Guard count = tallied() || counts(max_) ? kItem : 0;
   const Guard comma = tallied() || max_ != kInfinite ? kComma : 0;
   const Guard close = tallied() || spec_.min > 1 ? kClose : 0;
-  const bool may_be_empty = spec_.min == 0 && std::all_of(spec_.tallies.begin(), spec_.tallies.end(),
-                                                          [](const ArraySpec::Tally& tally) { return tally.min == 0; });
   const auto phase = static_cast<Phase>(state & 0xF);
   const uint32_t run = static_cast<uint32_t>(state) >> 4, index = static_cast<uint32_t>(state >> 32);
   switch (phase) {
@@ -50,7 +71,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       } else if (!whitespace_.indents()) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to));
       }
-      if (may_be_empty &&
+      if (may_be_empty() &&
           (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run))) {
         out.byte(']', encode(Phase::end));
       }
@@ -61,6 +82,9 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       }
       if (whitespace_.may_end(Slot::item, run)) call_item(index, count | indented(run, kInner), out);
       return;
+    case Phase::inside:
+      out.range(0, 255, state, kInside);
+      [[fallthrough]];
     case Phase::after:
       // Every way on from here must be possible: a comma needs room for an item, the end enough items.
       for (const auto [byte, to] : whitespace_.next(Slot::closing, 0))
@@ -85,14 +109,14 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
   }
 }
 
-bool ArrayRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registers) const {
+bool ArrayRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
   if (guard & (kSpace | kIndented)) {
     const uint64_t spaces = guard >> kSpacesShift,
                    wanted = whitespace_.indent(registers.depth + (guard & kInner ? 1 : 0));
     if (guard & kSpace) return spaces <= wanted;
     if (spaces != wanted) return false;
   }
-  if (tallied()) return apply_tallied(guard, reg, registers);
+  if (tallied()) return apply_tallied(guard, byte, reg, registers);
   if (guard & kComma) return reg < max_;
   if (guard & kClose) return reg >= spec_.min;
   if (guard & kItem && (max_ != kInfinite || reg < spec_.min)) ++reg;
@@ -104,28 +128,60 @@ ArrayRule::Tallied ArrayRule::unpack(Reg reg) const {
   out.tallies.resize(spec_.tallies.size());
   if (!reg) return out;
   const auto words = Registers::words(reg);
-  out.count = words[0];
-  std::copy(words.begin() + 1, words.end(), out.tallies.begin());
+  out.count = words[0], out.items = words[1];
+  std::copy(words.begin() + 2, words.end(), out.tallies.begin());
   return out;
 }
 
-bool ArrayRule::apply_tallied(Guard guard, Reg& reg, Registers& registers) const {
-  Tallied at = unpack(reg);
-  if (guard & kComma) return plan_->possible(at.count, at.tallies, 1);
-  if (guard & kClose) {
-    for (size_t i = 0; i < at.tallies.size(); ++i) {
-      if (at.tallies[i] < spec_.tallies[i].min) return false;
-    }
-    return at.count >= spec_.min;
-  }
-  if (!(guard & kItem)) return true;
-  const auto choice = static_cast<uint32_t>(guard >> kTalliesShift & ((1u << ArraySpec::kMaxTallies) - 1));
-  if (!plan_->add(choice, at.tallies)) return false;
-  if (spec_.max != kInfinite || at.count < std::max<uint64_t>(spec_.min, spec_.prefix.size())) ++at.count;
-  if (!plan_->possible(at.count, at.tallies, 0)) return false;
-  std::vector<uint64_t> words{at.count};
+Reg ArrayRule::pack(const Tallied& at, Registers& registers) const {
+  std::vector<uint64_t> words{at.count, at.items};
   words.insert(words.end(), at.tallies.begin(), at.tallies.end());
-  reg = registers.make(words);
+  return registers.make(words);
+}
+
+std::optional<ArrayRule::Tallied> ArrayRule::with_item(Tallied at, uint32_t tallies) const {
+  if (!plan_->add(tallies, at.tallies)) return std::nullopt;
+  if (spec_.max != kInfinite || at.count < std::max<uint64_t>(spec_.min, spec_.prefix.size())) ++at.count;
+  if (!plan_->possible(at.count, at.tallies, 0)) return std::nullopt;
+  return at;
+}
+
+bool ArrayRule::may_have_another(const Tallied& at, Registers& registers) const {
+  if (!distinct_) return plan_->possible(at.count, at.tallies, 1);
+  const auto& choices = spec_.choices(at.count);
+  return std::any_of(choices.begin(), choices.end(), [&](const ArraySpec::Choice& choice) {
+    return with_item(at, choice.tallies) && distinct_->another(at.items, choice.value, registers);
+  });
+}
+
+bool ArrayRule::may_close(const Tallied& at) const {
+  for (size_t i = 0; i < at.tallies.size(); ++i) {
+    if (at.tallies[i] < spec_.tallies[i].min) return false;
+  }
+  return at.count >= spec_.min;
+}
+
+bool ArrayRule::apply_tallied(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
+  Tallied at = unpack(reg);
+  if (guard & kItem) {
+    const auto tallies = static_cast<uint32_t>(guard >> kTalliesShift & ((1u << ArraySpec::kMaxTallies) - 1));
+    auto after = with_item(at, tallies);
+    if (!after || (distinct_ && !begin_item(*after, at.count, tallies, byte, registers))) return false;
+    reg = pack(*after, registers);
+    return true;
+  }
+  if (guard & kInside) {
+    if (!distinct_->step(at.items, byte, registers)) return false;
+    reg = pack(at, registers);
+    return true;
+  }
+  if (!(guard & (kComma | kClose))) return true;
+  if (distinct_ && !distinct_->may_end(at.items)) return false;
+  if (guard & kClose) return may_close(at);
+  if (!distinct_) return may_have_another(at, registers);
+  at.items = distinct_->end(at.items, registers);
+  if (!may_have_another(at, registers)) return false;
+  reg = pack(at, registers);
   return true;
 }
 
@@ -134,37 +190,58 @@ bool ArrayRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t>
     out.push_back(max_ == kInfinite ? horizon + 1 : std::min(max_ - reg, horizon + 1));
     out.push_back(spec_.min > reg ? std::min(spec_.min - reg, horizon + 1) : 0);
   } else if (reg) {
+    if (distinct_) return false;
     const auto words = Registers::words(reg);
     out.insert(out.end(), words.begin(), words.end());
   }
   return true;
 }
 
-uint64_t ArrayRule::remaining_tallied(Phase phase, Reg reg, const Lengths& lengths) const {
+bool ArrayRule::begin_item(Tallied& at, uint64_t index, uint32_t tallies, uint8_t byte, Registers& registers) const {
+  const auto& choices = spec_.choices(index);
+  const auto choice = std::find_if(choices.begin(), choices.end(), [&](auto& one) { return one.tallies == tallies; });
+  return distinct_->begin(at.items, choice->value, byte, registers);
+}
+
+uint64_t ArrayRule::most_needed(const Tallied& at, uint64_t more) const {
+  const auto missing = [](uint64_t wanted, uint64_t have) { return wanted - std::min(wanted, have); };
+  uint64_t needed = missing(spec_.min, at.count);
+  if (!spec_.tallies.empty()) needed += missing(spec_.prefix.size(), at.count);
+  for (size_t i = 0; i < at.tallies.size(); ++i) needed += missing(spec_.tallies[i].min, at.tallies[i]);
+  return std::max(needed, more);
+}
+
+uint64_t ArrayRule::further_items(const Tallied& at, uint64_t more, const Lengths& lengths) const {
+  const auto planned = [&](const ItemPlan& plan) { return plan.length(at.count, at.tallies, more); };
   // Until the lengths are final each question needs a plan of its own.
-  std::optional<ItemPlan> early;
-  if (!plan_) early.emplace(spec_, lengths);
-  const ItemPlan& plan = plan_ ? *plan_ : *early;
+  if (!distinct_) return plan_ ? planned(*plan_) : planned({spec_, lengths, 1 + line_length()});
+  const uint64_t needed = most_needed(at, more);
+  if (distinct_->alike()) {
+    return add_lengths(distinct_->length_with(at.items, needed, lengths), needed * (1 + line_length()));
+  }
+  if (!distinct_->possible()) return kInfinite;
+  const Lengths others = distinct_->lengths_of_others(at.items, needed, lengths);
+  return add_lengths(distinct_->length_with(at.items, 0, lengths), planned({spec_, others, 1 + line_length()}));
+}
+
+uint64_t ArrayRule::remaining_tallied(Local state, Reg reg, const Lengths& lengths) const {
   const Tallied at = unpack(reg);
-  const uint64_t line = whitespace_.indents() ? 1 : 0;
+  const uint64_t line = line_length(), begun = begun_line(state);
+  const auto further = [&](uint64_t more) { return further_items(at, more, lengths); };
   // A plan has a comma for every item: the first item's stands in for the closing bracket.
-  const auto open = [&] {
-    const bool may_be_empty =
-        spec_.min == 0 && std::all_of(spec_.tallies.begin(), spec_.tallies.end(),
-                                      [](const ArraySpec::Tally& tally) { return tally.min == 0; });
-    return may_be_empty ? 1 : add_lengths(plan.length(0, at.tallies, 1), line);
-  };
-  switch (phase) {
+  switch (static_cast<Phase>(state & 0xF)) {
     case Phase::start:
-      return add_lengths(open(), 1);
+      return may_be_empty() ? 2 : add_lengths(further(1), 1 + line);
     case Phase::open:
-      return open();
+      return may_be_empty() && !begun ? 1 : add_lengths(further(1), line) - begun;
     case Phase::item:
-      return add_lengths(plan.length(at.count, at.tallies, 1), line);
+      return add_lengths(further(1), line) - begun;
+    case Phase::inside:
+      return add_lengths(further(0), 1 + line);
     case Phase::before_comma:
-      return add_lengths(plan.length(at.count, at.tallies, 1), 1 + line);
+      return add_lengths(further(1), 1);
     case Phase::after:
-      return add_lengths(plan.length(at.count, at.tallies, 0), 1 + line);
+      return add_lengths(further(0), 1 + line);
     case Phase::closing:
       return 1;
     case Phase::end:
@@ -175,7 +252,7 @@ uint64_t ArrayRule::remaining_tallied(Phase phase, Reg reg, const Lengths& lengt
 
 uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const auto phase = static_cast<Phase>(state & 0xF);
-  if (tallied()) return remaining_tallied(phase, reg, lengths);
+  if (tallied()) return remaining_tallied(state, reg, lengths);
   const uint64_t index = state >> 32;
   const uint64_t max = max_items(lengths);
   if (spec_.min > max) return kInfinite;
@@ -184,31 +261,47 @@ uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const uint64_t done = std::max<uint64_t>(counts(max) ? reg : index, some ? 1 : 0);
   const uint64_t until = std::max(spec_.min, done);
   const uint64_t commas = until > done ? until - done : 0;
-  // An indented bracket that closes has a line of its own.
-  const uint64_t line = whitespace_.indents() ? 1 : 0;
+  const uint64_t line = line_length(), begun = begun_line(state);
   const auto open = [&](uint64_t items) {
-    return add_lengths(items_length(0, items, lengths), items > 0 ? items + line : 1);
+    return add_lengths(items_length(0, items, lengths), items > 0 ? items * (1 + line) + line : 1);
   };
   switch (phase) {
     case Phase::start:
       return add_lengths(open(spec_.min), 1);
     case Phase::open:
-      return open(line && static_cast<uint32_t>(state) >> 4 > 0 ? std::max<uint64_t>(spec_.min, 1) : spec_.min);
+      return begun ? open(std::max<uint64_t>(spec_.min, 1)) - begun : open(spec_.min);
     case Phase::item: {
-      const uint64_t last = std::max(spec_.min, done + 1);
-      return add_lengths(items_length(index, index + last - done, lengths), last - done + line);
+      const uint64_t items = std::max(spec_.min, done + 1) - done;
+      return add_lengths(items_length(index, index + items, lengths), items * (1 + line) + line - begun);
     }
-    case Phase::before_comma:
-      return add_lengths(items_length(index, index + std::max<uint64_t>(commas, 1), lengths),
-                         std::max<uint64_t>(commas, 1) + 1);
+    case Phase::before_comma: {
+      const uint64_t items = std::max<uint64_t>(commas, 1);
+      return add_lengths(items_length(index, index + items, lengths), items + 1);
+    }
     case Phase::after:
-      return add_lengths(items_length(index, index + commas, lengths), commas + 1 + line);
+      return add_lengths(items_length(index, index + commas, lengths), (commas + 1) * (1 + line));
     case Phase::closing:
       return 1;
+    case Phase::inside:
     case Phase::end:
       return 0;
   }
   return kInfinite;
+}
+
+FreeText ArrayRule::free_text(Local state, Reg reg) {
+  return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->free_text(unpack(reg).items) : FreeText();
+}
+
+uint64_t ArrayRule::variety(Local state, Reg reg, const CompiledGrammar& grammar) {
+  const auto phase = static_cast<Phase>(state & 0xF);
+  if (phase == Phase::closing || phase == Phase::end || !spec_.tallies.empty()) return 1;
+  const uint64_t item = grammar.variety_of(spec_.choices(state >> 32).front().value);
+  if (distinct_) return spec_.max == kInfinite && spec_.prefix.empty() && item == kManyValues ? item : 1;
+  // Without a maximum arrays differ in their length.
+  if (max_ == kInfinite) return kManyValues;
+  const bool more = phase == Phase::after ? reg < max_ : max_ > 0;
+  return more ? std::max<uint64_t>(item, 1) : 1;
 }
 
 std::vector<RuleId> ArrayRule::callees() const {

@@ -1,51 +1,74 @@
 // JSON arrays.
 #pragma once
 
+#include <memory>
+#include <optional>
+
+#include "engine/json/distinct_items.h"
 #include "engine/json/item_plan.h"
 #include "engine/json/whitespace.h"
 #include "engine/rule.h"
 
 namespace constrain::json {
 
-/// An array. The register counts its items where the bounds need that; where items are also counted by kind it holds
-/// the tallies as well.
+/// An array. The register counts its items where the bounds need that; where items are also counted by kind, or must
+/// differ, it holds the tallies, and what is known of the items, as well.
 class ArrayRule final : public Rule {
  public:
-  ArrayRule(ArraySpec spec, Whitespace whitespace) : spec_(std::move(spec)), whitespace_(whitespace) {}
+  ArrayRule(ArraySpec spec, Whitespace whitespace, bool keys_in_order);
 
   Local start() override { return encode(Phase::start); }
-  void prepare(const Lengths& lengths) override;
+  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
+  bool refine() override { return distinct_ && distinct_->refine(); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
+  FreeText free_text(Local state, Reg reg) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   std::vector<RuleId> callees() const override;
 
  private:
-  enum class Phase : uint32_t { start, open, item, after, before_comma, closing, end };
+  /// Items that must differ are followed `inside` the array; others are called.
+  enum class Phase : uint32_t { start, open, item, inside, after, before_comma, closing, end };
   /// Tests, which may be combined. Above the flags stand the tallies of an item, and then the spaces of a line so far.
-  static constexpr Guard kItem = 1, kComma = 2, kClose = 4, kSpace = 8, kIndented = 16, kInner = 32;
-  static constexpr int kTalliesShift = 6, kSpacesShift = kTalliesShift + ArraySpec::kMaxTallies;
+  static constexpr Guard kItem = 1, kComma = 2, kClose = 4, kSpace = 8, kIndented = 16, kInner = 32, kInside = 64;
+  static constexpr int kTalliesShift = 7, kSpacesShift = kTalliesShift + ArraySpec::kMaxTallies;
 
   /// A state: the phase, the white space run, and the number of items so far (which stops at the end of the prefix).
   static Local encode(Phase phase, uint32_t run = 0, uint32_t index = 0) {
     return Local{index} << 32 | run << 4 | static_cast<uint32_t>(phase);
   }
+  /// Every line of an indented array counts as one byte: its spaces are no choice, and are left out of lengths.
+  uint64_t line_length() const { return whitespace_.indents() ? 1 : 0; }
+  uint64_t begun_line(Local state) const;
   Guard space(uint32_t run, Guard level) const;
   Guard indented(uint32_t run, Guard level) const;
   void call_item(uint32_t index, Guard guard, Expansion& out) const;
-  bool tallied() const { return !spec_.tallies.empty(); }
+  bool tallied() const { return distinct_ || !spec_.tallies.empty(); }
+  bool may_be_empty() const;
 
   /// The register of a tallied array, unpacked.
   struct Tallied {
     uint64_t count = 0;
+    Reg items = 0;  // of distinct_
     std::vector<uint64_t> tallies;
   };
   Tallied unpack(Reg reg) const;
-  bool apply_tallied(Guard guard, Reg& reg, Registers& registers) const;
-  uint64_t remaining_tallied(Phase phase, Reg reg, const Lengths& lengths) const;
+  Reg pack(const Tallied& at, Registers& registers) const;
+  bool apply_tallied(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;
+  std::optional<Tallied> with_item(Tallied at, uint32_t tallies) const;
+  bool begin_item(Tallied& at, uint64_t index, uint32_t tallies, uint8_t byte, Registers& registers) const;
+  bool may_have_another(const Tallied& at, Registers& registers) const;
+  bool may_close(const Tallied& at) const;
+
+  /// Items that a shortest completion has at most, if it has at least `more`.
+  uint64_t most_needed(const Tallied& at, uint64_t more) const;
+  /// Bytes of the item under way, if there is one, and of at least `more` further items, each with a comma.
+  uint64_t further_items(const Tallied& at, uint64_t more, const Lengths& lengths) const;
+  uint64_t remaining_tallied(Local state, Reg reg, const Lengths& lengths) const;
 
   /// Most items that can be had: an item without instances ends the array before it.
   uint64_t max_items(const Lengths& lengths) const;
@@ -56,6 +79,7 @@ class ArrayRule final : public Rule {
   WhitespaceRun whitespace_;
   uint64_t max_ = kInfinite;  // what can be had of `spec_.max`
   std::unique_ptr<ItemPlan> plan_;
+  std::unique_ptr<DistinctItems> distinct_;
 };
 
 }  // namespace constrain::json

@@ -6,7 +6,7 @@
 
 namespace constrain::json {
 
-ItemPlan::ItemPlan(const ArraySpec& spec, const Lengths& lengths) : spec_(spec) {
+ItemPlan::ItemPlan(const ArraySpec& spec, const Lengths& lengths, uint64_t comma) : spec_(spec), comma_(comma) {
   uint32_t bounded = 0;
   horizon_ += spec.prefix.size();
   for (size_t i = 0; i < spec.tallies.size(); ++i) {
@@ -46,12 +46,12 @@ uint64_t ItemPlan::length(uint64_t count, const std::vector<uint64_t>& tallies, 
   const uint64_t high = spec_.max == kInfinite ? kInfinite : spec_.max - count;
   uint64_t best = kInfinite;
   for (uint64_t items = low; items <= std::min(high, horizon_); ++items) {
-    best = std::min(best, add_lengths(exactly(index, tallies, items), items));
+    best = std::min(best, add_lengths(exactly(index, tallies, items), items * comma_));
   }
   const uint64_t beyond = std::max(low, horizon_ + 1);
   if (best != kInfinite || beyond > high || neutral_ == kInfinite) return best;
   const uint64_t within = exactly(index, tallies, horizon_);
-  return within == kInfinite ? kInfinite : add_lengths(within, (beyond - horizon_) * neutral_ + beyond);
+  return within == kInfinite ? kInfinite : add_lengths(within, (beyond - horizon_) * neutral_ + beyond * comma_);
 }
 
 uint64_t ItemPlan::exactly(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const {

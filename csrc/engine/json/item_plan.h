@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "engine/errors.h"
 #include "engine/rule.h"
 
 namespace constrain::json {
@@ -25,6 +27,7 @@ struct ArraySpec {
   std::vector<Choice> rest;
   std::vector<Tally> tallies;
   uint64_t min = 0, max = kInfinite;
+  std::optional<Place> distinct;  ///< what demands that no two items have the same value
 
   static constexpr size_t kMaxTallies = 6;
 
@@ -35,8 +38,9 @@ struct ArraySpec {
 /// over the number of further items, exact up to where their order stops to matter. Thread-safe.
 class ItemPlan {
  public:
-  /// Throws ResourceLimit where the tallies ask for more items than the programme can follow.
-  ItemPlan(const ArraySpec& spec, const Lengths& lengths);
+  /// `comma` is the length of what comes with each item. Throws ResourceLimit where the tallies ask for more items than
+  /// the programme can follow.
+  ItemPlan(const ArraySpec& spec, const Lengths& lengths, uint64_t comma);
 
   /// Fewest bytes of at least `more` further items, each with a comma, that complete an array of `count` items;
   /// infinite where there are none.
@@ -56,6 +60,7 @@ class ItemPlan {
   uint64_t exactly(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const;
 
   const ArraySpec& spec_;
+  uint64_t comma_;
   std::vector<std::vector<std::pair<uint32_t, uint64_t>>>
       choices_;                   // by index: tallies and length, inhabited ones only
   uint64_t horizon_ = 1;          // further items beyond which only neutral ones are left

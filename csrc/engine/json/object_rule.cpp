@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include "engine/compiled_grammar.h"
+
 namespace constrain::json {
 
 namespace {
@@ -54,7 +56,8 @@ std::vector<RuleId> ObjectRule::callees() const {
   return all;
 }
 
-void ObjectRule::prepare(const Lengths& lengths) {
+void ObjectRule::prepare(const CompiledGrammar&, const Lengths& lengths) {
+  possible_.clear(), possible_others_.clear(), texts_.clear(), spellings_.clear(), spelling_ids_.clear();
   const auto drop_empty = [&](std::vector<ObjectSpec::Choice>& choices) {
     std::erase_if(choices, [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
   };
@@ -753,7 +756,9 @@ uint64_t ObjectRule::rest_length(const Members& members, const Lengths& lengths)
 uint64_t ObjectRule::planned_length(const Members& members, std::vector<uint64_t> needed, const Lengths& lengths,
                                     const Plan& plan) {
   uint64_t sum = 0, count = members.count;
-  const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, count++ > 0 ? 2 : 1)); };
+  // Every line of an indented object counts as one byte: its spaces are no choice, and are left out of lengths.
+  const uint64_t line = whitespace_.indents() ? 1 : 0;
+  const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, (count++ > 0 ? 2 : 1) + line)); };
   for (const auto& [name, unused] : plan.properties) insert(needed, name);
   close_under_dependents(needed);
   for (const uint64_t length : plan.others) add(length);
@@ -776,8 +781,7 @@ uint64_t ObjectRule::planned_length(const Members& members, std::vector<uint64_t
     }
   }
   if (sum == kInfinite || count > spec_.max) return kInfinite;
-  // An indented bracket that closes has a line of its own.
-  const auto closed = [&] { return add_lengths(sum, whitespace_.indents() && count > 0 ? 2 : 1); };
+  const auto closed = [&] { return add_lengths(sum, count > 0 ? 1 + line : 1); };
   if (count >= spec_.min) return closed();
 
   Members planned = members;
@@ -861,7 +865,7 @@ uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
     case Phase::after:
       return rest_length(members, lengths);
     case Phase::next:
-      return add_lengths(key_length(members, 0, lengths), 1);
+      return add_lengths(key_length(members, 0, lengths), whitespace_.indents() && run == 0 ? 2 : 1);
     case Phase::comma_before:
       return add_lengths(key_length(members, 0, lengths), 2);
     case Phase::key:
@@ -875,6 +879,27 @@ uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
       return 0;
   }
   return kInfinite;
+}
+
+uint64_t ObjectRule::variety(Local state, Reg reg, const CompiledGrammar& grammar) {
+  const auto phase = static_cast<Phase>(state & 0xF);
+  if (phase == Phase::closing || phase == Phase::end || spec_.duties) return 1;
+  const Members members = unpack(reg);
+  const Outlook outlook = this->outlook(members);
+  uint64_t most = 1;
+  const auto offer = [&](const std::vector<ObjectSpec::Choice>& choices) {
+    for (const auto& choice : choices) most = std::max(most, grammar.variety_of(choice.value));
+  };
+  const bool valued = phase == Phase::colon_before || phase == Phase::colon;
+  if (valued) offer(choices(state >> 32));
+  // One member may be under way; others come after it.
+  const bool between = phase != Phase::key && !valued;
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    const bool comes = has(outlook.needed, name) || (between && may_be_name(members, outlook, name));
+    if (comes && !has(members.seen, name)) offer(spec_.properties[name].choices);
+  }
+  const bool room = members.count + outlook.missing + 2 <= spec_.max;
+  return room && outlook.others > 1 ? std::max(most, outlook.others - 1) : most;
 }
 
 }  // namespace constrain::json

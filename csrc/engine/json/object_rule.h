@@ -49,7 +49,7 @@ class ObjectRule final : public Rule {
   static constexpr uint64_t kMaxOtherKeys = 4096;
 
   Local start() override { return encode(Phase::start); }
-  void prepare(const Lengths& lengths) override;
+  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
@@ -58,6 +58,7 @@ class ObjectRule final : public Rule {
   bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   std::vector<RuleId> callees() const override;
 
  private:

@@ -102,6 +102,13 @@ bool StringRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t
   return true;
 }
 
+uint64_t StringRule::variety(Local state, Reg reg, const CompiledGrammar&) {
+  if (state == kEnd) return 1;
+  if (max_ == kNoMaximum) return kManyValues;
+  constexpr uint64_t kScalars[] = {1, 1'000'000, 1'000'000'000'000, kManyValues};
+  return kScalars[std::min<uint64_t>(max_ - reg, 3)];
+}
+
 uint64_t StringRule::remaining(Local state, Reg reg, const Lengths&) {
   // Bytes until the scalar value under way is complete.
   static constexpr uint8_t kToBody[kStates] = {0, 0, 1, 2, 3, 2, 2, 3, 3, 1, 4, 3, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1, 0};

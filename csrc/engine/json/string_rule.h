@@ -22,6 +22,7 @@ class StringRule final : public Rule {
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t portable() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
 
  private:
   static constexpr Guard kCount = 1, kClose = 2;

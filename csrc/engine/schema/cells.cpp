@@ -26,7 +26,8 @@ bool holds_all_of(const StringCell& general, const StringCell& special) {
 bool holds_all_of(const ArrayCell& general, const ArrayCell& special) {
   const bool any_items = general.prefix.empty() && general.rest == 0;
   return (any_items || (general.prefix == special.prefix && general.rest == special.rest)) &&
-         general.min <= special.min && general.max >= special.max && contains_all(special.contains, general.contains);
+         general.min <= special.min && general.max >= special.max && (!general.unique || special.unique) &&
+         contains_all(special.contains, general.contains);
 }
 
 bool holds_all_of(const ObjectCell& general, const ObjectCell& special) {
@@ -138,6 +139,7 @@ std::optional<ArrayCell> intersect(const ArrayCell& a, const ArrayCell& b, Conju
   out.rest = conjunctions.join(a.rest, b.rest);
   out.contains = a.contains;
   add_missing(out.contains, b.contains);
+  out.unique = a.unique ? a.unique : b.unique;
   const size_t prefix = std::max(a.prefix.size(), b.prefix.size());
   for (size_t i = 0; i < prefix; ++i) {
     out.prefix.push_back(

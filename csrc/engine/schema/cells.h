@@ -62,6 +62,7 @@ struct ArrayCell {
   ConjunctionId rest = 0;
   uint64_t min = 0, max = kInfinite;
   std::vector<Contains> contains;
+  std::optional<NodeId> unique;  ///< who demands that no two items are equal
 
   bool operator==(const ArrayCell&) const = default;
 };

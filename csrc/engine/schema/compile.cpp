@@ -177,20 +177,25 @@ class Compiler {
       if (!all) continue;
       NumberRange range;
       range.integer = integer;
-      const auto rule = shared(integer ? "integer" : "number", [&] { return number_language(range); });
-      out.push_back(rule);
+      const char* key = integer ? "integer" : "number";
+      out.push_back(shared(key, [&] { return number_language(range); }, integer));
       if (!integer) return;
     }
     std::vector<AutomatonPtr> parts;
+    bool integers = true;
     for (const NumberCell& cell : cells) {
       if (plain(cell)) continue;
       if (!cell.values) {
         parts.push_back(numbers(cell));
+        integers &= cell.range.integer;
         continue;
       }
-      for (const Decimal& value : *cell.values) parts.push_back(number_literal(value));
+      for (const Decimal& value : *cell.values) {
+        parts.push_back(number_literal(value));
+        integers &= value.is_integer();
+      }
     }
-    if (!parts.empty()) out.push_back(regular(unite(std::move(parts))));
+    if (!parts.empty()) out.push_back(regular(unite(std::move(parts)), integers));
   }
 
   static AutomatonPtr numbers(const NumberCell& cell) {
@@ -257,6 +262,7 @@ class Compiler {
       throw ResourceLimit("counted_kinds", json::ArraySpec::kMaxTallies, "of items of one array (contains)");
     }
     json::ArraySpec spec{.prefix = {}, .rest = {}, .tallies = {}, .min = cell.min, .max = cell.max};
+    if (cell.unique && cell.max > 1) spec.distinct = document_.place(*cell.unique);
     // Where a kind of items counts from some index on, the items before it are told apart from the rest.
     size_t prefix = std::min<uint64_t>(cell.prefix.size(), cell.max);
     for (const Contains& contains : cell.contains) {
@@ -266,11 +272,12 @@ class Compiler {
     for (size_t i = 0; i < prefix; ++i)
       spec.prefix.push_back(items(cell, i < cell.prefix.size() ? cell.prefix[i] : cell.rest, i));
     spec.rest = items(cell, cell.rest, prefix);
-    return out_.grammar.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace));
+    return out_.grammar.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace, options_.in_order));
   }
 
-  /// Values of an item, by which tallies they add to. A tally with a maximum tells for sure; one without may leave an
-  /// item uncounted that would count.
+  /// Values of an item, by which tallies they add to. A tally with a maximum tells for sure, and so does any where
+  /// items must differ, as kinds of items then have values of their own; others may leave an item uncounted that would
+  /// count.
   std::vector<json::ArraySpec::Choice> items(const ArrayCell& cell, ConjunctionId value, size_t index) {
     std::vector<std::pair<ConjunctionId, uint32_t>> found{{value, 0}};
     for (size_t i = 0; i < cell.contains.size(); ++i) {
@@ -281,7 +288,7 @@ class Compiler {
         const ConjunctionId counted = conjunctions_.join(conjunction, contains.schema);
         next.emplace_back(counted, tallies | 1u << i);
         if (counted == conjunction) continue;
-        const bool exact = contains.max != kInfinite;
+        const bool exact = contains.max != kInfinite || cell.unique.has_value();
         next.emplace_back(exact ? conjunctions_.join(conjunction, negation(contains.schema)) : conjunction, tallies);
       }
       found = std::move(next);
@@ -450,14 +457,15 @@ class Compiler {
     });
   }
 
-  RuleId regular(AutomatonPtr automaton) {
-    return out_.grammar.add(std::make_unique<AutomatonRule>(std::move(automaton)));
+  /// Strings with one spelling, literals and integers are told apart by their words; other numbers are not.
+  RuleId regular(AutomatonPtr automaton, bool words_are_values = true) {
+    return out_.grammar.add(std::make_unique<AutomatonRule>(std::move(automaton), words_are_values));
   }
 
   template <class Make>
-  RuleId shared(const std::string& key, const Make& make) {
+  RuleId shared(const std::string& key, const Make& make, bool words_are_values = true) {
     const auto [it, added] = shared_.try_emplace(key, 0);
-    if (added) it->second = regular(make());
+    if (added) it->second = regular(make(), words_are_values);
     return it->second;
   }
 

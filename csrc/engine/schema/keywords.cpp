@@ -141,6 +141,10 @@ ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& sc
 void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
   cell.min = count(id, schema, "minItems").value_or(0);
   cell.max = count(id, schema, "maxItems").value_or(kInfinite);
+  if (const Value* unique = schema.find("uniqueItems"); unique && unique->is(Type::boolean)) {
+    if (unique->boolean) cell.unique = id;
+    enforced(id, "uniqueItems");
+  }
   const Value* items = schema.find("items");
   const Value* prefix = schema.find("prefixItems");
   const char* prefix_keyword = "prefixItems";

@@ -30,7 +30,6 @@ Cells Normaliser::negate(NodeId id) {
   }
   if (node.value->is(Type::boolean)) return node.value->boolean ? Cells() : Cells::everything();
   const Schema schema = read(id);
-  refuse_unsupported(id, schema);
 
   Cells out;
   negate_types(id, schema, out);
@@ -129,6 +128,7 @@ void Normaliser::negate_arrays(NodeId id, const Schema& schema, Cells& out) {
   read_arrays(id, schema, cell);
   if (cell.min > 0) unite(out, only(ArrayCell{.max = cell.min - 1}));
   if (cell.max != kInfinite) unite(out, only(ArrayCell{.min = cell.max + 1}));
+  if (cell.unique && cell.max > 1) leave_out(id, "uniqueItems", "its negation cannot be enforced");
 
   const Value* items = schema.find("items");
   const bool tuple = items && items->is(Type::array);

@@ -116,7 +116,6 @@ Cells Normaliser::expand(NodeId id) {
   }
   if (node.value->is(Type::boolean)) return node.value->boolean ? Cells::everything() : Cells();
   const Schema schema = read(id);
-  refuse_unsupported(id, schema);
   Cells cells = conditions(id, schema);
   blame_ = prune(cells, kPruneDepth);
   cells = where_unevaluated(id, schema, std::move(cells));
@@ -225,13 +224,6 @@ Cells Normaliser::if_then_else(NodeId id, const Schema& schema, bool negated, co
   unite(either, branch(false, otherwise, "else"));
   enforced(id, "if");
   return either;
-}
-
-void Normaliser::refuse_unsupported(NodeId id, const Schema& schema) {
-  // An array of one item at most has no two that are alike.
-  const Value* unique = count(id, schema, "maxItems").value_or(kInfinite) > 1 ? schema.find("uniqueItems") : nullptr;
-  if (unique && unique->is(Type::boolean) && unique->boolean)
-    leave_out(id, "uniqueItems", "this keyword cannot be enforced");
 }
 
 }  // namespace constrain::schema

@@ -63,7 +63,6 @@ class Normaliser {
   void read_arrays(NodeId id, const Schema& schema, ArrayCell& cell);
   void read_objects(NodeId id, const Schema& schema, ObjectCell& cell);
   void read_dependencies(NodeId id, const Schema& schema, Cells& cells);
-  void refuse_unsupported(NodeId id, const Schema& schema);
 
   // Combinators.
   Cells any_of(NodeId id, const char* keyword, const Value& list, bool negated);

@@ -1,0 +1,384 @@
+#include "engine/json/distinct_items.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/errors.h"
+
+namespace constrain::json {
+
+namespace {
+
+/// Items that can be asked for at least, in arrays of different items.
+constexpr uint64_t kMaxNeeded = 4096;
+
+/// Values of items that have fewer values than there are items.
+constexpr uint64_t kMaxScarce = 1024;
+
+/// So few rivals are told apart before that matters.
+constexpr uint64_t kFewRivals = 64;
+
+/// Arrays of different items within items of such arrays.
+constexpr uint32_t kMaxNesting = 100;
+
+/// Frames that are looked at for their variety.
+constexpr size_t kMaxFrames = 256;
+
+/// While an item's configuration is followed, its frames stand on those of the array.
+class Inside {
+ public:
+  Inside(Registers& registers, uint64_t base) : registers_(registers), base_(registers.base) {
+    if (registers.nesting >= kMaxNesting) {
+      throw ResourceLimit("max_nesting", kMaxNesting, "of arrays of different items (uniqueItems) in one another");
+    }
+    registers.base = static_cast<uint32_t>(base);
+    ++registers.nesting;
+  }
+  Inside(const Inside&) = delete;
+  ~Inside() { registers_.base = base_, --registers_.nesting; }
+
+ private:
+  Registers& registers_;
+  uint32_t base_;
+};
+
+}  // namespace
+
+// ---- What is needed.
+
+void DistinctItems::prepare(const CompiledGrammar& grammar, const Lengths& lengths) {
+  grammar_ = &grammar;
+  lengths_ = &lengths;
+  values_.clear();
+}
+
+bool DistinctItems::refine() {
+  uint64_t needed = spec_.min + (spec_.tallies.empty() ? 0 : spec_.prefix.size());
+  for (const auto& tally : spec_.tallies) needed = add_lengths(needed, tally.min);
+  if (spec_.min < 2 && spec_.tallies.empty()) return false;
+  const auto lock = grammar_->lock();
+  try {
+    if (needed > kMaxNeeded)
+      throw ResourceLimit("different_items", kMaxNeeded, "that an array (uniqueItems) must have");
+    if (spec_.prefix.empty()) {
+      limit_uses(needed);
+    } else if (spec_.tallies.empty()) {
+      find_scarce_places();
+    } else {
+      refuse_scarce_kinds(needed);
+    }
+  } catch (ResourceLimit& limit) {
+    if (!limit.place) limit.place = *spec_.distinct;
+    throw;
+  }
+  return true;
+}
+
+void DistinctItems::find_scarce_places() {
+  for (uint64_t index = 0; index < spec_.min; ++index) {
+    const Values* values = fewer(spec_.choices(index).front(), spec_.min);
+    if (!values) continue;
+    Scarce& place = scarce_.emplace_back(index);
+    for (const auto& one : values->found) place.values.push_back(one.value);
+    scarce_values_ += place.values.size();
+    if (scarce_values_ > kMaxScarce) {
+      throw ResourceLimit("scarce_values", kMaxScarce, "of the items of one array (uniqueItems, prefixItems)");
+    }
+  }
+  possible_ = can_differ(0, TextSet(), "");
+}
+
+void DistinctItems::refuse_scarce_kinds(uint64_t needed) const {
+  for (uint64_t index = 0; index <= spec_.prefix.size(); ++index) {
+    const auto& choices = spec_.choices(index);
+    if (std::any_of(choices.begin(), choices.end(), [&](auto& choice) { return fewer(choice, needed); })) {
+      throw SchemaError(SchemaError::Kind::unsupported, *spec_.distinct, "uniqueItems",
+                        "together with contains and prefixItems it is enforced only where items have many values");
+    }
+  }
+}
+
+const DistinctItems::Values* DistinctItems::fewer(const ArraySpec::Choice& choice, uint64_t count) const {
+  if ((*lengths_)[choice.value] == kInfinite) return nullptr;
+  const Values* values = values_of(choice.value, count);
+  return values && values->found.size() < count ? values : nullptr;
+}
+
+void DistinctItems::limit_uses(uint64_t needed) {
+  const bool tallied = !spec_.tallies.empty();
+  for (auto& choice : spec_.rest) {
+    const Values* values = fewer(choice, needed);
+    if (!values) continue;
+    const uint64_t uses = values->found.size();
+    if (!tallied) {
+      spec_.max = std::min(spec_.max, uses);
+      continue;
+    }
+    if (spec_.tallies.size() == ArraySpec::kMaxTallies) {
+      throw ResourceLimit("counted_kinds", ArraySpec::kMaxTallies, "of items of one array (contains, uniqueItems)");
+    }
+    choice.tallies |= 1u << spec_.tallies.size();
+    spec_.tallies.push_back({0, uses});
+  }
+}
+
+bool DistinctItems::can_differ(uint64_t from, TextSet used, const std::string& taken) const {
+  // A matching of places and values, by augmenting paths (Kuhn's algorithm).
+  std::map<std::string, const Scarce*> owner;
+  std::vector<std::string> visited;
+  const auto place = [&](const auto& self, const Scarce& one) -> bool {
+    for (const std::string& value : one.values) {
+      if (value == taken || used.contains(value)) continue;
+      if (std::find(visited.begin(), visited.end(), value) != visited.end()) continue;
+      visited.push_back(value);
+      const auto [it, free] = owner.try_emplace(value, &one);
+      if (free) return true;
+      if (self(self, *it->second)) return it->second = &one, true;
+    }
+    return false;
+  };
+  return std::all_of(scarce_.begin(), scarce_.end(), [&](const Scarce& one) {
+    visited.clear();
+    return one.index < from || place(place, one);
+  });
+}
+
+TextSet DistinctItems::taken(const Items& items, Registers& registers) const {
+  const TextSet used(items.used);
+  TextSet taken = used;
+  for (const Scarce& place : scarce_) {
+    if (place.index <= items.count) continue;
+    for (const std::string& value : place.values) {
+      if (taken.contains(value) || can_differ(items.count + 1, used, value)) continue;
+      taken = taken.with(value, registers);
+    }
+  }
+  return taken;
+}
+
+// ---- Registers.
+
+DistinctItems::Items DistinctItems::unpack(Reg reg) {
+  Items items;
+  if (!reg) return items;
+  const auto words = Registers::words(reg);
+  items.count = words[0], items.used = words[1], items.taken = words[2], items.text = words[3];
+  items.item = reinterpret_cast<const Configuration*>(words[4]);
+  items.base = words[5], items.rivals = static_cast<Rivals>(words[6]), items.rival_list = words[7];
+  return items;
+}
+
+Reg DistinctItems::pack(const Items& items, Registers& registers) {
+  return registers.make(std::array{items.count, items.used, items.taken, items.text,
+                                   reinterpret_cast<uint64_t>(items.item), items.base,
+                                   static_cast<uint64_t>(items.rivals), items.rival_list});
+}
+
+std::string DistinctItems::text_of(const Items& items) {
+  std::string text;
+  for (Reg list = items.text; list; list = Registers::words(list)[0]) {
+    text += static_cast<char>(Registers::words(list)[1]);
+  }
+  std::reverse(text.begin(), text.end());
+  return text;
+}
+
+// ---- Guards.
+
+bool DistinctItems::begin(Reg& reg, RuleId rule, uint8_t byte, Registers& registers) const {
+  Items items = unpack(reg);
+  items.base = registers.depth + 1;
+  items.taken = taken(items, registers).root();
+  items.rivals = items.taken ? Rivals::all : Rivals::none;
+  const Head start{grammar_->entry(rule), 0, nullptr};
+  if (!follow(items, {&start, 1}, byte, registers)) return false;
+  reg = pack(items, registers);
+  return true;
+}
+
+bool DistinctItems::step(Reg& reg, uint8_t byte, Registers& registers) const {
+  Items items = unpack(reg);
+  if (!follow(items, items.item->heads(), byte, registers)) return false;
+  reg = pack(items, registers);
+  return true;
+}
+
+bool DistinctItems::follow(Items& items, std::span<const Head> heads, uint8_t byte, Registers& registers) const {
+  ConfigurationStore& store = *registers.configurations;
+  {
+    const Inside inside(registers, items.base);
+    Stepper stepper(*grammar_, store, registers);
+    std::vector<Head> next;
+    for (const Head& head : heads) stepper.step(head, byte, next);
+    if (next.empty()) return false;
+    items.item = next.size() == 1 ? store.make(next.front()) : store.make(next);
+  }
+  items.text = registers.make(std::array<uint64_t, 2>{items.text, byte});
+  if (registers.searching && items.rivals != Rivals::none) items.rivals = Rivals::unwatched;
+  return is_viable(items, registers);
+}
+
+bool DistinctItems::is_viable(Items& items, Registers& registers) const {
+  if (items.rivals == Rivals::none || items.rivals == Rivals::unwatched) return true;
+  const bool varied = has_variety(items.item, rival_count(items));
+  // In a text that stays rivals are told apart at once, so that it is not done again for each token of a mask.
+  if (varied && (!registers.interning() || rival_count(items) > kFewRivals)) return true;
+  narrow(items, registers);
+  if (varied || items.rivals == Rivals::none || has_variety(items.item, rival_count(items))) return true;
+  return shortest_end(items).has_value();
+}
+
+bool DistinctItems::has_variety(const Configuration* item, uint64_t beyond) const {
+  std::vector<const Configuration*> pending{item};
+  for (size_t i = 0; i < std::min(pending.size(), kMaxFrames); ++i) {
+    for (const Head& head : pending[i]->heads()) {
+      if (grammar_->variety(head.state, head.reg) > beyond) return true;
+      if (head.below) pending.push_back(head.below);
+    }
+  }
+  return false;
+}
+
+uint64_t DistinctItems::rival_count(const Items& items) const {
+  return items.rivals == Rivals::some ? Registers::words(items.rival_list)[1] : taken_count(items);
+}
+
+std::vector<Reg> DistinctItems::rivals(const Items& items) {
+  if (items.rivals != Rivals::some) return TextSet(items.taken).texts();
+  std::vector<Reg> out;
+  for (Reg list = items.rival_list; list; list = Registers::words(list)[0]) out.push_back(Registers::words(list)[2]);
+  return out;
+}
+
+void DistinctItems::narrow(Items& items, Registers& registers) const {
+  const ItemText text(text_of(items));
+  Reg list = 0;
+  uint64_t length = 0;
+  for (const Reg rival : rivals(items)) {
+    if (text.may_become(json::text_of(rival))) list = registers.make(std::array{list, ++length, rival});
+  }
+  items.rivals = list ? Rivals::some : Rivals::none;
+  items.rival_list = list;
+}
+
+std::optional<ValueSearch::Found> DistinctItems::shortest_end(const Items& items) const {
+  ValueSearch values(*grammar_, items.item, text_of(items), static_cast<uint32_t>(items.base), style_);
+  auto found = values.next();
+  while (found && TextSet(items.taken).contains(found->value)) found = values.next();
+  return found;
+}
+
+bool DistinctItems::may_end(Reg reg) const {
+  const Items items = unpack(reg);
+  if (!items.item->accepting) return false;
+  return items.rivals == Rivals::none || !TextSet(items.taken).contains(ItemText(text_of(items)).value());
+}
+
+Reg DistinctItems::end(Reg reg, Registers& registers) const {
+  const Items items = unpack(reg);
+  Items after;
+  after.count = items.count + 1;
+  after.used = TextSet(items.used).with(ItemText(text_of(items)).value(), registers).root();
+  return pack(after, registers);
+}
+
+bool DistinctItems::another(Reg reg, RuleId rule, Registers& registers) const {
+  const Items items = unpack(reg);
+  if (grammar_->variety_of(rule) > taken_count(items)) return true;
+  const TextSet taken = this->taken(items, registers);
+  const auto lock = grammar_->lock();
+  for (size_t i = 0;; ++i) {
+    const Values* values = values_of(rule, i + 1);
+    if (!values) return true;
+    if (values->found.size() <= i) return false;
+    if (!taken.contains(values->found[i].value)) return true;
+  }
+}
+
+FreeText DistinctItems::free_text(Reg reg) const {
+  const Items items = unpack(reg);
+  if (items.item->count > 1) return {};
+  const Head& head = items.item->heads().front();
+  const FreeText text = grammar_->free_text(head.state, head.reg);
+  if (text.room == FreeText::kUnbounded || items.rivals == Rivals::none) return text;
+  // Bounded text may be anything only where no value to be avoided is as long as it may become.
+  const std::vector<Reg> all = rivals(items);
+  const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < text.room; };
+  return std::all_of(all.begin(), all.end(), shorter) ? text : FreeText();
+}
+
+// ---- Lengths and values.
+
+uint64_t DistinctItems::length_with(Reg reg, uint64_t count, const Lengths& lengths) const {
+  const Items items = unpack(reg);
+  const uint64_t plain = lengths[spec_.rest.front().value];
+  const auto all_plain = [&](uint64_t items) {
+    return items == 0 ? 0 : plain > kInfinite / items ? kInfinite : items * plain;
+  };
+  const uint64_t known = items.count + (items.item ? 1 : 0) + count;
+  if (!grammar_ || (known < 2 && !items.item)) return all_plain(count);
+
+  uint64_t sum = 0;
+  std::string last;
+  if (items.item && (items.rivals == Rivals::unwatched || (items.rivals == Rivals::none && count == 0))) {
+    sum = Costs(*grammar_).of(items.item);
+  } else if (items.item) {
+    const auto end = shortest_end(items);
+    if (!end) return kInfinite;
+    sum = end->length, last = end->value;
+  }
+  for (size_t i = 0; count > 0; ++i) {
+    const Values* values = values_of(spec_.rest.front().value, i + 1);
+    if (!values) return add_lengths(sum, all_plain(count));
+    if (values->found.size() <= i) return kInfinite;
+    const auto& [value, length] = values->found[i];
+    if (value == last || TextSet(items.used).contains(value)) continue;
+    sum = add_lengths(sum, length);
+    --count;
+  }
+  return sum;
+}
+
+Lengths DistinctItems::lengths_of_others(Reg reg, uint64_t count, const Lengths& lengths) const {
+  const Items items = unpack(reg);
+  uint64_t values_needed = items.count + (items.item ? 1 : 0) + count;
+  if (count == 0 || values_needed < 2 || !grammar_) return lengths;
+  values_needed += scarce_values_;
+  Lengths longer = lengths;
+  for (uint64_t index = 0; index <= spec_.prefix.size(); ++index) {
+    for (const auto& choice : spec_.choices(index)) {
+      if (lengths[choice.value] == kInfinite) continue;
+      const Values* values = values_of(choice.value, values_needed);
+      if (!values) continue;
+      const auto& found = values->found;
+      const bool spent = values->all && std::all_of(found.begin(), found.end(), [&](const ValueSearch::Found& one) {
+                           return TextSet(items.used).contains(one.value);
+                         });
+      longer[choice.value] = spent ? kInfinite : found[std::min<size_t>(values_needed, found.size()) - 1].length;
+    }
+  }
+  return longer;
+}
+
+const DistinctItems::Values* DistinctItems::values_of(RuleId rule, uint64_t count) const {
+  Values& values = values_[rule];
+  if (values.all || values.found.size() >= count) return &values;
+  // An array that may hold itself asks for its own values while they are being looked for.
+  if (values.searching) return nullptr;
+  values.searching = true;
+  try {
+    if (!values.search) values.search = std::make_unique<ValueSearch>(*grammar_, rule, style_);
+    while (!values.all && values.found.size() < count) {
+      auto found = values.search->next();
+      if (!found) values.all = true;
+      if (found) values.found.push_back(std::move(*found));
+    }
+  } catch (...) {
+    values_.erase(rule);
+    throw;
+  }
+  values.searching = false;
+  return &values;
+}
+
+}  // namespace constrain::json
