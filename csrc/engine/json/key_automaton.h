@@ -60,7 +60,7 @@ class KeyAutomaton {
   std::vector<const Position*> positions_;
   StableVector<KeyState> states_;
   std::vector<std::unique_ptr<StateRow>> rows_;
-  MemoryShare memory_;  // of the rows
+  MemoryShare memory_;              // of the rows
   std::vector<WordCounter> words_;  // by class
 };
 
