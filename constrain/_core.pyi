@@ -38,7 +38,16 @@ class Vocabulary:
 
 class Limits:
     def __init__(
-        self, *, max_states: int, max_stack_depth: int, max_frames: int, max_work: int, max_nesting: int, max_cells: int
+        self,
+        *,
+        max_states: int,
+        max_stack_depth: int,
+        max_frames: int,
+        max_work: int,
+        max_nesting: int,
+        max_cells: int,
+        max_bytes: int,
+        max_seconds: int,
     ) -> None: ...
 
 Entries = list[tuple[str, str, str, str]]

@@ -29,8 +29,10 @@ class Limits:
         max_stack_depth: rules nested in one another at one point of a text.
         max_frames: simultaneous readings of one text.
         max_work: frames made for one byte or one mask, over all readings.
-        max_nesting: references and combinators nested in one schema node.
+        max_nesting: levels of a schema, and references and combinators nested in one node of it.
         max_cells: alternatives of a schema after normalisation.
+        max_bytes: length of a schema, and of each document that it refers to, as JSON text.
+        max_seconds: time to compile.
     """
 
     max_states: int = 500_000
@@ -39,6 +41,8 @@ class Limits:
     max_work: int = 4_000_000
     max_nesting: int = 512
     max_cells: int = 20_000
+    max_bytes: int = 16 << 20
+    max_seconds: int = 10
 
     def core(self) -> _core.Limits:
         """The same limits, for the engine."""
@@ -150,7 +154,7 @@ def compile_json_schema(
         lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
         registry: other documents that the schema refers to, a :class:`referencing.Registry`. Those of the JSON Schema
             specification are always there. Nothing is fetched unless the registry itself does so.
-        limits: bounds on states, memory and nesting.
+        limits: bounds on states, memory, nesting and time.
 
     Raises:
         SchemaError: the schema is malformed.

@@ -33,8 +33,8 @@ struct PyGrammar {
 PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
                  schema::Report report = {});
 
-/// A Python object of JSON types as a value. Throws SchemaError naming the place of anything else.
-json::Value to_json(const py::handle& object);
+/// A Python object of JSON types as a value. Throws SchemaError naming the place of anything else, and ResourceLimit.
+json::Value to_json(const py::handle& object, const Limits& limits);
 
 /// One row of a packed bitmask that belongs to Python: a buffer of int32, or a CPU tensor.
 class MaskRow {

@@ -1,5 +1,6 @@
 #include "bindings/core.h"
 #include "engine/cfg.h"
+#include "engine/deadline.h"
 #include "engine/regex.h"
 
 namespace constrain {
@@ -45,6 +46,7 @@ void bind_cfg(py::module_& module) {
           "compile",
           [](const Builder& self, cfg::Symbol start, std::shared_ptr<const Vocabulary> vocabulary,
              const Limits& limits) {
+            const Deadline deadline(limits.max_seconds);
             const py::gil_scoped_release release;
             const MemoryAccount::Scope scope(self.account);
             return finish(self.build(start), std::move(vocabulary), limits);

@@ -1,5 +1,6 @@
 #include "bindings/core.h"
 #include "engine/automaton_rule.h"
+#include "engine/deadline.h"
 #include "engine/errors.h"
 #include "engine/leading_space.h"
 #include "engine/regex.h"
@@ -45,13 +46,13 @@ std::vector<py::tuple> entries(const std::vector<schema::Report::Entry>& list) {
 }
 
 /// Asks Python for the documents that a schema refers to.
-schema::Retrieve retrieve_with(const py::function& retrieve) {
-  return [&retrieve](const std::string& uri) -> std::optional<json::Value> {
+schema::Retrieve retrieve_with(const py::function& retrieve, const Limits& limits) {
+  return [&](const std::string& uri) -> std::optional<json::Value> {
     const py::gil_scoped_acquire acquire;
     const py::object found = retrieve(uri);
     if (found.is_none()) return std::nullopt;
     try {
-      return to_json(found);
+      return to_json(found, limits);
     } catch (SchemaError& error) {
       error.place.document = uri;
       throw;
@@ -71,9 +72,18 @@ PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, 
 void bind_grammar(py::module_& module) {
   py::class_<Limits>(module, "Limits")
       .def(py::init([](uint64_t states, uint64_t depth, uint64_t frames, uint64_t work, uint64_t nesting,
-                       uint64_t cells) { return Limits{states, depth, frames, work, nesting, cells}; }),
+                       uint64_t cells, uint64_t bytes, uint64_t seconds) {
+             return Limits{.max_states = states,
+                           .max_stack_depth = depth,
+                           .max_frames = frames,
+                           .max_work = work,
+                           .max_nesting = nesting,
+                           .max_cells = cells,
+                           .max_bytes = bytes,
+                           .max_seconds = seconds};
+           }),
            py::kw_only(), py::arg("max_states"), py::arg("max_stack_depth"), py::arg("max_frames"), py::arg("max_work"),
-           py::arg("max_nesting"), py::arg("max_cells"));
+           py::arg("max_nesting"), py::arg("max_cells"), py::arg("max_bytes"), py::arg("max_seconds"));
 
   py::class_<PyGrammar>(module, "CompiledGrammar")
       .def_property_readonly("vocabulary_size", [](const PyGrammar& self) { return self.grammar->vocabulary().size(); })
@@ -102,8 +112,10 @@ void bind_grammar(py::module_& module) {
       "compile_json_schema",
       [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace,
          bool in_order, bool lenient, const Limits& limits, const py::function& retrieve) {
-        const json::Value value = to_json(schema);
-        const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits, retrieve_with(retrieve)};
+        const Deadline deadline(limits.max_seconds);
+        const json::Value value = to_json(schema, limits);
+        const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits,
+                                      retrieve_with(retrieve, limits)};
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
         schema::Compiled compiled = schema::compile(value, options);
@@ -111,6 +123,9 @@ void bind_grammar(py::module_& module) {
           return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
         } catch (const EmptyLanguage&) {
           throw schema::conflict(value, options);
+        } catch (ResourceLimit& limit) {
+          if (!limit.place) limit.place.emplace();  // the schema as a whole
+          throw;
         }
       },
       py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("lenient"),

@@ -50,6 +50,8 @@ struct Limits {
   uint64_t max_work = 4'000'000;      ///< frames made for one byte or one mask
   uint64_t max_nesting = 512;         ///< depth of a schema
   uint64_t max_cells = 20'000;        ///< alternatives of a schema after normalisation
+  uint64_t max_bytes = 16 << 20;      ///< of the text of a schema
+  uint64_t max_seconds = 10;          ///< of compiling
   uint64_t mask_bytes = 32 << 20;     ///< of masks that are kept for a grammar; older ones are forgotten
 };
 

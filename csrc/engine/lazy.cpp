@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/deadline.h"
 #include "engine/errors.h"
 
 namespace constrain {
@@ -9,6 +10,7 @@ namespace constrain {
 const StateRow& LazyAutomaton::row(State state) {
   if (state >= rows_.size()) rows_.resize(state + 1);
   if (!rows_[state]) {
+    Deadline::check();
     auto fresh = std::make_unique<StateRow>();
     fill_row(state, *fresh);
     rows_[state] = std::move(fresh);
@@ -48,6 +50,7 @@ class PrunedAutomaton::Search {
   void enter(State state) {
     if (owner_.unspent_ == 0)
       throw ResourceLimit("search_states", owner_.budget_, "while proving a language non-empty");
+    Deadline::check();
     --owner_.unspent_;
     owner_.verdicts_[state] = Verdict::in_search;
     met_.push_back(state);

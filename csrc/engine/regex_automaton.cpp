@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bitset>
 
+#include "engine/deadline.h"
 #include "engine/regex_closure.h"
 
 namespace constrain::regex {
@@ -98,6 +99,7 @@ void RegexAutomaton::fill_raw_row(State state, StateRow& row) {
 }
 
 State RegexAutomaton::step(const std::vector<uint32_t>& key, size_t byte_class) {
+  Deadline::check();
   Place place;
   std::vector<Configuration> trackers;
   for (size_t i = 0; i < program_.trackers.size(); ++i) {

@@ -2,6 +2,8 @@
 
 #include <deque>
 
+#include "engine/deadline.h"
+
 namespace constrain {
 
 bool Rule::apply(Guard, uint8_t, Reg&, Registers&) const { return true; }
@@ -34,6 +36,7 @@ Lengths Grammar::shortest_words() const {
   std::vector<bool> queued(rules.size(), true);
   for (RuleId id = 0; id < rules.size(); ++id) queue.push_back(id);
   while (!queue.empty()) {
+    Deadline::check();
     const RuleId id = queue.front();
     queue.pop_front();
     queued[id] = false;

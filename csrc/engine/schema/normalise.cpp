@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/deadline.h"
 #include "engine/errors.h"
 #include "engine/leave.h"
 #include "engine/schema/steps.h"
@@ -46,6 +47,7 @@ void Normaliser::charge(const Cells& cells) {
 }
 
 Cells Normaliser::meet(const Cells& a, const Cells& b) {
+  Deadline::check();
   const uint64_t pairs = a.numbers.size() * b.numbers.size() + a.strings.size() * b.strings.size() +
                          a.arrays.size() * b.arrays.size() + a.objects.size() * b.objects.size();
   pairs_ += pairs;
