@@ -14,7 +14,7 @@ GROUP = "constrain.commands"
 
 BUILT_IN = {
     "bench": "constrain.cli.bench:bench",
-    "check-schema": "constrain.cli.inspect:check_schema",
+    "check-schema": "constrain.cli.check_schema:check_schema",
     "demo": "constrain.cli.demo:demo",
     "extract": "constrain.cli.extract:extract",
     "generate": "constrain.cli.generate:generate",

@@ -1,4 +1,4 @@
-"""Commands that look without generating: ``check-schema``, ``plugins`` and ``info``."""
+"""Commands that look without generating: ``plugins`` and ``info``."""
 
 from __future__ import annotations
 
@@ -6,68 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from safetensors import safe_open
-
-from constrain.cli.options import SchemaParam, model_option
-from constrain.errors import GrammarError
-
-if TYPE_CHECKING:
-    from constrain.engine import Report
-    from constrain.extract import Target
-
-
-@click.command("check-schema")
-@click.argument("target", metavar="SCHEMA", type=SchemaParam())
-@click.option(
-    "--text",
-    type=click.File(encoding="utf-8"),
-    help="Say where this document departs from SCHEMA; - reads standard input.",
-)
-@model_option
-@click.pass_context
-def check_schema(ctx: click.Context, target: Target[Any], text: IO[str] | None, model_dir: Path | None) -> None:
-    """Say what of SCHEMA is enforced.
-
-    SCHEMA is a file with a JSON Schema, or a Python type as module:Type. Lists every keyword that is enforced, those
-    that are enforced more strictly than written, and those that do not constrain anything, each with its place. If the
-    schema cannot be enforced exactly, says where and why, and exits with code 1.
-
-    With --text, says instead whether a document would be let through, and if not, where it goes wrong and what was
-    expected there; the exit code is then 1.
-    """
-    from constrain.demo import model_dir as built_in
-    from constrain.engine import Vocabulary, compile_json_schema
-
-    vocabulary = Vocabulary.from_pretrained(model_dir or built_in())
-    try:
-        grammar = compile_json_schema(target.schema, vocabulary)
-    except GrammarError as error:
-        click.echo(f"not supported: {error}", err=True)
-        ctx.exit(1)
-    if text is None:
-        _print_report(grammar.report)
-        return
-    try:
-        document = text.read().rstrip("\n")  # files end with a line break, which is no part of the document
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{text.name} is not UTF-8 text: {error}") from error
-    explanation = grammar.explain(document)
-    click.echo(explanation)
-    ctx.exit(0 if explanation.accepted else 1)
-
-
-def _print_report(report: Report) -> None:
-    table = Table("", "where", "keyword", "note")
-    for status, entries in vars(report).items():
-        for entry in entries:
-            table.add_row(status, f"#{entry.pointer}", entry.keyword, entry.note)
-    Console().print(table)
 
 
 @click.command()

@@ -67,7 +67,7 @@ class Report:
     """What a compiled schema enforces.
 
     Attributes:
-        enforced: keywords that hold exactly as the specification says.
+        enforced: keywords that hold exactly as the specification says, and are not narrowed.
         narrowed: places where only a part of the valid documents can be generated.
         ignored: keywords that are not enforced at all.
     """

@@ -55,12 +55,43 @@ def test_check_schema_lists_what_is_enforced(tiny_dir: Path, tmp_path: Path) -> 
     assert "#/properties/n" in result.stdout
 
 
+def test_check_schema_goes_node_by_node(tiny_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    schema = {
+        "type": "object",
+        "properties": {"n": {"minimum": 1, "type": "integer"}, "b": {"format": "nonsense"}},
+        "additonalProperties": False,
+    }
+    path.write_text(json.dumps(schema))
+    result = run("check-schema", str(path), "--model", str(tiny_dir))
+    assert result.exit_code == 0, result.output
+    assert "3 enforced, 1 narrowed, 2 ignored" in result.stdout
+    assert result.stderr.startswith("warning: # (additonalProperties): unknown keyword; did you mean 'additionalProp")
+
+    result = run("check-schema", str(path), "--json", "--model", str(tiny_dir))
+    found = json.loads(result.stdout)
+    assert found["supported"]
+    assert [(row["pointer"], row["keyword"], row["status"]) for row in found["keywords"]] == [
+        ("", "type", "enforced"),
+        ("", "properties", "enforced"),
+        ("", "additonalProperties", "ignored"),
+        ("/properties/n", "minimum", "enforced"),
+        ("/properties/n", "type", "narrowed"),
+        ("/properties/b", "format", "ignored"),
+    ]
+
+
 def test_check_schema_names_what_is_not_supported(tiny_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text('{"properties": {"n": {"type": "string", "pattern": "(a)\\\\1"}}}')
     result = run("check-schema", str(path), "--model", str(tiny_dir))
     assert result.exit_code == 1
     assert "not supported: #/properties/n" in result.stderr
+    result = run("check-schema", str(path), "--json", "--model", str(tiny_dir))
+    assert result.exit_code == 1
+    error = json.loads(result.stdout)["error"]
+    assert (error["type"], error["pointer"], error["keyword"]) == ("UnsupportedSchema", "/properties/n", "pattern")
+    assert run("check-schema", str(path), "--json", "--text", str(path)).exit_code == 2
 
 
 def test_check_schema_says_where_a_document_departs(tiny_dir: Path, tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_places_in_other_documents_name_them(byte_vocab: Vocabulary) -> None:
     report = compile_json_schema(
         {"$ref": "https://example.org/good"}, byte_vocab, registry=registry(good={"items": INTEGER})
     ).report
-    assert ("/items", "type", "", "https://example.org/good") in report.enforced
+    assert ("", "items", "", "https://example.org/good") in report.enforced
 
 
 def test_values_in_other_documents_that_are_no_json(byte_vocab: Vocabulary) -> None:

@@ -142,10 +142,9 @@ def test_the_report_says_what_is_enforced_and_how(byte_vocab: Vocabulary) -> Non
         ("", "properties"),
         ("", "required"),
         ("/properties/n", "minimum"),
-        ("/properties/s", "format"),
         ("/properties/s", "maxLength"),
     }
-    assert [entry[:2] for entry in report.narrowed] == [("/properties/n", "type")]
+    assert [entry[:2] for entry in report.narrowed] == [("/properties/n", "type"), ("/properties/s", "format")]
     assert report.ignored == ()
     assert compile_choices(["a"], byte_vocab).report == Report()
 
@@ -297,7 +296,7 @@ def test_integers_of_constants_are_reported_as_narrowed(byte_vocab: Vocabulary) 
 
 
 def test_keywords_without_effect_are_reported(byte_vocab: Vocabulary) -> None:
-    schema = {
+    schema: dict[str, Any] = {
         "title": "t",
         "additonalProperties": False,
         "x-mine": 1,
@@ -310,8 +309,8 @@ def test_keywords_without_effect_are_reported(byte_vocab: Vocabulary) -> None:
         },
         "definitions": {},
     }
-    schema["items"]["definitions"] = {"a": {"dependentRequired": {}}}  # type: ignore[index]
-    schema["items"]["maximum"] = 3  # type: ignore[index]
+    schema["items"]["definitions"] = {"a": {"dependentRequired": {}}}
+    schema["items"]["maximum"] = 3
     ignored = {entry[:3] for entry in compile_json_schema(schema, byte_vocab).report.ignored}
     assert ignored == {
         ("", "additonalProperties", "unknown keyword; did you mean 'additionalProperties'?"),
@@ -321,6 +320,30 @@ def test_keywords_without_effect_are_reported(byte_vocab: Vocabulary) -> None:
         ("/items", "maximum", "hidden by $ref, as in every draft before 2019-09"),
         ("/items/definitions/a", "dependentRequired", "no keyword of draft 7"),
     }
+
+
+EVERY_KEYWORD: list[dict[str, Any]] = [
+    {"type": ["integer", "string"], "enum": ["a", 1], "const": "a", "not": {"const": "b"}},
+    {"minimum": 1, "maximum": 9, "exclusiveMinimum": 1, "exclusiveMaximum": 9, "multipleOf": 2},
+    {"minLength": 1, "maxLength": 9, "pattern": "a", "format": "ipv4"},
+    {"prefixItems": [{}], "items": {}, "contains": {"const": "a"}, "minContains": 1, "maxContains": 2},
+    {"minItems": 1, "maxItems": 2, "unevaluatedItems": False},
+    {"properties": {"a": {}}, "patternProperties": {"^b": {}}, "additionalProperties": {}, "required": ["a"]},
+    {"propertyNames": {"maxLength": 9}, "minProperties": 1, "maxProperties": 9, "unevaluatedProperties": False},
+    {"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"a": {}}, "dependencies": {"a": ["b"]}},
+    {"allOf": [{}], "anyOf": [{}, {"type": "null"}], "oneOf": [{}], "if": {}, "then": {}, "else": {}},
+    {"$ref": "#/$defs/a", "$dynamicRef": "#/$defs/a"},
+]
+
+
+@pytest.mark.parametrize("keywords", EVERY_KEYWORD, ids=lambda keywords: next(iter(keywords)))
+@pytest.mark.parametrize("wrap", [lambda schema: schema, lambda schema: {"not": schema}], ids=["plain", "negated"])
+def test_every_keyword_is_reported_once(keywords: dict[str, Any], wrap: Any, byte_vocab: Vocabulary) -> None:
+    schema = {"$defs": {"a": {}}, "properties": {"x": wrap(keywords)}}
+    pointer = "/properties/x" + "/not" * bool(wrap({}))
+    report = compile_json_schema(schema, byte_vocab).report
+    found = [entry.keyword for part in vars(report).values() for entry in part if entry.pointer == pointer]
+    assert sorted(found) == sorted(keywords)
 
 
 def test_leniency_widens_under_negation(byte_vocab: Vocabulary, judge: Judge) -> None:

@@ -80,6 +80,7 @@ class Schema {
     return nullptr;
   }
 
+  const std::vector<std::pair<std::string_view, const json::Value*>>& conditions() const { return conditions_; }
   const std::vector<Ignored>& ignored() const { return ignored_; }
 
  private:

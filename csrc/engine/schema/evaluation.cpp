@@ -219,7 +219,6 @@ Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells
       for (const Content& keys : part.patterns) members.patterns.push_back({keys, std::nullopt, 0});
       return only(ObjectCell{.members = {std::move(members)}});
     });
-    enforced(id, "unevaluatedProperties");
   }
   if (const Value* rest = schema.find("unevaluatedItems")) {
     const ConjunctionId value = subschema(id, "unevaluatedItems", *rest);
@@ -232,7 +231,6 @@ Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells
           part.contained.empty() ? value : conjunctions_.intern({{document_.any_of(id, allowed)}});
       return only(ArrayCell{.prefix = std::vector<ConjunctionId>(part.items, 0), .rest = item});
     });
-    enforced(id, "unevaluatedItems");
   }
   return cells;
 }

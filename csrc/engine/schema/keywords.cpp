@@ -12,6 +12,19 @@ namespace {
 
 using Type = json::Value::Type;
 
+/// Whether a pattern has something in it that validators read differently: `.`, `\d` and its kin, word boundaries.
+bool readings_differ(std::string_view pattern) {
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '.' && !in_class) return true;
+    if (c == '[' || c == ']') in_class = c == '[';
+    if (c != '\\' || ++i == pattern.size()) continue;
+    if (std::string_view("dDwWsSbB").find(pattern[i]) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void Normaliser::read_types(NodeId id, const Schema& schema, Cells& cells) {
@@ -44,13 +57,11 @@ void Normaliser::read_types(NodeId id, const Schema& schema, Cells& cells) {
   if (!has("string")) cells.strings.clear();
   if (!has("array")) cells.arrays.clear();
   if (!has("object")) cells.objects.clear();
-  enforced(id, "type");
 }
 
 const json::Value* Normaliser::number(NodeId id, const Schema& schema, const char* keyword) {
   const Value* value = schema.find(keyword);
   if (value && !value->is(Type::number)) invalid(id, keyword, "a number is needed");
-  if (value) enforced(id, keyword);
   return value;
 }
 
@@ -97,13 +108,12 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
     if (!text->is(Type::string)) invalid(id, "pattern", "a pattern is a string");
     if (auto content = pattern(id, "pattern", text->text, Classes::inner)) {
       cell.contents.push_back(std::move(*content));
-      enforced(id, "pattern");
     }
   }
   if (const Value* name = schema.find("format"); name && name->is(Type::string)) {
     if (const auto format = make_format(name->text)) {
       cell.contents.push_back({"format " + name->text, format->inner});
-      enforced(id, "format");
+      if (format->inner != format->outer) findings_.narrowed(id, "format", kAgreedTexts);
     } else {
       findings_.ignored(id, "format", "'" + name->text + "' is no standard format: an annotation");
     }
@@ -112,6 +122,7 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
 
 std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern,
                                            Classes classes) {
+  if (readings_differ(pattern)) findings_.narrowed(id, keyword, kAgreedTexts);
   try {
     const RegexOptions options{.dialect = constrain::Dialect::ecma, .classes = classes, .search = true};
     return Content{(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern,
@@ -160,11 +171,9 @@ void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
     for (size_t i = 0; i < prefix->items.size(); ++i) {
       cell.prefix.push_back(subschema(id, item_step(prefix_keyword, i), prefix->items[i]));
     }
-    enforced(id, prefix_keyword);
   }
   if (rest) {
     cell.rest = subschema(id, rest_keyword, *rest);
-    enforced(id, rest_keyword);
   }
   if (const Value* contains = schema.find("contains")) {
     const uint64_t min = count(id, schema, "minContains").value_or(1);
@@ -178,14 +187,12 @@ void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
     } else if (min > 0 || max != kInfinite) {
       cell.contains.push_back({.schema = subschema(id, "contains", *contains), .min = min, .max = max});
     }
-    enforced(id, "contains");
   }
 }
 
 const json::Value* Normaliser::object(NodeId id, const Schema& schema, const char* keyword) {
   const Value* value = schema.find(keyword);
   if (value && !value->is(Type::object)) invalid(id, keyword, "an object of schemas is needed");
-  if (value) enforced(id, keyword);
   return value;
 }
 
@@ -215,12 +222,10 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
   }
   if (additional) {
     members.additional = subschema(id, "additionalProperties", *additional);
-    enforced(id, "additionalProperties");
   }
   if (properties || patterns || additional) cell.members.push_back(std::move(members));
   if (const Value* names = schema.find("propertyNames")) {
     cell.names.push_back(subschema(id, "propertyNames", *names));
-    enforced(id, "propertyNames");
   }
   const Value* required = schema.find("required");
   if (required && required->is(Type::array)) {
@@ -230,7 +235,6 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
         cell.required.push_back(name.text);
       }
     }
-    enforced(id, "required");
   } else if (required && !(required->is(Type::boolean))) {  // draft-03 had a flag there
     invalid(id, "required", "a list of names is needed");
   }

@@ -36,8 +36,23 @@ Schema Normaliser::read(NodeId id) {
   const Value& value = *document_[id].value;
   if (!value.is(Type::object)) invalid(id, "", "a schema is an object or a boolean");
   Schema schema(value, document_.dialect(id));
-  for (const Ignored& one : schema.ignored()) findings_.ignored(id, one.name, one.note(document_.dialect(id)));
+  if (reported_.insert(id).second) report(id, schema);
   return schema;
+}
+
+void Normaliser::report(NodeId id, const Schema& schema) {
+  for (const auto& [keyword, unused] : schema.conditions()) findings_.enforced(id, keyword);
+  for (const Ignored& one : schema.ignored()) findings_.ignored(id, one.name, one.note(document_.dialect(id)));
+  const auto useless = [&](const char* keyword, bool alone, const char* note) {
+    if (alone && schema.find(keyword)) findings_.ignored(id, keyword, note);
+  };
+  const Value *items = schema.find("items"), *required = schema.find("required");
+  for (const char* keyword : {"then", "else"}) useless(keyword, !schema.find("if"), "no effect without 'if'");
+  for (const char* keyword : {"minContains", "maxContains"}) {
+    useless(keyword, !schema.find("contains"), "no effect without 'contains'");
+  }
+  useless("additionalItems", !items || !items->is(Type::array), "no effect but beside a list of 'items'");
+  useless("required", required && required->is(Type::boolean), "no list of names, as in draft 3");
 }
 
 void Normaliser::charge(const Cells& cells) {
@@ -150,7 +165,6 @@ Cells Normaliser::conditions(NodeId id, const Schema& schema) {
   if (const Value* one = schema.find("oneOf")) branching("oneOf", one_of(id, *one, cells));
   if (const Value* other = schema.find("not")) {
     now("not", satisfying(cells, {part(id, "not", *other), true}));
-    enforced(id, "not");
   }
   if (schema.find("if")) branching("if", if_then_else(id, schema, false, cells));
   return cells;
@@ -162,7 +176,6 @@ Cells Normaliser::any_of(NodeId id, const char* keyword, const Value& list, bool
   for (size_t i = 0; i < list.items.size(); ++i) {
     unite(any, literal({item(id, keyword, list, i), negated}));
   }
-  enforced(id, keyword);
   return any;
 }
 
@@ -171,7 +184,6 @@ Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool
   for (size_t i = 0; i < list.items.size(); ++i) {
     cells = satisfying(cells, {item(id, keyword, list, i), negated});
   }
-  enforced(id, keyword);
   return cells;
 }
 
@@ -188,7 +200,6 @@ Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
     }
     unite(one, std::move(own));
   }
-  enforced(id, "oneOf");
   return one;
 }
 
@@ -224,7 +235,6 @@ Cells Normaliser::if_then_else(NodeId id, const Schema& schema, bool negated, co
   };
   Cells either = branch(true, then, "then");
   unite(either, branch(false, otherwise, "else"));
-  enforced(id, "if");
   return either;
 }
 

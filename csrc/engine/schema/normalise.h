@@ -13,7 +13,9 @@
 
 namespace constrain::schema {
 
+// What a report says of values that are left out.
 inline constexpr const char* kPlainIntegers = "integers are written without fraction and exponent";
+inline constexpr const char* kAgreedTexts = "only texts that all common validators accept";
 
 /// Reads schemas into cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al.,
 /// "Witness generation for JSON Schema" (2022): the negation of a keyword that speaks of one type is a condition on
@@ -115,7 +117,7 @@ class Normaliser {
   std::optional<ConjunctionId> contradiction(const ArrayCell& cell, int depth);
   std::optional<ConjunctionId> contradiction(const ObjectCell& cell, int depth);
 
-  void enforced(NodeId id, const char* keyword) { findings_.enforced(id, keyword); }
+  void report(NodeId id, const Schema& schema);
   /// Leaves a keyword out if that is wished for, and else refuses the schema.
   void leave_out(NodeId id, const char* keyword, const std::string& reason);
   [[noreturn]] void invalid(NodeId id, const char* keyword, const std::string& reason) const;
@@ -140,7 +142,7 @@ class Normaliser {
   std::map<Literal, Conflict> conflicts_;
   std::map<ConjunctionId, Conflict> conjunction_conflicts_;
   ConjunctionId blame_ = 0;  // why the last `meet` dropped a cell
-  std::set<NodeId> left_out_;
+  std::set<NodeId> reported_, left_out_;
   std::map<ConjunctionId, int> inhabited_;  // up to which depth no contradiction was found; kEmpty where one was
   int speculating_ = 0;                     // judging whether a cell is empty, which may need what is still being read
   uint64_t cells_ = 0, pairs_ = 0;

@@ -6,17 +6,24 @@
 namespace constrain::schema {
 
 Report Findings::report(const Document& document) const {
-  Report report;
-  std::set<std::tuple<const void*, std::string, std::string, std::string_view, std::string_view>> known;
-  std::vector<Place> places;
-  const NodeId* last = nullptr;
+  // A schema that is reached in several dynamic scopes is one place all the same.
+  using Subject = std::tuple<const json::Value*, uint32_t, std::string_view>;
+  const auto subject = [&](const Finding& one) {
+    const Node& node = document[one.node];
+    return Subject(node.value, node.resource, one.keyword);
+  };
+  std::set<Subject> departures;
   for (const Finding& one : found_) {
-    if (!last || *last != one.node) places = document.places(one.node);
-    last = &one.node;
+    if (one.list != &Report::enforced) departures.insert(subject(one));
+  }
+  Report report;
+  std::set<std::tuple<Subject, const void*, std::string_view>> known;
+  for (const Finding& one : found_) {
     auto& list = report.*one.list;
-    for (const Place& place : places) {
-      if (!known.emplace(&list, place.document, place.pointer, one.keyword, one.note).second) continue;
-      list.push_back({place, std::string(one.keyword), one.note});
+    if (one.list == &Report::enforced && departures.contains(subject(one))) continue;
+    if (!known.emplace(subject(one), &list, one.note).second) continue;
+    for (Place& place : document.places(one.node)) {
+      list.push_back({std::move(place), std::string(one.keyword), one.note});
     }
   }
   return report;

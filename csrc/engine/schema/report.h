@@ -20,7 +20,7 @@ struct Report {
   std::vector<Entry> ignored;   ///< not at all
 };
 
-/// Gathers a report while a schema is compiled.
+/// Gathers a report while a schema is compiled. What is enforced may turn out to be narrowed, or ignored, later on.
 class Findings {
  public:
   void enforced(NodeId node, std::string_view keyword) { found_.push_back({&Report::enforced, node, keyword, ""}); }

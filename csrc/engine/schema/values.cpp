@@ -21,7 +21,6 @@ bool has_integer(const json::Value& value) {
 }  // namespace
 
 Cells Normaliser::constant_value(NodeId id, const Value& value) {
-  enforced(id, "const");
   if (has_integer(value)) findings_.narrowed(id, "const", kPlainIntegers);
   return this->value(document_.constant(id, "const", value), value);
 }
@@ -44,7 +43,6 @@ Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
   }
   if (!numbers.values->empty()) any.numbers.push_back(std::move(numbers));
   if (!strings.words->empty()) any.strings.push_back(std::move(strings));
-  enforced(id, keyword);
   if (has_integer(list)) findings_.narrowed(id, keyword, kPlainIntegers);
   return any;
 }

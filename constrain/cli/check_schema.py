@@ -1,0 +1,130 @@
+"""``constrain check-schema``: what of a schema is enforced, and where a document departs from it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from constrain.cli.options import SchemaParam, model_option
+from constrain.errors import GrammarError
+
+if TYPE_CHECKING:
+    from constrain.engine import CompiledGrammar, Report
+    from constrain.extract import Target
+
+COLOURS = {"enforced": "green", "narrowed": "yellow", "ignored": "red"}
+
+
+class Row(NamedTuple):
+    """A keyword of the schema, where it stands, and what becomes of it."""
+
+    document: str
+    pointer: str
+    keyword: str
+    status: str
+    note: str
+
+
+@click.command("check-schema")
+@click.argument("target", metavar="SCHEMA", type=SchemaParam())
+@click.option(
+    "--text",
+    type=click.File(encoding="utf-8"),
+    help="Say where this document departs from SCHEMA; - reads standard input.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
+@model_option
+@click.pass_context
+def check_schema(
+    ctx: click.Context, target: Target[Any], text: IO[str] | None, as_json: bool, model_dir: Path | None
+) -> None:
+    """Say what of SCHEMA is enforced.
+
+    SCHEMA is a file with a JSON Schema, or a Python type as module:Type. Lists the keywords of every node: whether they
+    are enforced, more strictly than written or not at all, and why. Keywords that look misspelled are warned of. If the
+    schema cannot be enforced exactly, says where and why, and exits with code 1.
+
+    With --text, says instead whether a document would be let through, and if not, where it goes wrong and what was
+    expected there; the exit code is then 1.
+    """
+    from constrain.demo import model_dir as built_in
+    from constrain.engine import Vocabulary, compile_json_schema
+
+    if text and as_json:
+        raise click.UsageError("--text and --json exclude each other")
+    vocabulary = Vocabulary.from_pretrained(model_dir or built_in())
+    try:
+        grammar = compile_json_schema(target.schema, vocabulary)
+    except GrammarError as error:
+        if as_json:
+            click.echo(json.dumps({"supported": False, "error": _described(error)}, indent=2))
+        else:
+            click.echo(f"not supported: {error}", err=True)
+        ctx.exit(1)
+    if text:
+        _explain(ctx, grammar, text)
+    rows = _rows(grammar.report, target.schema)
+    if as_json:
+        click.echo(json.dumps({"supported": True, "keywords": [row._asdict() for row in rows]}, indent=2))
+    else:
+        _print(rows)
+
+
+def _explain(ctx: click.Context, grammar: CompiledGrammar, text: IO[str]) -> None:
+    try:
+        document = text.read().rstrip("\n")  # files end with a line break, which is no part of the document
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{text.name} is not UTF-8 text: {error}") from error
+    explanation = grammar.explain(document)
+    click.echo(explanation)
+    ctx.exit(0 if explanation.accepted else 1)
+
+
+def _described(error: GrammarError) -> dict[str, Any]:
+    """An error as JSON: its type, and what it knows of its place."""
+    attributes = {name: value for name, value in vars(error).items() if value not in (None, "")}
+    return {"type": type(error).__name__, "message": str(error), **attributes}
+
+
+def _rows(report: Report, schema: Any) -> list[Row]:
+    """The findings in the order of the schema, those about other documents last."""
+    rows = [
+        Row(entry.document, entry.pointer, entry.keyword, status, entry.note)
+        for status, entries in vars(report).items()
+        for entry in entries
+    ]
+    position = {pointer: i for i, pointer in enumerate(_pointers(schema))}
+    return sorted(rows, key=lambda row: (row.document, position.get(row.pointer, 0)))
+
+
+def _pointers(value: Any, pointer: str = "") -> Iterator[str]:
+    """The JSON pointers to a value and all values in it, in the order of its text."""
+    yield pointer
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        yield from _pointers(member, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
+
+
+def _print(rows: list[Row]) -> None:
+    table = Table("where", "keyword", "", "note")
+    for (document, pointer), node in groupby(rows, key=lambda row: row[:2]):
+        where = f"{document}#{pointer}"
+        for row in node:
+            status = f"[{COLOURS[row.status]}]{row.status}[/]"
+            table.add_row(escape(where), escape(row.keyword), status, escape(row.note))
+            where = ""
+    Console().print(table)
+    counts = Counter(row.status for row in rows)
+    click.echo(", ".join(f"{counts[status]} {status}" for status in COLOURS))
+    for row in rows:
+        if "did you mean" in row.note:
+            click.echo(f"warning: {row.document}#{row.pointer} ({row.keyword}): {row.note}", err=True)
