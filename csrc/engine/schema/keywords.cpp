@@ -154,7 +154,6 @@ void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
   cell.max = count(id, schema, "maxItems").value_or(kInfinite);
   if (const Value* unique = schema.find("uniqueItems"); unique && unique->is(Type::boolean)) {
     if (unique->boolean) cell.unique = id;
-    enforced(id, "uniqueItems");
   }
   const Value* items = schema.find("items");
   const Value* prefix = schema.find("prefixItems");
