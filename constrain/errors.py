@@ -106,6 +106,19 @@ class ResourceLimit(GrammarError):
         super().__init__(f"{at}limit {kind}={limit} reached" + (f" {where}" if where else ""))
 
 
+class BudgetError(ConstrainError, ValueError):
+    """A budget of tokens does not suffice to complete a text.
+
+    Attributes:
+        budget: tokens that are left, the end-of-sequence token included.
+        needed: tokens that suffice, the end-of-sequence token included.
+    """
+
+    def __init__(self, budget: int, needed: int) -> None:
+        self.budget, self.needed = budget, needed
+        super().__init__(f"a budget of {budget} tokens does not suffice to complete the text: {needed} do")
+
+
 class FilterError(ConstrainError, RuntimeError):
     """A filter raised, or returned something that is not a filter's result.
 

@@ -18,7 +18,12 @@ def allocate_bitmask(rows: int, size: int) -> npt.NDArray[np.int32]:
 
 
 def fill_bitmasks(
-    matchers: Sequence[_core.Matcher], bits: Any, rows: Sequence[int] | None = None, threads: int | None = None
+    matchers: Sequence[_core.Matcher],
+    bits: Any,
+    rows: Sequence[int] | None = None,
+    threads: int | None = None,
+    *,
+    budgets: Sequence[int | None] | None = None,
 ) -> None:
     """Fills one row for each matcher, on several threads.
 
@@ -27,8 +32,17 @@ def fill_bitmasks(
         bits: a bitmask of :func:`allocate_bitmask`, or any writable int32 buffer or CPU tensor of that shape.
         rows: the row for each matcher; by default the first rows.
         threads: at most so many; by default one for each processor.
+        budgets: for each matcher the tokens that are left, the end-of-sequence token included, or ``None``; see
+            :meth:`Matcher.fill_bitmask`.
 
     Raises:
         BitmaskError: the buffer does not fit.
+        BudgetError: some budget is less than its matcher's ``min_tokens()``.
     """
-    _core.fill_bitmasks(matchers, bits, range(len(matchers)) if rows is None else rows, threads or os.cpu_count() or 1)
+    _core.fill_bitmasks(
+        matchers,
+        bits,
+        range(len(matchers)) if rows is None else rows,
+        [None] * len(matchers) if budgets is None else budgets,
+        threads or os.cpu_count() or 1,
+    )

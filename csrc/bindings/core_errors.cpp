@@ -39,6 +39,10 @@ void bind_errors(py::module_&) {
             py::make_tuple(error.kind, error.limit, error.where, pointer, error.place ? error.place->document : ""));
     } catch (const EmptyLanguage& error) {
       raise("UnsatisfiableSchema", py::make_tuple(error.what()));
+    } catch (const VocabularyError& error) {
+      raise("VocabularyError", py::make_tuple(error.what()));
+    } catch (const BudgetError& error) {
+      raise("BudgetError", py::make_tuple(error.budget, error.needed));
     } catch (const GrammarError& error) {
       raise("GrammarError", py::make_tuple(error.what()));
     }

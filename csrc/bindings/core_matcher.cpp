@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "bindings/core.h"
@@ -15,22 +16,24 @@ namespace {
   throw py::error_already_set();
 }
 
-bool fill(const Matcher& matcher, const MaskRow& row) {
+using Budget = std::optional<uint64_t>;
+
+bool fill(const Matcher& matcher, const MaskRow& row, Budget budget) {
   const size_t words = matcher.grammar().vocabulary().mask_words();
   std::fill(row.data() + words, row.data() + row.words(), 0u);
-  return matcher.fill(row.data());
+  return matcher.fill(row.data(), budget);
 }
 
 /// Fills rows on several threads; matchers are independent, so each takes the next one that is left.
 void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std::unique_ptr<MaskRow>>& rows,
-              size_t threads) {
+              const std::vector<Budget>& budgets, size_t threads) {
   std::atomic<size_t> next{0};
   std::exception_ptr error;
   std::mutex mutex;
   const auto work = [&] {
     for (size_t i = next++; i < matchers.size(); i = next++) {
       try {
-        fill(*matchers[i], *rows[i]);
+        fill(*matchers[i], *rows[i], budgets[i]);
       } catch (...) {
         const std::lock_guard lock(mutex);
         error = std::current_exception();
@@ -93,17 +96,19 @@ void bind_matcher(py::module_& module) {
       .def(py::init([](const PyGrammar& grammar) { return Matcher(grammar.grammar); }), "grammar"_a)
       .def(
           "fill_bitmask",
-          [](const Matcher& self, const py::object& bits, Py_ssize_t row) {
+          [](const Matcher& self, const py::object& bits, Py_ssize_t row, Budget budget) {
             const MaskRow target(bits, row, self.grammar().vocabulary().mask_words());
             const py::gil_scoped_release release;
-            return fill(self, target);
+            return fill(self, target, budget);
           },
-          "bits"_a, "row"_a = 0,
+          "bits"_a, "row"_a = 0, "budget"_a = py::none(),
           "Writes the allowed tokens into a row of a bitmask, and returns whether any is excluded. Bit ``i % 32`` of "
           "word "
           "``i // 32`` is 1 where token ``i`` is allowed. ``bits`` is a writable int32 buffer of shape (rows, words) "
           "or "
-          "(words,), such as a numpy array or a CPU tensor.")
+          "(words,), such as a numpy array or a CPU tensor. With a ``budget``, the number of tokens that are left, the "
+          "end-of-sequence token included, only tokens are allowed after which the text can still be completed within "
+          "it; raises :class:`constrain.errors.BudgetError` where it is less than ``min_tokens()``.")
       .def(
           "mask_id", [](const Matcher& self) { return self.mask()->id; }, py::call_guard<py::gil_scoped_release>(),
           "The number of the set of tokens that ``fill_bitmask`` would write. Equal sets of one vocabulary that are in "
@@ -131,6 +136,10 @@ void bind_matcher(py::module_& module) {
       .def(
           "completion", [](const Matcher& self) { return py::bytes(self.completion()); },
           "A shortest text, as bytes, that completes the text so far.")
+      .def("min_tokens", &Matcher::min_tokens, py::call_guard<py::gil_scoped_release>(),
+           "Tokens that suffice to complete the text, the end-of-sequence token included: the fewest that spell "
+           "``completion()``, and one. 0 after the end-of-sequence token. Raises "
+           ":class:`constrain.errors.VocabularyError` where no tokens spell it.")
       .def(
           "explain",
           [](const py::object& self, TokenId token) {
@@ -145,17 +154,18 @@ void bind_matcher(py::module_& module) {
   module.def(
       "fill_bitmasks",
       [](const std::vector<const Matcher*>& matchers, const py::object& bits, const std::vector<Py_ssize_t>& rows,
-         size_t threads) {
+         const std::vector<Budget>& budgets, size_t threads) {
         if (matchers.size() != rows.size()) throw py::value_error("as many rows as matchers are needed");
+        if (matchers.size() != budgets.size()) throw py::value_error("as many budgets as matchers are needed");
         std::vector<std::unique_ptr<MaskRow>> targets;
         for (size_t i = 0; i < rows.size(); ++i) {
           if (!matchers[i]) throw py::type_error("None is no matcher");
           targets.push_back(std::make_unique<MaskRow>(bits, rows[i], matchers[i]->grammar().vocabulary().mask_words()));
         }
         const py::gil_scoped_release release;
-        fill_all(matchers, targets, threads);
+        fill_all(matchers, targets, budgets, threads);
       },
-      "matchers"_a, "bits"_a, "rows"_a, "threads"_a);
+      "matchers"_a, "bits"_a, "rows"_a, "budgets"_a, "threads"_a);
 }
 
 }  // namespace constrain

@@ -128,6 +128,13 @@ uint64_t CompiledGrammar::variety_of(RuleId rule) const {
   return varieties_[rule] = variety;
 }
 
+uint64_t CompiledGrammar::growth(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return kInfinite;
+  const auto lock = this->lock();
+  return slot.rule->growth(slot.local, reg, lengths_);
+}
+
 size_t CompiledGrammar::bytes() const { return (account_ ? account_->bytes() : 0) + masks_.bytes() + inners_.bytes(); }
 
 const Row& CompiledGrammar::build(StateId state) const {

@@ -120,6 +120,9 @@ class CompiledGrammar {
   InnerCache& inners() const { return inners_; }
   MaskCounters& counters() const { return counters_; }
 
+  /// Rule::growth of a frame.
+  uint64_t growth(StateId state, Reg reg) const;
+
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
 

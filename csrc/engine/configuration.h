@@ -48,8 +48,10 @@ class ConfigurationStore {
   /// A set that stands for `depth` frames of which nothing is known; whatever comes to it is seen as a head in kDone.
   const Configuration* make_bottom(uint32_t depth);
 
-  /// Starts to count the frames of one byte or one mask anew. Beyond Limits::max_work ResourceLimit is thrown.
-  void start_work() { work_ = 0, lowest_ = std::numeric_limits<uint32_t>::max(); }
+  /// Starts to count the frames of one byte or one mask anew, or goes on where that was left at `work`. Beyond
+  /// Limits::max_work ResourceLimit is thrown.
+  void start_work(uint64_t work = 0) { work_ = work, lowest_ = std::numeric_limits<uint32_t>::max(); }
+  uint64_t work() const { return work_; }
   void charge(uint64_t frames) {
     work_ += frames;
     if (work_ > grammar_.limits().max_work) refuse_work();

@@ -6,6 +6,7 @@
 namespace constrain {
 
 uint64_t Costs::of(const Configuration* configuration) {
+  if (const auto it = known_.find(configuration); it != known_.end()) return it->second;
   // Stacks may be thousands of frames high: each part is measured once, bottom first.
   std::vector<const Configuration*> pending{configuration};
   while (!pending.empty()) {

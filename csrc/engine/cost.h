@@ -15,6 +15,9 @@ class Costs {
 
   uint64_t of(const Configuration* configuration);
 
+  /// How many configurations were measured.
+  size_t size() const { return known_.size(); }
+
  private:
   const CompiledGrammar& grammar_;
   std::unordered_map<const Configuration*, uint64_t> known_;

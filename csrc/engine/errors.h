@@ -40,6 +40,18 @@ struct EmptyLanguage : GrammarError {
   EmptyLanguage() : GrammarError("no text satisfies this constraint") {}
 };
 
+/// The tokens of a vocabulary do not spell what they have to.
+struct VocabularyError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A budget of tokens does not suffice to complete a text; `needed` do.
+struct BudgetError : std::runtime_error {
+  BudgetError(uint64_t budget, uint64_t needed)
+      : std::runtime_error("the text cannot be completed within the budget"), budget(budget), needed(needed) {}
+  uint64_t budget, needed;
+};
+
 /// A limit was reached; of a schema, `place` is the node that was being compiled.
 struct ResourceLimit : std::runtime_error {
   ResourceLimit(std::string kind, uint64_t limit, std::string where)

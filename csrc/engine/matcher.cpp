@@ -1,12 +1,7 @@
 #include "engine/matcher.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
 #include <stdexcept>
 
-#include "engine/bits.h"
-#include "engine/cost.h"
 #include "engine/errors.h"
 #include "engine/mask_builder.h"
 
@@ -20,8 +15,8 @@ Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
     : session_(std::make_shared<Session>(std::move(grammar))), last_(&session_->first) {}
 
-bool Matcher::fill(uint32_t* bits) const {
-  const MaskPtr mask = this->mask();
+bool Matcher::fill(uint32_t* bits, std::optional<uint64_t> budget) const {
+  const MaskPtr mask = budget ? this->mask(*budget) : this->mask();
   const Vocabulary& vocabulary = grammar().vocabulary();
   mask->write(bits, vocabulary.mask_words());
   return mask->count < vocabulary.size();
@@ -37,6 +32,19 @@ MaskPtr Matcher::mask() const {
   const std::lock_guard lock(session_->mutex);
   session_->masks.keep(at, mask);
   return mask;
+}
+
+MaskPtr Matcher::mask(uint64_t budget) const {
+  const uint64_t needed = min_tokens();
+  if (budget < needed) throw BudgetError(budget, needed);
+  if (last_->terminated) return mask();
+  if (budget < 2) return end_mask();
+  MaskPtr mask;
+  {
+    const std::lock_guard lock(session_->mutex);
+    mask = budgeted().mask(*last_->configuration, budget - 2);
+  }
+  return mask ? mask : this->mask();
 }
 
 MaskPtr Matcher::end_mask() const {
@@ -122,32 +130,24 @@ std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
   return tokens;
 }
 
+/// Called under the session's lock.
+BudgetedMasks& Matcher::budgeted() const {
+  constexpr size_t kMaxBytes = size_t{32} << 20;
+  std::unique_ptr<BudgetedMasks>& masks = session_->budgeted;
+  if (!masks || masks->bytes() > kMaxBytes) masks = std::make_unique<BudgetedMasks>(grammar());
+  return *masks;
+}
+
 std::string Matcher::completion() const {
-  std::string text;
-  if (last_->terminated) return text;
+  if (last_->terminated) return {};
   const std::lock_guard lock(session_->mutex);
-  const Configuration* at = last_->configuration;
-  Costs costs(grammar());
-  while (!at->accepting) {
-    // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
-    const uint64_t here = costs.of(at);
-    const Configuration* next = nullptr;
-    char next_byte = 0;
-    size_t choices = 0;
-    for (int byte = 0; byte < 256; ++byte) {
-      const char step = static_cast<char>(byte);
-      const Configuration* candidate = advance(at, {&step, 1});
-      if (!candidate) continue;
-      next = candidate, next_byte = step;
-      const bool nearer = costs.of(candidate) < here;
-      choices = nearer ? 1 : choices + 1;
-      if (nearer) break;
-    }
-    if (choices != 1) throw std::logic_error("a live configuration has no completion");
-    at = next;
-    text += next_byte;
-  }
-  return text;
+  return budgeted().completion(*last_->configuration);
+}
+
+uint64_t Matcher::min_tokens() const {
+  if (last_->terminated) return 0;
+  const std::lock_guard lock(session_->mutex);
+  return budgeted().tokens(*last_->configuration) + 1;
 }
 
 }  // namespace constrain

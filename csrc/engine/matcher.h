@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/budgeted_masks.h"
 #include "engine/compiled_grammar.h"
 #include "engine/configuration.h"
 #include "engine/mask_memo.h"
@@ -23,11 +25,15 @@ class Matcher {
   const CompiledGrammar& grammar() const { return *session_->grammar; }
 
   /// Sets bit t of `bits` (`mask_words()` words) exactly where token t may come next. Returns whether any token of the
-  /// vocabulary is excluded. After the end only the end-of-sequence tokens are allowed.
-  bool fill(uint32_t* bits) const;
+  /// vocabulary is excluded. After the end only the end-of-sequence tokens are allowed. `budget` is that of `mask`.
+  bool fill(uint32_t* bits, std::optional<uint64_t> budget = std::nullopt) const;
 
   /// The same as a mask that is shared with every place where the same tokens are allowed.
   MaskPtr mask() const;
+
+  /// The same for a text that is to be complete after `budget` tokens at most, the end-of-sequence token included: only
+  /// tokens after which a completion still fits. Throws BudgetError where the budget is less than `min_tokens()`.
+  MaskPtr mask(uint64_t budget) const;
 
   /// Takes a token, or returns false, and changes nothing, where it is not allowed.
   bool accept(TokenId token);
@@ -55,6 +61,9 @@ class Matcher {
   /// A shortest text that completes the text so far.
   std::string completion() const;
 
+  /// Fewest tokens that spell `completion()`, and the end-of-sequence token; none after the end.
+  uint64_t min_tokens() const;
+
  private:
   struct Step {
     const Step* previous = nullptr;
@@ -71,6 +80,7 @@ class Matcher {
     Registers registers;
     ConfigurationStore store;
     MaskMemo masks;
+    std::unique_ptr<BudgetedMasks> budgeted;
     Step first;
     std::mutex mutex;
   };
@@ -78,6 +88,7 @@ class Matcher {
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
   void push(const Configuration* configuration, bool terminated);
   MaskPtr end_mask() const;
+  BudgetedMasks& budgeted() const;
 
   std::shared_ptr<Session> session_;
   const Step* last_;

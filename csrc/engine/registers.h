@@ -59,6 +59,10 @@ class Registers {
   /// Configurations are followed in search of some value: guards need not see to it that there is one.
   bool searching = false;
 
+  /// Guards may take values for one another that texts have the same shortest end after. Where the outcome of one may
+  /// depend on which it was, it sets `indescribable`.
+  bool only_endings = false;
+
   /// Set by a guard whose outcome depended on something that Rule::describe does not tell.
   bool indescribable = false;
 

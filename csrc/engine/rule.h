@@ -102,6 +102,10 @@ class Rule {
   /// none; so does the default. Thread-safe.
   virtual bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const;
 
+  /// Bytes by which `remaining` may grow while a text stays within free text. The default knows no bound. Called under
+  /// the grammar's lock.
+  virtual uint64_t growth(Local state, Reg reg, const Lengths& lengths);
+
   /// Not 0 where states and descriptions mean the same in every rule with this number, whatever its grammar.
   virtual uint64_t portable() const { return 0; }
 

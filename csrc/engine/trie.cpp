@@ -2,6 +2,13 @@
 
 namespace constrain {
 
+uint32_t Trie::child(uint32_t node, uint8_t value) const {
+  const uint32_t end = node + size[node];
+  uint32_t child = wide[node] ? (*jumps_of(node))[value] : node + 1;
+  while (child < end && byte[child] < value) child += size[child];
+  return child < end && byte[child] == value ? child : 0;
+}
+
 void Trie::index_wide_nodes() {
   wide.assign(nodes(), 0);
   for (uint32_t node = 0; node < nodes(); ++node) {

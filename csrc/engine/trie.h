@@ -30,6 +30,9 @@ struct Trie {
 
   const Jumps* jumps_of(uint32_t node) const { return wide[node] ? &jumps[wide[node] - 1] : nullptr; }
 
+  /// The child of a node for a byte, or 0.
+  uint32_t child(uint32_t node, uint8_t byte) const;
+
   /// Makes `wide` and `jumps` from the rest.
   void index_wide_nodes();
 };

@@ -14,10 +14,10 @@ constexpr size_t kKeptScratch = size_t{4} << 20;
 
 }  // namespace
 
-TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch)
+TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool interning)
     : grammar_(grammar),
-      registers_(scratch.arena, false),
-      store_(grammar, scratch.arena, false),
+      registers_(scratch.arena, interning),
+      store_(grammar, scratch.arena, interning),
       stepper_(grammar, store_, registers_),
       heads_(scratch.heads),
       merged_(scratch.merged),
@@ -112,6 +112,10 @@ uint32_t TrieWalk::skip(const Trie& trie, const Level& above, uint32_t node) {
 
 void TrieWalk::walk(const Trie& trie, uint32_t root) {
   const size_t base = trie.depth[root];
+  const auto take = [&](uint32_t node, size_t begin) {
+    const TokenId token = trie.token[node];
+    if (token != kNoToken && (!admits || admits(std::span(heads_).subspan(begin)))) tokens.push_back(token);
+  };
   if (bottom_ && at_exit(0)) exits.push_back(root);
   levels_[0] = level(trie, root, 0);
   const uint32_t end = root + trie.size[root];
@@ -129,7 +133,7 @@ void TrieWalk::walk(const Trie& trie, uint32_t root) {
     if (action & Row::kGoto) {
       const Head head = heads_[above.begin];
       heads_.push_back({action & ~Row::kGoto, head.reg, head.below});
-      if (trie.token[node] != kNoToken) tokens.push_back(trie.token[node]);
+      take(node, above.end);
       if (trie.size[node] > 1) enter_alone(trie, node, heads_.back(), levels_[depth]);
       ++node;
       continue;
@@ -145,7 +149,7 @@ void TrieWalk::walk(const Trie& trie, uint32_t root) {
       heads_.resize(above.end);
       heads_.insert(heads_.end(), kept.begin(), kept.end());
     }
-    if (trie.token[node] != kNoToken) tokens.push_back(trie.token[node]);
+    take(node, above.end);
     // A string that none continues needs no rows.
     if (trie.size[node] > 1) {
       if (bottom_ && at_exit(above.end)) exits.push_back(node);

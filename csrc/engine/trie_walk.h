@@ -1,6 +1,7 @@
 // Follows many texts at once: the tokens of a vocabulary, along their trie.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct WalkScratch {
 /// Walks with readings of a text through the trie.
 class TrieWalk {
  public:
-  TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch);
+  /// An interning walk makes equal heads equal in address as well, for those who remember what they came to.
+  TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool interning = false);
   ~TrieWalk();
   TrieWalk(const TrieWalk&) = delete;
   TrieWalk& operator=(const TrieWalk&) = delete;
@@ -51,6 +53,13 @@ class TrieWalk {
 
   /// The outcome depended on more than rules tell in their descriptions.
   bool indescribable() const { return registers_.indescribable; }
+
+  /// Where the heads of a walk live.
+  ConfigurationStore& store() { return store_; }
+  Registers& registers() { return registers_; }
+
+  /// Where it is set, only tokens are appended that lead to heads for which it holds.
+  std::function<bool(std::span<const Head>)> admits;
 
   std::vector<TokenId> tokens;
   std::vector<uint32_t> exits;

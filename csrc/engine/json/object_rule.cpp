@@ -16,6 +16,9 @@ enum : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001 };
 
 // Keys are spelled with the escapes that JSON requires and no others, so that a key has one spelling.
 constexpr std::string_view kShortLetters = "\"\\bfnrt", kShortBytes = "\"\\\b\f\n\r\t";
+/// Stands for any key that was not used before: a byte that no text has.
+constexpr uint8_t kAnyNew = 0xFF;
+
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 uint8_t short_escape(uint8_t letter) {
@@ -343,6 +346,7 @@ std::vector<uint64_t> ObjectRule::settle(const Members& members) const {
   }
   words[kFlags] = may_close(members, outlook) ? kMayClose : 0;
   if (viable(words, 0, spellings_[0], nullptr)) words[kFlags] |= kMayGoOn;
+  if (needs_no_other(members, outlook)) words[kFlags] |= kNeedsNoOther;
   return words;
 }
 
@@ -408,10 +412,22 @@ bool ObjectRule::spell(Test test, uint8_t byte, const Spelling& spelling, Reg& r
                             : test == Test::key_low   ? hex_value(byte)
                                                       : 0x10 | hex_value(byte);
     text = Text::append(text, content, registers);
+    const bool by_end = registers.only_endings && registers.nesting == 0;
+    if (by_end && is_any_new(Registers::words(members), text, spelling)) {
+      text = Text::append(0, kAnyNew, registers);
+    }
   }
   if (!viable(Registers::words(members), text, spelling, &registers)) return false;
   reg = text ? registers.make(std::array<uint64_t, 3>{kSpelling, members, text}) : members;
   return true;
+}
+
+/// For how the object ends it does not matter which key is being spelled: it is no name and no used key, nor is one
+/// ahead, and no other keys will be needed, which it could keep from being new.
+bool ObjectRule::is_any_new(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const {
+  const auto nameless = [&](State content) { return keys_->state(content).low == keys_->state(content).high; };
+  return settled[kFlags] & kNeedsNoOther && std::ranges::all_of(spelling.contents, nameless) &&
+         used_with_prefix(settled[kUsed], text) == 0;
 }
 
 bool ObjectRule::end_key(uint32_t label, Reg& reg, Registers& registers) const {
@@ -430,7 +446,9 @@ bool ObjectRule::end_key(uint32_t label, Reg& reg, Registers& registers) const {
     for (Reg list = used; list; list = UsedKeys::rest(list)) {
       // Which key was finished within the text that is being looked at, no description of its start can tell.
       registers.indescribable |= registers.is_temporary(list);
-      if (Text::equal(UsedKeys::text(list), text)) return false;
+      if (!Text::equal(UsedKeys::text(list), text)) continue;
+      registers.indescribable |= text && Registers::words(text)[Text::kByte] == kAnyNew;
+      return false;
     }
     used = UsedKeys::append(used, text, registers);
   }
@@ -559,13 +577,13 @@ bool ObjectRule::may_be_name(const Members& members, const Outlook& outlook, uin
     const uint64_t have = members.count + outlook.others;
     if (have < spec_.min && have + available_from(members, name) < spec_.min) return false;
   }
-  return some_choice_fits(with_name(members, name), spec_.properties[name].choices);
+  return !spec_.duties || some_choice_fits(with_name(members, name), spec_.properties[name].choices);
 }
 
 bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const {
   if (outlook.others == 0 || members.count + 1 + outlook.missing > spec_.max) return false;
   if (spec_.in_order && (outlook.missing > 0 || members.count + outlook.others < spec_.min)) return false;
-  return some_choice_fits(with_other(members), spec_.others[possible_others_[one]].choices);
+  return !spec_.duties || some_choice_fits(with_other(members), spec_.others[possible_others_[one]].choices);
 }
 
 bool ObjectRule::viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling,
@@ -693,16 +711,20 @@ std::vector<ObjectRule::OtherKey> ObjectRule::other_keys(const Members& members,
       if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
     }
     if (value == kInfinite || at[i] == kDead) continue;
-    // So many more as may turn out to be used already, or to be names.
-    const size_t ask = count + members.others + spec_.properties.size() + 1;
-    size_t found = 0;
-    for (const std::string& rest : cheapest_[i].from(at[i], ask)) {
-      if (found == count) break;
-      const std::string key = typed + rest;
-      if (is_used(members, key) || is_name(key)) continue;
-      ++found;
-      out.push_back({add_lengths(spelled_length(rest) + 2, value), key});
+    // Some may turn out to be used already, or to be names; then more are asked for.
+    std::vector<OtherKey> found;
+    for (size_t ask = count + 1; ask > 0; ask *= 2) {
+      found.clear();
+      const std::vector<std::string>& words = cheapest_[i].from(at[i], ask);
+      for (const std::string& rest : words) {
+        if (found.size() == count) break;
+        const std::string key = typed + rest;
+        if (is_used(members, key) || is_name(key)) continue;
+        found.push_back({add_lengths(spelled_length(rest) + 2, value), key});
+      }
+      if (found.size() == count || words.size() < ask) break;
     }
+    out.insert(out.end(), found.begin(), found.end());
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -807,6 +829,8 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
   const Spelling& at = spellings_[id];
   static constexpr uint64_t kEscapeRest[] = {0, 1, 4, 3, 2, 1, 1};
   const Outlook outlook = this->outlook(members);
+  const bool plain = needs_no_other(members, outlook);
+  const uint64_t needed = plain ? needed_length(members, outlook, lengths) : 0;
   uint64_t best = kInfinite;
   const auto consider = [&](uint64_t key, const Members& after, const std::vector<ObjectSpec::Choice>& choices) {
     for (const auto& choice : choices) {
@@ -820,6 +844,11 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
     for (uint32_t i = key.low; i < key.high; ++i) {
       const uint32_t name = keys_->sorted()[i];
       if (!may_be_name(members, outlook, name)) continue;
+      if (plain) {
+        const uint64_t counted = has(outlook.needed, name) ? missing_length(name, lengths) : 0;
+        best = std::min(best, add_lengths(member_length(name, key.length, lengths), needed - counted));
+        continue;
+      }
       const auto& property = spec_.properties[name];
       consider(spelled_length(std::string_view(property.name).substr(key.length)) + 2, with_name(members, name),
                property.choices);
@@ -839,6 +868,76 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
     }
   }
   return add_lengths(best, kEscapeRest[at.escape]);
+}
+
+/// No member is needed, after the next one, but those that are missing now.
+bool ObjectRule::needs_no_other(const Members& members, const Outlook& outlook) const {
+  const uint64_t count = members.count + std::max<uint64_t>(outlook.missing, 1);
+  return !spec_.duties && spec_.dependents.empty() && count >= spec_.min;
+}
+
+/// Bytes of a member with its comma and, where lines are indented, the line break.
+uint64_t ObjectRule::missing_length(uint32_t name, const Lengths& lengths) const {
+  return add_lengths(member_length(name, 0, lengths), whitespace_.indents() ? 3 : 2);
+}
+
+/// Bytes of the members that are missing, with their commas, and of the closing bracket.
+uint64_t ObjectRule::needed_length(const Members& members, const Outlook& outlook, const Lengths& lengths) const {
+  uint64_t sum = whitespace_.indents() ? 2 : 1;
+  for (uint32_t name = 0; name < spec_.properties.size(); ++name) {
+    if (!has(outlook.needed, name) || has(members.seen, name)) continue;
+    sum = add_lengths(sum, missing_length(name, lengths));
+  }
+  return sum;
+}
+
+uint64_t ObjectRule::growth(Local state, Reg reg, const Lengths& lengths) {
+  // The spaces of lines are no part of lengths, so that nothing follows for the bytes.
+  if (whitespace_.indents()) return kInfinite;
+  const uint32_t spelling = static_cast<uint32_t>(state >> 32);
+  if (static_cast<Phase>(state & 0xF) != Phase::key || spellings_[spelling].escape != kPlain) return kInfinite;
+  const Members members = unpack(reg);
+  const Outlook outlook = this->outlook(members);
+  if (!needs_no_other(members, outlook)) return kInfinite;
+  // Some words are names or used: with ten bytes to choose from, so many more bytes make enough others.
+  uint64_t blocked = 0;
+  for (uint64_t words = 1; words <= members.others + spec_.properties.size(); words *= 10) ++blocked;
+  uint64_t worst = 0;
+  for (const uint32_t one : keys_->state(spellings_[spelling].content).classes) {
+    uint64_t value = kInfinite;
+    for (const auto& choice : spec_.others[possible_others_[one]].choices) {
+      value = std::min(value, lengths[choice.value]);
+    }
+    worst = std::max(worst, add_lengths(longest_rest(possible_others_[one]), value));
+  }
+  worst = add_lengths(worst, blocked + 2 + needed_length(members, outlook, lengths));
+  const uint64_t now = key_length(members, spelling, lengths);
+  return worst > now && worst != kInfinite ? worst - now : worst == kInfinite ? kInfinite : 0;
+}
+
+/// Most bytes from anywhere within a word of the class to the end of one; infinite where words are rare.
+uint64_t ObjectRule::longest_rest(uint32_t others) {
+  const auto [known, added] = longest_rests_.try_emplace(others, kInfinite);
+  if (!added) return known->second;
+  constexpr size_t kMaxStates = 64;
+  constexpr int kManyBytes = 10;
+  Automaton& automaton = *spec_.others[others].keys;
+  std::vector<State> states{automaton.start()};
+  uint64_t longest = 0;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const StateRow& row = automaton.row(states[i]);
+    int ways = 0;
+    bool within_character = !automaton.accepting(states[i]);
+    for (int byte = 0; byte < 256; ++byte) {
+      if (row[byte] == kDead) continue;
+      ways += byte >= 0x20 && byte < 0x7F && byte != '"' && byte != '\\';
+      within_character &= byte >= 0x80 && byte < 0xC0;
+      if (std::find(states.begin(), states.end(), row[byte]) == states.end()) states.push_back(row[byte]);
+    }
+    if (states.size() > kMaxStates || (ways < kManyBytes && !within_character)) return kInfinite;
+    longest = std::max<uint64_t>(longest, spelled_length(cheapest_[others].from(states[i], 1).front()));
+  }
+  return known->second = longest + 3;
 }
 
 uint64_t ObjectRule::value_length(const Members& members, uint32_t label, const Lengths& lengths) {

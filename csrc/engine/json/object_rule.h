@@ -59,6 +59,7 @@ class ObjectRule final : public Rule {
   bool uses_depth() const override { return whitespace_.indents(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
+  uint64_t growth(Local state, Reg reg, const Lengths& lengths) override;
   std::vector<RuleId> callees() const override;
 
  private:
@@ -103,7 +104,8 @@ class ObjectRule final : public Rule {
   enum Flag : uint64_t {
     kMayClose = 1,
     kMayGoOn = 2,
-    kAhead = 4  ///< of members that were begun within the text that is being looked at
+    kAhead = 4,         ///< of members that were begun within the text that is being looked at
+    kNeedsNoOther = 8,  ///< see `needs_no_other`
   };
 
   /// The register, unpacked.
@@ -161,6 +163,7 @@ class ObjectRule final : public Rule {
   std::span<const uint64_t> members_of(Reg reg) const;
   Reg settled(Reg reg, Registers& registers) const;
   bool spell(Test test, uint8_t byte, const Spelling& spelling, Reg& reg, Registers& registers) const;
+  bool is_any_new(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const;
   bool end_key(uint32_t label, Reg& reg, Registers& registers) const;
   bool choose_value(uint64_t duties, Reg& reg, Registers& registers) const;
   static bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
@@ -204,6 +207,10 @@ class ObjectRule final : public Rule {
                           const Plan& plan);
   uint64_t value_length(const Members& members, uint32_t label, const Lengths& lengths);
   uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths);
+  bool needs_no_other(const Members& members, const Outlook& outlook) const;
+  uint64_t missing_length(uint32_t name, const Lengths& lengths) const;
+  uint64_t needed_length(const Members& members, const Outlook& outlook, const Lengths& lengths) const;
+  uint64_t longest_rest(uint32_t others);
 
   ObjectSpec spec_;
   WhitespaceRun whitespace_;
@@ -211,6 +218,7 @@ class ObjectRule final : public Rule {
   std::vector<bool> possible_;                  // of spec_.properties: it, and all that depends on it, has values
   std::vector<std::vector<uint64_t>> closure_;  // of spec_.properties: what must be there where it is, itself included
   std::vector<CheapestWords> cheapest_;         // of spec_.others
+  std::map<uint32_t, uint64_t> longest_rests_;  // of spec_.others
   std::unique_ptr<KeyAutomaton> keys_;
   std::vector<FreeTextFinder> texts_;  // of the possible classes of other keys
   std::vector<uint32_t> place_;        // of spec_.properties: among the names in the order of their bytes

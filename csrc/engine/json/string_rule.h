@@ -23,6 +23,7 @@ class StringRule final : public Rule {
   uint64_t portable() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
+  uint64_t growth(Local state, Reg, const Lengths&) override { return state == kBody ? 3 : kInfinite; }
 
  private:
   static constexpr Guard kCount = 1, kClose = 2;

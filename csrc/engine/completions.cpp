@@ -1,0 +1,76 @@
+#include "engine/completions.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/errors.h"
+
+namespace constrain {
+
+std::string Completions::text(const Configuration& from) {
+  std::string text;
+  for (const Step* at = &step(&from); at->next; at = &step(at->next)) text += static_cast<char>(at->byte);
+  return text;
+}
+
+Completions::Length Completions::measure(const Configuration& from) {
+  std::vector<Step*> way;
+  Step* at = &step(&from);
+  for (; !at->measured; at = &step(at->next)) way.push_back(at);
+  for (; !way.empty(); way.pop_back()) {
+    Step& before = *way.back();
+    before.then = at;
+    before.length = {spell(before), at->length.bytes + 1};
+    before.measured = true;
+    at = &before;
+  }
+  return at->length;
+}
+
+/// Fewest tokens that spell the completion from a step on, given those of all later steps.
+uint64_t Completions::spell(const Step& from) const {
+  const Trie& trie = grammar_.vocabulary().trie();
+  uint64_t best = kInfinite;
+  uint32_t node = 0;
+  for (const Step* at = &from; at->then; at = at->then) {
+    node = trie.child(node, at->byte);
+    if (!node) break;
+    if (trie.token[node] != kNoToken) best = std::min(best, add_lengths(at->then->length.tokens, 1));
+  }
+  return best;
+}
+
+Completions::Step& Completions::step(const Configuration* at) {
+  if (const auto it = steps_.find(at); it != steps_.end()) return it->second;
+  return steps_.emplace(at, first_step(*at)).first->second;
+}
+
+Completions::Step Completions::first_step(const Configuration& at) {
+  Step found;
+  found.measured = at.accepting;
+  if (at.accepting) return found;
+  if (steps_.size() > grammar_.limits().max_states) {
+    throw ResourceLimit("max_states", grammar_.limits().max_states, "while looking for a completion of the text");
+  }
+  // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
+  const uint64_t here = cost(at);
+  size_t choices = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const Configuration* next = advance(at, static_cast<uint8_t>(byte));
+    if (!next) continue;
+    found.next = next, found.byte = static_cast<uint8_t>(byte);
+    if (cost(*next) < here) return found;
+    ++choices;
+  }
+  if (choices != 1) throw std::logic_error("a live configuration has no completion");
+  return found;
+}
+
+const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {
+  store_.start_work();
+  heads_.clear();
+  for (const Head& head : from.heads()) stepper_.step(head, byte, heads_);
+  return heads_.empty() ? nullptr : store_.make(heads_);
+}
+
+}  // namespace constrain

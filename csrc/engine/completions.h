@@ -1,0 +1,60 @@
+// How texts may be brought to an end: a shortest way, byte by byte, and the tokens it takes.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/configuration.h"
+#include "engine/cost.h"
+
+namespace constrain {
+
+/// Finds completions of configurations, and remembers them.
+///
+/// The next byte of a completion is the least one that leads nearer to the end, so it depends on the configuration
+/// alone: whatever a completion begins with, its rest is the completion of what it has come to. That is what lets a
+/// text be completed within a budget, since each token of a completion leaves one that is a token shorter.
+class Completions {
+ public:
+  /// `store` and `registers` intern, and live as long.
+  Completions(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers)
+      : grammar_(grammar), store_(store), stepper_(grammar, store, registers), costs_(grammar) {}
+
+  struct Length {
+    uint64_t tokens;  ///< fewest tokens that spell it; kInfinite where the vocabulary lacks bytes that it needs
+    uint64_t bytes;
+  };
+  Length measure(const Configuration& from);
+
+  std::string text(const Configuration& from);
+
+  /// Bytes that a completion has at least; indentation is not counted.
+  uint64_t cost(const Configuration& from) { return costs_.of(&from); }
+
+  size_t size() const { return steps_.size() + costs_.size(); }
+
+ private:
+  /// A configuration on a way to the end. `next` is null where the text is complete.
+  struct Step {
+    const Configuration* next = nullptr;
+    uint8_t byte = 0;
+    bool measured = false;
+    Length length = {0, 0};
+    const Step* then = nullptr;  ///< of `next`, once measured
+  };
+
+  Step& step(const Configuration* at);
+  Step first_step(const Configuration& at);
+  const Configuration* advance(const Configuration& from, uint8_t byte);
+  uint64_t spell(const Step& from) const;
+
+  const CompiledGrammar& grammar_;
+  ConfigurationStore& store_;
+  Stepper stepper_;
+  std::vector<Head> heads_;
+  std::unordered_map<const Configuration*, Step> steps_;
+  Costs costs_;
+};
+
+}  // namespace constrain

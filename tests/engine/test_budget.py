@@ -1,0 +1,182 @@
+"""Texts within a budget of tokens: whatever allowed tokens are taken, they end in time."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from constrain.engine import (
+    CompiledGrammar,
+    Limits,
+    Matcher,
+    Vocabulary,
+    allocate_bitmask,
+    compile_choices,
+    compile_json_schema,
+    compile_lark,
+    compile_regex,
+    fill_bitmasks,
+)
+from constrain.errors import BudgetError, ResourceLimit, VocabularyError
+
+SCHEMAS: list[Any] = [
+    {},
+    {"type": "string"},
+    {"type": "string", "minLength": 3, "maxLength": 8},
+    {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string"}, "name": {"enum": ["x", "yz"]}}},
+    {"type": "object", "minProperties": 3, "propertyNames": {"pattern": "^[ab]{1,2}$"}},
+    {"type": "object", "properties": {"a": {}, "ab": {"minLength": 9, "type": "string"}}, "minProperties": 2},
+    {"type": "object", "dependentRequired": {"a": ["b", "c"]}, "properties": {"a": {}, "b": {}}, "minProperties": 1},
+    {"type": "array", "minItems": 3, "items": {"type": "integer", "minimum": 1000}},
+    {"type": "array", "contains": {"type": "string", "minLength": 4}, "items": {"type": ["string", "null"]}},
+    {"anyOf": [{"const": 7}, {"type": "array", "minItems": 2, "items": {"type": "array", "items": {"$ref": "#"}}}]},
+    {"type": "array", "uniqueItems": True, "minItems": 2, "items": {"type": "object", "maxProperties": 1}},
+    {"enum": ["long alternative", "lo", {"k": [None, 12]}, "🙂🙂"]},
+    {"type": "string", "format": "date-time"},
+]
+REGEXES = ["a|b{30}", "(ab|c)+d", r"[a-z]{3,9}(, [a-z]{3,9})*\.", r"\d{4}-(0[1-9]|1[0-2])"]
+LARK = ['start: "(" start ")" | "x"', 'start: WORD ("," WORD)*\nWORD: /[a-z]{2,5}/\nWS: " "+\n%ignore WS']
+
+
+def tokens_of(matcher: Matcher, vocabulary: Vocabulary, budget: int | None = None) -> list[int]:
+    bits = allocate_bitmask(1, vocabulary.size)
+    matcher.fill_bitmask(bits, budget=budget)
+    return list(map(int, np.unpackbits(bits.view(np.uint8), bitorder="little").nonzero()[0]))
+
+
+def guarded_walk(grammar: CompiledGrammar, budget: int, rng: random.Random) -> bytes:
+    """Random allowed tokens until the end, which must come within the budget."""
+    matcher, text = grammar.matcher(), b""
+    while True:
+        tokens = tokens_of(matcher, grammar.vocabulary, budget)
+        assert tokens, f"nothing is allowed after {text!r}"
+        token = rng.choice(tokens)
+        assert matcher.accept(token)
+        budget -= 1
+        if token in grammar.vocabulary.eos_token_ids:
+            return text
+        text += grammar.vocabulary.token_bytes(token)
+
+
+def check(grammar: CompiledGrammar, walks: int = 3) -> None:
+    least = grammar.matcher().min_tokens()
+    with pytest.raises(BudgetError, match=rf"a budget of {least - 1} tokens .* {least} do") as raised:
+        tokens_of(grammar.matcher(), grammar.vocabulary, least - 1)
+    assert (raised.value.budget, raised.value.needed) == (least - 1, least)
+    for budget in range(least, least + 6):
+        for seed in range(walks):
+            assert grammar.accepts(guarded_walk(grammar, budget, random.Random(seed)))
+
+
+@pytest.mark.parametrize("options", [{}, {"property_order": "schema"}, {"whitespace": 2}], ids=str)
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: str(schema)[:40])
+def test_documents_end_in_time(schema: Any, options: Any, bpe_vocab: Vocabulary) -> None:
+    check(compile_json_schema(schema, bpe_vocab, **options))
+
+
+@pytest.mark.parametrize("pattern", REGEXES)
+def test_matches_end_in_time(pattern: str, bpe_vocab: Vocabulary) -> None:
+    check(compile_regex(pattern, bpe_vocab))
+
+
+@pytest.mark.parametrize("source", LARK)
+def test_sentences_end_in_time(source: str, bpe_vocab: Vocabulary) -> None:
+    check(compile_lark(source, bpe_vocab))
+
+
+FILES = sorted((Path(__file__).parent.parent / "data" / "schemas").glob("*.json"))[::6]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_documents_of_larger_schemas_end_in_time(path: Path, bpe_vocab: Vocabulary) -> None:
+    check(compile_json_schema(json.loads(path.read_text()), bpe_vocab), walks=1)
+
+
+# ---- Which tokens are allowed.
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: str(schema)[:40])
+def test_a_token_is_allowed_where_a_completion_still_fits(schema: Any, bpe_vocab: Vocabulary) -> None:
+    grammar, rng = compile_json_schema(schema, bpe_vocab), random.Random(0)
+    for extra in (0, 1, 2, 5, 40):
+        matcher = grammar.matcher()
+        budget = matcher.min_tokens() + extra
+        for _ in range(8):
+            tokens = tokens_of(matcher, bpe_vocab, budget)
+            assert tokens == [t for t in tokens_of(matcher, bpe_vocab) if needed_after(matcher, t) <= budget - 1]
+            token = rng.choice(tokens)
+            assert matcher.accept(token)
+            budget -= 1
+            if token in bpe_vocab.eos_token_ids:
+                break
+
+
+def needed_after(matcher: Matcher, token: int) -> int:
+    ahead = matcher.clone()
+    assert ahead.accept(token)
+    return ahead.min_tokens()
+
+
+def test_the_least_budget_is_the_completion_in_fewest_tokens() -> None:
+    vocabulary = Vocabulary.from_tokens([b"a", b"b", b"ab", b"bcd", b"c", b"d", b""], [6])
+    matcher = compile_choices(["abcd"], vocabulary).matcher()
+    assert matcher.completion() == b"abcd"
+    assert matcher.min_tokens() == 3
+    assert tokens_of(matcher, vocabulary, 3) == [0]
+    assert tokens_of(matcher, vocabulary, 4) == [0, 2]
+    assert matcher.accept_bytes(b"abcd")
+    assert matcher.min_tokens() == 1
+    assert tokens_of(matcher, vocabulary, 1) == [6]
+    assert matcher.accept(6)
+    assert matcher.min_tokens() == 0
+    assert tokens_of(matcher, vocabulary, 0) == [6]
+
+
+def test_a_token_may_make_the_rest_longer(bpe_vocab: Vocabulary) -> None:
+    matcher = compile_regex("a|b{200}", bpe_vocab).matcher()
+    first = {bpe_vocab.token_bytes(token)[:1] for token in tokens_of(matcher, bpe_vocab, 150)}
+    assert first == {b"a"}
+    assert {bpe_vocab.token_bytes(token)[:1] for token in tokens_of(matcher, bpe_vocab, 202)} == {b"a", b"b"}
+
+
+def test_a_generous_budget_changes_nothing(bpe_vocab: Vocabulary) -> None:
+    matcher = compile_json_schema(SCHEMAS[3], bpe_vocab).matcher()
+    for part in [b"", b"{", b'"', b"na", b'me":"', b'x","', b"free", b'":', b'"te', b'xt",']:
+        assert matcher.accept_bytes(part)
+        assert tokens_of(matcher, bpe_vocab, 10_000) == tokens_of(matcher, bpe_vocab)
+
+
+def test_budgets_of_a_batch(bpe_vocab: Vocabulary) -> None:
+    grammar = compile_json_schema({"type": "string"}, bpe_vocab)
+    matchers = [grammar.matcher() for _ in range(3)]
+    bits = allocate_bitmask(3, bpe_vocab.size)
+    fill_bitmasks(matchers, bits, budgets=[None, 3, 10])
+    for row, budget in enumerate([None, 3, 10]):
+        one = allocate_bitmask(1, bpe_vocab.size)
+        matchers[row].fill_bitmask(one, budget=budget)
+        assert (bits[row] == one[0]).all()
+    with pytest.raises(BudgetError):
+        fill_bitmasks(matchers, bits, budgets=[None, 1, None])
+    with pytest.raises(ValueError, match="as many budgets"):
+        fill_bitmasks(matchers, bits, budgets=[1])
+
+
+# ---- What cannot be completed in tokens.
+
+
+def test_a_vocabulary_that_lacks_bytes() -> None:
+    vocabulary = Vocabulary.from_tokens([b"a", b"c", b""], [2])
+    with pytest.raises(VocabularyError, match="lacks bytes"):
+        compile_choices(["ab"], vocabulary).matcher().min_tokens()
+
+
+def test_completions_have_a_limit(byte_vocab: Vocabulary) -> None:
+    limits = Limits(max_states=20_000)
+    matcher = compile_json_schema({"type": "array", "minItems": 10**9}, byte_vocab, limits=limits).matcher()
+    with pytest.raises(ResourceLimit, match="max_states"):
+        matcher.min_tokens()
