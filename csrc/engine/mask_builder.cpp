@@ -54,7 +54,10 @@ MaskPtr MaskBuilder::build() {
 
 bool MaskBuilder::describe(const Configuration& configuration, Detail detail, Key& key) const {
   if (configuration.count > kJointAbove) return false;
-  key.push_back(configuration.count);
+  // A frame at the bottom is told from one that leaves the rest of a token to others.
+  uint64_t waiting = 0;
+  for (const Head& head : configuration.heads()) waiting = waiting << 1 | (head.below ? 1 : 0);
+  key.push_back(waiting << 32 | configuration.count);
   for (const Head& head : configuration.heads()) {
     if (!grammar_.describe(head.state, head.reg, depth_below(head), detail, key)) return false;
   }

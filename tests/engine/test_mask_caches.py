@@ -42,6 +42,7 @@ CASES: list[tuple[Any, list[str]]] = [
         {"items": {"type": "string", "pattern": r"^(\w+ ){0,4}\w+$", "maxLength": 20}},
         ['["one two three", "a b c d e"]'],
     ),
+    ({"type": ["string", "array"], "items": {"$ref": "#"}}, ['"one, two"', '["one, two", ["one", ["two"]]]']),
     ({"items": {"type": "string", "pattern": "^.{2,12}$"}, "maxItems": 3}, ['["é… dots", "abc", "xy"]']),
     ({"items": {"type": "string", "minLength": 3, "maxLength": 8}}, ['["abcdefgh", "öäüß", "\\\\\\\\\\\\"]']),
 ]
