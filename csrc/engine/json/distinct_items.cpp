@@ -297,14 +297,22 @@ bool DistinctItems::another(Reg reg, RuleId rule, Registers& registers) const {
 
 FreeText DistinctItems::free_text(Reg reg) const {
   const Items items = unpack(reg);
-  if (items.item->count > 1) return {};
-  const Head& head = items.item->heads().front();
-  const FreeText text = grammar_->free_text(head.state, head.reg);
-  if (text.room == FreeText::kUnbounded || items.rivals == Rivals::none) return text;
+  // What one reading leaves free is free; of the others nothing more is known.
+  FreeText best;
+  for (const Head& head : items.item->heads()) {
+    const FreeText text = grammar_->free_text(head.state, head.reg);
+    const auto worth = [](const FreeText& one) { return std::pair(one.room, one.characters.count()); };
+    if (worth(text) > worth(best)) best = text;
+  }
+  if (items.item->count > 1) {
+    best.exact = false;
+    best.leaving.fill();
+  }
+  if (best.room == FreeText::kUnbounded || items.rivals == Rivals::none) return best;
   // Bounded text may be anything only where no value to be avoided is as long as it may become.
   const std::vector<Reg> all = rivals(items);
-  const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < text.room; };
-  return std::all_of(all.begin(), all.end(), shorter) ? text : FreeText();
+  const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < best.room; };
+  return std::all_of(all.begin(), all.end(), shorter) ? best : FreeText();
 }
 
 // ---- Lengths and values.
