@@ -48,4 +48,13 @@ uint64_t Modulus::after_zeros(uint64_t remainder, uint32_t count) const {
   return remainder;
 }
 
+bool Modulus::divides(const Decimal& value) const {
+  const int64_t zeros = value.exponent + scale;
+  if (zeros < 0) return value.digits.empty();
+  uint64_t remainder = 0;
+  for (const char digit : value.digits) remainder = after_digit(remainder, digit);
+  // More zeros than the modulus has bits change nothing: all its factors of ten are used up.
+  return after_zeros(remainder, static_cast<uint32_t>(std::min<int64_t>(zeros, 64))) == 0;
+}
+
 }  // namespace constrain

@@ -21,6 +21,8 @@ struct Modulus {
   }
   /// The remainder after `count` zeros.
   uint64_t after_zeros(uint64_t remainder, uint32_t count) const;
+
+  bool divides(const Decimal& value) const;
 };
 
 }  // namespace constrain

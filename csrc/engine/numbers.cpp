@@ -263,7 +263,7 @@ AutomatonPtr number_literal(const Decimal& value) {
   NumberRange range;
   range.integer = value.is_integer();
   range.lower = range.upper = Bound{value, false};
-  return std::make_shared<PlainNumber>(range);
+  return number_language(range);
 }
 
 }  // namespace constrain

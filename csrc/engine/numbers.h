@@ -40,7 +40,7 @@ struct NumberRange {
 /// (`d(.d+)?[eE][+-]?d+`) and never together with multiples. `-0` is not spelled for integers.
 AutomatonPtr number_language(const NumberRange& range);
 
-/// Plain spellings of one number (trailing fraction zeros allowed for non-integers): for `const` and `enum`.
+/// Spellings of one number, for `const` and `enum`: integers without fraction and exponent.
 AutomatonPtr number_literal(const Decimal& value);
 
 }  // namespace constrain

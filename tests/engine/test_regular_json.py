@@ -224,7 +224,14 @@ def test_numbers_do_not_run_away() -> None:
 
 @pytest.mark.parametrize(
     ("value", "spellings"),
-    [("5", ["5"]), ("1.5", ["1.5", "1.50", "1.5000"]), ("-0.25", ["-0.25"]), ("1e2", ["100"]), ("0", ["0"])],
+    [
+        ("5", ["5"]),
+        ("1.5", ["1.5", "1.50", "1.5000", "1.5e0"]),
+        ("-0.25", ["-0.25", "-2.5e-01"]),
+        ("1e2", ["100"]),
+        ("0", ["0"]),
+        ("1.5e-7", ["1.5e-07", "0.00000015"]),
+    ],
 )
 def test_number_literals(value: str, spellings: list[str]) -> None:
     automaton = Automaton.number_literal(value)

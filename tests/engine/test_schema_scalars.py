@@ -167,6 +167,7 @@ MULTIPLES: list[tuple[Any, list[Any], list[Any]]] = [
     ({"allOf": [{"multipleOf": 4}, {"multipleOf": 6}]}, [12, 24, 0], [4, 6, 18]),
     ({"multipleOf": 1}, [1, 0, -5], [0.5]),
     ({"multipleOf": 1000}, [1000, 25_000], [100, 1001]),
+    ({"enum": [10**60, 10**60 + 1, 1.5], "multipleOf": 10**9}, [10**60], [10**60 + 1, 1.5]),
 ]
 
 

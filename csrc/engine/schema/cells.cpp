@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/modulus.h"
+
 namespace constrain::schema {
 
 namespace {
@@ -61,14 +63,6 @@ std::optional<Bound> stricter(const std::optional<Bound>& a, const std::optional
   return order > 0 ? a : b;
 }
 
-bool divides(const Decimal& divisor, const Decimal& value) {
-  // The automaton decides divisibility, so that there is one definition of it.
-  NumberRange exact;
-  exact.multiples_of = {divisor};
-  exact.lower = exact.upper = Bound{value, false};
-  return !is_empty(*number_language(exact));
-}
-
 bool holds(const NumberCell& cell, const Decimal& value) {
   const NumberRange& range = cell.range;
   if ((range.integer && !value.is_integer()) || (cell.fractional && value.is_integer())) return false;
@@ -80,7 +74,7 @@ bool holds(const NumberCell& cell, const Decimal& value) {
     const int order = compare(value, range.upper->value);
     if (order > 0 || (order == 0 && range.upper->exclusive)) return false;
   }
-  const auto divisor = [&](const Decimal& one) { return divides(one, value); };
+  const auto divisor = [&](const Decimal& one) { return Modulus::common({one}, false).divides(value); };
   return std::all_of(range.multiples_of.begin(), range.multiples_of.end(), divisor) &&
          std::none_of(cell.not_multiples_of.begin(), cell.not_multiples_of.end(), divisor) &&
          std::find(cell.excluded.begin(), cell.excluded.end(), value) == cell.excluded.end();
