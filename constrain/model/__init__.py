@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from constrain.model.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
+from constrain.model.cache_quant import (
+    ExLlamaV2Cache_8bit,
+    ExLlamaV2Cache_Q,
+    ExLlamaV2Cache_Q4,
+    ExLlamaV2Cache_Q6,
+    ExLlamaV2Cache_Q8,
+)
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.embeddings import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
 from constrain.model.intervention import Intervention
@@ -16,6 +23,11 @@ __all__ = [
     "ExLlamaV2",
     "ExLlamaV2Cache",
     "ExLlamaV2CacheBase",
+    "ExLlamaV2Cache_8bit",
+    "ExLlamaV2Cache_Q",
+    "ExLlamaV2Cache_Q4",
+    "ExLlamaV2Cache_Q6",
+    "ExLlamaV2Cache_Q8",
     "ExLlamaV2Config",
     "ExLlamaV2Lora",
     "ExLlamaV2MMEmbedding",

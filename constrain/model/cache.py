@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import CacheError
+from constrain.kernels import Coding, PlainCoding
 
 if TYPE_CHECKING:
     from constrain.model.model import ExLlamaV2
@@ -22,8 +23,9 @@ class ExLlamaV2CacheBase(ABC):
     Attributes:
         current_seq_len: number of valid positions. A forward pass writes behind them and counts on; assign a smaller
             number to rewind.
-        key_states, value_states: by layer, ``[batch_size, max_seq_len, num_key_value_heads, head_dim]``; ``None`` while
-            a lazy cache has no memory.
+        key_states, value_states: by layer, ``[batch_size, max_seq_len, num_key_value_heads, head_dim]`` or what the
+            coding makes of the last dimension; ``None`` while a lazy cache has no memory.
+        has_scales: whether there are ``key_scales`` and ``value_scales`` too, with a last dimension of their own.
         batch_size, max_seq_len, num_key_value_heads, num_hidden_layers, head_dim, dtype, fixed_device: its shape.
     """
 
@@ -56,14 +58,20 @@ class ExLlamaV2CacheBase(ABC):
         config = model.config
         self.model = model
         self.batch_size = batch_size
-        self.max_seq_len = config.max_seq_len if max_seq_len == -1 else max_seq_len
         self.num_key_value_heads = num_key_value_heads or config.num_key_value_heads
         self.num_hidden_layers = config.num_hidden_layers
         self.head_dim = config.head_dim
+        self.max_seq_len = self._whole_blocks(config.max_seq_len if max_seq_len == -1 else max_seq_len)
         self.fixed_device = fixed_device
         self.current_seq_len = 0
         self.key_states: Tensors = [None] * self.num_hidden_layers
         self.value_states: Tensors = [None] * self.num_hidden_layers
+        # Keys and values take turns, part by part of what their codings make of them.
+        self._stores = [self.key_states, self.value_states]
+        if self.has_scales:
+            self.key_scales: Tensors = [None] * self.num_hidden_layers
+            self.value_scales: Tensors = [None] * self.num_hidden_layers
+            self._stores += [self.key_scales, self.value_scales]
         if self.batch_size < 1 or self.max_seq_len < 1:
             raise CacheError(f"a cache of {self.batch_size} rows of {self.max_seq_len} tokens holds nothing")
         if lazy and copy_from is not None:
@@ -75,19 +83,42 @@ class ExLlamaV2CacheBase(ABC):
             self._copy_content(copy_from)
 
     @property
+    @abstractmethod
+    def key_coding(self) -> Coding:
+        """How keys are written down."""
+
+    @property
+    @abstractmethod
+    def value_coding(self) -> Coding:
+        """How values are written down."""
+
+    @property
     def dtype(self) -> torch.dtype:
-        """Of the stored tensors."""
-        return self.model.compute_dtype
+        """Of ``key_states`` and ``value_states``."""
+        return self.key_coding.layout(self.head_dim)[0][1]
 
-    @abstractmethod
     def update_cache_tensors(self) -> None:
-        """Take memory on the device of each layer, as the loaded model has them; what was stored is lost."""
+        """Take memory on the device of each layer, as the loaded model has them; what was stored is lost.
 
-    @abstractmethod
+        Raises:
+            CacheError: there is not enough.
+        """
+        devices = [self._device(layer) for layer in range(self.num_hidden_layers)]
+        self._check_memory(devices)
+        shape = (self.batch_size, self.max_seq_len, self.num_key_value_heads)
+        try:
+            for store, (width, dtype) in zip(self._stores, self._layout(), strict=True):
+                for layer, device in enumerate(devices):
+                    store[layer] = torch.zeros((*shape, width), dtype=dtype, device=device)
+        except (RuntimeError, MemoryError) as cause:  # torch's out-of-memory errors are RuntimeErrors
+            for store in self._stores:
+                store[:] = [None] * self.num_hidden_layers
+            raise self._too_large() from cause
+
     def all_tensors(self) -> list[torch.Tensor]:
-        """Every stored tensor: keys by layer, then values."""
+        """Every stored tensor: keys by layer, then values, then where there are any the scales of both."""
+        return [tensor for store in self._stores for tensor in store if tensor is not None]
 
-    @abstractmethod
     def extend(
         self, layer: int, k: torch.Tensor, v: torch.Tensor, past: int, start: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,8 +131,12 @@ class ExLlamaV2CacheBase(ABC):
             start: first position wanted back.
 
         Returns:
-            Keys and values of positions ``start`` to ``past + width - 1``, in the shape given.
+            Keys and values of positions ``start`` to ``past + width - 1``, in the shape given, as they are stored: what
+            the attention reads does not depend on how the tokens were split into passes.
         """
+        stores = self._stores
+        keys = self._extend(self.key_coding, [store[layer] for store in stores[::2]], k, past, start)
+        return keys, self._extend(self.value_coding, [store[layer] for store in stores[1::2]], v, past, start)
 
     def reset(self) -> None:
         """Forget everything."""
@@ -166,8 +201,28 @@ class ExLlamaV2CacheBase(ABC):
 
     def layer_bytes(self) -> int:
         """Memory of the keys and values of one layer."""
-        elements = self.batch_size * self.max_seq_len * self.num_key_value_heads * self.head_dim
-        return 2 * elements * self.dtype.itemsize
+        elements = self.batch_size * self.max_seq_len * self.num_key_value_heads
+        return elements * sum(width * dtype.itemsize for width, dtype in self._layout())
+
+    def _whole_blocks(self, positions: int) -> int:
+        """``positions``, rounded up to what the storage comes in."""
+        return positions
+
+    def _layout(self) -> list[tuple[int, torch.dtype]]:
+        """Last dimension and dtype of the tensors in each of ``_stores``."""
+        keys, values = self.key_coding.layout(self.head_dim), self.value_coding.layout(self.head_dim)
+        return [part for pair in zip(keys, values, strict=True) for part in pair]
+
+    def _extend(self, coding: Coding, stored: Tensors, new: torch.Tensor, past: int, start: int) -> torch.Tensor:
+        batch, width = new.shape[:2]
+        read = []
+        for tensor, part in zip(stored, coding.encode(new), strict=True):
+            if tensor is None:
+                raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
+            rows = tensor if batch == self.batch_size else tensor[:batch]
+            rows.narrow(1, past, width).copy_(part)
+            read.append(rows.narrow(1, start, past + width - start))
+        return coding.decode(tuple(read), new.dtype)
 
     def _copy_content(self, other: ExLlamaV2CacheBase) -> None:
         mine, theirs = self.all_tensors(), other.all_tensors()
@@ -175,40 +230,6 @@ class ExLlamaV2CacheBase(ABC):
             raise CacheError("copy_from must be a cache of the same shape that has its tensors")
         for target, source in zip(mine, theirs, strict=True):
             target.copy_(source)
-
-
-class ExLlamaV2Cache(ExLlamaV2CacheBase):
-    """Cache in the dtype in which the model computes."""
-
-    def update_cache_tensors(self) -> None:
-        shape = (self.batch_size, self.max_seq_len, self.num_key_value_heads, self.head_dim)
-        devices = [self._device(layer) for layer in range(self.num_hidden_layers)]
-        self._check_memory(devices)
-        try:
-            for layer, device in enumerate(devices):
-                self.key_states[layer] = torch.zeros(shape, dtype=self.dtype, device=device)
-                self.value_states[layer] = torch.zeros(shape, dtype=self.dtype, device=device)
-        except (RuntimeError, MemoryError) as cause:  # torch's out-of-memory errors are RuntimeErrors
-            self.key_states = [None] * self.num_hidden_layers
-            self.value_states = [None] * self.num_hidden_layers
-            raise self._too_large() from cause
-
-    def all_tensors(self) -> list[torch.Tensor]:
-        return [tensor for tensor in (*self.key_states, *self.value_states) if tensor is not None]
-
-    def extend(
-        self, layer: int, k: torch.Tensor, v: torch.Tensor, past: int, start: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = self.key_states[layer], self.value_states[layer]
-        if keys is None or values is None:
-            raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
-        batch, width = k.shape[:2]
-        if batch != self.batch_size:
-            keys, values = keys[:batch], values[:batch]
-        keys.narrow(1, past, width).copy_(k)
-        values.narrow(1, past, width).copy_(v)
-        length = past + width - start
-        return keys.narrow(1, start, length), values.narrow(1, start, length)
 
     def _device(self, layer: int) -> torch.device:
         if self.fixed_device is not None:
@@ -227,3 +248,13 @@ class ExLlamaV2Cache(ExLlamaV2CacheBase):
             f"a cache of {self.batch_size} rows of {self.max_seq_len} tokens needs {size:.1f} GiB, more than there is; "
             "pass a smaller max_seq_len or batch_size"
         )
+
+
+class ExLlamaV2Cache(ExLlamaV2CacheBase):
+    """Cache in the dtype in which the model computes."""
+
+    @property
+    def key_coding(self) -> Coding:
+        return PlainCoding(self.model.compute_dtype)
+
+    value_coding = key_coding

@@ -1,0 +1,67 @@
+"""Caches that hold keys and values in fewer bits."""
+
+from __future__ import annotations
+
+import math
+
+from constrain.errors import CacheError
+from constrain.kernels import Coding, FloatCoding, GroupCoding
+from constrain.model.cache import ExLlamaV2CacheBase
+
+_BLOCK = 512
+
+
+class ExLlamaV2Cache_8bit(ExLlamaV2CacheBase):
+    """Cache of one byte an element, a truncated float (see :class:`constrain.kernels.FloatCoding`)."""
+
+    @property
+    def key_coding(self) -> Coding:
+        return FloatCoding()
+
+    value_coding = key_coding
+
+
+class ExLlamaV2Cache_Q(ExLlamaV2CacheBase):
+    """Cache of integers with a scale for each group (see :class:`constrain.kernels.GroupCoding`).
+
+    ``max_seq_len`` is rounded up until the elements of a row of a layer are a multiple of 512.
+
+    Attributes:
+        key_bits, value_bits: bits of an element.
+    """
+
+    has_scales = True
+    key_bits: int
+    value_bits: int
+
+    @property
+    def key_coding(self) -> Coding:
+        return GroupCoding(self.key_bits)
+
+    @property
+    def value_coding(self) -> Coding:
+        return GroupCoding(self.value_bits)
+
+    def _whole_blocks(self, positions: int) -> int:
+        if self.head_dim * min(self.key_bits, self.value_bits) % 8:
+            raise CacheError(f"heads of {self.head_dim} elements do not fill whole bytes; use ExLlamaV2Cache")
+        step = _BLOCK // math.gcd(_BLOCK, self.num_key_value_heads * self.head_dim)
+        return -(-positions // step) * step
+
+
+class ExLlamaV2Cache_Q4(ExLlamaV2Cache_Q):
+    """Cache of 4-bit keys and values: 4.5 bits an element with the scales."""
+
+    key_bits = value_bits = 4
+
+
+class ExLlamaV2Cache_Q6(ExLlamaV2Cache_Q):
+    """Cache of 8-bit keys, on which more depends, and 4-bit values: 6.5 bits an element with the scales."""
+
+    key_bits, value_bits = 8, 4
+
+
+class ExLlamaV2Cache_Q8(ExLlamaV2Cache_Q):
+    """Cache of 8-bit keys and values: 8.5 bits an element with the scales."""
+
+    key_bits = value_bits = 8

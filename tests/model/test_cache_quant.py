@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import constrain
+from constrain.errors import CacheError
+from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
+from constrain.model import (
+    ExLlamaV2,
+    ExLlamaV2Cache,
+    ExLlamaV2Cache_8bit,
+    ExLlamaV2Cache_Q4,
+    ExLlamaV2Cache_Q6,
+    ExLlamaV2Cache_Q8,
+    ExLlamaV2CacheBase,
+    ExLlamaV2Config,
+)
+
+KINDS: list[type[ExLlamaV2CacheBase]] = [ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q4, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q8]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> type[ExLlamaV2CacheBase]:
+    found: type[ExLlamaV2CacheBase] = request.param
+    return found
+
+
+def error(model: ExLlamaV2, cache: ExLlamaV2CacheBase, ids: torch.Tensor) -> float:
+    """Largest error of the probabilities after each token, against those of an exact cache."""
+    exact = model.forward(ids, ExLlamaV2Cache(model, len(ids))).softmax(dim=-1)
+    return float((model.forward(ids, cache).softmax(dim=-1) - exact).abs().max())
+
+
+def test_more_bits_are_more_exact(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:
+    errors = {kind: error(llama_model, kind(llama_model, 2), ids) for kind in KINDS}
+    assert 0 < errors[ExLlamaV2Cache_Q8] < 0.03 < errors[ExLlamaV2Cache_Q4] < 0.4
+    assert errors[ExLlamaV2Cache_Q8] < errors[ExLlamaV2Cache_Q6] < 0.4
+    assert errors[ExLlamaV2Cache_8bit] < 0.4
+
+
+def test_the_split_into_passes_changes_nothing(
+    llama_model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], ids: torch.Tensor
+) -> None:
+    whole, parts = kind(llama_model, 2), kind(llama_model, 2)
+    expected = llama_model.forward(ids, whole)
+    logits = [llama_model.forward(part, parts) for part in ids.split([9, 1, 1, 10], dim=1)]
+    torch.testing.assert_close(torch.cat(logits, dim=1), expected, rtol=0, atol=0.02)
+    assert parts.current_seq_len == whole.current_seq_len == 21
+
+
+def test_a_clone_is_of_the_same_kind(llama_model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], ids: torch.Tensor) -> None:
+    cache = kind(llama_model, 2)
+    llama_model.forward(ids, cache)
+    clone = cache.clone()
+    assert type(clone) is kind and clone.current_seq_len == 21
+    assert all(map(torch.equal, clone.all_tensors(), cache.all_tensors()))
+
+
+def test_shapes(llama_model: ExLlamaV2) -> None:
+    cache = ExLlamaV2Cache_Q6(llama_model, 1, 64)
+    assert cache.has_scales and cache.dtype == torch.uint8
+    # Heads of 12 elements: groups of 4.
+    assert [tensor.shape[-1] for tensor in cache.all_tensors()] == [12] * 3 + [6] * 3 + [3] * 6
+    assert cache.footprint() == [3 * cache.layer_bytes()] == [3 * 64 * 2 * (12 + 6 + 2 * 3 * 2)]
+    assert cache.key_scales[0] is not None and cache.key_scales[0].dtype == torch.half
+
+
+def test_lengths_are_rounded_up_to_blocks(llama_model: ExLlamaV2) -> None:
+    # 24 elements a token, of which 64 tokens make three blocks of 512.
+    assert ExLlamaV2Cache_Q4(llama_model, max_seq_len=65).max_seq_len == 128
+    assert ExLlamaV2Cache_8bit(llama_model, max_seq_len=65).max_seq_len == 65
+
+
+def test_heads_that_do_not_fill_bytes_are_refused(llama_model: ExLlamaV2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_model.config, "head_dim", 5)
+    with pytest.raises(CacheError, match="heads of 5 elements"):
+        ExLlamaV2Cache_Q4(llama_model)
+
+
+def test_autosplit_gives_a_lazy_cache_its_memory(llama_model: ExLlamaV2, kind: type[ExLlamaV2CacheBase]) -> None:
+    model = ExLlamaV2(ExLlamaV2Config(llama_model.config.model_dir))
+    cache = kind(model, lazy=True)
+    assert cache.all_tensors() == []
+    model.load_autosplit(cache)
+    assert len(cache.all_tensors()) == 3 * (4 if cache.has_scales else 2)
+
+
+def test_states_move_between_rows_and_positions(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:
+    cache, target = ExLlamaV2Cache_Q4(llama_model, 2), ExLlamaV2Cache_Q4(llama_model, 1)
+    llama_model.forward(ids[:, :10], cache)
+    cache.copy_states(target, 0, 10, 0, 10, 1, 1, 0, 1)
+    target.current_seq_len = 10
+    expected = llama_model.forward(ids[:, 10:11], cache)[1:]
+    torch.testing.assert_close(llama_model.forward(ids[1:, 10:11], target), expected)
+
+
+def test_generation_through_quantised_caches() -> None:
+    llm = constrain.load()
+    prompt = "Q: What is the capital of France?\nA:"
+
+    def tokens(kind: type[ExLlamaV2CacheBase]) -> list[int]:
+        generator = ExLlamaV2BaseGenerator(llm.model, kind(llm.model), llm.tokenizer)
+        generator.generate_simple(prompt, ExLlamaV2Sampler.Settings.greedy(), 24, stop_token=None)
+        assert generator.sequence_ids is not None
+        written: list[int] = generator.sequence_ids[0].tolist()
+        return written
+
+    exact = tokens(ExLlamaV2Cache)
+    assert tokens(ExLlamaV2Cache_Q8) == exact
+    for kind in KINDS:
+        assert len(tokens(kind)) == len(exact)
