@@ -64,7 +64,7 @@ def read_added_vocabulary(
     path = model_dir / "tokenizer_config.json"
     decoder = (settings or {}).get("added_tokens_decoder")
     for key, entry in decoder.items() if isinstance(decoder, dict) else ():
-        literal = _token_text(entry)
+        literal = token_text(entry)
         if literal and entry.get("special"):
             added.special.setdefault(_checked_id(key, path), literal)
     return added
@@ -78,7 +78,7 @@ def find_role(
         return configured
     if settings is None or role not in settings:
         return _DEFAULT_ROLES[role]
-    return backend.piece_to_id(_token_text(settings[role]))
+    return backend.piece_to_id(token_text(settings[role]))
 
 
 def find_pad(
@@ -91,7 +91,7 @@ def find_pad(
     """Id that fills short rows of a batch: one meant for it, else EOS where that is not BOS too, else -1."""
     if configured is not None:
         return configured
-    named = backend.piece_to_id(_token_text((settings or {}).get("pad_token")))
+    named = backend.piece_to_id(token_text((settings or {}).get("pad_token")))
     if named is not None:
         return named
     if conventional := backend.piece_to_id("<pad>"):
@@ -99,7 +99,8 @@ def find_pad(
     return eos if eos is not None and eos != bos else -1
 
 
-def _token_text(entry: object) -> str | None:
+def token_text(entry: object) -> str | None:
+    """Text of a token as a config gives it: by itself, or with its properties."""
     text = entry.get("content") if isinstance(entry, dict) else entry
     return text if isinstance(text, str) else None
 

@@ -13,9 +13,10 @@ import torch
 
 from constrain.errors import TokenizerError
 from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
+from constrain.tokenizer.chat import ChatTemplate, read_chat_templates
 from constrain.tokenizer.files import read_json_object
 from constrain.tokenizer.pieces import extend_pieces, prefix_table
-from constrain.tokenizer.special import TokenizerConfig, find_pad, find_role, read_added_vocabulary
+from constrain.tokenizer.special import TokenizerConfig, find_pad, find_role, read_added_vocabulary, token_text
 from constrain.tokenizer.tries import Trie as TrieNode
 from constrain.tokenizer.tries import build_trie
 
@@ -198,6 +199,50 @@ class ExLlamaV2Tokenizer:
         """Number of tokens of a text, without BOS and EOS."""
         return len(self.tokenizer_model.encode(text))
 
+    # Messages to text
+
+    @property
+    def chat_templates(self) -> dict[str, ChatTemplate]:
+        """The chat templates of the model folder by name; most have one, called ``default``, or none.
+
+        Raises:
+            TokenizerError: a template is malformed.
+        """
+        folder = Path(self.config.model_dir or "")
+        return self._table("chat_templates", lambda: read_chat_templates(folder, self.tokenizer_config_dict))
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The prompt for a chat, as the model's own template writes it.
+
+        Encode it with ``encode_special_tokens=True`` and without ``add_bos``: templates write special tokens
+        themselves.
+
+        Args:
+            messages: each with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
+            add_generation_prompt: end with what comes before an answer of the model.
+            tools: JSON Schemas of functions that the model may call; for them the template ``tool_use`` is taken where
+                there is one.
+            variables: further names for the template.
+
+        Raises:
+            TokenizerError: there is no template, or it is malformed, fails or refuses the messages.
+        """
+        templates = self.chat_templates
+        template = templates.get("tool_use") if tools else None
+        template = template or templates.get("default")
+        if template is None:
+            found = f"only {', '.join(templates)}" if templates else "none"
+            raise TokenizerError(f"{self.config.model_dir}: no chat template called default: {found}")
+        given = {"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt}
+        return template.render(messages, {**self._role_texts(), **given, **variables})
+
     # Ids to text
 
     def decode(self, ids: torch.Tensor | list[torch.Tensor], decode_special_tokens: bool = False) -> Any:
@@ -299,6 +344,12 @@ class ExLlamaV2Tokenizer:
                 f"{model_dir}: tokenizer.json has token id {largest}, but config.json has vocab_size {size}; "
                 "the two files belong to different models"
             )
+
+    def _role_texts(self) -> dict[str, str]:
+        """Texts of the tokens that have a role, by role: what the tokenizer's config says, else what is in use."""
+        roles = ("bos_token", "eos_token", "unk_token", "pad_token")
+        texts = {role: token_text((self.tokenizer_config_dict or {}).get(role)) for role in roles}
+        return {role: text for role in roles if (text := texts[role] or getattr(self, role))}
 
     def _role_text(self, idx: int | None) -> str:
         return self.extended_id_to_piece.get(idx, "") if idx is not None else ""

@@ -1,0 +1,154 @@
+"""Chat templates: the Jinja program of a model folder that turns messages into the text of a prompt.
+
+The program comes with the model, so it is not trusted: it runs in Jinja's sandbox, cannot change what it is given, and
+has bounds on what it multiplies and writes. The names it finds are those that ``transformers`` gives it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from constrain.errors import TokenizerError
+from constrain.tokenizer.files import MAX_JSON_BYTES, read_json_object
+
+MAX_PROMPT_CHARS = 1 << 24
+"""The longest text that a template may write."""
+
+_MAX_POWER_BITS = 1 << 12
+
+
+class _GenerationBlock(Extension):
+    """``{% generation %}...{% endgeneration %}``, which marks for training what an assistant wrote: its content."""
+
+    tags = {"generation"}  # noqa: RUF012 (a class variable of the base class)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*", "**"})
+
+    def __init__(self) -> None:
+        extensions = ["jinja2.ext.loopcontrols", _GenerationBlock]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+        self.filters["tojson"] = _to_json
+        self.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if _result_size(operator, left, right) > MAX_PROMPT_CHARS:
+            raise SecurityError(f"{operator} makes something larger than a prompt may be")
+        return super().call_binop(context, operator, left, right)
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    Args:
+        source: the Jinja program.
+        origin: the file that it comes from, for messages.
+
+    Raises:
+        TokenizerError: it is not valid Jinja.
+    """
+
+    def __init__(self, source: str, origin: str = "chat template") -> None:
+        self._origin = origin
+        try:
+            self._template = _Environment().from_string(source)
+        except TemplateError as cause:
+            line = getattr(cause, "lineno", None)
+            raise TokenizerError(
+                f"{origin}: not a Jinja template: {cause}{f', line {line}' if line else ''}"
+            ) from cause
+        except RecursionError as cause:
+            raise TokenizerError(f"{origin}: Jinja nested too deeply") from cause
+
+    def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
+        """The text of a chat.
+
+        Args:
+            messages: each with ``role`` and ``content``, and whatever else the template knows.
+            variables: further names that the template finds.
+
+        Raises:
+            TokenizerError: the template refuses the messages, fails, or writes more than ``MAX_PROMPT_CHARS``.
+        """
+        parts, length = [], 0
+        try:
+            for part in self._template.generate(messages=messages, **variables):
+                parts.append(part)
+                length += len(part)
+                if length > MAX_PROMPT_CHARS:
+                    raise SecurityError(f"it writes more than {MAX_PROMPT_CHARS} characters")
+        except Exception as cause:  # a template may fail in any way that Python can
+            raise TokenizerError(f"{self._origin}: cannot render these messages: {cause}") from cause
+        return "".join(parts)
+
+
+def read_chat_templates(model_dir: Path, settings: Mapping[str, Any] | None) -> dict[str, ChatTemplate]:
+    """The chat templates of a model folder by name; one that has no name is called ``default``.
+
+    They are in ``chat_template.jinja``, or else in ``chat_template.json`` or ``tokenizer_config.json``.
+    """
+    path = model_dir / "chat_template.jinja"
+    if path.is_file():
+        return {"default": ChatTemplate(_read_text(path), str(path))}
+    path = model_dir / "chat_template.json"
+    if path.is_file():
+        found = read_json_object(path, TokenizerError).get("chat_template")
+    else:
+        path, found = model_dir / "tokenizer_config.json", (settings or {}).get("chat_template")
+    if found is None:
+        return {}
+    entries = [{"name": "default", "template": found}] if isinstance(found, str) else found
+    if not isinstance(entries, list) or not all(_is_named(entry) for entry in entries):
+        raise TokenizerError(f"{path}: chat_template must be a text, or a list of objects with name and template")
+    return {entry["name"]: ChatTemplate(entry["template"], str(path)) for entry in entries}
+
+
+def _is_named(entry: object) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("name", "template"))
+
+
+def _read_text(path: Path) -> str:
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise TokenizerError(f"{path}: larger than {MAX_JSON_BYTES} bytes, so not a template")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as cause:
+        raise TokenizerError(f"{path}: not UTF-8 text ({cause})") from cause
+
+
+def _result_size(operator: str, left: Any, right: Any) -> int:
+    """Length of a repeated sequence, or what a power's length in bits comes to; 0 for other operands."""
+    if operator == "**":
+        bits = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
+        return bits * (MAX_PROMPT_CHARS // _MAX_POWER_BITS)
+    count, sequence = (left, right) if isinstance(left, int) else (right, left)
+    return count * len(sequence) if isinstance(count, int) and isinstance(sequence, (str, list, tuple)) else 0
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    """JSON as models have seen it in training: without Jinja's escapes for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)

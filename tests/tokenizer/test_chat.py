@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from constrain.errors import TokenizerError
+from constrain.tokenizer import ChatTemplate, ExLlamaV2Tokenizer
+from constrain.tokenizer.chat import MAX_PROMPT_CHARS
+from tests.tokenizer.conftest import SaveTokenizer
+
+Load = Callable[..., ExLlamaV2Tokenizer]
+
+TURNS = """{{ bos_token }}
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}{{ raise_exception('who is ' ~ message.role) }}{% endif %}
+    {{- '[' + message['role'] + '] ' + message['content'] | trim + eos_token }}
+{% endfor %}
+{% if add_generation_prompt %}[assistant] {% endif %}"""
+
+FEATURES = """{% set ns = namespace(count=0) %}
+{% for message in messages if message.content %}
+    {% if loop.first %}{% continue %}{% endif %}
+    {% set ns.count = ns.count + 1 %}
+    {{ message | tojson(indent=2) }}
+    {% generation %}{{ message.content.split(' ')[0] }}{% endgeneration %}
+    {% if ns.count > 2 %}{% break %}{% endif %}
+{% endfor %}
+{{ tools | tojson if tools is defined and tools else 'no tools' }}{{ '-' * 3 }}{{ unknown_name }}{{ pad_token }}
+{{ strftime_now('%Y') | length }}{{ extra }}"""
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief. "},
+    {"role": "user", "content": "What is <b>π</b>?\n"},
+    {"role": "assistant", "content": "3.14"},
+    {"role": "user", "content": "more 'digits'"},
+]
+TOOLS = [{"name": "add", "parameters": {"type": "object"}}]
+SPECIALS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+
+
+def with_template(save: SaveTokenizer, template: Any) -> Path:
+    return save({**SPECIALS, "chat_template": template})
+
+
+@pytest.mark.parametrize("template", [TURNS, FEATURES], ids=["turns", "features"])
+@pytest.mark.parametrize("prompt", [True, False])
+def test_templates_read_as_in_transformers(
+    save_byte_level: SaveTokenizer, load: Load, template: str, prompt: bool
+) -> None:
+    folder = with_template(save_byte_level, template)
+    reference = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer = load(folder)
+    for tools in (None, TOOLS):
+        expected = reference.apply_chat_template(
+            MESSAGES, tools=tools, tokenize=False, add_generation_prompt=prompt, extra="x"
+        )
+        made = tokenizer.apply_chat_template(MESSAGES, tools=tools, add_generation_prompt=prompt, extra="x")
+        assert made == expected
+
+
+def test_a_rendered_prompt_has_its_special_tokens(save_byte_level: SaveTokenizer, load: Load) -> None:
+    tokenizer = load(with_template(save_byte_level, TURNS))
+    ids = tokenizer.encode(tokenizer.apply_chat_template(MESSAGES), encode_special_tokens=True)[0].tolist()
+    assert ids[0] == tokenizer.bos_token_id and ids.count(tokenizer.eos_token_id) == len(MESSAGES)
+
+
+def test_where_templates_are_found(save_byte_level: SaveTokenizer, load: Load) -> None:
+    folder = with_template(
+        save_byte_level, [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    )
+    assert load(folder).apply_chat_template([]) == "plain"
+    assert load(folder).apply_chat_template([], tools=TOOLS) == "tools"
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "own json"}))
+    assert load(folder).apply_chat_template([]) == "own json"
+    (folder / "chat_template.jinja").write_text("own file")
+    assert load(folder).apply_chat_template([], tools=TOOLS) == "own file"
+
+
+def test_what_is_wrong_with_a_template_is_said(save_byte_level: SaveTokenizer, load: Load) -> None:
+    for template, message in [
+        (None, "no chat template called default: none"),
+        ([{"name": "rag", "template": ""}], "no chat template called default: only rag"),
+        ({"default": ""}, "must be a text, or a list"),
+        ([{"name": "default"}], "must be a text, or a list"),
+        ("{% if %}", "tokenizer_config.json: not a Jinja template: .*, line 1"),
+        ("{% generation %}", "not a Jinja template"),
+        ("{{ (" + "(" * 5000 + "1", "nested too deeply|not a Jinja template"),
+    ]:
+        tokenizer = load(with_template(save_byte_level, template))
+        with pytest.raises(TokenizerError, match=message):
+            tokenizer.apply_chat_template(MESSAGES)
+    tokenizer = load(with_template(save_byte_level, TURNS))
+    with pytest.raises(TokenizerError, match="cannot render these messages: who is tool"):
+        tokenizer.apply_chat_template([{"role": "tool", "content": ""}])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.__init__.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ 'a' * 10 ** 9 }}",
+        "{{ 10 ** 9 * [messages] }}",
+        "{{ 9 ** (9 ** 9) }}",
+        "{% for i in range(10 ** 8) %}{% endfor %}",
+        "{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ 1 / 0 }}",
+    ],
+)
+def test_hostile_templates_do_no_harm(source: str) -> None:
+    messages: list[Any] = [{"role": "user"}]
+    with pytest.raises(TokenizerError, match="cannot render these messages"):
+        ChatTemplate(source).render(messages, {})
+    assert messages == [{"role": "user"}]
+
+
+def test_bounds_leave_room(tmp_path: Path) -> None:
+    assert ChatTemplate("{{ 'ab' * 1000 }}{{ 2 ** 100 }}").render([], {}) == "ab" * 1000 + str(2**100)
+    assert len(ChatTemplate("{{ x }}").render([], {"x": "a" * MAX_PROMPT_CHARS})) == MAX_PROMPT_CHARS
