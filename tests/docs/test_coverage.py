@@ -22,6 +22,7 @@ import constrain.errors
 import constrain.extract
 import constrain.filters
 import constrain.generator
+import constrain.integrations.transformers
 import constrain.model
 import constrain.testing
 import constrain.tokenizer
@@ -38,6 +39,7 @@ PACKAGES = [
     constrain.extract,
     constrain.filters,
     constrain.generator,
+    constrain.integrations.transformers,
     constrain.model,
     constrain.testing,
     constrain.tokenizer,
