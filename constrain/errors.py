@@ -142,6 +142,10 @@ class PluginError(ConstrainError, RuntimeError):
     """A plugin could not be loaded, or no plugin offers the name asked for."""
 
 
+class AliasError(ConstrainError, RuntimeError):
+    """The name of another package cannot be taken, because that package is there."""
+
+
 class CacheError(ConstrainError, ValueError):
     """A cache cannot have the shape asked for, has no memory yet, or does not fit what is done with it."""
 

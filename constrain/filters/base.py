@@ -39,11 +39,15 @@ class ExLlamaV2Filter:
     #: ``next`` may return ascending lists, which are cheaper than sets (third-party filters look for this name).
     allow_return_type_list: bool = True
 
+    #: What a subclass may leave unset in an instance that it makes by itself, in ``clone`` for one.
+    sequence_str: str = ""
+    background_result: Future[Any] | None = None
+
     def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.sequence_str = ""
-        self.background_result: Future[Any] | None = None
+        self.background_result = None
 
     def clone(self, c: Self | None = None) -> Self:
         """Copy this filter, with its state, into ``c`` (default: a new instance) and return the copy.

@@ -24,7 +24,7 @@ class IndexedEmbeddings(Protocol):
     def embeddings(self) -> torch.Tensor: ...
 
 
-class _Allocator:
+class IdAllocator:
     """Hands out ranges of ids, none of them twice in a process."""
 
     def __init__(self) -> None:
@@ -32,12 +32,14 @@ class _Allocator:
         self._next = EMBEDDING_INDEX
 
     def allocate(self, length: int) -> int:
+        """The first of ``length`` ids."""
         with self._lock:
             first, self._next = self._next, self._next + length
         return first
 
 
-_ALLOCATOR = _Allocator()
+ID_ALLOCATOR = IdAllocator()
+"""What all embeddings of the process take their ids from."""
 
 
 class ExLlamaV2MMEmbedding:
@@ -70,7 +72,7 @@ class ExLlamaV2MMEmbedding:
         self.model = model
         self.embeddings = embeddings
         self.length = embeddings.shape[0]
-        self.first_index = _ALLOCATOR.allocate(self.length)
+        self.first_index = ID_ALLOCATOR.allocate(self.length)
         self.text_alias = text_alias if text_alias is not None else f"<$EMB_{self.first_index}$>"
         self.thw_grid, self.pre_tokens, self.post_tokens = thw_grid, pre_tokens, post_tokens
         self.metadata: dict[str, Any] = {}

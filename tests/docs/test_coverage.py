@@ -17,6 +17,7 @@ import pytest
 from sphinx.application import Sphinx
 
 import constrain
+import constrain.compat.exllamav2
 import constrain.engine
 import constrain.errors
 import constrain.extract
@@ -24,6 +25,7 @@ import constrain.filters
 import constrain.generator
 import constrain.integrations.transformers
 import constrain.model
+import constrain.model_init
 import constrain.testing
 import constrain.tokenizer
 from constrain.cli.group import BUILT_IN, cli
@@ -35,12 +37,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::P
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = [
     constrain,
+    constrain.compat.exllamav2,
     constrain.engine,
     constrain.extract,
     constrain.filters,
     constrain.generator,
     constrain.integrations.transformers,
     constrain.model,
+    constrain.model_init,
     constrain.testing,
     constrain.tokenizer,
 ]

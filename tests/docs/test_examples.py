@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,10 @@ README_FILES = {
 
 
 def run_console(example: Example) -> None:
-    """Run the commands of a console block: constrain's in this process; what make and pip name only has to exist."""
+    """Run the commands of a console block: constrain's in this process, and Python scripts.
+
+    What make and pip name only has to exist.
+    """
     for line in str(example.parsed).splitlines():
         words = shlex.split(line.removeprefix("$ "))
         if words[0] == "make":
@@ -38,6 +43,9 @@ def run_console(example: Example) -> None:
         if words[:2] == ["pip", "install"]:
             assert (ROOT / words[2] / "pyproject.toml").is_file()
             continue
+        if words[0] == "python":
+            subprocess.run([sys.executable, *map(expand_one, words[1:])], check=True)
+            continue
         assert words[0] == "constrain", f"no way to run {line!r}"
         result = CliRunner().invoke(cli, [name for word in words[1:] for name in expand(word)])
         assert result.exit_code == 0, f"{line}\n{result.output}"
@@ -45,8 +53,12 @@ def run_console(example: Example) -> None:
 
 def expand(word: str) -> list[str]:
     """Expand what the shell would."""
-    word = word.replace("$MODEL_DIR", str(model_dir()))
+    word = expand_one(word)
     return sorted(map(str, Path().glob(word))) if "*" in word else [word]
+
+
+def expand_one(word: str) -> str:
+    return word.replace("$MODEL_DIR", str(model_dir()))
 
 
 PARSERS = [CodeBlockParser("python", PythonEvaluator()), CodeBlockParser("console", run_console)]

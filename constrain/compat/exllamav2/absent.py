@@ -1,0 +1,78 @@
+"""Names of what constrain does not have: programs import them, ask ``isinstance``, and mostly leave it at that."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from constrain.errors import CacheError, ModelError
+from constrain.model import ExLlamaV2
+
+_VISION_MODELS = ("pixtral", "qwen2", "qwen2.5", "siglip_vision_model")
+
+
+class RopeStyle(IntEnum):
+    """How pairs of elements are rotated together."""
+
+    NONE = 0
+    GPTJ = 1
+    NEOX = 2
+
+
+class _Layer:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise ModelError(f"no model of constrain has an {type(self).__name__}")
+
+
+class ExLlamaV2LayerNorm(_Layer):
+    """A layer norm that subtracts the mean."""
+
+
+class ExLlamaV2MoEMLP(_Layer):
+    """A mixture of experts."""
+
+
+class ExLlamaV2ParallelDecoder(_Layer):
+    """Attention and MLP side by side."""
+
+
+class ExLlamaV2PosEmbedding(_Layer):
+    """Learned positions."""
+
+
+class ExLlamaV2Cache_TP:  # noqa: N801 (a name of exllamav2)
+    """A cache over several GPUs, for a model loaded with ``load_tp``; constrain loads none that way.
+
+    Raises:
+        CacheError: always.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise CacheError("a tensor-parallel cache needs a model loaded with load_tp, which constrain does not offer")
+
+
+class ExLlamaV2VisionTower(ExLlamaV2):
+    """The part of a multimodal model that sees; constrain runs text models.
+
+    Raises:
+        ModelError: always; as a ``ValueError``, as for every model without vision.
+    """
+
+    def __init__(self, config: Any) -> None:
+        raise ModelError(_no_vision(config))
+
+
+class ExLlamaV2MultimodalProjector(ExLlamaV2):
+    """The part of a multimodal model between sight and language; constrain runs text models.
+
+    Raises:
+        ModelError: always; as a ``ValueError``, as for every model without vision.
+    """
+
+    def __init__(self, config: Any) -> None:
+        raise ModelError(_no_vision(config))
+
+
+def _no_vision(config: Any) -> str:
+    kinds = ", ".join(_VISION_MODELS)
+    return f"vision_model_type {config.vision_model_type!r} is none of {kinds}, and constrain reads no vision model"

@@ -1,0 +1,117 @@
+"""Which names the modules of exllamav2 0.3.2 have, and what of constrain they stand for."""
+
+from __future__ import annotations
+
+VERSION = "0.3.2"
+
+#: Modules that have modules inside.
+PACKAGES = frozenset({"", "generator", "generator.filters", "tokenizer", "vlm"})
+
+_HERE = "constrain.compat.exllamav2."
+
+#: Where a name comes from: a module, and its name there.
+Source = tuple[str, str]
+
+
+def _same(home: str, names: str) -> dict[str, Source]:
+    """Names that are the same in both."""
+    return {name: (home, name) for name in names.split()}
+
+
+_VERSION = {"__version__": (_HERE + "names", "VERSION")}
+_CACHES = {
+    **_same("constrain.model", "ExLlamaV2CacheBase ExLlamaV2Cache ExLlamaV2Cache_8bit"),
+    **_same("constrain.model", "ExLlamaV2Cache_Q4 ExLlamaV2Cache_Q6 ExLlamaV2Cache_Q8"),
+    **_same(_HERE + "absent", "ExLlamaV2Cache_TP"),
+}
+_FILTERS = {
+    "base": _same("constrain.filters", "ExLlamaV2Filter"),
+    "prefix": _same("constrain.filters", "ExLlamaV2PrefixFilter"),
+    "select": _same("constrain.filters", "ExLlamaV2SelectFilter"),
+}
+_HOOKS = _same("constrain.generator", "ExLlamaV2PostSamplingHook ExLlamaV2PostSamplingResult")
+_SAMPLER = _same("constrain.generator", "ExLlamaV2Sampler")
+_BASE = _same(_HERE + "generators", "ExLlamaV2BaseGenerator")
+_MM_EMBEDDING = _same("constrain.model", "ExLlamaV2MMEmbedding")
+_VISION_TOWER = _same(_HERE + "absent", "ExLlamaV2VisionTower")
+_PROJECTOR = _same(_HERE + "absent", "ExLlamaV2MultimodalProjector")
+_TOOLS = _same("constrain.model", "SeqTensor Timer")
+_LAYERS = {
+    "ExLlamaV2Attention": ("constrain.model.modules", "Attention"),
+    "ExLlamaV2Embedding": ("constrain.model.modules", "Embedding"),
+    "ExLlamaV2Linear": ("constrain.model.modules", "Linear"),
+    "ExLlamaV2MLP": ("constrain.model.modules", "MLP"),
+    "ExLlamaV2RMSNorm": ("constrain.model.modules", "RMSNorm"),
+    **_same(_HERE + "absent", "ExLlamaV2LayerNorm ExLlamaV2MoEMLP ExLlamaV2ParallelDecoder ExLlamaV2PosEmbedding"),
+}
+_BACKENDS = {
+    "ExLlamaV2TokenizerBase": ("constrain.tokenizer", "ExLlamaV2TokenizerHF"),
+    **_same("constrain.tokenizer", "ExLlamaV2TokenizerHF"),
+}
+
+#: By the name of the module within exllamav2 (``""``: the package itself), its names and where they come from.
+MODULES: dict[str, dict[str, Source]] = {
+    "": {
+        **_VERSION,
+        **_same("constrain.model", "ExLlamaV2 ExLlamaV2Config ExLlamaV2Lora Intervention"),
+        **_CACHES,
+        **_same("constrain.tokenizer", "ExLlamaV2Tokenizer"),
+        **_TOOLS,
+        **_PROJECTOR,
+        **_VISION_TOWER,
+    },
+    "architecture": {
+        "ExLlamaV2ArchParams": ("constrain.model.architecture", "Architecture"),
+        **_same(_HERE + "absent", "RopeStyle"),
+    },
+    "attn": {
+        "ExLlamaV2Attention": _LAYERS["ExLlamaV2Attention"],
+        **_same(_HERE + "attention", "has_flash_attn has_flash_attn_with_paged has_flash_attn_with_window"),
+        **_same(_HERE + "attention", "has_flash_attn_with_softcap has_xformers has_lower_right_sdpa assert_paged_attn"),
+    },
+    "cache": {**_CACHES, **_same("constrain.model", "ExLlamaV2Cache_Q")},
+    "compat": _same(_HERE + "tools", "pairwise safe_move_tensor test_gpu_peer_copy"),
+    "config": _same("constrain.model", "ExLlamaV2Config"),
+    "embedding": {
+        "ExLlamaV2Embedding": _LAYERS["ExLlamaV2Embedding"],
+        **_same("constrain.model", "EMBEDDING_INDEX"),
+    },
+    "ext": {
+        "exllamav2_ext": (_HERE + "extension", "EXTENSION"),
+        "ext_c": (_HERE + "extension", "EXTENSION"),
+        **_same(_HERE + "extension", "none_tensor make_q_matrix make_group_map"),
+    },
+    "generator": {**_VERSION, **_SAMPLER, **_BASE, **_MM_EMBEDDING, **_HOOKS},
+    "generator.base": {**_BASE, **_FILTERS["base"], **_SAMPLER, **_HOOKS},
+    "generator.dynamic_embeddings": {
+        **_MM_EMBEDDING,
+        "ExLlamaV2MMAllocator": ("constrain.model.embeddings", "IdAllocator"),
+        "global_allocator": ("constrain.model.embeddings", "ID_ALLOCATOR"),
+    },
+    "generator.filters": {**_VERSION, **_FILTERS["base"], **_FILTERS["select"], **_FILTERS["prefix"]},
+    **{f"generator.filters.{name}": names for name, names in _FILTERS.items()},
+    "generator.hooks": _HOOKS,
+    "generator.sampler": _SAMPLER,
+    "lora": _same("constrain.model", "ExLlamaV2Lora"),
+    "model": {**_same("constrain.model", "ExLlamaV2"), **_LAYERS},
+    "model_init": _same("constrain.model_init", "add_args check_args print_options init post_init_load"),
+    "module": {
+        "ExLlamaV2Module": ("constrain.model.modules", "Module"),
+        **_same("constrain.model", "Intervention"),
+    },
+    "stloader": _same(_HERE + "tensor_file", "STFile cleanup_stfiles"),
+    "tokenizer": _BACKENDS,
+    "tokenizer.base": {"ExLlamaV2TokenizerBase": _BACKENDS["ExLlamaV2TokenizerBase"]},
+    "tokenizer.hf": {"ExLlamaV2TokenizerHF": _BACKENDS["ExLlamaV2TokenizerHF"]},
+    "tokenizer.tokenizer": _same("constrain.tokenizer", "ExLlamaV2Tokenizer"),
+    "util": {
+        **_TOOLS,
+        **_same(_HERE + "tools", "cuda_sync_active get_all_gpu_memory get_basic_progress get_visible_devices"),
+        **_same(_HERE + "tools", "integer_split pack_4bit print_vram_usage print_vram_usage_peak timed unpack_4bit"),
+        **_same(_HERE + "live_tensors", "diff_snapshot list_live_tensors set_snapshot"),
+    },
+    "version": _VERSION,
+    "vlm": {},
+    "vlm.mmprojector": _PROJECTOR,
+    "vlm.vision_tower": _VISION_TOWER,
+}

@@ -1,0 +1,54 @@
+"""Reading single tensors of a safetensors file, with the interface of exllamav2's loader."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from constrain.errors import WeightsError
+from constrain.model.tensor_files import TensorFiles
+
+
+class STFile:
+    """A safetensors file.
+
+    Args:
+        filename: its path.
+
+    Raises:
+        WeightsError: it is not one.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str]) -> None:
+        self.filename = os.fspath(filename)
+        self._files = TensorFiles([Path(filename)])
+
+    @staticmethod
+    def open(filename: str | os.PathLike[str]) -> STFile:
+        """The file ``filename``."""
+        return STFile(filename)
+
+    def get_dict(self) -> dict[str, str]:
+        """The file by the name of each of its tensors."""
+        return dict.fromkeys(self._files.tensors, self.filename)
+
+    def get_tensor(
+        self, key: str, device: torch.device | str | int = "cpu", out_dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        """A tensor on a device, in the dtype of the file or another.
+
+        Raises:
+            WeightsError: there is none of this name, or it is of a type that is not read.
+        """
+        if key not in self._files:
+            raise WeightsError(f"{self.filename}: no tensor {key}")
+        stored = self._files.require(key, self._files.tensors[key].shape)
+        tensor = torch.empty(stored.shape, dtype=out_dtype or self._files.dtype(key), device=device)
+        self._files.copy(key, tensor)
+        return tensor
+
+
+def cleanup_stfiles() -> None:
+    """Nothing is kept open."""
