@@ -1,0 +1,123 @@
+"""What programs for exllamav2 rely on, item by item, through the alias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from constrain.compat.exllamav2 import install, uninstall
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> Iterator[None]:
+    install()
+    yield
+    uninstall()
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_dir: Path) -> Any:
+    """A model, a cache that fits the dynamic generator, and a tokenizer, made as programs make them."""
+    from exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
+
+    config = ExLlamaV2Config(str(tiny_dir))
+    config.max_seq_len = 2048
+    model = ExLlamaV2(config)
+    cache = ExLlamaV2Cache(model, max_seq_len=2048, lazy=True)
+    model.load_autosplit(cache, progress=False)
+    return SimpleNamespace(config=config, model=model, cache=cache, tokenizer=ExLlamaV2Tokenizer(config))
+
+
+def test_1_imports() -> None:
+    from exllamav2.generator.base import ExLlamaV2Filter
+    from exllamav2.generator.filters import ExLlamaV2Filter as TheSame
+
+    assert ExLlamaV2Filter is TheSame and hasattr(ExLlamaV2Filter, "allow_return_type_list")
+    found: dict[str, Any] = {}
+    exec("from exllamav2 import *\nfrom exllamav2.generator import *", found)
+    names = """ExLlamaV2 ExLlamaV2Config ExLlamaV2CacheBase ExLlamaV2Cache ExLlamaV2Cache_8bit ExLlamaV2Cache_Q4
+        ExLlamaV2Cache_Q6 ExLlamaV2Cache_Q8 ExLlamaV2Cache_TP ExLlamaV2Tokenizer ExLlamaV2Lora SeqTensor Timer
+        Intervention ExLlamaV2MultimodalProjector ExLlamaV2VisionTower ExLlamaV2Sampler ExLlamaV2BaseGenerator
+        ExLlamaV2MMEmbedding ExLlamaV2PostSamplingHook ExLlamaV2PostSamplingResult"""
+    assert set(names.split()) <= found.keys()
+
+
+def test_2_tokenizer(loaded: Any) -> None:
+    from exllamav2 import ExLlamaV2Tokenizer
+
+    tokenizer = loaded.tokenizer
+    assert tokenizer.tokenizer is tokenizer.tokenizer_model and hasattr(tokenizer.tokenizer_model, "vocab")
+    assert hash(tokenizer) != hash(ExLlamaV2Tokenizer(loaded.config)) and {tokenizer: 1}[tokenizer] == 1
+    names = ("unspecial_piece_to_id", "unspecial_id_to_piece", "extended_id_to_piece", "extended_piece_to_id")
+    for name in names:
+        setattr(ExLlamaV2Tokenizer, name, {})
+    try:
+        assert ExLlamaV2Tokenizer(loaded.config).extended_id_to_piece == tokenizer.extended_id_to_piece != {}
+    finally:
+        for name in names:
+            delattr(ExLlamaV2Tokenizer, name)
+
+
+def test_3_encode_and_decode(loaded: Any) -> None:
+    tokenizer = loaded.tokenizer
+    empty = tokenizer.encode("")
+    assert (empty.shape, empty.dtype) == ((1, 0), torch.int64)
+    ids, offsets = tokenizer.encode(["hello there", "no", ""], return_offsets=True)
+    assert ids.dtype == torch.int64 and offsets.dtype == torch.int32
+    lengths = [tokenizer.num_tokens(text) for text in ("hello there", "no", "")]
+    assert offsets.tolist() == [length - max(lengths) for length in lengths]
+    assert all(
+        (row[: -int(offset)] == tokenizer.pad_token_id).all() for row, offset in zip(ids[1:], offsets[1:], strict=True)
+    )
+    assert tokenizer.decode(ids[0]) == "hello there"
+    assert tokenizer.decode(ids) == ["hello there", "no", ""]
+    assert tokenizer.decode(ids[:1]) == ["hello there"]
+
+
+def test_4_settings() -> None:
+    from exllamav2.generator import ExLlamaV2Sampler
+
+    settings = ExLlamaV2Sampler.Settings
+    for field in fields(settings):
+        assert getattr(settings(**{field.name: "x"}), field.name) == "x"
+    greedy = settings.greedy(cfg_scale=1.5)
+    assert (greedy.cfg_scale, greedy.top_k, greedy.temperature, greedy.token_repetition_penalty) == (1.5, 1, 1.0, 1.0)
+    greedy.some_name_of_a_client = 1
+
+
+def test_20_forward(loaded: Any) -> None:
+    model, cache, config = loaded.model, loaded.cache, loaded.config
+    cache.current_seq_len = 0
+    ids = torch.arange(3, 10).unsqueeze(0)
+    assert model.forward(ids, cache, preprocess_only=True) is None
+    assert cache.current_seq_len == 7
+    logits = model.forward(ids, cache)
+    width = -(-config.vocab_size // 32) * 32
+    assert logits.shape == (1, 7, width) and cache.current_seq_len == 14
+    assert width > config.vocab_size and (logits[..., config.vocab_size :] == -65504).all()
+    assert model.forward(ids, cache, last_id_only=True).shape == (1, 1, width)
+    assert model.forward(ids[:, :0], cache) is None
+    cache.current_seq_len = 0
+
+
+def test_21_loaders(loaded: Any) -> None:
+    from exllamav2 import ExLlamaV2, ExLlamaV2Cache
+
+    def progress(index: int, total: int) -> Iterator[tuple[int, int]]:
+        yield index, total
+
+    model = ExLlamaV2(loaded.config)
+    total = len(model.modules)
+    expected = [(index, total) for index in range(total + 1)]
+    assert not model.loaded and list(model.load_gen(callback_gen=progress)) == expected and model.loaded
+    calls: list[tuple[int, int]] = []
+    ExLlamaV2(loaded.config).load(callback=lambda *call: calls.append(call))
+    assert calls == expected
+    other = ExLlamaV2(loaded.config)
+    assert list(other.load_autosplit_gen(ExLlamaV2Cache(other, lazy=True), callback_gen=progress)) == expected
