@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from constrain.model.model import ExLlamaV2
 
 Tensors = list["torch.Tensor | None"]
+Slots = slice | torch.Tensor
+"""Positions of a row: a range, or int64 ``[n]`` on the device of the layer."""
 
 
 class ExLlamaV2CacheBase(ABC):
@@ -134,9 +136,23 @@ class ExLlamaV2CacheBase(ABC):
             Keys and values of positions ``start`` to ``past + width - 1``, in the shape given, as they are stored: what
             the attention reads does not depend on how the tokens were split into passes.
         """
+        end = past + k.shape[1]
+        return self.extend_slots(layer, k, v, slice(past, end), slice(start, end))
+
+    def extend_slots(
+        self, layer: int, k: torch.Tensor, v: torch.Tensor, write: Slots, read: Slots
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """:meth:`extend` for sequences whose positions lie anywhere in their rows.
+
+        Args:
+            layer: number of the layer.
+            k, v: ``[batch, width, num_key_value_heads, head_dim]``, for the first ``batch`` rows.
+            write: where they go, as many as ``width``.
+            read: what is wanted back, in this order.
+        """
         stores = self._stores
-        keys = self._extend(self.key_coding, [store[layer] for store in stores[::2]], k, past, start)
-        return keys, self._extend(self.value_coding, [store[layer] for store in stores[1::2]], v, past, start)
+        keys = self._extend(self.key_coding, [store[layer] for store in stores[::2]], k, write, read)
+        return keys, self._extend(self.value_coding, [store[layer] for store in stores[1::2]], v, write, read)
 
     def reset(self) -> None:
         """Forget everything."""
@@ -213,16 +229,16 @@ class ExLlamaV2CacheBase(ABC):
         keys, values = self.key_coding.layout(self.head_dim), self.value_coding.layout(self.head_dim)
         return [part for pair in zip(keys, values, strict=True) for part in pair]
 
-    def _extend(self, coding: Coding, stored: Tensors, new: torch.Tensor, past: int, start: int) -> torch.Tensor:
-        batch, width = new.shape[:2]
-        read = []
+    def _extend(self, coding: Coding, stored: Tensors, new: torch.Tensor, write: Slots, read: Slots) -> torch.Tensor:
+        batch = new.shape[0]
+        parts = []
         for tensor, part in zip(stored, coding.encode(new), strict=True):
             if tensor is None:
                 raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
             rows = tensor if batch == self.batch_size else tensor[:batch]
-            rows.narrow(1, past, width).copy_(part)
-            read.append(rows.narrow(1, start, past + width - start))
-        return coding.decode(tuple(read), new.dtype)
+            rows[:, write] = part
+            parts.append(rows[:, read])
+        return coding.decode(tuple(parts), new.dtype)
 
     def _copy_content(self, other: ExLlamaV2CacheBase) -> None:
         mine, theirs = self.all_tensors(), other.all_tensors()

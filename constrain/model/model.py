@@ -18,8 +18,9 @@ from constrain.model.devices import default_dtype, split_by_free_memory, split_b
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.lora import ExLlamaV2Lora
 from constrain.model.modules import Attention, Module, find_linear
+from constrain.model.paged import PagedRow, make_paged_view, places
 from constrain.model.rope import RotaryTable
-from constrain.model.step import Step, chunk_widths, make_view
+from constrain.model.step import Sight, Step, chunk_widths, make_view
 from constrain.model.tensor_files import TensorFiles
 
 Callback = Callable[[int, int], Any]
@@ -332,6 +333,41 @@ class ExLlamaV2:
             result["logits"] = self._run(self.modules[-1], x, step)
         return result
 
+    def forward_paged(
+        self,
+        rows: Sequence[PagedRow],
+        cache: ExLlamaV2CacheBase,
+        loras: Sequence[ExLlamaV2Lora] = (),
+        indexed_embeddings: Sequence[IndexedEmbeddings] = (),
+    ) -> torch.Tensor | None:
+        """One pass over parts of several sequences, of any lengths, whose positions lie in pages of one cache.
+
+        Args:
+            rows: the parts.
+            cache: of one row, which all the pages divide. Its ``current_seq_len`` is neither read nor changed.
+            loras: adapters to apply.
+            indexed_embeddings: rows that ids of any of the sequences refer to.
+
+        Returns:
+            Logits ``[n, vocabulary rounded up to 32]`` of the positions wanted, row by row; ``None`` for none.
+
+        Raises:
+            GenerationError: the model is not loaded, or an id is outside the vocabulary.
+        """
+        view = partial(make_paged_view, rows=rows, dtype=self.compute_dtype)
+        end = max(row.past + row.width for row in rows)
+        step = Step(*self._sights(view, end), cache, loras, indexed_embeddings)
+        wanted = [i for row, at in zip(rows, places(rows), strict=True) for i in range(at.stop - row.logits, at.stop)]
+        x = torch.cat([row.ids for row in rows]).unsqueeze(0)
+        with torch.inference_mode():
+            for module in self.modules[: self.head_layer_idx if wanted else self.last_kv_layer_idx + 1]:
+                x = self._run(module, x, step)
+        if not wanted:
+            return None
+        with torch.no_grad():  # as in forward_chunk
+            logits: torch.Tensor = self._run(self.modules[-1], x[0, wanted], step)
+        return logits
+
     def update_loras(self) -> None:
         """Nothing to do: adapters attach themselves to the layers they change."""
 
@@ -378,10 +414,6 @@ class ExLlamaV2:
         embeddings: Sequence[IndexedEmbeddings] | None,
     ) -> Step:
         past, width = cache.current_seq_len if cache is not None else 0, input_ids.shape[1]
-        if self._rotary is None:
-            raise GenerationError("the model is not loaded; call load() or load_autosplit(cache) first")
-        table, local_table = self._rotary
-        window = self.config.sliding_window
         view = partial(
             make_view,
             past=past,
@@ -389,16 +421,22 @@ class ExLlamaV2:
             padding=input_mask,
             offsets=position_offsets,
             dtype=self.compute_dtype,
-            device=self.modules[0].device,
         )
+        active = [loras] if isinstance(loras, ExLlamaV2Lora) else loras or ()
+        return Step(*self._sights(view, past + width), cache, active, embeddings or ())
+
+    def _sights(self, view: Callable[..., Sight], end: int) -> tuple[Sight, Sight]:
+        """What full and sliding layers see of sequences that reach up to ``end``."""
+        if self._rotary is None:
+            raise GenerationError("the model is not loaded; call load() or load_autosplit(cache) first")
+        table, local_table = self._rotary
+        window = self.config.sliding_window
+        view = partial(view, device=self.modules[0].device)
         full = view(table, None)
         # Within the window both kinds of layers see the same.
-        if window is None or (local_table is table and past + width <= window):
-            sliding = full
-        else:
-            sliding = view(local_table, window)
-        active = [loras] if isinstance(loras, ExLlamaV2Lora) else loras or ()
-        return Step(past, width, full, sliding, cache, active, embeddings or ())
+        if window is None or (local_table is table and end <= window):
+            return full, full
+        return full, view(local_table, window)
 
 
 def _notify(index: int, total: int, callback: Callback | None, generator: CallbackGenerator | None) -> Iterator[Any]:

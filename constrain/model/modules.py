@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import GenerationError
-from constrain.kernels import Activation, attention, gated_activation, linear, low_rank, rms_norm, rotate, soft_cap
+from constrain.kernels import Activation, gated_activation, linear, low_rank, rms_norm, rotate, soft_cap
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings
 from constrain.model.layout import LayerLayout, LinearLayout
 from constrain.model.step import Step
@@ -217,9 +217,7 @@ class Attention(Module):
         view = step.sliding if self.layer.sliding else step.full
         qk = rotate(qk, view.cos, view.sin)
         q, k = qk.narrow(2, 0, heads), qk.narrow(2, heads, self.kv_heads)
-        if step.cache is not None:
-            k, v = step.cache.extend(self.index, k, v, step.past, view.start)
-        out = attention(q, k, v, scale=self.scale, mask=view.mask, causal=view.causal, cap=self.cap)
+        out = view.attend(step.cache, self.index, q, k, v, scale=self.scale, cap=self.cap)
         out = self.output.forward(out, step)
         if self.post_norm is not None:
             out = self.post_norm.forward(out, step)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from constrain.kernels import attention
 from constrain.model.rope import RotaryTable
 
 if TYPE_CHECKING:
@@ -17,12 +18,39 @@ if TYPE_CHECKING:
     from constrain.model.lora import ExLlamaV2Lora
 
 
-@dataclass(frozen=True)
-class View:
-    """What the layers of one kind, full or sliding, see of the sequence.
+class Sight(Protocol):
+    """What the layers of one kind, full or sliding, see of what came before.
 
     Attributes:
         cos, sin: rotation of the new positions, see :func:`constrain.kernels.rotate`.
+    """
+
+    @property
+    def cos(self) -> torch.Tensor: ...
+    @property
+    def sin(self) -> torch.Tensor: ...
+    def to(self, device: torch.device) -> Sight: ...
+    def attend(
+        self,
+        cache: ExLlamaV2CacheBase | None,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        scale: float,
+        cap: float | None,
+    ) -> torch.Tensor:
+        """Store new keys and values of a layer, and attend; shapes as for :func:`constrain.kernels.attention`."""
+        ...
+
+
+@dataclass(frozen=True)
+class View:
+    """The sight of sequences of one length, each in its row of the cache.
+
+    Attributes:
+        past: number of old positions.
         start: first position that any query sees.
         mask: added to the scores of keys from ``start``, ``[1 or batch, 1, queries, keys]``, or ``None``.
         causal: query ``i`` sees keys 0 to ``i``; there is no mask then.
@@ -30,6 +58,7 @@ class View:
 
     cos: torch.Tensor
     sin: torch.Tensor
+    past: int
     start: int
     mask: torch.Tensor | None
     causal: bool
@@ -38,19 +67,32 @@ class View:
         mask = None if self.mask is None else self.mask.to(device)
         return replace(self, cos=self.cos.to(device), sin=self.sin.to(device), mask=mask)
 
+    def attend(
+        self,
+        cache: ExLlamaV2CacheBase | None,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        scale: float,
+        cap: float | None,
+    ) -> torch.Tensor:
+        if cache is not None:
+            k, v = cache.extend(layer, k, v, self.past, self.start)
+        return attention(q, k, v, scale=scale, mask=self.mask, causal=self.causal, cap=cap)
+
 
 @dataclass
 class Step:
-    """One pass over ``width`` new tokens behind ``past`` old ones.
+    """One pass over new tokens.
 
     Attributes:
-        full, sliding: views of the two kinds of layers; the same where a model has no sliding ones.
+        full, sliding: what the two kinds of layers see; the same where a model has no sliding ones.
     """
 
-    past: int
-    width: int
-    full: View
-    sliding: View
+    full: Sight
+    sliding: Sight
     cache: ExLlamaV2CacheBase | None = None
     loras: Sequence[ExLlamaV2Lora] = ()
     embeddings: Sequence[IndexedEmbeddings] = ()
@@ -101,17 +143,17 @@ def make_view(
         dtype: of the mask.
         device: of all tensors.
     """
-    start, mask, causal = _visible(past, width, window, padding, dtype, device)
+    start, mask, causal = visible(past, width, window, padding, dtype, device)
     if offsets is None:
         cos, sin = table.rows(slice(past, past + width), past + width, device)
-        return View(cos, sin, start, mask, causal)
+        return View(cos, sin, past, start, mask, causal)
     # Offsets of left padding reach below zero at the padding itself, where any position will do.
     positions = (torch.arange(past, past + width) + offsets.view(-1, 1).cpu()).clamp_(min=0)
     cos, sin = table.rows(positions.to(device), int(positions.max()) + 1, device)
-    return View(cos, sin, start, mask, causal)
+    return View(cos, sin, past, start, mask, causal)
 
 
-def _visible(
+def visible(
     past: int, width: int, window: int | None, padding: torch.Tensor | None, dtype: torch.dtype, device: torch.device
 ) -> tuple[int, torch.Tensor | None, bool]:
     """``start``, ``mask`` and ``causal`` of a :class:`View`."""

@@ -15,7 +15,7 @@ def test_states_can_be_seen_and_changed_around_a_module(llama: Any, ids: torch.T
 
     def look(x: torch.Tensor, step: Step) -> torch.Tensor:
         seen.append(x.clone())
-        assert step.width == ids.shape[1]
+        assert step.full.cos.shape[1] == ids.shape[1]
         return x
 
     inner = model.modules[3]
