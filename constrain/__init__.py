@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from constrain._core import __version__
+    from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob
     from constrain.llm import LLM, load
     from constrain.model import (
         ExLlamaV2,
@@ -37,6 +38,8 @@ __all__ = [
     "ExLlamaV2Cache_Q6",
     "ExLlamaV2Cache_Q8",
     "ExLlamaV2Config",
+    "ExLlamaV2DynamicGenerator",
+    "ExLlamaV2DynamicJob",
     "ExLlamaV2Lora",
     "ExLlamaV2Tokenizer",
     "__version__",
@@ -55,6 +58,8 @@ _HOMES = {
     "ExLlamaV2Cache_Q8": "constrain.model",
     "ExLlamaV2CacheBase": "constrain.model",
     "ExLlamaV2Config": "constrain.model",
+    "ExLlamaV2DynamicGenerator": "constrain.generator",
+    "ExLlamaV2DynamicJob": "constrain.generator",
     "ExLlamaV2Lora": "constrain.model",
     "ExLlamaV2Tokenizer": "constrain.tokenizer",
 }

@@ -110,8 +110,8 @@ class BudgetError(ConstrainError, ValueError):
     """A budget of tokens does not suffice to complete a text.
 
     Attributes:
-        budget: tokens that are left, the end-of-sequence token included.
-        needed: tokens that suffice, the end-of-sequence token included.
+        budget: tokens that are left; for a matcher or a mask, the end-of-sequence token included.
+        needed: tokens that suffice, counted in the same way.
     """
 
     def __init__(self, budget: int, needed: int) -> None:
@@ -156,6 +156,10 @@ class BenchmarkError(ConstrainError, RuntimeError):
 
 class GenerationError(ConstrainError, RuntimeError):
     """A generation request cannot be carried out."""
+
+
+class NoTokenLeft(GenerationError):
+    """Bans and constraints, taken together, leave no token to go on with."""
 
 
 class ExtractionError(ConstrainError, RuntimeError):

@@ -96,21 +96,39 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         if not accepted:
             self._stray = token_id
 
-    def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0) -> bool:
+    def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0, budget: int | None = None) -> bool:
         """Write the allowed tokens into a row of a bitmask (see :func:`constrain.engine.allocate_bitmask`).
+
+        Args:
+            bits, row: where they go.
+            budget: allow only tokens after which the text can be completed in so many tokens altogether, the one after
+                its end included.
 
         Returns:
             Whether any token is excluded.
 
         Raises:
             FilterError: a token that was fed lies outside the grammar.
+            BudgetError: the budget is less than :meth:`min_tokens`.
         """
         if self._stray is not None:
             raise FilterError(f"token {self._stray} was put into the sequence although the constraint excludes it")
         if self._healing:
             self._fill_healed(np.asarray(bits)[row])
             return True
-        return bool(self.matcher.fill_bitmask(bits, row))
+        return bool(self.matcher.fill_bitmask(bits, row, budget))
+
+    def min_tokens(self) -> int:
+        """Fewest tokens that complete the text, the one after its end included."""
+        return self.matcher.min_tokens()
+
+    def forced_tokens(self, limit: int = 64) -> list[int]:
+        """The next tokens, as far as each is the only one that is allowed after those before it."""
+        return [] if self._healing or self._stray is not None else self.matcher.forced_tokens(limit)
+
+    def feed_text(self, text: str) -> bool:
+        """Advance by a text that need not end where a token does; returns false where it is not allowed."""
+        return self.matcher.accept_bytes(text.encode())
 
     def next(self) -> FilterResult:
         """Return the allowed ids, ascending, and the end-of-sequence ids among them; ``None`` where all are allowed."""

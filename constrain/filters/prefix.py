@@ -61,6 +61,16 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
             super().feed(token)
             self.satisfied = not self._healing and self.matcher.is_accepting()
 
-    def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0) -> bool:
+    def feed_text(self, text: str) -> bool:
+        """Advance by a text; returns false where it departs from all the strings."""
+        allowed = super().feed_text(text)
+        self.satisfied = self.matcher.is_accepting()
+        return allowed
+
+    def forced_tokens(self, limit: int = 64) -> list[int]:
+        """The next tokens that are certain; none once satisfied."""
+        return [] if self.satisfied else super().forced_tokens(limit)
+
+    def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0, budget: int | None = None) -> bool:
         """Write the allowed tokens into a row of a bitmask; returns false, and writes nothing, once satisfied."""
-        return False if self.satisfied else super().fill_bitmask(bits, row)
+        return False if self.satisfied else super().fill_bitmask(bits, row, budget)

@@ -80,6 +80,16 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
             super().feed(token)
             self.complete = not self._healing and self.matcher.is_accepting()
 
+    def feed_text(self, text: str) -> bool:
+        """Advance by a text; returns false where it departs from all options."""
+        allowed = super().feed_text(text)
+        self.complete = self.matcher.is_accepting()
+        return allowed
+
+    def forced_tokens(self, limit: int = 64) -> list[int]:
+        """None: the sequence ends with the option, which is sooner than the grammar's end."""
+        return []
+
     def next(self) -> FilterResult:
         """Return the tokens that continue an option, and those that complete one.
 

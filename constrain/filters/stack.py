@@ -8,10 +8,8 @@ it asks each of its filters for, turns bitmasks and ids into one packed row, and
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor, Future
-from time import perf_counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +17,13 @@ import torch
 
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.base import ExLlamaV2Filter
+from constrain.filters.forms import Masking, Member, Packed, make_member, pack
 from constrain.kernels import apply_bitmask
 
 if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _TAIL_TOKENS = 24
-#: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
-HANDOFF_SECONDS = 1e-4
 _PROTOCOL = tuple(name for name, member in vars(ExLlamaV2Filter).items() if callable(member) and name[0] != "_")
 
 
@@ -40,19 +37,29 @@ class FilterStack:
         filters: filters, or objects that only have ``begin``, ``feed`` and ``next``.
         tokenizer: for the end-of-sequence id, and the text of error messages.
         width: number of logits; rounded up to a multiple of 32.
+        time_limit: seconds that a filter of somebody else's may take for a token; ``None``: any time.
+
+    Attributes:
+        budget: tokens within which filters that can are to complete the text, the one after its end included;
+            ``None``: any number.
 
     Raises:
         FilterError: an object lacks a method that every filter has.
     """
 
-    def __init__(self, filters: Sequence[Any], tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
+    def __init__(
+        self, filters: Sequence[Any], tokenizer: ExLlamaV2Tokenizer, width: int, time_limit: float | None = None
+    ) -> None:
+        self.budget: int | None = None
         self._tokenizer = tokenizer
         self._fed: list[int] = []
         self._ends: set[int] = set()
         words = (width + 31) // 32
         adapted = [_adapt(candidate) for candidate in filters]
         masks = all(f.can_mask_logits() for f in adapted)
-        self._members = [_member(f, type(f0).__name__, masks, words) for f, f0 in zip(adapted, filters, strict=True)]
+        self._members = [
+            make_member(f, type(f0).__name__, masks, words, time_limit) for f, f0 in zip(adapted, filters, strict=True)
+        ]
 
     def begin(self, prefix: str = "") -> None:
         """Start a new sequence; ``prefix`` is prompt text that the next token generates anew."""
@@ -60,17 +67,41 @@ class FilterStack:
         for member in self._members:
             self._blame(member, "begin", member.filter.begin, prefix)
 
+    def begin_within(self, text: str) -> bool:
+        """Start a new sequence with a text: the end of a token, of which only this part is constrained.
+
+        Returns:
+            Whether every filter allows it; those that cannot tell allow none.
+        """
+        self.begin()
+        return not text or all(self._blame(member, "feed_text", member.feed_text, text) for member in self._members)
+
     def feed(self, token: torch.Tensor) -> None:
         """Tell every filter of a token (int64, shape (1, 1), on the CPU) that became part of the sequence."""
         for member in self._members:
-            self._blame(member, "feed", member.filter.feed, token)
+            self._blame(member, "feed", member.feed, token)
         self._fed.append(int(token))
 
-    def start(self, pool: Executor) -> None:
-        """Start the evaluation of those filters that want to be evaluated in the background; ``apply`` collects it."""
+    def start(self, pool: Executor, ahead: Sequence[int] = ()) -> None:
+        """Start the evaluation of those filters that want to be evaluated in the background; ``apply`` collects it.
+
+        Args:
+            pool: where it runs.
+            ahead: tokens that may come next; filters with bitmasks are evaluated behind each of them too. They hear of
+                them only by ``feed``, if they do come.
+        """
         for member in self._members:
             if member.in_background:
-                self._blame(member, "background work", member.start, pool)
+                self._blame(member, "background work", member.start, pool, ahead, self.budget)
+
+    def forced(self, limit: int = 64) -> list[int]:
+        """Tokens that are certain to come next: no other is allowed in the place of any of them."""
+        runs = [self._blame(member, "forced_tokens", member.forced, limit) for member in self._members]
+        return max(runs, key=len, default=[])
+
+    def scout(self) -> Scout:
+        """What the filters would allow behind tokens that may come next, without their hearing of it."""
+        return Scout([member.probe() for member in self._members], self.budget)
 
     def drop(self) -> None:
         """Wait for background work that was not collected, and forget it."""
@@ -92,9 +123,9 @@ class FilterStack:
             FilterError: a filter raised, or returned something else than a filter's result.
         """
         self._ends = set()
-        rows: list[tuple[_Member, np.ndarray]] = []
+        rows: list[tuple[Member, np.ndarray]] = []
         for member in self._members:
-            row = self._blame(member, member.method, member.evaluate, logits)
+            row = self._blame(member, member.method, member.evaluate, logits, self.budget)
             if row is not None:
                 rows.append((member, row))
                 self._ends.update(member.ends)
@@ -104,7 +135,7 @@ class FilterStack:
             return None
         bits = rows[0][1] if len(rows) == 1 else np.bitwise_and.reduce([row for _, row in rows])
         if eos is not None and bits[eos >> 5] >> (eos & 31) & 1:
-            bits = _pack((eos,), bits.size)
+            bits = pack((eos,), bits.size)
         set_words = np.flatnonzero(bits)
         if not set_words.size:
             raise self._dead_end(rows)
@@ -117,7 +148,7 @@ class FilterStack:
 
     def _finish_masked(self, logits: torch.Tensor, eos: int | None) -> None:
         """Check, and narrow to the end of the sequence, what filters that mask in place have left."""
-        if not any(isinstance(member, _Masking) for member in self._members):
+        if not any(isinstance(member, Masking) for member in self._members):
             return
         if not float(logits.max()) > -float("inf"):
             raise self._dead_end([])
@@ -126,14 +157,14 @@ class FilterStack:
             logits.fill_(-float("inf"))
             logits[eos] = kept
 
-    def _blame(self, member: _Member, what: str, call: Callable[..., Any], *args: Any) -> Any:
+    def _blame(self, member: Member, what: str, call: Callable[..., Any], *args: Any) -> Any:
         try:
             return call(*args)
         except Exception as error:
             told = error.reason if isinstance(error, FilterError) else f"{what} raised {type(error).__name__}: {error}"
             raise FilterError(told, (member.name,), self._tail()) from error
 
-    def _dead_end(self, rows: list[tuple[_Member, np.ndarray]]) -> DeadEnd:
+    def _dead_end(self, rows: list[tuple[Member, np.ndarray]]) -> DeadEnd:
         alone = [member.name for member, row in rows if not row.any()]
         if alone:
             return DeadEnd("no token is allowed", (alone[0],), self._tail())
@@ -145,108 +176,27 @@ class FilterStack:
         return str(self._tokenizer.decode(torch.tensor(self._fed[-_TAIL_TOKENS:], dtype=torch.long)))
 
 
-class _Member(ABC):
-    """A filter, and the form in which it is asked."""
+class Scout:
+    """Copies of those filters of a stack that can be copied, which go ahead of them along a guess."""
 
-    #: what is asked, in the words of an error message
-    method: str
+    def __init__(self, probes: Sequence[Packed | None], budget: int | None) -> None:
+        self._probes = [probe for probe in probes if probe is not None]
+        self._budget = budget
 
-    def __init__(self, target: ExLlamaV2Filter, name: str) -> None:
-        self.filter = target
-        self.name = name
-        self.in_background = target.use_background_worker()
-        self.ends: Collection[int] = ()
+    def apply(self, logits: torch.Tensor) -> bool:
+        """Set the logits (float32, shape (width,), on the CPU) of excluded tokens to -inf; false where none is left."""
+        for probe in self._probes:
+            row = probe.evaluate(logits, self._budget)
+            if row is not None:
+                apply_bitmask(logits.unsqueeze(0), torch.from_numpy(row).unsqueeze(0))
+        return float(logits.max()) > -math.inf
 
-    @abstractmethod
-    def start(self, pool: Executor) -> None:
-        """Start the evaluation on another thread."""
-
-    @abstractmethod
-    def evaluate(self, logits: torch.Tensor) -> np.ndarray | None:
-        """Mask ``logits`` in place, or return the allowed tokens as a packed row; ``None`` adds no row."""
-
-    def drop(self) -> None:
-        """Forget what ``start`` started."""
-        self.filter.background_drop()
-
-
-class _Packed(_Member):
-    method = "fill_bitmask()"
-
-    def __init__(self, target: Any, name: str, words: int) -> None:
-        super().__init__(target, name)
-        self.ends = getattr(target, "end_tokens", ())
-        self._bits = np.zeros((1, words), dtype=np.int32)
-        self._fill_bitmask = target.fill_bitmask
-        self._last_seconds = math.inf
-        self._pending: Future[bool] | None = None
-
-    def start(self, pool: Executor) -> None:
-        if self._last_seconds >= HANDOFF_SECONDS:
-            self._pending = pool.submit(self._fill)
-
-    def evaluate(self, logits: torch.Tensor) -> np.ndarray | None:
-        pending, self._pending = self._pending, None
-        restricted = pending.result() if pending is not None else self._fill()
-        return self._bits[0] if restricted else None
-
-    def _fill(self) -> bool:
-        begin = perf_counter()
-        restricted: bool = self._fill_bitmask(self._bits, 0)
-        self._last_seconds = perf_counter() - begin
-        return restricted
-
-    def drop(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.exception()
-
-
-class _Masking(_Member):
-    method = "mask_logits()"
-
-    def start(self, pool: Executor) -> None:
-        self.filter.background_prepare_logit_mask(pool)
-
-    def evaluate(self, logits: torch.Tensor) -> None:
-        ready = self.filter.get_next(mask=True)
-        if ready is not True:
-            raise FilterError(f"prepare_logit_mask() must return True, not {ready!r}")
-        masked = self.filter.mask_logits(logits)
-        if not isinstance(masked, torch.Tensor) or masked.shape != logits.shape:
-            shape = tuple(masked.shape) if isinstance(masked, torch.Tensor) else type(masked).__name__
-            raise FilterError(f"mask_logits() must return a tensor of shape {tuple(logits.shape)}, not {shape}")
-        if masked is not logits:
-            logits.copy_(masked)
-
-
-class _Listing(_Member):
-    method = "next()"
-
-    def __init__(self, target: ExLlamaV2Filter, name: str, words: int) -> None:
-        super().__init__(target, name)
-        self._words = words
-
-    def start(self, pool: Executor) -> None:
-        self.filter.background_next(pool)
-
-    def evaluate(self, logits: torch.Tensor) -> np.ndarray | None:
-        result = self.filter.get_next()
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise FilterError(f"next() must return a pair of collections of ids, not {type(result).__name__}")
-        allowed, self.ends = result
-        if allowed is None:
-            return None
-        for ids in result:
-            if not isinstance(ids, (set, frozenset, list, tuple)):
-                raise FilterError(f"next() must return sets or lists of ids, not {type(ids).__name__}")
-        return _pack(allowed, self._words)
-
-
-def _member(target: ExLlamaV2Filter, name: str, masks: bool, words: int) -> _Member:
-    if callable(getattr(target, "fill_bitmask", None)) and target.can_mask_logits():
-        return _Packed(target, name, words)
-    return _Masking(target, name) if masks else _Listing(target, name, words)
+    def feed(self, token: int) -> None:
+        """Go on by a token that ``apply`` has left."""
+        for probe in self._probes:
+            probe.feed(torch.tensor([[token]]))
+        if self._budget is not None:
+            self._budget -= 1
 
 
 class _Adapted(ExLlamaV2Filter):
@@ -266,18 +216,6 @@ def _adapt(candidate: Any) -> ExLlamaV2Filter:
     if missing:
         raise FilterError(f"not a filter: it has no method {', '.join(missing)}", (type(candidate).__name__,))
     return _Adapted(candidate)
-
-
-def _pack(ids: Collection[int], words: int) -> np.ndarray:
-    """Return a packed row with the bits ``ids`` set."""
-    index = np.fromiter(ids, dtype=np.int64, count=len(ids))
-    width = words * 32
-    if index.size and not 0 <= index.min() <= index.max() < width:
-        outside = next(i for i in ids if not 0 <= i < width)
-        raise FilterError(f"next() returned token id {outside}, outside the {width} of the model")
-    flags = np.zeros(width, dtype=np.uint8)
-    flags[index] = 1
-    return np.packbits(flags, bitorder="little").view(np.int32)
 
 
 def _only_bit(bits: np.ndarray, set_words: np.ndarray) -> int | None:

@@ -1,12 +1,16 @@
 """Generators, and the sampler that they draw tokens with."""
 
 from constrain.generator.base import ExLlamaV2BaseGenerator
+from constrain.generator.dynamic import ExLlamaV2DynamicGenerator
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
+from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.sampler import ExLlamaV2Sampler
 from constrain.model.embeddings import ExLlamaV2MMEmbedding
 
 __all__ = [
     "ExLlamaV2BaseGenerator",
+    "ExLlamaV2DynamicGenerator",
+    "ExLlamaV2DynamicJob",
     "ExLlamaV2MMEmbedding",
     "ExLlamaV2PostSamplingHook",
     "ExLlamaV2PostSamplingResult",

@@ -14,7 +14,7 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter, FilterStack
-from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
+from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult, call_hooks
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
 from constrain.generator.settings import Settings
@@ -229,7 +229,7 @@ class ExLlamaV2BaseGenerator:
                     stack.feed(token)
                 break
             token = token.masked_fill(stopped[: len(token), None], pad)
-            token, feed = _call_hooks(settings.post_sampling_hooks, token, prob, logits)
+            token, feed = call_hooks(settings.post_sampling_hooks, token, prob, logits)
             if stack is not None and feed:
                 stack.feed(token)
             sequence[:, length] = token[:, 0]
@@ -269,15 +269,3 @@ class ExLlamaV2BaseGenerator:
 
     def _aborted(self) -> bool:
         return self.abort_event is not None and self.abort_event.is_set()
-
-
-def _call_hooks(
-    hooks: Sequence[ExLlamaV2PostSamplingHook], token: torch.Tensor, prob: torch.Tensor, logits: torch.Tensor
-) -> tuple[torch.Tensor, bool]:
-    """Return the token that the hooks leave, and whether the filters are to hear of it."""
-    feed = True
-    for hook in hooks:
-        result = ExLlamaV2PostSamplingResult(token, prob, None, None, logits)
-        hook(result)
-        token, feed = result.sampled_token, feed and result.feed_filters
-    return token, feed

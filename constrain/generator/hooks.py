@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,3 +31,20 @@ class ExLlamaV2PostSamplingResult:
 
 #: A callable that takes the result of a draw, and may change it.
 ExLlamaV2PostSamplingHook: TypeAlias = Callable[[ExLlamaV2PostSamplingResult], None]
+
+
+def call_hooks(
+    hooks: Sequence[ExLlamaV2PostSamplingHook],
+    token: torch.Tensor,
+    prob: torch.Tensor,
+    logits: torch.Tensor,
+    top: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, bool]:
+    """Return the token that the hooks leave, and whether the filters are to hear of it."""
+    feed = True
+    for hook in hooks:
+        candidates, probs = top or (None, None)
+        result = ExLlamaV2PostSamplingResult(token, prob, candidates, probs, logits)
+        hook(result)
+        token, feed = result.sampled_token, feed and result.feed_filters
+    return token, feed

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from constrain.errors import GenerationError
+from constrain.errors import GenerationError, NoTokenLeft
 from constrain.filters import FilterStack
 from constrain.generator.samplers import truncation
 from constrain.generator.samplers.distribution import Candidates, candidates
@@ -213,7 +213,7 @@ def _most_likely(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _check_best(logit: float) -> None:
     if not logit > -float("inf"):  # NaN compares false
-        raise GenerationError("no token can be drawn: the bias and bans exclude every token, or the logits are NaN")
+        raise NoTokenLeft("no token can be drawn: the bias and bans exclude every token, or the logits are NaN")
 
 
 def _sample_row(

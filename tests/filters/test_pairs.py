@@ -82,7 +82,7 @@ def allowed_by(stack: FilterStack) -> list[int]:
 def test_all_forms_and_both_evaluations_allow_the_same(
     tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("constrain.filters.stack.HANDOFF_SECONDS", 0.0)
+    monkeypatch.setattr("constrain.filters.forms.HANDOFF_SECONDS", 0.0)
 
     def stack(view: Any = lambda inner: inner) -> FilterStack:
         made = FilterStack([view(make(name, tokenizer)) for name in names], tokenizer, WIDTH)

@@ -176,7 +176,7 @@ def trace_of(made: FilterStack, watched: Listing, pool: ThreadPoolExecutor) -> l
 def test_the_order_of_calls(
     tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch, form: Any, steps: list[str], background: bool
 ) -> None:
-    monkeypatch.setattr("constrain.filters.stack.HANDOFF_SECONDS", 0.0)
+    monkeypatch.setattr("constrain.filters.forms.HANDOFF_SECONDS", 0.0)
     watched = form(*[([4, 5, 6], [])] * 2, background=background)
     if background:
         steps = [f"{steps[0]} in background", *steps[1:]]
@@ -188,7 +188,7 @@ def test_the_order_of_calls(
 def test_a_bitmask_that_was_filled_fast_is_not_handed_to_a_thread_again(
     tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("constrain.filters.stack.HANDOFF_SECONDS", 1e9)
+    monkeypatch.setattr("constrain.filters.forms.HANDOFF_SECONDS", 1e9)
     watched = Packed(*[([4, 5, 6], [])] * 2, background=True)
     with ThreadPoolExecutor(1) as pool:
         trace = trace_of(FilterStack([watched], tokenizer, WIDTH), watched, pool)

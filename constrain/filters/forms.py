@@ -1,0 +1,194 @@
+"""The forms in which a filter may speak, and how it is asked in each."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor, Future
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from constrain.errors import FilterError
+from constrain.filters.base import ExLlamaV2Filter
+from constrain.filters.time_limit import call_within
+
+#: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
+HANDOFF_SECONDS = 1e-4
+
+
+class Member(ABC):
+    """A filter, and the form in which it is asked."""
+
+    #: what is asked, in the words of an error message
+    method: str
+
+    def __init__(self, target: ExLlamaV2Filter, name: str, time_limit: float | None = None) -> None:
+        self.filter = target
+        self.name = name
+        self.in_background = target.use_background_worker()
+        self.ends: Collection[int] = ()
+        self._time_limit = time_limit
+        self.late = False
+
+    @abstractmethod
+    def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
+        """Start the evaluation on another thread."""
+
+    @abstractmethod
+    def evaluate(self, logits: torch.Tensor, budget: int | None) -> np.ndarray | None:
+        """Mask ``logits`` in place, or return the allowed tokens as a packed row; ``None`` adds no row."""
+
+    def feed(self, token: torch.Tensor) -> None:
+        self.filter.feed(token)
+
+    def feed_text(self, text: str) -> bool:
+        feed = getattr(self.filter, "feed_text", None)
+        return feed is not None and bool(feed(text))
+
+    def forced(self, limit: int) -> list[int]:
+        forced = getattr(self.filter, "forced_tokens", None)
+        return [] if forced is None else list(forced(limit))
+
+    def probe(self) -> Packed | None:
+        """A copy that may go its own way, if there can be one."""
+        return None
+
+    def drop(self) -> None:
+        """Forget what ``start`` started."""
+        if not self.late:
+            self.filter.background_drop()
+
+    def _in_time(self, call: Callable[..., Any], *args: Any) -> Any:
+        if self._time_limit is None:
+            return call(*args)
+        try:
+            return call_within(self._time_limit, call, *args)
+        except TimeoutError:
+            self.late = True
+            raise FilterError(f"{self.method} did not return within {self._time_limit} seconds") from None
+
+
+class Packed(Member):
+    method = "fill_bitmask()"
+
+    def __init__(self, target: Any, name: str, words: int) -> None:
+        super().__init__(target, name)
+        self.ends = getattr(target, "end_tokens", ())
+        self._words = words
+        self._budgeted = hasattr(target, "min_tokens")
+        self._last_seconds = math.inf
+        self._pending: Future[list[np.ndarray | None]] | None = None
+        self._rows: list[np.ndarray | None] = []
+        self._ahead: list[int] = []
+
+    def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
+        self._ahead, self._rows = list(ahead), []
+        if ahead or self._last_seconds >= HANDOFF_SECONDS:
+            self._pending = pool.submit(self._look_ahead, list(ahead), budget)
+
+    def evaluate(self, logits: torch.Tensor, budget: int | None) -> np.ndarray | None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._rows = pending.result()
+        return self._rows[0] if self._rows else self._fill(budget)
+
+    def feed(self, token: torch.Tensor) -> None:
+        foreseen = self._ahead[:1] == [int(token)]
+        self._rows, self._ahead = (self._rows[1:], self._ahead[1:]) if foreseen else ([], [])
+        super().feed(token)
+
+    def probe(self) -> Packed | None:
+        # The base class cannot know what a subclass would have to copy.
+        if type(self.filter).clone is ExLlamaV2Filter.clone:
+            return None
+        return Packed(self.filter.clone(), self.name, self._words)
+
+    def drop(self) -> None:
+        pending, self._pending = self._pending, None
+        self._rows, self._ahead = [], []
+        if pending is not None:
+            pending.exception()
+
+    def _look_ahead(self, ahead: list[int], budget: int | None) -> list[np.ndarray | None]:
+        """Rows for the next token and for those behind each of ``ahead``, as far as they are allowed."""
+        rows = [self._fill(budget)]
+        probe = self.probe() if ahead else None
+        for token in ahead:
+            row = rows[-1]
+            if probe is None or (row is not None and not row[token >> 5] >> (token & 31) & 1):
+                break
+            probe.feed(torch.tensor([[token]]))
+            budget = None if budget is None else budget - 1
+            rows.append(probe._fill(budget))
+        return rows
+
+    def _fill(self, budget: int | None) -> np.ndarray | None:
+        begin = perf_counter()
+        bits = np.zeros((1, self._words), dtype=np.int32)
+        given = {"budget": budget} if self._budgeted and budget is not None else {}
+        restricted: bool = self.filter.fill_bitmask(bits, 0, **given)  # type: ignore[attr-defined]
+        self._last_seconds = perf_counter() - begin
+        return bits[0] if restricted else None
+
+
+class Masking(Member):
+    method = "mask_logits()"
+
+    def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
+        self.filter.background_prepare_logit_mask(pool)
+
+    def evaluate(self, logits: torch.Tensor, budget: int | None) -> None:
+        ready = self._in_time(self.filter.get_next, True)
+        if ready is not True:
+            raise FilterError(f"prepare_logit_mask() must return True, not {ready!r}")
+        masked = self._in_time(self.filter.mask_logits, logits)
+        if not isinstance(masked, torch.Tensor) or masked.shape != logits.shape:
+            shape = tuple(masked.shape) if isinstance(masked, torch.Tensor) else type(masked).__name__
+            raise FilterError(f"mask_logits() must return a tensor of shape {tuple(logits.shape)}, not {shape}")
+        if masked is not logits:
+            logits.copy_(masked)
+
+
+class Listing(Member):
+    method = "next()"
+
+    def __init__(self, target: ExLlamaV2Filter, name: str, words: int, time_limit: float | None) -> None:
+        super().__init__(target, name, time_limit)
+        self._words = words
+
+    def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
+        self.filter.background_next(pool)
+
+    def evaluate(self, logits: torch.Tensor, budget: int | None) -> np.ndarray | None:
+        result = self._in_time(self.filter.get_next)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise FilterError(f"next() must return a pair of collections of ids, not {type(result).__name__}")
+        allowed, self.ends = result
+        if allowed is None:
+            return None
+        for ids in result:
+            if not isinstance(ids, (set, frozenset, list, tuple)):
+                raise FilterError(f"next() must return sets or lists of ids, not {type(ids).__name__}")
+        return pack(allowed, self._words)
+
+
+def make_member(target: ExLlamaV2Filter, name: str, masks: bool, words: int, time_limit: float | None) -> Member:
+    if callable(getattr(target, "fill_bitmask", None)) and target.can_mask_logits():
+        return Packed(target, name, words)
+    return Masking(target, name, time_limit) if masks else Listing(target, name, words, time_limit)
+
+
+def pack(ids: Collection[int], words: int) -> np.ndarray:
+    """Return a packed row with the bits ``ids`` set."""
+    index = np.fromiter(ids, dtype=np.int64, count=len(ids))
+    width = words * 32
+    if index.size and not 0 <= index.min() <= index.max() < width:
+        outside = next(i for i in ids if not 0 <= i < width)
+        raise FilterError(f"next() returned token id {outside}, outside the {width} of the model")
+    flags = np.zeros(width, dtype=np.uint8)
+    flags[index] = 1
+    return np.packbits(flags, bitorder="little").view(np.int32)

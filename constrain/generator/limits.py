@@ -1,0 +1,61 @@
+"""What a dynamic generator can be made of, and which jobs it can take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from constrain.errors import GenerationError
+from constrain.model import EMBEDDING_INDEX
+
+if TYPE_CHECKING:
+    from constrain.generator.dynamic import ExLlamaV2DynamicGenerator
+    from constrain.generator.job import ExLlamaV2DynamicJob
+
+
+def check_generator(generator: ExLlamaV2DynamicGenerator, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
+    """Raise :class:`GenerationError` where the arguments of a generator do not fit together."""
+    g, config, draft = generator, generator.model.config, generator.draft_model
+    room = max(max_q_size, config.max_batch_size * config.max_input_len)
+    wrong = {
+        f"max_batch_size={g.max_batch_size} times max_q_size={max_q_size} is more than a pass takes, {room} tokens": (
+            g.max_batch_size * max_q_size > room
+        ),
+        f"max_seq_len={g.max_seq_len} is more than the model takes, {config.max_seq_len}": (
+            g.max_seq_len > config.max_seq_len
+        ),
+        f"max_chunk_size={g.max_chunk_size} must be a multiple of {g.page_size}": (
+            paged and g.max_chunk_size % g.page_size != 0
+        ),
+        f"num_draft_tokens={g.num_draft_tokens} is more than max_q_size={max_q_size}": g.num_draft_tokens > max_q_size,
+        "a draft model needs a draft cache, and a draft cache a draft model": (draft is None)
+        != (g.draft_cache is None),
+        "use_ngram_draft and draft_model exclude each other": use_ngram_draft and draft is not None,
+        "the draft model takes shorter sequences than the model": (
+            draft is not None and draft.config.max_seq_len < config.max_seq_len
+        ),
+    }
+    for problem, found in wrong.items():
+        if found:
+            raise GenerationError(problem)
+
+
+def check_job(generator: ExLlamaV2DynamicGenerator, job: ExLlamaV2DynamicJob) -> None:
+    """Raise :class:`GenerationError` where there can never be room for a job, or its prompt is no text."""
+    lengths = [len(sequence.input_ids) + job.max_new_tokens for sequence in job.sequences]
+    pages = sum(-(-length // generator.page_size) for length in lengths)
+    if pages > generator.max_pages:
+        raise GenerationError(
+            f"Job requires {pages} pages (only {generator.max_pages} available) and cannot be enqueued. Use a larger "
+            "cache, a shorter prompt, or a smaller max_new_tokens."
+        )
+    if len(lengths) > generator.max_batch_size:
+        raise GenerationError(f"{len(lengths)} sequences are more than max_batch_size={generator.max_batch_size}")
+    if max(lengths) > generator.max_seq_len:
+        raise GenerationError(
+            f"prompt and max_new_tokens add up to {max(lengths)}, more than max_seq_len={generator.max_seq_len}"
+        )
+    known = {i for each in job.embeddings for i in range(each.first_index, each.first_index + each.length)}
+    for token in {token for sequence in job.sequences for token in sequence.tokens()} - known:
+        if token >= generator.model.config.vocab_size:
+            what = "a row of embeddings that were not given" if token >= EMBEDDING_INDEX else "outside the vocabulary"
+            raise GenerationError(f"the prompt holds id {token}, which is {what}")

@@ -1,0 +1,115 @@
+"""What is wanted of a text, and what each of its tokens leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from constrain.filters import FilterStack
+from constrain.generator.settings import Settings
+
+
+@dataclass
+class Request:
+    """What is wanted of a text.
+
+    Attributes:
+        settings: how tokens are drawn; read anew for each.
+        random: gives a number in [0, 1) for each token.
+        max_new_tokens: after so many the text ends; ``None``: never.
+        min_new_tokens: before so many, stop tokens are blocked.
+        early_stop_strings: whether stop strings end a text before ``min_new_tokens`` too.
+        stop_tokens, stop_strings: what ends the text.
+        banned_strings: what must not occur in it, in whatever case.
+        decode_special_tokens: show special tokens.
+        return_top_tokens: number of most likely tokens to report.
+        return_logits: report the logits too.
+        raw_logits: as they come from the model, not as the sampler leaves them.
+        filters: constraints.
+        prefer_eos: end the text as soon as the filters allow it.
+        filters_see_healing: filters are asked for, and hear of, the token that is generated anew.
+        within_budget: filters that can are to complete the text in ``max_new_tokens``.
+        trigger: string from which on the filters hold; ``None``: from the beginning.
+    """
+
+    settings: Settings
+    random: Callable[[], float]
+    max_new_tokens: int | None = None
+    min_new_tokens: int = 0
+    early_stop_strings: bool = False
+    stop_tokens: frozenset[int] = frozenset()
+    stop_strings: Sequence[str] = ()
+    banned_strings: Sequence[str] = ()
+    decode_special_tokens: bool = False
+    return_top_tokens: int = 0
+    return_logits: bool = False
+    raw_logits: bool = True
+    filters: FilterStack | None = None
+    prefer_eos: bool = False
+    filters_see_healing: bool = False
+    within_budget: bool = False
+    trigger: str | None = None
+
+
+@dataclass
+class Drawn:
+    """A token that was drawn.
+
+    Attributes:
+        id: the token.
+        prob: its probability.
+        top_tokens, top_probs: the most likely ones, of shape (k,), if asked for.
+        logits: float32 of shape (padded vocabulary,), if asked for.
+    """
+
+    id: int
+    prob: float
+    top_tokens: torch.Tensor | None = None
+    top_probs: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some text and the tokens that carry it."""
+
+    text: str = ""
+    tokens: list[Drawn] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.tokens)
+
+
+@dataclass(frozen=True)
+class End:
+    """Why a text ended.
+
+    Attributes:
+        reason: ``"stop_token"``, ``"stop_string"``, ``"max_new_tokens"``, ``"end_filter"``, ``"filter_error"``,
+            ``"dead_end"`` or ``"error"``.
+        trigger: the stop token or stop string.
+        error: what went wrong.
+        held: what was generated but not released.
+    """
+
+    reason: str
+    trigger: int | str | None = None
+    error: Exception | None = None
+    held: Piece = field(default_factory=Piece)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a token led to.
+
+    Attributes:
+        released: text that is final.
+        suppressed: text that was taken back, as it had a banned string in it.
+        end: why the text ends here, if it does.
+    """
+
+    released: Piece = field(default_factory=Piece)
+    suppressed: Piece | None = None
+    end: End | None = None

@@ -1,0 +1,51 @@
+"""The dictionaries in which a generator reports: see :meth:`ExLlamaV2DynamicGenerator.iterate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from constrain.generator.outcome import Drawn, End, Piece
+
+
+def piece_keys(piece: Piece, probs: bool) -> dict[str, Any]:
+    """``text``, ``token_ids`` and what else was asked for of a released text; only what there is."""
+    result: dict[str, Any] = {"text": piece.text} if piece.text else {}
+    if not piece.tokens:
+        return result
+    result["token_ids"] = token_ids(piece.tokens)
+    if probs:
+        result["token_probs"] = torch.tensor([[token.prob for token in piece.tokens]])
+    top = [(token.top_tokens, token.top_probs) for token in piece.tokens]
+    if top[0][0] is not None:
+        result["top_k_tokens"] = _stacked([ids for ids, _ in top])
+        result["top_k_probs"] = _stacked([each for _, each in top])
+    if piece.tokens[0].logits is not None:
+        result["logits"] = _stacked([token.logits for token in piece.tokens])
+    return result
+
+
+def token_ids(tokens: Sequence[Drawn]) -> torch.Tensor:
+    """Ids, int64 of shape (1, n)."""
+    return torch.tensor([[token.id for token in tokens]], dtype=torch.long)
+
+
+def end_keys(end: End, probs: bool, pieces: Sequence[str]) -> dict[str, Any]:
+    """``eos_reason`` and what it is about; ``pieces``: the texts of all tokens, special ones included."""
+    result: dict[str, Any] = {"eos_reason": end.reason}
+    if isinstance(end.trigger, int):
+        result["eos_triggering_token_id"] = end.trigger
+        result["eos_triggering_token_str"] = pieces[end.trigger]
+    elif end.trigger is not None:
+        result["eos_triggering_string"] = end.trigger
+    if end.error is not None:
+        result["exception"] = end.error
+    if end.held:
+        result["held"] = piece_keys(end.held, probs)
+    return result
+
+
+def _stacked(rows: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    return torch.stack([row for row in rows if row is not None]).unsqueeze(0)

@@ -1,0 +1,152 @@
+"""Takes jobs through the model: prompts in parts, then one pass after the other for all that are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from constrain.generator.decoding import Decoding
+from constrain.generator.draft import Draft, Drafter
+from constrain.generator.job import ExLlamaV2DynamicJob
+from constrain.generator.outcome import Outcome
+from constrain.generator.pages import PageTable
+
+if TYPE_CHECKING:
+    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+
+#: Most tokens without a choice that go through the model in one pass.
+_MOST_FORCED = 64
+
+
+class PagedRunner:
+    """Runs jobs on a model, over pages of a cache.
+
+    Attributes:
+        loras: adapters to apply.
+    """
+
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        cache: ExLlamaV2CacheBase,
+        table: PageTable,
+        drafter: Drafter | None,
+        draft_tokens: int,
+        pool: Executor | None,
+        jump_forward: bool,
+    ) -> None:
+        """
+        Args:
+            model, cache, table: what it runs on.
+            drafter, draft_tokens: what guesses tokens, and how many.
+            pool: where filters are evaluated while the model runs; ``None``: they wait for it.
+            jump_forward: take tokens that filters leave no choice about through the model together.
+        """
+        self.loras: Sequence[ExLlamaV2Lora] = ()
+        self._model, self._cache, self._table = model, cache, table
+        self._drafter, self._draft_tokens = drafter, draft_tokens
+        self._pool, self._jump_forward = pool, jump_forward
+
+    def prefill(self, job: ExLlamaV2DynamicJob, limit: int) -> bool:
+        """Take at most ``limit`` tokens of a prompt through the model; returns whether there were any."""
+        computed = False
+        for sequence in job.sequences:
+            sequence.skip_cached(self._table)
+            row = sequence.prompt_chunk(self._table, limit)
+            if row is None:
+                continue
+            self._model.forward_paged([row], self._cache, self.loras, job.embeddings)
+            if self._drafter is not None and not job.embeddings:
+                self._drafter.prefill([row])
+            end = sequence.position + row.width
+            sequence.computed(self._table, end, end)
+            sequence.draft_position = end
+            sequence.skip_cached(self._table)
+            limit -= row.width
+            computed = True
+            if limit <= 0:
+                break
+        return computed
+
+    def decode(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
+        """Take every job on by one token or more."""
+        outcomes = [(job, begun) for job in jobs if (begun := job.text.begin()) is not None]
+        turns = self._propose([job for job in jobs if job.text.end is None])
+        if self._pool is not None:
+            ahead = [(turn.job, turn.job.text.look_ahead(self._pool, turn.proposals)) for turn in turns]
+            outcomes += [(job, outcome) for job, outcome in ahead if outcome is not None]
+        turns = [turn for turn in turns if turn.job.text.end is None]
+        for turn, logits in zip(turns, self._logits(turns), strict=True):
+            taken = take_tokens(turn.job.text, logits, turn.proposals)
+            outcomes += [(turn.job, outcome) for outcome in taken]
+            if turn.drafted:
+                turn.job.accepted_draft_tokens += len(taken) - 1
+                turn.job.rejected_draft_tokens += len(turn.proposals) - len(taken) + 1
+            for sequence in turn.job.sequences:
+                # The last token has not been through the model.
+                sequence.computed(self._table, len(sequence.sequence_ids) - 1, turn.job.text.settled)
+        return outcomes
+
+    def _propose(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[_Turn]:
+        """Find tokens that will or may come next, for each job."""
+        turns, drafts = [], []
+        for job in jobs:
+            # Nothing has to be known of what comes after the last token of a text.
+            room = (job.text.remaining or 1) - 1
+            forced = job.text.forced(min(room, _MOST_FORCED)) if self._jump_forward and room > 0 else []
+            turn = _Turn(job, _until(job.stop_tokens, forced))
+            turns.append(turn)
+            if self._drafter is not None and not forced and not job.text.healing and not job.embeddings:
+                turn.drafted = True
+                drafts.append(Draft(job.sequences[0], min(room, self._draft_tokens), job.text.scout(), turn.proposals))
+        if self._drafter is not None:
+            self._drafter.propose(drafts)
+        return turns
+
+    def _logits(self, turns: Sequence[_Turn]) -> list[torch.Tensor]:
+        """Logits of each job, float32 of shape (sequences, 1 + proposals, padded vocabulary), on the CPU."""
+        if not turns:
+            return []
+        rows = [each.row(self._table, turn.proposals) for turn in turns for each in turn.job.sequences]
+        embeddings = [each for turn in turns for each in turn.job.embeddings]
+        logits = self._model.forward_paged(rows, self._cache, self.loras, embeddings)
+        assert logits is not None
+        counts = [len(turn.job.sequences) * (1 + len(turn.proposals)) for turn in turns]
+        parts = torch.split(logits.float().cpu(), counts)
+        return [part.view(len(turn.job.sequences), -1, part.shape[-1]) for part, turn in zip(parts, turns, strict=True)]
+
+
+def _until(ends: Collection[int], tokens: Sequence[int]) -> list[int]:
+    end = next((i for i, token in enumerate(tokens) if token in ends), len(tokens))
+    return list(tokens[:end])
+
+
+@dataclass
+class _Turn:
+    """What goes through the model for a job: its last token, and proposals, which were drafted or are certain."""
+
+    job: ExLlamaV2DynamicJob
+    proposals: list[int]
+    drafted: bool = False
+
+
+def take_tokens(text: Decoding, logits: torch.Tensor, proposals: Sequence[int]) -> list[Outcome]:
+    """Draw tokens, as far as each was proposed and so the logits behind it are known.
+
+    Args:
+        text: what they are for.
+        logits: float32 of shape (rows, 1 + proposals, padded vocabulary), on the CPU.
+        proposals: what went through the model behind the last token.
+    """
+    outcomes = []
+    for number in range(len(proposals) + 1):
+        outcome = text.step(logits[:, number].contiguous())
+        outcomes.append(outcome)
+        over = outcome.end is not None or outcome.suppressed is not None
+        if over or number == len(proposals) or text.last_token != proposals[number]:
+            break
+    return outcomes

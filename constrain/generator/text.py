@@ -1,0 +1,184 @@
+"""From tokens to text: characters that span tokens, strings that end a text, and strings that must not occur in it.
+
+Text is released as soon as no string that is looked for can begin in it any more. So a string never straddles what has
+been released, and what is looked for is looked for in the held text alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import torch
+
+if TYPE_CHECKING:
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+T = TypeVar("T")
+
+_REPLACEMENT = "\ufffd"
+#: A character has at most four bytes, each of which may be a token.
+_MOST_PARTS = 4
+
+
+class Detokenizer:
+    """Puts the texts of tokens together, and holds a character back until the last of its tokens is there."""
+
+    def __init__(self, tokenizer: ExLlamaV2Tokenizer, special: bool) -> None:
+        """Start at the beginning of a text; ``special``: show special tokens."""
+        self._tokenizer = tokenizer
+        self._special = special
+        self._pieces = tokenizer.get_id_to_piece_list(special)
+        self._parts: list[int] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is held back."""
+        return not self._parts
+
+    def is_part(self, token: int) -> bool:
+        """Whether a token holds a part of a character."""
+        return _REPLACEMENT in self._piece(token)
+
+    def push(self, token: int) -> str:
+        """What a token adds to the text."""
+        if not self.is_part(token):
+            return self.flush() + self._piece(token)
+        self._parts.append(token)
+        text = self._decode()
+        incomplete = len(text) - len(text.rstrip(_REPLACEMENT))
+        return "" if 1 <= incomplete <= _MOST_PARTS else self.flush()
+
+    def flush(self) -> str:
+        """What is held back, with U+FFFD for what is no character."""
+        if not self._parts:
+            return ""
+        text = self._decode()
+        self._parts.clear()
+        return text
+
+    def copy(self) -> Detokenizer:
+        """An independent copy."""
+        made = copy.copy(self)
+        made._parts = list(self._parts)
+        return made
+
+    def _piece(self, token: int) -> str:
+        return self._pieces[token] if token < len(self._pieces) else ""
+
+    def _decode(self) -> str:
+        return str(self._tokenizer.decode(torch.tensor(self._parts, dtype=torch.long), self._special))
+
+
+@dataclass
+class Held(Generic[T]):
+    """A token whose text is not released: what came with it, and where its text ends in the held text."""
+
+    item: T
+    end: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A stop string was found: which, and where it begins in the held text."""
+
+    string: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Banned:
+    """A banned string was found: how many held tokens lie before the one that it begins in."""
+
+    kept: int
+
+
+class HeldText(Generic[T]):
+    """Text that is not released yet, with the tokens that carry it.
+
+    Attributes:
+        text: the held text.
+        tokens: its tokens.
+    """
+
+    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str], banned: Sequence[str]) -> None:
+        """``stop``: strings that end the text. ``banned``: strings that must not occur, in whatever case."""
+        self._detokenizer = detokenizer
+        self._stop = list(stop)
+        self._banned = [_lower(string) for string in banned]
+        self.text = ""
+        self.tokens: list[Held[T]] = []
+        self._open = 0
+
+    def push(self, token: int, item: T, skip: int = 0) -> None:
+        """Add a token, without the first ``skip`` characters of its text."""
+        if not self._detokenizer.is_part(token):
+            self._add(self._detokenizer.flush())
+        text = self._detokenizer.push(token)[skip:]
+        self.tokens.append(Held(item, len(self.text)))
+        self._open += 1
+        if self._detokenizer.complete:
+            self._add(text)
+
+    def search(self, stop: bool = True) -> Stop | Banned | None:
+        """A string that is in the held text: a stop string, unless a banned one lies in the text before it.
+
+        Args:
+            stop: look for stop strings too.
+        """
+        lower = _lower(self.text)
+        ending = _leftmost(self.text, self._stop) if stop else None
+        excluded = _leftmost(lower[: ending[0]] if ending else lower, self._banned)
+        if excluded is not None:
+            return Banned(next(i for i, held in enumerate(self.tokens) if held.end > excluded[0]))
+        return None if ending is None else Stop(ending[1], ending[0])
+
+    def undecided(self, stop: bool = True) -> bool:
+        """Whether a character is incomplete, or a string that is looked for may have begun."""
+        if not self._detokenizer.complete or _may_begin(_lower(self.text), self._banned):
+            return True
+        return stop and _may_begin(self.text, self._stop)
+
+    def take(self) -> tuple[str, list[T]]:
+        """Empty this; return the text, what is incomplete included, and what came with its tokens."""
+        self._add(self._detokenizer.flush())
+        text, items = self.text, [held.item for held in self.tokens]
+        self.text, self.tokens = "", []
+        return text, items
+
+    def rewind(self, kept: int) -> tuple[str, list[T]]:
+        """Take back all but the first ``kept`` tokens; return their text and what came with them."""
+        self._add(self._detokenizer.flush())
+        taken, self.tokens = self.tokens[kept:], self.tokens[:kept]
+        start = self.tokens[-1].end if self.tokens else 0
+        text, self.text = self.text[start:], self.text[:start]
+        return text, [held.item for held in taken]
+
+    def _add(self, text: str) -> None:
+        """Add the text of the open tokens; where it takes several to complete a character, it begins in the first."""
+        self.text += text
+        for held in self.tokens[len(self.tokens) - self._open :]:
+            held.end = len(self.text)
+        self._open = 0
+
+
+def _lower(text: str) -> str:
+    """Lower case, character by character, so that places stay the same."""
+    return "".join(low if len(low := char.lower()) == 1 else char for char in text)
+
+
+def _leftmost(text: str, strings: Sequence[str]) -> tuple[int, str] | None:
+    """Where the first of ``strings`` in ``text`` begins, and which; the longest of several that begin there."""
+    found = [(place, -len(string), string) for string in strings if (place := text.find(string)) >= 0]
+    return (min(found)[0], min(found)[2]) if found else None
+
+
+def _may_begin(text: str, strings: Sequence[str]) -> bool:
+    """Whether ``text`` ends in the beginning of one of ``strings``."""
+    return any(
+        string.startswith(text[-length:])
+        for string in strings
+        for length in range(1, min(len(text), len(string) - 1) + 1)
+    )

@@ -1,0 +1,192 @@
+"""Pages: none is lost, freed twice or leaked, and what is read from a reused one is what a fresh one would hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
+from constrain.errors import GenerationError
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.generator.pages import PageTable
+
+SIZE = 8
+
+
+def check(table: PageTable, sequences: list[Any]) -> None:
+    """All that must hold between two calls."""
+    uses = Counter(page for sequence in sequences for page in sequence.pages)
+    assert sorted(page.index for page in table.pages) == list(range(len(table.pages)))
+    for page in table.pages:
+        assert page.users == uses[page]
+        assert len(page.tokens) <= table.page_size
+        listed = page in table._children.get(page.parent, ())
+        assert listed == bool(page.tokens)
+    assert Counter(table.idle) == Counter(page for page in table.pages if not page.users)
+    assert all(page.key == key for key, page in table._by_key.items())
+    assert set().union(*table._children.values()) <= set(table.pages)
+    for sequence in sequences:
+        assert len(set(sequence.pages)) == len(sequence.pages)
+        held = [token for page in sequence.pages for token in page.tokens]
+        assert held[: sequence.position] == sequence.tokens()[: len(held)][: sequence.position]
+
+
+class Machine(RuleBasedStateMachine):
+    """Jobs with related prompts over a cache of eight small pages."""
+
+    model: ExLlamaV2
+    tokenizer: ExLlamaV2Tokenizer
+
+    def __init__(self) -> None:
+        super().__init__()
+        cache = ExLlamaV2Cache(self.model, max_seq_len=8 * SIZE)
+        self.generator = ExLlamaV2DynamicGenerator(self.model, cache, self.tokenizer, max_chunk_size=2 * SIZE)
+        self.jobs: list[ExLlamaV2DynamicJob] = []
+        self.streamed: dict[ExLlamaV2DynamicJob, tuple[list[int], list[torch.Tensor]]] = {}
+
+    @rule(
+        length=st.integers(1, 40),
+        tail=st.lists(st.integers(3, 5), max_size=10),
+        count=st.integers(1, 20),
+        bans=st.booleans(),
+    )
+    def enqueue(self, length: int, tail: list[int], count: int, bans: bool) -> None:
+        prompt = [10 + n % 7 for n in range(length)] + tail
+        strings = [chr(c) for c in range(ord("a"), ord("m"))] if bans else None
+        job = ExLlamaV2DynamicJob(
+            torch.tensor([prompt]),
+            count,
+            gen_settings=ExLlamaV2Sampler.Settings.greedy(),
+            banned_strings=strings,
+            return_logits=True,
+        )
+        if -(-(len(prompt) + count) // SIZE) > 8:
+            with pytest.raises(GenerationError, match="cannot be enqueued"):
+                self.generator.enqueue(job)
+            return
+        self.generator.enqueue(job)
+        self.jobs.append(job)
+        self.streamed[job] = [], []
+
+    @rule(times=st.integers(1, 4))
+    def iterate(self, times: int) -> None:
+        for _ in range(times):
+            for result in self.generator.iterate():
+                tokens, logits = self.streamed[result["job"]]
+                if "token_ids" in result:
+                    tokens += result["token_ids"][0].tolist()
+                    logits += result["logits"][0].unbind()
+                if result["eos"]:
+                    self.finish(result["job"])
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def cancel(self, data: Any) -> None:
+        job = data.draw(st.sampled_from(self.jobs))
+        self.generator.cancel(job)
+        self.jobs.remove(job)
+
+    def finish(self, job: ExLlamaV2DynamicJob) -> None:
+        self.jobs.remove(job)
+        prompt = job.sequences[0].input_ids.torch()
+        tokens, logits = self.streamed[job]
+        fresh = self.model.forward(torch.cat([prompt, torch.tensor([tokens])], dim=1))
+        expected = fresh[0, prompt.shape[1] - 1 : -1]
+        torch.testing.assert_close(torch.stack(logits), expected, atol=1e-3, rtol=1e-3)
+
+    @invariant()
+    def pages_are_in_order(self) -> None:
+        check(self.generator._table, [s for job in self.generator.active_jobs for s in job.sequences])
+        assert self.generator.num_remaining_jobs() == len(self.jobs)
+
+    def teardown(self) -> None:
+        while self.jobs:
+            self.iterate(1)
+        check(self.generator._table, [])
+
+
+def test_pages_are_kept_in_order(
+    long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("constrain.generator.dynamic.PAGED_PAGE_SIZE", SIZE)
+    monkeypatch.setattr(Machine, "model", long_model, raising=False)
+    monkeypatch.setattr(Machine, "tokenizer", tiny_tokenizer, raising=False)
+    checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=checks
+        ),
+    )
+
+
+@pytest.fixture
+def table(long_model: ExLlamaV2) -> PageTable:
+    return PageTable([ExLlamaV2Cache(long_model, max_seq_len=6 * SIZE)], SIZE)
+
+
+def fill(table: PageTable, prompt: list[int], positions: int) -> list[Any]:
+    """Pages for a prompt, with all of it in them."""
+    pages = table.allocate(prompt, positions)
+    assert pages is not None
+    table.commit(pages, prompt, 0)
+    return pages
+
+
+def test_what_was_used_longest_ago_is_overwritten_first(table: PageTable) -> None:
+    texts = [[n] * 17 for n in range(3, 6)]
+    for text in texts[:2]:
+        table.release(fill(table, text, 18))
+    table.release(fill(table, texts[0], 18))
+    table.release(fill(table, texts[2], 18))
+    kept = [sum(len(page.tokens) for page in table.pages if set(page.tokens) == {n}) for n in range(3, 6)]
+    assert kept == [17, 0, 17]
+
+
+def test_the_end_of_a_text_is_overwritten_before_its_beginning(table: PageTable) -> None:
+    table.release(fill(table, list(range(100, 148)), 48))
+    fill(table, [3], 2)
+    left = sorted(token for page in table.pages if 3 not in page.tokens for token in page.tokens)
+    assert left == list(range(100, 140))
+
+
+def test_pages_of_running_texts_are_never_taken(table: PageTable) -> None:
+    running = fill(table, [3] * 20, 30)
+    assert table.allocate([4] * 20, 30) is None
+    assert table.allocate([3] * 20, 30) is not None
+    table.release(running)
+    assert all(page.users == (page in running[:2]) for page in running)
+
+
+def test_defragmenting_keeps_content_and_lays_texts_out_in_one_piece(table: PageTable) -> None:
+    cache = table._caches[0]
+    table.release(fill(table, list(range(100, 117)), 18))
+    second = fill(table, list(range(200, 210)), 12)
+    first = table.allocate(list(range(100, 130)), 31)
+    assert first is not None
+    table.commit(first, list(range(100, 130)), 0)
+    for pages, start in ((first, 100), (second, 200)):
+        for number, page in enumerate(pages):
+            for tensor in cache.all_tensors():
+                tensor[0, page.index * SIZE : (page.index + 1) * SIZE] = start + number
+    with pytest.raises(GenerationError, match="running"):
+        table.defragment()
+    table.release(first)
+    table.release(second)
+    table.defragment()
+    check(table, [])
+    for pages, start in ((first, 100), (second, 200)):
+        places = [page.index for page in pages]
+        assert places == list(range(places[0], places[0] + len(places)))
+        for number, page in enumerate(pages):
+            place = slice(page.index * SIZE, (page.index + 1) * SIZE)
+            assert all((tensor[0, place] == start + number).all() for tensor in cache.all_tensors())
+    order = [page.index for page in table.pages]
+    table.defragment()
+    assert [page.index for page in table.pages] == order
