@@ -31,7 +31,7 @@ class ExLlamaV2DynamicGenerator:
     beside it. Not to be shared by threads.
 
     Attributes:
-        model, cache, tokenizer, draft_model, draft_cache: as given.
+        model, cache, draft_model, draft_cache, tokenizer: as given.
         max_batch_size: most sequences that run at a time.
         max_seq_len: longest sequence.
         max_chunk_size: most tokens of a prompt that go through the model between two tokens of other jobs.
