@@ -39,6 +39,12 @@ def load(path: str | Path | None = None, *, max_seq_len: int | None = None, prom
     Raises:
         ModelError: the folder cannot be used; says which file, tensor or setting is at fault.
     """
+    model, tokenizer = load_model(path, max_seq_len)
+    return LLM(ExLlamaV2BaseGenerator(model, ExLlamaV2Cache(model), tokenizer), prompt)
+
+
+def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+    """Load a model and its tokenizer, for a generator of one's own; arguments and errors as for :func:`load`."""
     from constrain.demo import model_dir
 
     config = ExLlamaV2Config(str(path or model_dir()))
@@ -46,7 +52,7 @@ def load(path: str | Path | None = None, *, max_seq_len: int | None = None, prom
     tokenizer = ExLlamaV2Tokenizer(config)
     model = ExLlamaV2(config)
     model.load()
-    return LLM(ExLlamaV2BaseGenerator(model, ExLlamaV2Cache(model), tokenizer), prompt)
+    return model, tokenizer
 
 
 class LLM:
@@ -106,22 +112,19 @@ class LLM:
             GenerationError: the prompt leaves no room in the context.
             FilterError: the constraints, taken together, allow nothing, or a filter failed.
         """
-        model, tokenizer = self.model, self.tokenizer
-        constraints = list(filters)
-        if json_schema is not None:
-            constraints.append(ExLlamaV2JSONSchemaFilter(model, tokenizer, Target.of(json_schema).schema))
-        if regex is not None:
-            constraints.append(ExLlamaV2RegexFilter(model, tokenizer, regex))
-        if grammar is not None:
-            constraints.append(ExLlamaV2GrammarFilter(model, tokenizer, grammar))
-        if choices is not None:
-            constraints.append(self._choice(choices))
-        if prefix is not None:
-            constraints.append(ExLlamaV2PrefixFilter(model, tokenizer, prefix))
+        constraints = make_filters(
+            self.model,
+            self.tokenizer,
+            json_schema=json_schema,
+            regex=regex,
+            grammar=grammar,
+            choices=choices,
+            prefix=prefix,
+        )
         return complete(
             self.generator,
             prompt,
-            filters=constraints,
+            filters=[*filters, *constraints],
             max_new_tokens=max_new_tokens,
             settings=settings or ExLlamaV2Sampler.Settings(),
             seed=seed,
@@ -186,7 +189,7 @@ class LLM:
         written = complete(
             self.generator,
             prompt,
-            filters=[self._choice(options)],
+            filters=make_filters(self.model, self.tokenizer, choices=options),
             # An option may be spelt in more tokens than the tokenizer would use, but not in more than it has bytes.
             max_new_tokens=1 + max((len(option.encode()) for option in options), default=0),
             settings=ExLlamaV2Sampler.Settings.greedy(),
@@ -195,6 +198,28 @@ class LLM:
             raise GenerationError(f"the context ended before an option was complete: {written.text!r}")
         return written.text
 
-    def _choice(self, options: Sequence[str]) -> ExLlamaV2EngineFilter:
-        grammar = grammar_cache.compile(compile_choices, list(options), vocabulary_of(self.tokenizer))
-        return ExLlamaV2EngineFilter(self.model, self.tokenizer, grammar)
+
+def make_filters(
+    model: ExLlamaV2,
+    tokenizer: ExLlamaV2Tokenizer,
+    *,
+    json_schema: Any = None,
+    regex: str | None = None,
+    grammar: str | None = None,
+    choices: Sequence[str] | None = None,
+    prefix: str | Sequence[str] | None = None,
+) -> list[ExLlamaV2EngineFilter]:
+    """A filter for each constraint that is given; arguments and errors as for :meth:`LLM.generate`."""
+    filters: list[ExLlamaV2EngineFilter] = []
+    if json_schema is not None:
+        filters.append(ExLlamaV2JSONSchemaFilter(model, tokenizer, Target.of(json_schema).schema))
+    if regex is not None:
+        filters.append(ExLlamaV2RegexFilter(model, tokenizer, regex))
+    if grammar is not None:
+        filters.append(ExLlamaV2GrammarFilter(model, tokenizer, grammar))
+    if choices is not None:
+        compiled = grammar_cache.compile(compile_choices, list(choices), vocabulary_of(tokenizer))
+        filters.append(ExLlamaV2EngineFilter(model, tokenizer, compiled))
+    if prefix is not None:
+        filters.append(ExLlamaV2PrefixFilter(model, tokenizer, prefix))
+    return filters

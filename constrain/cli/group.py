@@ -14,6 +14,7 @@ GROUP = "constrain.commands"
 
 BUILT_IN = {
     "bench": "constrain.cli.bench:bench",
+    "chat": "constrain.cli.chat:chat",
     "check-schema": "constrain.cli.check_schema:check_schema",
     "demo": "constrain.cli.demo:demo",
     "extract": "constrain.cli.extract:extract",

@@ -171,12 +171,15 @@ class ExLlamaV2CacheBase(ABC):
         copy.current_seq_len = self.current_seq_len
         return copy
 
+    # Here and below: a cache that was made in inference mode may be changed only in it.
+    @torch.inference_mode()
     def roll_left(self) -> None:
         """Drop the first position."""
         for tensor in self.all_tensors():
             tensor[:, :-1] = tensor[:, 1:].clone()
         self.current_seq_len = max(0, self.current_seq_len - 1)
 
+    @torch.inference_mode()
     def copy_states(
         self,
         target: ExLlamaV2CacheBase,
@@ -240,6 +243,7 @@ class ExLlamaV2CacheBase(ABC):
             parts.append(rows[:, read])
         return coding.decode(tuple(parts), new.dtype)
 
+    @torch.inference_mode()
     def _copy_content(self, other: ExLlamaV2CacheBase) -> None:
         mine, theirs = self.all_tensors(), other.all_tensors()
         if [tensor.shape for tensor in mine] != [tensor.shape for tensor in theirs]:

@@ -43,8 +43,8 @@ class ExLlamaV2Config:
         max_input_len: tokens of one row that go through the model in one pass.
         max_attention_size: bound on queries times keys in one pass.
         max_output_len: most positions with logits in one pass, or ``None``.
-        scale_pos_emb: positions are divided by this.
-        scale_alpha_value: NTK scaling of the rotary base.
+        scale_pos_emb: positions are divided by this; ``None`` is 1.
+        scale_alpha_value: NTK scaling of the rotary base; ``None`` is 1.
         compute_dtype: dtype of weights, states and cache; ``None``: float32 on the CPU, and on a GPU bfloat16 where the
             files hold bfloat16, else float16.
         no_flash_attn, no_xformers, no_sdpa, no_graphs, load_in_q4, max_dq_size, fasttensors: accepted for
@@ -61,8 +61,8 @@ class ExLlamaV2Config:
         self.max_input_len = 2048
         self.max_attention_size = 2048**2
         self.max_output_len: int | None = None
-        self.scale_pos_emb = 1.0
-        self.scale_alpha_value = 1.0
+        self.scale_pos_emb: float | None = 1.0
+        self.scale_alpha_value: float | None = 1.0
         self.compute_dtype: torch.dtype | None = None
         self.no_flash_attn = "EXLLAMA_NO_FLASH_ATTN" in os.environ
         self.no_xformers = "EXLLAMA_NO_XFORMERS" in os.environ

@@ -158,6 +158,8 @@ class ExLlamaV2:
         """
         raise ModelError("tensor-parallel loading is not offered; use load or load_autosplit, which split by layers")
 
+    load_tp_gen = load_tp
+
     def unload(self) -> None:
         """Give the memory of all weights back. The model cannot be used afterwards."""
         self.modules, self.modules_dict = [], {}
@@ -204,7 +206,9 @@ class ExLlamaV2:
             module.load(files, module.device, self.compute_dtype)
         config = self.config
         # The dials of the user are for the long context; windows of sliding layers never outgrow their training.
-        full = RotaryTable(config.rope, config.scale_pos_emb, config.scale_alpha_value, self.compute_dtype)
+        full = RotaryTable(
+            config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, self.compute_dtype
+        )
         same = config.rope_local == config.rope
         self._rotary = full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, self.compute_dtype)
         self.loaded = True

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from constrain.compat.exllamav2 import install, uninstall
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _installed() -> Iterator[None]:
-    install()
-    yield
-    uninstall()
-
-
-@pytest.fixture(scope="module")
-def loaded(tiny_dir: Path) -> Any:
-    """A model, a cache that fits the dynamic generator, and a tokenizer, made as programs make them."""
-    from exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
-
-    config = ExLlamaV2Config(str(tiny_dir))
-    config.max_seq_len = 2048
-    model = ExLlamaV2(config)
-    cache = ExLlamaV2Cache(model, max_seq_len=2048, lazy=True)
-    model.load_autosplit(cache, progress=False)
-    return SimpleNamespace(config=config, model=model, cache=cache, tokenizer=ExLlamaV2Tokenizer(config))
-
-
+@pytest.mark.usefixtures("loaded")
 def test_1_imports() -> None:
     from exllamav2.generator.base import ExLlamaV2Filter
     from exllamav2.generator.filters import ExLlamaV2Filter as TheSame
@@ -80,6 +57,7 @@ def test_3_encode_and_decode(loaded: Any) -> None:
     assert tokenizer.decode(ids[:1]) == ["hello there"]
 
 
+@pytest.mark.usefixtures("loaded")
 def test_4_settings() -> None:
     from exllamav2.generator import ExLlamaV2Sampler
 

@@ -17,6 +17,7 @@ import pytest
 from sphinx.application import Sphinx
 
 import constrain
+import constrain.chat
 import constrain.compat.exllamav2
 import constrain.engine
 import constrain.errors
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::P
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = [
     constrain,
+    constrain.chat,
     constrain.compat.exllamav2,
     constrain.engine,
     constrain.extract,

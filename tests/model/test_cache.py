@@ -5,6 +5,7 @@ import torch
 
 from constrain.errors import CacheError
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
+from tests.model.conftest import Checkpoint
 
 
 @pytest.fixture
@@ -85,3 +86,18 @@ def test_absurd_sizes_take_no_memory(llama_model: ExLlamaV2) -> None:
         ExLlamaV2Cache(llama_model, 1, 10**12)
     with pytest.raises(CacheError, match="more than there is"):
         ExLlamaV2Cache(llama_model, 10**6, 1 << 27)
+
+
+def test_caches_made_in_inference_mode_can_be_changed_outside(llama: Checkpoint, ids: torch.Tensor) -> None:
+    with torch.inference_mode():
+        model = llama.load()
+        cache = ExLlamaV2Cache(model, batch_size=2, max_seq_len=24)
+    model.forward(ids[:, :10], cache)
+    cache.copy_states(cache, 0, 5, 10, 5, 0, 1, 1, 1)
+    cache.roll_left()
+    assert cache.clone().current_seq_len == 9
+
+
+def test_scaling_may_be_left_out(llama: Checkpoint, ids: torch.Tensor) -> None:
+    expected = llama.load().forward(ids)
+    assert torch.equal(llama.load(scale_pos_emb=None, scale_alpha_value=None).forward(ids), expected)

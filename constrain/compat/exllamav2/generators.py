@@ -1,12 +1,68 @@
-"""The generators as programs for exllamav2 know them."""
+"""The generators as programs for exllamav2 know them, wherever that is not as its pages describe them."""
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 from constrain import generator as native
 from constrain.compat.exllamav2.filters import takes_filters
+from constrain.errors import GenerationError
+from constrain.model import ExLlamaV2Cache_8bit
+
+_make_job = takes_filters(native.ExLlamaV2DynamicJob.__init__)
+_generate = inspect.signature(native.ExLlamaV2DynamicGenerator.generate)
 
 
 class ExLlamaV2BaseGenerator(native.ExLlamaV2BaseGenerator):
     """:class:`constrain.generator.ExLlamaV2BaseGenerator`, with filters of other packages."""
 
     generate_simple = takes_filters(native.ExLlamaV2BaseGenerator.generate_simple)
+
+
+class ExLlamaV2DynamicJob(native.ExLlamaV2DynamicJob):
+    """:class:`constrain.generator.ExLlamaV2DynamicJob`, with these differences.
+
+    ``min_new_tokens`` holds back stop tokens, but not stop strings; reported logits are those that the sampler has
+    left; filters are not made to complete their text in ``max_new_tokens``, unless that is asked for.
+    """
+
+    early_stop_strings = True
+    raw_logits = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _make_job(self, *args, **{"complete_within_budget": False, **kwargs})
+
+
+class ExLlamaV2DynamicGenerator(native.ExLlamaV2DynamicGenerator):
+    """:class:`constrain.generator.ExLlamaV2DynamicGenerator`, with these differences.
+
+    An 8-bit cache is refused; and with ``return_last_results`` the texts are returned beside the last results.
+    """
+
+    job_type = ExLlamaV2DynamicJob
+
+    def __init__(self, model: Any, cache: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(cache, ExLlamaV2Cache_8bit):
+            raise GenerationError("the dynamic generator does not take an 8-bit cache; use ExLlamaV2Cache_Q8")
+        super().__init__(model, cache, *args, **kwargs)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """See the native method.
+
+        Returns:
+            As the native method; with ``return_last_results`` a tuple of what that returns without it and with it.
+        """
+        results = super().generate(*args, **kwargs)
+        given = _generate.bind(self, *args, **kwargs).arguments
+        if results is None or not given.get("return_last_results"):
+            return results
+        prompt, last = given["prompt"], results
+        if not isinstance(prompt, list):
+            prompt, last = [prompt], [results]
+        failed = next((result["exception"] for result in last if "exception" in result), None)
+        if failed is not None:
+            raise failed
+        heads = ["" if given.get("completion_only") else each if isinstance(each, str) else each[0] for each in prompt]
+        texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
+        return (texts, results) if isinstance(results, list) else (texts[0], results)

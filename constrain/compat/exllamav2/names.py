@@ -32,6 +32,7 @@ _FILTERS = {
 _HOOKS = _same("constrain.generator", "ExLlamaV2PostSamplingHook ExLlamaV2PostSamplingResult")
 _SAMPLER = _same("constrain.generator", "ExLlamaV2Sampler")
 _BASE = _same(_HERE + "generators", "ExLlamaV2BaseGenerator")
+_DYNAMIC = _same(_HERE + "generators", "ExLlamaV2DynamicGenerator ExLlamaV2DynamicJob")
 _MM_EMBEDDING = _same("constrain.model", "ExLlamaV2MMEmbedding")
 _VISION_TOWER = _same(_HERE + "absent", "ExLlamaV2VisionTower")
 _PROJECTOR = _same(_HERE + "absent", "ExLlamaV2MultimodalProjector")
@@ -81,8 +82,9 @@ MODULES: dict[str, dict[str, Source]] = {
         "ext_c": (_HERE + "extension", "EXTENSION"),
         **_same(_HERE + "extension", "none_tensor make_q_matrix make_group_map"),
     },
-    "generator": {**_VERSION, **_SAMPLER, **_BASE, **_MM_EMBEDDING, **_HOOKS},
+    "generator": {**_VERSION, **_SAMPLER, **_BASE, **_DYNAMIC, **_MM_EMBEDDING, **_HOOKS},
     "generator.base": {**_BASE, **_FILTERS["base"], **_SAMPLER, **_HOOKS},
+    "generator.dynamic": {**_DYNAMIC, **_same("constrain.generator.pages", "PAGED_PAGE_SIZE")},
     "generator.dynamic_embeddings": {
         **_MM_EMBEDDING,
         "ExLlamaV2MMAllocator": ("constrain.model.embeddings", "IdAllocator"),
