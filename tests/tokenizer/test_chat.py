@@ -11,9 +11,9 @@ import transformers
 from constrain.errors import TokenizerError
 from constrain.tokenizer import ChatTemplate, ExLlamaV2Tokenizer
 from constrain.tokenizer.chat import MAX_PROMPT_CHARS
-from tests.tokenizer.conftest import SaveTokenizer
 
 Load = Callable[..., ExLlamaV2Tokenizer]
+Save = Callable[..., Path]
 
 TURNS = """{{ bos_token }}
 {%- for message in messages %}
@@ -43,15 +43,13 @@ TOOLS = [{"name": "add", "parameters": {"type": "object"}}]
 SPECIALS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
-def with_template(save: SaveTokenizer, template: Any) -> Path:
+def with_template(save: Save, template: Any) -> Path:
     return save({**SPECIALS, "chat_template": template})
 
 
 @pytest.mark.parametrize("template", [TURNS, FEATURES], ids=["turns", "features"])
 @pytest.mark.parametrize("prompt", [True, False])
-def test_templates_read_as_in_transformers(
-    save_byte_level: SaveTokenizer, load: Load, template: str, prompt: bool
-) -> None:
+def test_templates_read_as_in_transformers(save_byte_level: Save, load: Load, template: str, prompt: bool) -> None:
     folder = with_template(save_byte_level, template)
     reference = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     tokenizer = load(folder)
@@ -63,13 +61,13 @@ def test_templates_read_as_in_transformers(
         assert made == expected
 
 
-def test_a_rendered_prompt_has_its_special_tokens(save_byte_level: SaveTokenizer, load: Load) -> None:
+def test_a_rendered_prompt_has_its_special_tokens(save_byte_level: Save, load: Load) -> None:
     tokenizer = load(with_template(save_byte_level, TURNS))
     ids = tokenizer.encode(tokenizer.apply_chat_template(MESSAGES), encode_special_tokens=True)[0].tolist()
     assert ids[0] == tokenizer.bos_token_id and ids.count(tokenizer.eos_token_id) == len(MESSAGES)
 
 
-def test_where_templates_are_found(save_byte_level: SaveTokenizer, load: Load) -> None:
+def test_where_templates_are_found(save_byte_level: Save, load: Load) -> None:
     folder = with_template(
         save_byte_level, [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
     )
@@ -81,7 +79,7 @@ def test_where_templates_are_found(save_byte_level: SaveTokenizer, load: Load) -
     assert load(folder).apply_chat_template([], tools=TOOLS) == "own file"
 
 
-def test_what_is_wrong_with_a_template_is_said(save_byte_level: SaveTokenizer, load: Load) -> None:
+def test_what_is_wrong_with_a_template_is_said(save_byte_level: Save, load: Load) -> None:
     for template, message in [
         (None, "no chat template called default: none"),
         ([{"name": "rag", "template": ""}], "no chat template called default: only rag"),
