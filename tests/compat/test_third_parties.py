@@ -28,29 +28,46 @@ Write = Callable[[Any], str]
 
 
 @pytest.fixture(scope="module")
-def write() -> Iterator[Write]:
-    """Continues the prompt inside what a filter allows, by a program written for exllamav2."""
+def program() -> Iterator[Any]:
+    """What programs for exllamav2 make first: model, cache and tokenizer."""
     install()
     from exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
-    from exllamav2.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 
     config = ExLlamaV2Config(str(model_dir()))
     model = ExLlamaV2(config)
-    model.load()
-    generator = ExLlamaV2BaseGenerator(model, ExLlamaV2Cache(model, max_seq_len=768), ExLlamaV2Tokenizer(config))
+    cache = ExLlamaV2Cache(model, max_seq_len=768, lazy=True)
+    model.load_autosplit(cache)
+    yield {"model": model, "cache": cache, "tokenizer": ExLlamaV2Tokenizer(config)}
+    uninstall()
 
-    def run(filter_of: Callable[[Any, Any], Any]) -> str:
-        text: str = generator.generate_simple(
-            PROMPT,
-            ExLlamaV2Sampler.Settings.greedy(),
-            60,
-            filters=[filter_of(model, generator.tokenizer)],
-            completion_only=True,
+
+@pytest.fixture(params=["base", "dynamic"])
+def write(program: Any, request: pytest.FixtureRequest) -> Write:
+    """Continues the prompt inside what a filter allows."""
+    from exllamav2.generator import ExLlamaV2BaseGenerator, ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
+
+    settings = ExLlamaV2Sampler.Settings.greedy()
+
+    def with_base(filters: list[Any]) -> str:
+        text: str = ExLlamaV2BaseGenerator(**program).generate_simple(
+            PROMPT, settings, 60, filters=filters, completion_only=True
         )
         return text
 
-    yield run
-    uninstall()
+    def with_dynamic(filters: list[Any]) -> str:
+        generator = ExLlamaV2DynamicGenerator(**program)
+        texts: list[str] = generator.generate(
+            prompt=["anything", PROMPT],
+            filters=[None, filters],
+            gen_settings=settings,
+            max_new_tokens=60,
+            stop_conditions=[program["tokenizer"].eos_token_id],
+            completion_only=True,
+        )
+        return texts[1]
+
+    run = with_base if request.param == "base" else with_dynamic
+    return lambda filter_of: run([filter_of(program["model"], program["tokenizer"])])
 
 
 def test_lm_format_enforcer(write: Write) -> None:

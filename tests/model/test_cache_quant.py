@@ -5,7 +5,7 @@ import torch
 
 import constrain
 from constrain.errors import CacheError
-from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
+from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
 from constrain.model import (
     ExLlamaV2,
     ExLlamaV2Cache,
@@ -95,18 +95,27 @@ def test_states_move_between_rows_and_positions(llama_model: ExLlamaV2, ids: tor
     torch.testing.assert_close(llama_model.forward(ids[1:, 10:11], target), expected)
 
 
-def test_generation_through_quantised_caches() -> None:
-    llm = constrain.load()
-    prompt = "Q: What is the capital of France?\nA:"
+@pytest.fixture(scope="module")
+def llm() -> constrain.LLM:
+    return constrain.load()
 
-    def tokens(kind: type[ExLlamaV2CacheBase]) -> list[int]:
-        generator = ExLlamaV2BaseGenerator(llm.model, kind(llm.model), llm.tokenizer)
-        generator.generate_simple(prompt, ExLlamaV2Sampler.Settings.greedy(), 24, stop_token=None)
-        assert generator.sequence_ids is not None
-        written: list[int] = generator.sequence_ids[0].tolist()
-        return written
 
-    exact = tokens(ExLlamaV2Cache)
-    assert tokens(ExLlamaV2Cache_Q8) == exact
-    for kind in KINDS:
-        assert len(tokens(kind)) == len(exact)
+PROMPT = "Q: What is the capital of France?\nA:"
+GREEDY = ExLlamaV2Sampler.Settings.greedy()
+
+
+def written(llm: constrain.LLM, kind: type[ExLlamaV2CacheBase]) -> str:
+    generator = ExLlamaV2BaseGenerator(llm.model, kind(llm.model), llm.tokenizer)
+    return generator.generate_simple(PROMPT, GREEDY, 24, stop_token=None)
+
+
+def test_generation_through_eight_bits_is_that_through_an_exact_cache(llm: constrain.LLM) -> None:
+    assert written(llm, ExLlamaV2Cache_Q8) == written(llm, ExLlamaV2Cache)
+
+
+def test_generation_over_pages_of_quantised_caches(llm: constrain.LLM, kind: type[ExLlamaV2CacheBase]) -> None:
+    generator = ExLlamaV2DynamicGenerator(llm.model, kind(llm.model, max_seq_len=1024), llm.tokenizer)
+    expected = written(llm, kind)
+    # The second time, the prompt is in the cache.
+    for _ in range(2):
+        assert generator.generate([PROMPT, "else", PROMPT], 24, gen_settings=GREEDY)[::2] == [expected] * 2
