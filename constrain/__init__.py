@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from constrain._core import __version__
-    from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob
+    from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2StreamingGenerator
     from constrain.llm import LLM, load
     from constrain.model import (
         ExLlamaV2,
@@ -41,6 +41,7 @@ __all__ = [
     "ExLlamaV2DynamicGenerator",
     "ExLlamaV2DynamicJob",
     "ExLlamaV2Lora",
+    "ExLlamaV2StreamingGenerator",
     "ExLlamaV2Tokenizer",
     "__version__",
     "load",
@@ -60,6 +61,7 @@ _HOMES = {
     "ExLlamaV2Config": "constrain.model",
     "ExLlamaV2DynamicGenerator": "constrain.generator",
     "ExLlamaV2DynamicJob": "constrain.generator",
+    "ExLlamaV2StreamingGenerator": "constrain.generator",
     "ExLlamaV2Lora": "constrain.model",
     "ExLlamaV2Tokenizer": "constrain.tokenizer",
 }

@@ -5,6 +5,7 @@ from constrain.generator.dynamic import ExLlamaV2DynamicGenerator
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.sampler import ExLlamaV2Sampler
+from constrain.generator.streaming import ExLlamaV2StreamingGenerator
 from constrain.model.embeddings import ExLlamaV2MMEmbedding
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "ExLlamaV2PostSamplingHook",
     "ExLlamaV2PostSamplingResult",
     "ExLlamaV2Sampler",
+    "ExLlamaV2StreamingGenerator",
 ]

@@ -105,6 +105,10 @@ class Decoding:
         """The last token of the sequence."""
         return int(self.rows[0].torch()[0, -1])
 
+    def ends_with(self, token: int) -> bool:
+        """Whether a token ends the text."""
+        return token in self._request.stop_tokens
+
     def scout(self) -> Scout | None:
         """What the filters would allow further on."""
         filters = self.filters
@@ -218,7 +222,7 @@ class Decoding:
             raw = row[0, 0].clone()
         drawn = Drawn(token, float(probs[0, 0]), logits=raw)
         if top is not None:
-            drawn.top_tokens, drawn.top_probs = top_tokens[0, 0], top_probs[0, 0]
+            drawn.top = top_tokens[0, 0], top_probs[0, 0]
         return drawn, completes, feed
 
     def _may_trigger(self, token: int) -> bool:
@@ -252,12 +256,12 @@ class Decoding:
         if drawn.id in request.stop_tokens:
             return Outcome(end=self._ended("stop_token", drawn.id))
         stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
-        found = self._held.search(stops)
+        full = self.remaining is not None and self.remaining <= 0
+        found = self._held.search(stops and not full)
         if isinstance(found, Banned):
             return self._rewind(found.kept)
-        for reason, applies in (("max_new_tokens", self.remaining == 0), ("end_filter", completes)):
-            if applies:
-                return Outcome(Piece(*self._held.take()), end=End(reason))
+        if full or completes:
+            return Outcome(Piece(*self._held.take()), end=End("max_new_tokens" if full else "end_filter"))
         if isinstance(found, Stop):
             text, tokens = self._held.take()
             end = End("stop_string", found.string, held=Piece(text[found.start :]))

@@ -52,8 +52,17 @@ class Drafter(Protocol):
 class ModelDrafter:
     """Guesses what a smaller model finds most likely among what the filters allow."""
 
-    def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, table: PageTable, width: int) -> None:
-        """``width``: number of logits of the model that it guesses for."""
+    def __init__(
+        self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, table: PageTable, width: int, least: float = 0.0
+    ) -> None:
+        """
+        Args:
+            model: the smaller model.
+            cache, table: its cache, and who has which pages of it.
+            width: number of logits of the model that it guesses for.
+            least: it stops guessing where the most likely token is less likely than this.
+        """
+        self._least = least
         self._model = model
         self._cache = cache
         self._table = table
@@ -64,17 +73,30 @@ class ModelDrafter:
 
     def propose(self, drafts: Sequence[Draft]) -> None:
         going = [draft for draft in drafts if draft.limit > 0]
+        for draft in going:
+            self._catch_up(draft.sequence)
         while going:
-            logits = self._model.forward_paged([self._row(draft) for draft in going], self._cache)
+            logits = self._model.forward_paged([self._next_row(draft) for draft in going], self._cache)
             assert logits is not None
             rows = logits.float().cpu()
             going = [draft for draft, row in zip(going, rows, strict=True) if self._extend(draft, row)]
 
-    def _row(self, draft: Draft) -> PagedRow:
-        sequence, past = draft.sequence, draft.sequence.draft_position
-        ids = draft.tokens[-1:] or sequence.tokens(past)
+    def _catch_up(self, sequence: JobSequence) -> None:
+        """Take what the draft model has missed of a text through it, until the rest fits into one pass."""
+        limit = self._model.config.max_input_len
+        while len(sequence.sequence_ids) - sequence.draft_position > limit:
+            ids = sequence.tokens(sequence.draft_position)[:limit]
+            self._model.forward_paged([self._row(sequence, ids, logits=0)], self._cache)
+
+    def _next_row(self, draft: Draft) -> PagedRow:
+        ids = draft.tokens[-1:] or draft.sequence.tokens(draft.sequence.draft_position)
+        return self._row(draft.sequence, ids, logits=1)
+
+    def _row(self, sequence: JobSequence, ids: list[int], logits: int) -> PagedRow:
+        pages = [page.index for page in sequence.pages]
+        row = PagedRow(torch.tensor(ids), sequence.draft_position, pages, self._table.page_size, logits)
         sequence.draft_position += len(ids)
-        return PagedRow(torch.tensor(ids), past, [page.index for page in sequence.pages], self._table.page_size, 1)
+        return row
 
     def _extend(self, draft: Draft, row: torch.Tensor) -> bool:
         """Add a token to a guess; returns whether it may become longer."""
@@ -84,6 +106,8 @@ class ModelDrafter:
         if draft.scout is not None and not draft.scout.apply(logits):
             return False
         token = int(logits.argmax())
+        if self._least > 0 and float(torch.softmax(logits, dim=0)[token]) < self._least:
+            return False
         draft.tokens.append(token)
         if draft.scout is not None:
             draft.scout.feed(token)
@@ -118,11 +142,16 @@ class NgramIndex:
                 self._following[tuple(text[end - count :])] = end
             text.append(token)
 
-    def predict(self, count: int) -> list[int]:
-        """What followed, at most ``count`` tokens of it, when the longest run that ends the text occurred before."""
-        text = self._tokens
-        for length in range(min(self._longest, len(text)), 0, -1):
-            place = self._following.get(tuple(text[len(text) - length :]), len(text))
+    @property
+    def tail(self) -> list[int]:
+        """The end of the text, as long as a run."""
+        return self._tokens[max(0, len(self._tokens) - self._longest) :]
+
+    def predict(self, count: int, tail: Sequence[int] | None = None) -> list[int]:
+        """What followed the longest run that ends the text, or ``tail``, before: at most ``count`` tokens of it."""
+        text, end = self._tokens, self.tail if tail is None else tail
+        for start in range(len(end)):
+            place = self._following.get(tuple(end[start:]), len(text))
             if place < len(text):
                 return text[place : place + count]
         return []
@@ -137,7 +166,13 @@ class NgramDrafter:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
+        self._preloaded = NgramIndex(longest)
         self._indexes: WeakKeyDictionary[JobSequence, NgramIndex] = WeakKeyDictionary()
+
+    def preload(self, tokens: Sequence[int]) -> None:
+        """Guess by this text where a sequence itself does not help."""
+        self._preloaded = NgramIndex(self._longest)
+        self._preloaded.extend(tokens)
 
     def prefill(self, rows: Sequence[PagedRow]) -> None:
         """Nothing to do: the sequences hold their prompts."""
@@ -147,4 +182,4 @@ class NgramDrafter:
             index = self._indexes.setdefault(draft.sequence, NgramIndex(self._longest))
             index.truncate(len(draft.sequence.sequence_ids))
             index.extend(draft.sequence.tokens(len(index)))
-            draft.tokens += index.predict(draft.limit)
+            draft.tokens += index.predict(draft.limit) or self._preloaded.predict(draft.limit, index.tail)

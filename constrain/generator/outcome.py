@@ -60,14 +60,13 @@ class Drawn:
     Attributes:
         id: the token.
         prob: its probability.
-        top_tokens, top_probs: the most likely ones, of shape (k,), if asked for.
+        top: the most likely ones and their probabilities, of shape (k,), if asked for.
         logits: float32 of shape (padded vocabulary,), if asked for.
     """
 
     id: int
     prob: float
-    top_tokens: torch.Tensor | None = None
-    top_probs: torch.Tensor | None = None
+    top: tuple[torch.Tensor, torch.Tensor] | None = None
     logits: torch.Tensor | None = None
 
 

@@ -106,6 +106,21 @@ def split_embeddings(model: ExLlamaV2, embeddings: torch.Tensor, rows: int) -> l
     return [ExLlamaV2MMEmbedding(model, row) for row in embeddings]
 
 
+def prepend_embeddings(
+    model: ExLlamaV2, ids: torch.Tensor, embeddings: torch.Tensor
+) -> tuple[torch.Tensor, list[ExLlamaV2MMEmbedding]]:
+    """Put embeddings of shape (batch, n, hidden size) before ids of shape (batch, m).
+
+    Returns:
+        The ids, int64 of shape (batch, n + m), and what the first of them stand for.
+
+    Raises:
+        GenerationError: they have another shape.
+    """
+    blocks = split_embeddings(model, embeddings, ids.shape[0])
+    return torch.cat([torch.cat([block.get_ids_tensor() for block in blocks]), ids], dim=1), blocks
+
+
 def _placed(text: str, embedding: ExLlamaV2MMEmbedding) -> str:
     if text.count(PLACEHOLDER) != 1:
         raise GenerationError(f"a prompt with input_embeddings must hold {PLACEHOLDER} exactly once")

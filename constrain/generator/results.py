@@ -18,12 +18,13 @@ def piece_keys(piece: Piece, probs: bool) -> dict[str, Any]:
     result["token_ids"] = token_ids(piece.tokens)
     if probs:
         result["token_probs"] = torch.tensor([[token.prob for token in piece.tokens]])
-    top = [(token.top_tokens, token.top_probs) for token in piece.tokens]
-    if top[0][0] is not None:
-        result["top_k_tokens"] = _stacked([ids for ids, _ in top])
-        result["top_k_probs"] = _stacked([each for _, each in top])
-    if piece.tokens[0].logits is not None:
-        result["logits"] = _stacked([token.logits for token in piece.tokens])
+    top = [token.top for token in piece.tokens if token.top is not None]
+    if top:
+        result["top_k_tokens"] = torch.stack([ids for ids, _ in top]).unsqueeze(0)
+        result["top_k_probs"] = torch.stack([each for _, each in top]).unsqueeze(0)
+    logits = [token.logits for token in piece.tokens if token.logits is not None]
+    if logits:
+        result["logits"] = torch.stack(logits).unsqueeze(0)
     return result
 
 
@@ -45,7 +46,3 @@ def end_keys(end: End, probs: bool, pieces: Sequence[str]) -> dict[str, Any]:
     if end.held:
         result["held"] = piece_keys(end.held, probs)
     return result
-
-
-def _stacked(rows: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    return torch.stack([row for row in rows if row is not None]).unsqueeze(0)

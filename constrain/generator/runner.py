@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ import torch
 
 from constrain.generator.decoding import Decoding
 from constrain.generator.draft import Draft, Drafter
+from constrain.generator.foreseen import Foreseen
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.outcome import Outcome
 from constrain.generator.pages import PageTable
@@ -81,7 +82,7 @@ class PagedRunner:
             outcomes += [(job, outcome) for job, outcome in ahead if outcome is not None]
         turns = [turn for turn in turns if turn.job.text.end is None]
         for turn, logits in zip(turns, self._logits(turns), strict=True):
-            taken = take_tokens(turn.job.text, logits, turn.proposals)
+            taken = _take(Foreseen(turn.job.text, logits, turn.proposals))
             outcomes += [(turn.job, outcome) for outcome in taken]
             if turn.drafted:
                 turn.job.accepted_draft_tokens += len(taken) - 1
@@ -97,10 +98,9 @@ class PagedRunner:
         for job in jobs:
             # Nothing has to be known of what comes after the last token of a text.
             room = (job.text.remaining or 1) - 1
-            forced = job.text.forced(min(room, _MOST_FORCED)) if self._jump_forward and room > 0 else []
-            turn = _Turn(job, _until(job.stop_tokens, forced))
+            turn = _Turn(job, propose_forced(job.text, room) if self._jump_forward else [])
             turns.append(turn)
-            if self._drafter is not None and not forced and not job.text.healing and not job.embeddings:
+            if self._drafter is not None and not turn.proposals and not job.text.healing and not job.embeddings:
                 turn.drafted = True
                 drafts.append(Draft(job.sequences[0], min(room, self._draft_tokens), job.text.scout(), turn.proposals))
         if self._drafter is not None:
@@ -120,9 +120,11 @@ class PagedRunner:
         return [part.view(len(turn.job.sequences), -1, part.shape[-1]) for part, turn in zip(parts, turns, strict=True)]
 
 
-def _until(ends: Collection[int], tokens: Sequence[int]) -> list[int]:
-    end = next((i for i, token in enumerate(tokens) if token in ends), len(tokens))
-    return list(tokens[:end])
+def _take(foreseen: Foreseen) -> list[Outcome]:
+    outcomes = []
+    while foreseen.more:
+        outcomes.append(foreseen.step())
+    return outcomes
 
 
 @dataclass
@@ -134,19 +136,8 @@ class _Turn:
     drafted: bool = False
 
 
-def take_tokens(text: Decoding, logits: torch.Tensor, proposals: Sequence[int]) -> list[Outcome]:
-    """Draw tokens, as far as each was proposed and so the logits behind it are known.
-
-    Args:
-        text: what they are for.
-        logits: float32 of shape (rows, 1 + proposals, padded vocabulary), on the CPU.
-        proposals: what went through the model behind the last token.
-    """
-    outcomes = []
-    for number in range(len(proposals) + 1):
-        outcome = text.step(logits[:, number].contiguous())
-        outcomes.append(outcome)
-        over = outcome.end is not None or outcome.suppressed is not None
-        if over or number == len(proposals) or text.last_token != proposals[number]:
-            break
-    return outcomes
+def propose_forced(text: Decoding, room: int) -> list[int]:
+    """Tokens that are certain to follow, ``room`` at most, and none that ends the text."""
+    forced = text.forced(min(room, _MOST_FORCED)) if room > 0 else []
+    end = next((i for i, token in enumerate(forced) if text.ends_with(token)), len(forced))
+    return forced[:end]

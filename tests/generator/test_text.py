@@ -1,0 +1,161 @@
+"""Stop strings, banned strings and characters over tokens, against plain statements of the rules."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from constrain import ExLlamaV2Tokenizer
+from constrain.generator import ExLlamaV2Sampler
+from constrain.generator.decoding import Decoding
+from constrain.generator.outcome import Request
+from constrain.generator.text import Detokenizer
+from constrain.generator.trigger import Trigger
+from constrain.model import SeqTensor
+
+PIECES = ["a", "b", "c", "A", "B", "ab", "abc", ".", " x", "é", "x"]
+STRINGS = st.lists(st.text("abcAB.é x", min_size=1, max_size=4), max_size=3)
+
+
+class Letters:
+    """A tokenizer of a few pieces."""
+
+    def get_vocab_size(self) -> int:
+        return len(PIECES)
+
+    def get_id_to_piece_list(self, include_special_tokens: bool = False) -> list[str]:
+        return PIECES
+
+
+def ranking(seed: int, tokens: list[int]) -> list[int]:
+    """Which tokens a model likes best behind others."""
+    order = list(range(10))
+    random.Random(f"{seed} {tokens}").shuffle(order)
+    return order
+
+
+def scores(seed: int, tokens: list[int]) -> torch.Tensor:
+    logits = torch.full((1, 32), -1e4)
+    for place, token in enumerate(ranking(seed, tokens)):
+        logits[0, token] = -float(place)
+    return logits
+
+
+def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str, list[str]]:
+    """What is released, why it ended, and every piece of it."""
+    request = Request(
+        settings=ExLlamaV2Sampler.Settings.greedy(),
+        random=lambda: 0.5,
+        max_new_tokens=limit,
+        min_new_tokens=minimum,
+        stop_strings=stop,
+        banned_strings=banned,
+    )
+    row = SeqTensor.from_tensor(torch.tensor([[10]]), seq_dim=-1)
+    text = Decoding(request, Letters(), [row])  # type: ignore[arg-type]
+    released = []
+    while text.end is None:
+        outcome = text.step(scores(seed, row.torch()[0, 1:].tolist()))
+        released.append(outcome.released.text)
+        assert len(row) == 1 + text.new_tokens
+    return "".join(released), text.end.reason, released
+
+
+def state(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str]:
+    """The same by a search through the whole text after each token."""
+    tokens: list[int] = []
+    forbidden: dict[int, set[int]] = {}
+    while True:
+        left = [t for t in ranking(seed, tokens) if t not in forbidden.get(len(tokens), ())]
+        if not left:
+            return "", "dead_end"
+        tokens.append(left[0])
+        text, full = "".join(PIECES[t] for t in tokens), len(tokens) >= limit
+        seen = len("".join(PIECES[t] for t in tokens[: minimum - 1])) if minimum else 0
+        ends = [place for string in stop if len(tokens) >= minimum and (place := text.find(string, seen)) >= 0]
+        end = None if full or not ends else min(ends)
+        starts = [place for string in banned if (place := text[:end].lower().find(string.lower())) >= 0]
+        if starts:
+            first = next(
+                i for i in range(len(tokens)) if len("".join(PIECES[t] for t in tokens[: i + 1])) > min(starts)
+            )
+            forbidden = {place: excluded for place, excluded in forbidden.items() if place <= first}
+            forbidden.setdefault(first, set()).add(tokens[first])
+            del tokens[first:]
+        elif full:
+            return text, "max_new_tokens"
+        elif end is not None:
+            return text[:end], "stop_string"
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), STRINGS, STRINGS, st.integers(1, 12))
+def test_strings_do_what_a_search_through_the_text_would(
+    seed: int, stop: list[str], banned: list[str], limit: int
+) -> None:
+    expected = state(seed, stop, banned, limit, 0)
+    text, reason, released = decode(seed, stop, banned, limit, 0)
+    assert reason == expected[1]
+    if reason != "dead_end":
+        assert text == expected[0]
+    so_far = ""
+    for piece in released:
+        so_far += piece
+        assert not any(string.lower() in so_far.lower() for string in banned)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), STRINGS, st.integers(1, 8), st.integers(0, 8))
+def test_stop_strings_wait_for_the_minimum(seed: int, stop: list[str], limit: int, minimum: int) -> None:
+    assert decode(seed, stop, [], limit, minimum)[:2] == state(seed, stop, [], limit, minimum)
+
+
+@given(st.text("aé漢🙂 \n", max_size=12), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_characters_come_whole(tiny_tokenizer: ExLlamaV2Tokenizer, text: str, choose: random.Random) -> None:
+    detokenizer, pieces = Detokenizer(tiny_tokenizer, special=False), []
+    for part in text:
+        # Each character by itself: more of them are spelt in several tokens.
+        pieces += [detokenizer.push(token) for token in tiny_tokenizer.encode(part)[0].tolist()]
+    assert "".join(pieces) == text and detokenizer.complete
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_bytes_that_are_no_character_do_not_hold_the_text_up(tiny_tokenizer: ExLlamaV2Tokenizer) -> None:
+    first, middle, last = tiny_tokenizer.encode("漢")[0].tolist()
+    plain = int(tiny_tokenizer.encode("y")[0, 0])
+    detokenizer = Detokenizer(tiny_tokenizer, special=False)
+    assert [detokenizer.push(token) for token in (first, middle)] == ["", ""]
+    assert detokenizer.push(plain) == "\ufffdy"
+    assert [detokenizer.push(last) for _ in range(5)][-1] == "\ufffd" * 5
+    assert detokenizer.push(first) == "" and detokenizer.flush() == "\ufffd"
+
+
+def test_special_tokens_are_shown_on_demand(tiny_tokenizer: ExLlamaV2Tokenizer) -> None:
+    assert [Detokenizer(tiny_tokenizer, shown).push(1) for shown in (False, True)] == ["", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rests"),
+    [(["x", "ab", "c"], [None, None, ""]), (["a", "b", "c", "abc"], [None, None, ""]), (["ab", "abc"], [None, ""])],
+)
+def test_a_trigger_is_found_over_the_borders_of_tokens(text: list[str], rests: list[Any]) -> None:
+    trigger = Trigger("abc", Letters())  # type: ignore[arg-type]
+    for piece, rest in zip(text, rests, strict=False):
+        token = PIECES.index(piece)
+        assert trigger.rest_after(token) == rest
+        trigger.feed(token)
+    assert trigger.found
+    trigger.reset()
+    assert not trigger.found
+
+
+def test_a_token_may_go_on_beyond_a_trigger() -> None:
+    trigger = Trigger("xa", Letters())  # type: ignore[arg-type]
+    trigger.feed(PIECES.index("x"))
+    assert trigger.rest_after(PIECES.index("abc")) == "bc"
