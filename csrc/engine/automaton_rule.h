@@ -21,17 +21,16 @@ class AutomatonRule final : public Rule {
   bool final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
-  FreeText free_text(Local state, Reg) override {
-    const auto final = [this](State at) { return automaton_->accepting(at); };
-    return texts_.find(static_cast<State>(state), [](State) { return true; }, final);
-  }
+  bool fits(Local, Local) const override { return true; }
+  FreeText free_text(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
 
  private:
   static constexpr size_t kCountBudget = 20'000;
 
   AutomatonPtr automaton_;
   bool words_are_values_;
-  FreeTextFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); }};
+  FreeTextFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
+                        [](State) { return true; }, [this](State state) { return automaton_->accepting(state); }};
   std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues, kCountBudget};  // while they can be counted
   std::unordered_map<Local, uint64_t> remaining_;
 };

@@ -69,12 +69,12 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   if (most > room_) return false;
   const FreeText text = grammar_.free_text(head.state, head.reg);
   if (!text.exact && text.room < TokenClass::kSteps.front()) return false;
-  const TokenClassPtr within = vocabulary.token_class(text.characters, text.leaving);
+  const TokenClassPtr within = vocabulary.token_class(text.characters);
   within->add(text.room, tokens_);
   most_ = most;
-  walk_.run(within->leaving(), 0, from.heads());
+  walk_.run(*within->leaving(text.leaving, vocabulary), 0, from.heads());
   const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
-  if (far) walk_.run(within->far(text.room, vocabulary), 0, from.heads());
+  if (far) walk_.run(*within->far(text.room, vocabulary), 0, from.heads());
   return true;
 }
 

@@ -13,6 +13,21 @@ struct ByteSet {
   void add(uint8_t byte) { words[byte / 64] |= uint64_t{1} << (byte % 64); }
   bool has(uint8_t byte) const { return words[byte / 64] >> (byte % 64) & 1; }
   void fill() { words.fill(~uint64_t{0}); }
+  static ByteSet all() {
+    ByteSet out;
+    out.fill();
+    return out;
+  }
+  ByteSet operator~() const {
+    ByteSet out;
+    for (size_t i = 0; i < words.size(); ++i) out.words[i] = ~words[i];
+    return out;
+  }
+  ByteSet operator&(const ByteSet& other) const {
+    ByteSet out;
+    for (size_t i = 0; i < words.size(); ++i) out.words[i] = words[i] & other.words[i];
+    return out;
+  }
   void add(const ByteSet& other) {
     for (size_t i = 0; i < words.size(); ++i) words[i] |= other.words[i];
   }

@@ -12,6 +12,9 @@ namespace {
 /// Of a state and its entry in the index.
 constexpr size_t kStateBytes = 120;
 
+/// Where so many bytes lead to one state it is remembered for the row.
+constexpr int kMany = 16;
+
 size_t bytes_of(const Row& row) {
   size_t bytes = sizeof(Row);
   for (const auto& list : row.lists) {
@@ -169,6 +172,7 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
 /// Cuts the bytes where some range begins or ends: between two cuts every byte has the same options.
 void CompiledGrammar::assemble(const RangeOptions& options, Row& row) {
   std::array<bool, 257> cuts{};
+  std::vector<std::pair<StateId, int>> targets;  // and how many bytes lead there
   for (const RangeOption& range : options) cuts[range.first] = cuts[range.last + 1] = true;
   std::vector<Option> list;
   for (int begin = 0, end; begin < 256; begin = end) {
@@ -190,7 +194,13 @@ void CompiledGrammar::assemble(const RangeOptions& options, Row& row) {
       row.action[byte] = action;
       row.bytes.add(static_cast<uint8_t>(byte));
     }
+    if (list.size() > 1 || only.call || only.target == kDone) continue;
+    auto known = std::ranges::find(targets, only.target, &std::pair<StateId, int>::first);
+    if (known == targets.end()) known = targets.insert(known, {only.target, 0});
+    known->second += end - begin;
   }
+  const auto most = std::ranges::max_element(targets, {}, &std::pair<StateId, int>::second);
+  if (most != targets.end() && most->second >= kMany) row.usual = most->first;
 }
 
 void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, RangeOptions& options,

@@ -38,8 +38,16 @@ struct Row {
   std::vector<std::vector<Option>> lists;
   ByteSet bytes;           ///< those with an action
   bool accepting = false;  ///< the frame may end here
+  StateId usual = kDone;   ///< where most bytes lead within the rule, if many do
 
   static constexpr uint32_t kGoto = 0x80000000u;
+
+  /// Two states of one rule do the same on a byte.
+  bool agrees(const Row& other, uint8_t byte) const {
+    const uint32_t mine = action[byte], its = other.action[byte];
+    if (mine == 0 || its == 0 || ((mine | its) & kGoto)) return mine == its;
+    return lists[mine - 1] == other.lists[its - 1];
+  }
 };
 
 /// Bounds on what untrusted grammars and schemas may cost; reaching one throws ResourceLimit.
@@ -119,6 +127,9 @@ class CompiledGrammar {
   MaskCache& masks() const { return masks_; }
   InnerCache& inners() const { return inners_; }
   MaskCounters& counters() const { return counters_; }
+
+  /// Rule::fits for two states of one rule.
+  bool fits(StateId from, StateId to) const { return slot(from).rule->fits(slot(from).local, slot(to).local); }
 
   /// Rule::growth of a frame.
   uint64_t growth(StateId state, Reg reg) const;

@@ -107,10 +107,14 @@ const FreeTextFinder::Beyond& FreeTextFinder::beyond(State state) {
   return known != beyond_.end() ? known->second : beyond_[state] = BeyondSearch(row_).run(state);
 }
 
-FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& live,
-                              const std::function<bool(State)>& final) {
+const FreeText& FreeTextFinder::from(State start) {
+  const auto known = found_.find(start);
+  return known != found_.end() ? known->second : found_[start] = find(start);
+}
+
+FreeText FreeTextFinder::find(State start) {
   FreeText found;
-  const auto usable = [&](State state) { return state != kDead && live(state); };
+  const auto usable = [&](State state) { return state != kDead && live_(state); };
   {
     const StateRow& row = row_(start);
     const CharacterClass plain = CharacterClass::plain();
@@ -119,7 +123,7 @@ FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& liv
       if (usable(row[byte])) found.characters.ascii.add(static_cast<uint8_t>(byte)), ++count;
     }
     if (count < kMinCharacters) return {};
-    found.characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live);
+    found.characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
     if (found.characters.beyond_ascii) found.characters.excluded = beyond(start).excluded;
   }
   std::unordered_set<State> met{start};
@@ -134,7 +138,7 @@ FreeText FreeTextFinder::find(State start, const std::function<bool(State)>& liv
         return;
       }
       some = true;
-      if (final(to)) found.leaving.fill();
+      if (final_(to)) found.leaving.fill();
       if (met.insert(to).second) {
         next.push_back(to);
       } else {

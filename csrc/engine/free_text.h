@@ -42,6 +42,8 @@ struct FreeText {
   bool exact = false;  ///< and none that is longer
   ByteSet leaving;  ///< bytes outside the class that may follow after a text of the class (of up to `room` characters);
                     ///< all bytes where the frame may be over after such a text
+
+  bool operator==(const FreeText&) const = default;
 };
 
 /// Finds free text in an automaton by looking at all states that texts over a class can come to.
@@ -50,11 +52,14 @@ class FreeTextFinder {
   /// Beyond so many characters no more room is looked for.
   static constexpr uint64_t kHorizon = 32;
 
-  /// `row` gives the transitions of a state.
-  explicit FreeTextFinder(std::function<const StateRow&(State)> row) : row_(std::move(row)) {}
+  /// `row` gives the transitions of a state; `live` tells of states whether the text may come to them at all, `final`
+  /// whether the frame may be over there.
+  FreeTextFinder(std::function<const StateRow&(State)> row, std::function<bool(State)> live,
+                 std::function<bool(State)> final)
+      : row_(std::move(row)), live_(std::move(live)), final_(std::move(final)) {}
 
-  /// `live` tells of states whether the text may come to them at all, `final` whether the frame may be over there.
-  FreeText find(State start, const std::function<bool(State)>& live, const std::function<bool(State)>& final);
+  /// What is free from a state on. Answers are remembered.
+  const FreeText& from(State start);
 
  private:
   /// Fewer characters, and fewer states than these, are better walked one by one.
@@ -72,8 +77,11 @@ class FreeTextFinder {
   };
   class BeyondSearch;
   const Beyond& beyond(State state);
+  FreeText find(State start);
 
   std::function<const StateRow&(State)> row_;
+  std::function<bool(State)> live_, final_;
+  std::unordered_map<State, FreeText> found_;
   std::unordered_map<State, Beyond> beyond_;
 };
 

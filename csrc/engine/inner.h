@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/byte_set.h"
 #include "engine/lru_cache.h"
 #include "engine/token_class.h"
 #include "engine/trie.h"
@@ -15,7 +16,7 @@ namespace constrain {
 struct Inner {
   /// A node at which the frame is over, so that what is below the node is for the frames below.
   struct Exit {
-    const Trie* trie;
+    TriePtr trie;
     uint32_t node;
   };
   TokenClassPtr within;         ///< where the text is free, the tokens that stay within its class ...
@@ -24,8 +25,29 @@ struct Inner {
   std::vector<uint32_t> words;  ///< ... as a mask, where that is smaller than the list
   std::vector<Exit> exits;
 
+  /// What begins with one byte: tokens and exits from one index to another.
+  struct Run {
+    uint8_t byte;
+    uint32_t tokens, tokens_end;
+    uint32_t exits, exits_end;
+  };
+  std::vector<Run> runs;  ///< of `tokens`, none where there are `words`
+
+  /// Adds what begins with one of `first` in another one, which has runs.
+  void add(const Inner& other, const ByteSet& first) {
+    for (const Run& run : other.runs) {
+      if (!first.has(run.byte)) continue;
+      const auto begin = static_cast<uint32_t>(tokens.size()), exit = static_cast<uint32_t>(exits.size());
+      tokens.insert(tokens.end(), other.tokens.begin() + run.tokens, other.tokens.begin() + run.tokens_end);
+      exits.insert(exits.end(), other.exits.begin() + run.exits, other.exits.begin() + run.exits_end);
+      runs.push_back(
+          {run.byte, begin, static_cast<uint32_t>(tokens.size()), exit, static_cast<uint32_t>(exits.size())});
+    }
+  }
+
   size_t bytes() const {
-    return (tokens.size() + words.size()) * sizeof(uint32_t) + exits.size() * sizeof(Exit) + sizeof(Inner);
+    return (tokens.size() + words.size()) * sizeof(uint32_t) + exits.size() * sizeof(Exit) + runs.size() * sizeof(Run) +
+           sizeof(Inner);
   }
 };
 

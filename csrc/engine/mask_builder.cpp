@@ -12,6 +12,9 @@ namespace {
 /// More readings than this are walked together: they tend to agree after a byte or two.
 constexpr size_t kJointAbove = 32;
 
+/// Fewer bytes on which two frames do the same are not looked up, but walked.
+constexpr int kMinAgreed = 16;
+
 /// Masks that depend on more levels of frames are not kept.
 constexpr size_t kMaxLevels = 32;
 
@@ -175,23 +178,30 @@ void MaskBuilder::add(const Configuration& configuration) {
 }
 
 void MaskBuilder::add_jointly(const Configuration& configuration) {
-  std::map<TokenClassPtr, std::vector<Head>> free;
+  struct Free {
+    ByteSet leaving;
+    std::vector<Head> heads;
+  };
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  std::map<TokenClassPtr, Free> free;
   std::vector<Head> rest;
   for (const Head& head : configuration.heads()) {
     const FreeText text = grammar_.free_text(head.state, head.reg);
     if (text.room == FreeText::kUnbounded) {
-      free[grammar_.vocabulary().token_class(text.characters, text.leaving)].push_back(head);
+      Free& readings = free[vocabulary.token_class(text.characters)];
+      readings.leaving.add(text.leaving);
+      readings.heads.push_back(head);
     } else {
       rest.push_back(head);
     }
   }
   walk_.tokens.clear();
-  for (const auto& [within, heads] : free) {
+  for (const auto& [within, readings] : free) {
     within->add(FreeText::kUnbounded, tokens_);
-    walk_.run(within->leaving(), 0, heads);
-    walk_.run(within->far(FreeText::kUnbounded, grammar_.vocabulary()), 0, heads);
+    walk_.run(*within->leaving(readings.leaving, vocabulary), 0, readings.heads);
+    walk_.run(*within->far(FreeText::kUnbounded, vocabulary), 0, readings.heads);
   }
-  if (!rest.empty()) walk_.run(grammar_.vocabulary().trie(), 0, rest);
+  if (!rest.empty()) walk_.run(vocabulary.trie(), 0, rest);
   allow(walk_.tokens);
 }
 
@@ -253,36 +263,71 @@ Inner MaskBuilder::walk_alone(const Head& head) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   ++grammar_.counters().inners;
   Inner inner;
-  walk_.tokens.clear();
-  const auto visit = [&](const Trie& trie) {
-    walk_.exits.clear();
-    walk_.run_alone(trie, head.state, head.reg, depth_below(head));
-    for (const uint32_t node : walk_.exits) {
-      // At the very start the frames below speak for themselves.
-      if (node != 0) inner.exits.push_back({&trie, node});
-    }
-  };
+  std::vector<TriePtr> tries;
   const FreeText text = grammar_.free_text(head.state, head.reg);
-  const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
   if (text.exact || text.room >= TokenClass::kSteps.front()) {
-    inner.within = vocabulary.token_class(text.characters, text.leaving);
+    inner.within = vocabulary.token_class(text.characters);
     inner.room = text.room;
-    visit(inner.within->leaving());
-    if (far) visit(inner.within->far(text.room, vocabulary));
+    tries.push_back(inner.within->leaving(text.leaving, vocabulary));
+    const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
+    if (far) tries.push_back(inner.within->far(text.room, vocabulary));
   } else {
-    visit(vocabulary.trie());
+    tries.push_back(vocabulary.shared_trie());
   }
-  if (walk_.tokens.size() <= vocabulary.mask_words()) {
-    inner.tokens = walk_.tokens;
-    return inner;
-  }
+  ByteSet agreed;
+  const InnerPtr like = this->like(head, text, agreed);
+  walk_.tokens.clear();
+  for (const TriePtr& trie : tries) walk_alone(trie, head, ~agreed, inner);
+  inner.tokens = walk_.tokens;
+  if (like) inner.add(*like, agreed);
+  if (inner.tokens.size() <= vocabulary.mask_words()) return inner;
+
   inner.words.resize(vocabulary.mask_words());
-  for (TokenId token : walk_.tokens) {
+  for (TokenId token : inner.tokens) {
     for (; token != kNoToken; token = vocabulary.next_duplicate(token)) {
       bits::set(inner.words.data(), static_cast<size_t>(token));
     }
   }
+  inner.tokens = {}, inner.runs = {};
   return inner;
+}
+
+void MaskBuilder::walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner) {
+  std::vector<TrieWalk::Run> runs;
+  walk_.exits.clear();
+  auto tokens = static_cast<uint32_t>(walk_.tokens.size());
+  walk_.run_alone(*trie, head.state, head.reg, depth_below(head), first, runs);
+  // At the very start the frames below speak for themselves.
+  size_t next = !walk_.exits.empty() && walk_.exits.front() == 0 ? 1 : 0;
+  for (const TrieWalk::Run& run : runs) {
+    const auto exits = static_cast<uint32_t>(inner.exits.size());
+    for (; next < run.exits_end; ++next) inner.exits.push_back({trie, walk_.exits[next]});
+    const auto tokens_end = static_cast<uint32_t>(run.tokens_end),
+               exits_end = static_cast<uint32_t>(inner.exits.size());
+    if (tokens_end > tokens || exits_end > exits)
+      inner.runs.push_back({run.byte, tokens, tokens_end, exits, exits_end});
+    tokens = tokens_end;
+  }
+}
+
+/// What a frame allows that most bytes lead to from `head`, and that does the same as `head` on `agreed` of these.
+/// While a key may still become a name, say, most of what it may be is no name.
+InnerPtr MaskBuilder::like(const Head& head, const FreeText& text, ByteSet& agreed) {
+  const Row& row = grammar_.row(head.state);
+  const StateId usual = row.usual;
+  if (usual == kDone || usual == head.state || !grammar_.fits(head.state, usual)) return nullptr;
+  const Row& other = grammar_.row(usual);
+  if (other.usual != usual || !(grammar_.free_text(usual, head.reg) == text)) return nullptr;
+  int count = 0;
+  for (int byte = row.bytes.next(0); byte >= 0; byte = row.bytes.next(byte + 1)) {
+    if (!row.agrees(other, static_cast<uint8_t>(byte))) continue;
+    agreed.add(static_cast<uint8_t>(byte));
+    ++count;
+  }
+  const InnerPtr like = count < kMinAgreed ? nullptr : inner({usual, head.reg, head.below});
+  if (like && like->words.empty()) return like;
+  agreed = {};
+  return nullptr;
 }
 
 }  // namespace constrain

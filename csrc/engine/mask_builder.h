@@ -50,6 +50,8 @@ class MaskBuilder {
   InnerPtr portable_inner(const Head& head, Key key);
   InnerPtr described_inner(const Head& head);
   Inner walk_alone(const Head& head);
+  void walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner);
+  InnerPtr like(const Head& head, const FreeText& text, ByteSet& agreed);
   bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 
   const CompiledGrammar& grammar_;

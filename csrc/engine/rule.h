@@ -102,6 +102,9 @@ class Rule {
   /// none; so does the default. Thread-safe.
   virtual bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const;
 
+  /// A frame in state `from` may as well be in state `to` with the register it has.
+  virtual bool fits(Local /*from*/, Local /*to*/) const { return false; }
+
   /// Bytes by which `remaining` may grow while a text stays within free text. The default knows no bound. Called under
   /// the grammar's lock.
   virtual uint64_t growth(Local state, Reg reg, const Lengths& lengths);

@@ -1,6 +1,7 @@
 #include "engine/token_class.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/bits.h"
 #include "engine/utf8.h"
@@ -30,37 +31,49 @@ struct TokenClass::Place {
   }
 };
 
-TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, const ByteSet& leaving) {
+TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters) {
+  walk(vocabulary, characters);
+  sort_within();
+  if (within_.size() > kMany) make_masks(vocabulary.mask_words());
+}
+
+void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& characters) {
   const Trie& trie = vocabulary.trie();
-  TrieBuilder leaving_tokens;
   std::vector<Place> places(size_t{vocabulary.longest_token()} + 1);
   for (uint32_t node = 1; node < trie.nodes();) {
     const size_t depth = trie.depth[node];
     const Place& from = places[depth - 1];
-    if (from.step(characters, trie.byte[node], places[depth])) {
-      if (trie.token[node] != kNoToken) keep(vocabulary, trie.token[node], places[depth].characters);
+    Place& place = places[depth];
+    if (from.step(characters, trie.byte[node], place)) {
+      TokenId token = trie.token[node];
+      if (token != kNoToken && place.characters > kSteps.front()) far_.push_back({node, place.characters});
+      for (; token != kNoToken; token = vocabulary.next_duplicate(token)) within_.push_back({place.characters, token});
       ++node;
       continue;
     }
+    const uint8_t byte = trie.byte[node];
     const uint32_t end = node + trie.size[node];
-    const bool near = from.characters <= kSteps.back() && leaving.has(trie.byte[node]);
-    const bool far = from.characters > kSteps.front();
-    for (; node < end && from.utf8 == Utf8State::boundary && (near || far); ++node) {
-      const TokenId token = trie.token[node];
-      if (token == kNoToken) continue;
-      if (near) leaving_tokens.add(vocabulary.bytes(token), token);
-      if (far) far_tokens_.push_back({from.characters, token});
+    const bool near = from.characters <= kSteps.back(), far = from.characters > kSteps.front();
+    for (; node < end && from.utf8 == Utf8State::boundary; ++node) {
+      if (trie.token[node] == kNoToken) continue;
+      if (near) leaving_.push_back({node, byte});
+      if (far) far_.push_back({node, from.characters});
     }
     node = end;
   }
-  std::ranges::sort(within_, {}, [](const auto& one) { return one.first; });
-  if (within_.size() > kMany) make_masks(vocabulary.mask_words());
-  leaving_ = leaving_tokens.finish();
 }
 
-void TokenClass::keep(const Vocabulary& vocabulary, TokenId token, uint32_t characters) {
-  if (characters > kSteps.front()) far_tokens_.push_back({characters, token});
-  for (; token != kNoToken; token = vocabulary.next_duplicate(token)) within_.emplace_back(characters, token);
+void TokenClass::sort_within() {
+  // Lengths are few, so that counting them is faster than comparing.
+  std::vector<size_t> starts;
+  for (const Within& one : within_) {
+    starts.resize(std::max<size_t>(starts.size(), one.characters + 2));
+    ++starts[one.characters + 1];
+  }
+  std::partial_sum(starts.begin(), starts.end(), starts.begin());
+  std::vector<Within> sorted(within_.size());
+  for (const Within& one : within_) sorted[starts[one.characters]++] = one;
+  within_ = std::move(sorted);
 }
 
 void TokenClass::make_masks(size_t words) {
@@ -69,47 +82,59 @@ void TokenClass::make_masks(size_t words) {
   auto next = within_.begin();
   for (uint64_t room = 1; next != within_.end() && room <= kDense; ++room) {
     up_to_.push_back(up_to_.back());
-    for (; next != within_.end() && (next->first <= room); ++next) {
-      bits::set(up_to_.back().data(), static_cast<size_t>(next->second));
+    for (; next != within_.end() && next->characters <= room; ++next) {
+      bits::set(up_to_.back().data(), static_cast<size_t>(next->token));
     }
     counts_.push_back(static_cast<size_t>(next - within_.begin()));
   }
   // The last mask has them all where they end before, and is followed by the rest where they do not.
   if (next == within_.end()) return;
   up_to_.push_back(up_to_.back());
-  for (; next != within_.end(); ++next) bits::set(up_to_.back().data(), static_cast<size_t>(next->second));
+  for (; next != within_.end(); ++next) bits::set(up_to_.back().data(), static_cast<size_t>(next->token));
 }
 
 void TokenClass::add(uint64_t room, TokenSet& tokens) const {
   auto next = within_.begin();
   if (!up_to_.empty()) {
-    const bool every = room >= within_.back().first;
+    const bool every = room >= within_.back().characters;
     const size_t mask = every ? up_to_.size() - 1 : std::min<size_t>(room, counts_.size() - 1);
     bits::unite(tokens.words().data(), up_to_[mask].data(), up_to_[mask].size());
     if (every) return;
     next += static_cast<ptrdiff_t>(counts_[mask]);
   }
-  for (; next != within_.end() && next->first <= room; ++next) tokens.add(next->second);
+  for (; next != within_.end() && next->characters <= room; ++next) tokens.add(next->token);
 }
 
-const Trie& TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {
+TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const {
+  LruCache<TriePtr>::Key key(bytes.words.begin(), bytes.words.end());
+  if (const auto known = leaving_tries_.find(key)) return *known;
+  std::vector<uint32_t> nodes;
+  for (const Leaving& one : leaving_) {
+    if (bytes.has(one.byte)) nodes.push_back(one.node);
+  }
+  auto made = std::make_shared<const Trie>(vocabulary.trie().select(nodes));
+  leaving_tries_.keep(std::move(key), made, made->bytes());
+  return made;
+}
+
+TriePtr TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {
   const auto after = std::upper_bound(kSteps.begin(), kSteps.end(), room);
   const auto step = static_cast<size_t>(after - kSteps.begin()) - 1;
   std::call_once(far_made_[step], [&] {
-    TrieBuilder tokens;
-    for (const Far& one : far_tokens_) {
-      if (one.characters > kSteps[step]) tokens.add(vocabulary.bytes(one.token), one.token);
+    std::vector<uint32_t> nodes;
+    for (const Far& one : far_) {
+      if (one.characters > kSteps[step]) nodes.push_back(one.node);
     }
-    far_[step] = tokens.finish();
+    far_tries_[step] = std::make_shared<const Trie>(vocabulary.trie().select(nodes));
   });
-  return far_[step];
+  return far_tries_[step];
 }
 
 size_t TokenClass::bytes() const {
-  constexpr size_t kNode = 3 * sizeof(uint32_t) + sizeof(uint16_t) + sizeof(uint8_t);
+  constexpr size_t kTries = size_t{2} << 20;  // about what is made of them later
   const size_t masks = up_to_.empty() ? 0 : up_to_.size() * up_to_[0].size() * sizeof(uint32_t);
-  return masks + within_.size() * sizeof(within_[0]) + leaving_.nodes() * kNode +
-         leaving_.jumps.size() * sizeof(Trie::Jumps) + far_tokens_.size() * 8 * kNode;
+  return masks + within_.size() * sizeof(Within) + leaving_.size() * sizeof(Leaving) + far_.size() * sizeof(Far) +
+         kTries;
 }
 
 }  // namespace constrain

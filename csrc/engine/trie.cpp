@@ -1,5 +1,8 @@
 #include "engine/trie.h"
 
+#include <algorithm>
+#include <string>
+
 namespace constrain {
 
 uint32_t Trie::child(uint32_t node, uint8_t value) const {
@@ -7,6 +10,25 @@ uint32_t Trie::child(uint32_t node, uint8_t value) const {
   uint32_t child = wide[node] ? (*jumps_of(node))[value] : node + 1;
   while (child < end && byte[child] < value) child += size[child];
   return child < end && byte[child] == value ? child : 0;
+}
+
+Trie Trie::select(std::span<const uint32_t> nodes) const {
+  TrieBuilder selected;
+  std::string path;
+  uint32_t node = 1;
+  for (const uint32_t wanted : nodes) {
+    for (; node <= wanted; ++node) {
+      path.resize(std::max<size_t>(path.size(), depth[node]));
+      path[depth[node] - 1] = static_cast<char>(byte[node]);
+    }
+    selected.add(std::string_view(path).substr(0, depth[wanted]), token[wanted]);
+  }
+  return selected.finish();
+}
+
+size_t Trie::bytes() const {
+  constexpr size_t kNode = 3 * sizeof(uint32_t) + sizeof(uint16_t) + sizeof(uint8_t);
+  return nodes() * kNode + jumps.size() * sizeof(Jumps);
 }
 
 void Trie::index_wide_nodes() {

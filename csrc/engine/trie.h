@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -33,9 +35,16 @@ struct Trie {
   /// The child of a node for a byte, or 0.
   uint32_t child(uint32_t node, uint8_t byte) const;
 
+  /// The tokens of some nodes, which come in order, arranged in the same way.
+  Trie select(std::span<const uint32_t> nodes) const;
+
+  size_t bytes() const;
+
   /// Makes `wide` and `jumps` from the rest.
   void index_wide_nodes();
 };
+
+using TriePtr = std::shared_ptr<const Trie>;
 
 /// Makes a trie of strings that come in the order of their bytes.
 class TrieBuilder {

@@ -37,42 +37,75 @@ TrieWalk::~TrieWalk() {
 void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from) {
   bottom_ = nullptr;
   heads_.assign(from.begin(), from.end());
-  walk(trie, root);
+  enter(trie, root, 0, levels_[0]);
+  for_each_child(trie, root, ByteSet::all(), [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
 }
 
-void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth) {
+void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first,
+                         std::vector<Run>& runs) {
   bottom_ = store_.make_bottom(depth);
   heads_.assign(1, Head{state, reg, bottom_});
-  walk(trie, 0);
+  enter(trie, 0, 0, levels_[0]);
+  for_each_child(trie, 0, first, [&](uint32_t child) {
+    walk(trie, child, 0);
+    runs.push_back({trie.byte[child], tokens.size(), exits.size()});
+  });
 }
 
-TrieWalk::Level TrieWalk::level(const Trie& trie, uint32_t node, size_t begin) {
-  const Row* row = nullptr;
-  if (heads_.size() - begin == 1) {
-    const Head& head = heads_[begin];
-    row = &grammar_.row(head.state);
-    if (row->accepting && head.below && head.below != bottom_) row = nullptr;
+/// Calls `visit` for the children of the root that may be entered by one of `first`.
+template <class Visit>
+void TrieWalk::for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit) {
+  const Level& level = levels_[0];
+  const uint32_t end = root + trie.size[root];
+  const ByteSet bytes = level.jumps ? level.bytes & first : first;
+  for (uint32_t child = root + 1; child < end;) {
+    const int wanted = bytes.next(trie.byte[child]);
+    if (wanted < 0) return;
+    if (wanted == trie.byte[child]) {
+      visit(child);
+      child += trie.size[child];
+    } else {
+      child = level.jumps ? (*level.jumps)[wanted] : child + trie.size[child];
+    }
   }
-  Level made{begin, heads_.size(), row, trie.jumps_of(node), {}, node + trie.size[node]};
-  if (made.jumps) {
-    for (size_t k = begin; k < heads_.size(); ++k) collect(heads_[k], made.bytes);
-  }
-  return made;
 }
 
-/// The same for the last head alone, which is the usual case; notes where its frame may be over.
-void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const Head& head, Level& made) {
+/// Prepares a level for the heads from `begin` on.
+void TrieWalk::enter(const Trie& trie, uint32_t node, size_t begin, Level& made) {
+  if (bottom_ && at_exit(begin)) exits.push_back(node);
+  made = {.row = nullptr,
+          .head = {},
+          .begin = begin,
+          .end = heads_.size(),
+          .jumps = trie.jumps_of(node),
+          .bytes = {},
+          .node_end = node + trie.size[node]};
+  if (made.end - begin == 1) {
+    made.head = heads_[begin];
+    const Row& row = grammar_.row(made.head.state);
+    if (!row.accepting || !made.head.below || made.head.below == bottom_) made.row = &row;
+  }
+  if (!made.jumps) return;
+  for (size_t k = begin; k < made.end; ++k) collect(heads_[k], made.bytes);
+}
+
+/// The same for one head that has made a move within its rule, which is the usual case.
+void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const Head& head, size_t begin, Level& made) {
   const Row& row = grammar_.row(head.state);
-  const bool may_end = row.accepting && head.below;
-  if (may_end && bottom_ && head.below->accepting) exits.push_back(node);
-  made.begin = heads_.size() - 1;
-  made.end = heads_.size();
-  made.row = may_end && head.below != bottom_ ? nullptr : &row;
+  if (row.accepting && head.below) {
+    if (head.below != bottom_) {
+      heads_.resize(begin);
+      heads_.push_back(head);
+      return enter(trie, node, begin, made);
+    }
+    if (bottom_->accepting) exits.push_back(node);
+  }
+  made.row = &row;
+  made.head = head;
+  made.begin = made.end = begin;
   made.jumps = trie.jumps_of(node);
   made.node_end = node + trie.size[node];
-  if (!made.jumps) return;
-  made.bytes = row.bytes;
-  if (!made.row) collect(*head.below, made.bytes);
+  if (made.jumps) made.bytes = row.bytes;
 }
 
 void TrieWalk::collect(const Head& head, ByteSet& bytes) {
@@ -110,16 +143,30 @@ uint32_t TrieWalk::skip(const Trie& trie, const Level& above, uint32_t node) {
   return next < 0 ? above.node_end : (*above.jumps)[next];
 }
 
-void TrieWalk::walk(const Trie& trie, uint32_t root) {
-  const size_t base = trie.depth[root];
-  const auto take = [&](uint32_t node, size_t begin) {
-    const TokenId token = trie.token[node];
-    if (token != kNoToken && (!admits || admits(std::span(heads_).subspan(begin)))) tokens.push_back(token);
-  };
-  if (bottom_ && at_exit(0)) exits.push_back(root);
-  levels_[0] = level(trie, root, 0);
-  const uint32_t end = root + trie.size[root];
-  for (uint32_t node = root + 1; node < end;) {
+/// Appends what the heads of a level become on a byte.
+void TrieWalk::step(const Level& above, uint8_t byte) {
+  heads_.resize(above.end);
+  if (above.row) {
+    stepper_.step(above.head, byte, heads_);
+  } else {
+    for (size_t k = above.begin; k < above.end; ++k) stepper_.step(heads_[k], byte, heads_);
+  }
+  if (heads_.size() - above.end <= kMergeAbove) return;
+  merged_.assign(heads_.begin() + static_cast<ptrdiff_t>(above.end), heads_.end());
+  const auto kept = store_.make(merged_)->heads();
+  heads_.resize(above.end);
+  heads_.insert(heads_.end(), kept.begin(), kept.end());
+}
+
+void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const Head> heads) {
+  const TokenId token = trie.token[node];
+  if (token != kNoToken && (!admits || admits(heads))) tokens.push_back(token);
+}
+
+/// Visits a child of the root, which stands at depth `base`, and what is below.
+void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
+  const uint32_t end = child + trie.size[child];
+  for (uint32_t node = child; node < end;) {
     ++visited;
     const size_t depth = trie.depth[node] - base;
     const Level& above = levels_[depth - 1];
@@ -129,32 +176,21 @@ void TrieWalk::walk(const Trie& trie, uint32_t root) {
       node = skip(trie, above, node);
       continue;
     }
-    heads_.resize(above.end);
     if (action & Row::kGoto) {
-      const Head head = heads_[above.begin];
-      heads_.push_back({action & ~Row::kGoto, head.reg, head.below});
-      take(node, above.end);
-      if (trie.size[node] > 1) enter_alone(trie, node, heads_.back(), levels_[depth]);
+      const Head head{action & ~Row::kGoto, above.head.reg, above.head.below};
+      take(trie, node, {&head, 1});
+      // A string that none continues needs no row.
+      if (trie.size[node] > 1) enter_alone(trie, node, head, above.end, levels_[depth]);
       ++node;
       continue;
     }
-    for (size_t k = above.begin; k < above.end; ++k) stepper_.step(heads_[k], byte, heads_);
+    step(above, byte);
     if (heads_.size() == above.end) {
       node = skip(trie, above, node);
       continue;
     }
-    if (heads_.size() - above.end > kMergeAbove) {
-      merged_.assign(heads_.begin() + static_cast<ptrdiff_t>(above.end), heads_.end());
-      const auto kept = store_.make(merged_)->heads();
-      heads_.resize(above.end);
-      heads_.insert(heads_.end(), kept.begin(), kept.end());
-    }
-    take(node, above.end);
-    // A string that none continues needs no rows.
-    if (trie.size[node] > 1) {
-      if (bottom_ && at_exit(above.end)) exits.push_back(node);
-      levels_[depth] = level(trie, node, above.end);
-    }
+    take(trie, node, std::span(heads_).subspan(above.end));
+    if (trie.size[node] > 1) enter(trie, node, above.end, levels_[depth]);
     ++node;
   }
 }

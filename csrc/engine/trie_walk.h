@@ -12,10 +12,11 @@ namespace constrain {
 
 /// Memory for walks, kept from one to the next.
 struct WalkScratch {
-  /// The heads after each byte of a path through the trie, back to back, so that going back up is an index.
+  /// The heads after each byte of a path through the trie.
   struct Level {
-    size_t begin, end;
-    const Row* row;            ///< of the only head, where nothing can happen outside its rule; else nullptr
+    const Row* row;  ///< of `head`, where it is the only one and nothing can happen outside its rule
+    Head head;
+    size_t begin, end;         ///< the others in `heads`, back to back, so that going back up is an index
     const Trie::Jumps* jumps;  ///< of the node, where it has many children
     ByteSet bytes;             ///< with which something may go on, where there are jumps
     uint32_t node_end;         ///< the node after its subtree
@@ -39,8 +40,14 @@ class TrieWalk {
   void run(const Trie& trie, uint32_t root, std::span<const Head> from);
 
   /// The same for a single frame, of which nothing is known but that `depth` others wait below it. Appends to `exits`
-  /// the nodes at which it is over, and the rest of the string is for those others to take.
-  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth);
+  /// the nodes at which it is over, and the rest of the string is for those others to take. Only strings are visited
+  /// that begin with one of `first`; `runs` tells which byte gave what.
+  struct Run {
+    uint8_t byte;
+    size_t tokens_end, exits_end;
+  };
+  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first,
+                 std::vector<Run>& runs);
 
   /// Notes that what follows depends on the frames of a configuration.
   void consult(const Configuration& configuration) { store_.consult(configuration); }
@@ -68,9 +75,13 @@ class TrieWalk {
  private:
   using Level = WalkScratch::Level;
 
-  void walk(const Trie& trie, uint32_t root);
-  Level level(const Trie& trie, uint32_t node, size_t begin);
-  void enter_alone(const Trie& trie, uint32_t node, const Head& head, Level& made);
+  void walk(const Trie& trie, uint32_t child, size_t base);
+  template <class Visit>
+  void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);
+  void enter(const Trie& trie, uint32_t node, size_t begin, Level& made);
+  void enter_alone(const Trie& trie, uint32_t node, const Head& head, size_t begin, Level& made);
+  void step(const Level& above, uint8_t byte);
+  void take(const Trie& trie, uint32_t node, std::span<const Head> heads);
   bool at_exit(size_t begin);
   void collect(const Configuration& configuration, ByteSet& bytes);
   void collect(const Head& head, ByteSet& bytes);

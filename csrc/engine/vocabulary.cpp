@@ -29,7 +29,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     }
     if (static_cast<size_t>(id) < tokens_.size()) tokens_[id].clear();
   }
-  trie_ = build_trie();
+  trie_ = std::make_shared<const Trie>(build_trie());
 }
 
 bool Vocabulary::is_eos(TokenId token) const { return std::binary_search(eos_.begin(), eos_.end(), token); }
@@ -58,20 +58,19 @@ Trie Vocabulary::build_trie() {
   return trie.finish();
 }
 
-TokenClassPtr Vocabulary::token_class(const CharacterClass& characters, const ByteSet& leaving) const {
+TokenClassPtr Vocabulary::token_class(const CharacterClass& characters) const {
   TokenClassCache::Key key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
-  key.insert(key.end(), leaving.words.begin(), leaving.words.end());
   for (const auto& [first, last] : characters.excluded) key.push_back(uint64_t{first} << 32 | last);
   if (const auto known = classes_.find(key)) return *known;
-  auto made = std::make_shared<const TokenClass>(*this, characters, leaving);
+  auto made = std::make_shared<const TokenClass>(*this, characters);
   classes_.keep(std::move(key), made, made->bytes());
   return made;
 }
 
 std::vector<uint8_t> Vocabulary::missing_bytes() const {
   std::vector<bool> single(256, false);
-  for (uint32_t node = 1; node < trie_.nodes(); node += trie_.size[node]) {
-    if (trie_.token[node] != kNoToken) single[trie_.byte[node]] = true;
+  for (uint32_t node = 1; node < trie_->nodes(); node += trie_->size[node]) {
+    if (trie_->token[node] != kNoToken) single[trie_->byte[node]] = true;
   }
   std::vector<uint8_t> missing;
   for (int b = 0; b < 256; ++b) {

@@ -30,7 +30,8 @@ class Vocabulary {
   std::span<const TokenId> eos() const { return eos_; }
   bool is_eos(TokenId token) const;
   std::string_view bytes(TokenId token) const;
-  const Trie& trie() const { return trie_; }
+  const Trie& trie() const { return *trie_; }
+  const TriePtr& shared_trie() const { return trie_; }
   uint16_t longest_token() const { return longest_token_; }
 
   /// All masks over this vocabulary.
@@ -38,7 +39,7 @@ class Vocabulary {
   /// What frames allow that mean the same in every grammar.
   InnerCache& inners() const { return inners_; }
   /// Its tokens as seen from within a class of characters.
-  TokenClassPtr token_class(const CharacterClass& characters, const ByteSet& leaving) const;
+  TokenClassPtr token_class(const CharacterClass& characters) const;
 
   /// The next token with the same bytes as this one, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
@@ -58,7 +59,7 @@ class Vocabulary {
   size_t size_;
   uint16_t longest_token_ = 0;
   bool first_space_optional_;
-  Trie trie_;
+  TriePtr trie_;
   mutable MaskPool masks_;
   mutable InnerCache inners_{kInnerBytes};
   mutable TokenClassCache classes_{kClassBytes};

@@ -176,7 +176,7 @@ bool ArrayRule::apply_tallied(Guard guard, uint8_t byte, Reg& reg, Registers& re
     return true;
   }
   if (!(guard & (kComma | kClose))) return true;
-  if (distinct_ && !distinct_->may_end(at.items)) return false;
+  if (distinct_ && !distinct_->may_end(at.items, registers)) return false;
   if (guard & kClose) return may_close(at);
   if (!distinct_) return may_have_another(at, registers);
   at.items = distinct_->end(at.items, registers);
@@ -190,9 +190,10 @@ bool ArrayRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t>
     out.push_back(max_ == kInfinite ? horizon + 1 : std::min(max_ - reg, horizon + 1));
     out.push_back(spec_.min > reg ? std::min(spec_.min - reg, horizon + 1) : 0);
   } else if (reg) {
-    if (distinct_) return false;
-    const auto words = Registers::words(reg);
-    out.insert(out.end(), words.begin(), words.end());
+    const Tallied at = unpack(reg);
+    out.push_back(at.count);
+    out.insert(out.end(), at.tallies.begin(), at.tallies.end());
+    return !distinct_ || distinct_->describe(at.items, out);
   }
   return true;
 }

@@ -21,6 +21,9 @@ constexpr uint64_t kFewRivals = 64;
 /// Arrays of different items within items of such arrays.
 constexpr uint32_t kMaxNesting = 100;
 
+/// Sets of frames of an item that are described.
+constexpr size_t kMaxDescribed = 64;
+
 /// Frames that are looked at for their variety.
 constexpr size_t kMaxFrames = 256;
 
@@ -220,6 +223,10 @@ bool DistinctItems::follow(Items& items, std::span<const Head> heads, uint8_t by
 
 bool DistinctItems::is_viable(Items& items, Registers& registers) const {
   if (items.rivals == Rivals::none || items.rivals == Rivals::unwatched) return true;
+  if (!registers.interning()) {
+    if (has_variety(items.item, kManyValues - 1)) return true;
+    registers.indescribable = true;
+  }
   const bool varied = has_variety(items.item, rival_count(items));
   // In a text that stays rivals are told apart at once, so that it is not done again for each token of a mask.
   if (varied && (!registers.interning() || rival_count(items) > kFewRivals)) return true;
@@ -268,10 +275,12 @@ std::optional<ValueSearch::Found> DistinctItems::shortest_end(const Items& items
   return found;
 }
 
-bool DistinctItems::may_end(Reg reg) const {
+bool DistinctItems::may_end(Reg reg, Registers& registers) const {
   const Items items = unpack(reg);
   if (!items.item->accepting) return false;
-  return items.rivals == Rivals::none || !TextSet(items.taken).contains(ItemText(text_of(items)).value());
+  if (items.rivals == Rivals::none) return true;
+  registers.indescribable = true;
+  return !TextSet(items.taken).contains(ItemText(text_of(items)).value());
 }
 
 Reg DistinctItems::end(Reg reg, Registers& registers) const {
@@ -284,7 +293,10 @@ Reg DistinctItems::end(Reg reg, Registers& registers) const {
 
 bool DistinctItems::another(Reg reg, RuleId rule, Registers& registers) const {
   const Items items = unpack(reg);
-  if (grammar_->variety_of(rule) > taken_count(items)) return true;
+  const uint64_t variety = grammar_->variety_of(rule);
+  if (variety == kManyValues) return true;
+  registers.indescribable = true;
+  if (variety > taken_count(items)) return true;
   const TextSet taken = this->taken(items, registers);
   const auto lock = grammar_->lock();
   for (size_t i = 0;; ++i) {
@@ -313,6 +325,32 @@ FreeText DistinctItems::free_text(Reg reg) const {
   const std::vector<Reg> all = rivals(items);
   const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < best.room; };
   return std::all_of(all.begin(), all.end(), shorter) ? best : FreeText();
+}
+
+bool DistinctItems::describe(Reg reg, std::vector<uint64_t>& out) const {
+  const Items items = unpack(reg);
+  if (!scarce_.empty() || items.rivals == Rivals::unwatched) return false;
+  out.push_back(items.rivals == Rivals::none);
+  return !items.item || describe(*items.item, items.base, out);
+}
+
+bool DistinctItems::describe(const Configuration& item, uint64_t base, std::vector<uint64_t>& out) const {
+  std::vector<const Configuration*> pending{&item};
+  for (size_t i = 0; i < pending.size(); ++i) {
+    if (pending.size() > kMaxDescribed) return false;
+    const Configuration& at = *pending[i];
+    out.push_back(uint64_t{at.count} << 1 | at.accepting);
+    for (const Head& head : at.heads()) {
+      const uint32_t below = head.below ? head.below->depth : 0;
+      if (!grammar_->describe(head.state, head.reg, static_cast<uint32_t>(base) + below, Detail::full, out))
+        return false;
+      if (!head.below) continue;
+      const auto known = std::find(pending.begin(), pending.end(), head.below);
+      out.push_back(static_cast<uint64_t>(known - pending.begin()));
+      if (known == pending.end()) pending.push_back(head.below);
+    }
+  }
+  return true;
 }
 
 // ---- Lengths and values.

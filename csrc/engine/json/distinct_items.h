@@ -39,7 +39,7 @@ class DistinctItems {
   bool step(Reg& items, uint8_t byte, Registers& registers) const;
 
   /// The item is complete, and differs from those before it.
-  bool may_end(Reg items) const;
+  bool may_end(Reg items, Registers& registers) const;
 
   /// Ends the item.
   Reg end(Reg items, Registers& registers) const;
@@ -49,6 +49,9 @@ class DistinctItems {
 
   /// Rule::free_text within an item.
   FreeText free_text(Reg items) const;
+
+  /// Rule::describe: the item under way, as long as no guard has to look at the others.
+  bool describe(Reg items, std::vector<uint64_t>& out) const;
 
   // ---- Lengths. Called under the grammar's lock.
 
@@ -108,6 +111,7 @@ class DistinctItems {
   bool is_viable(Items& items, Registers& registers) const;
   void narrow(Items& items, Registers& registers) const;
   bool has_variety(const Configuration* item, uint64_t beyond) const;
+  bool describe(const Configuration& item, uint64_t base, std::vector<uint64_t>& out) const;
   std::optional<ValueSearch::Found> shortest_end(const Items& items) const;
 
   /// The values that the next item must not have, and how many they are at most.

@@ -79,8 +79,11 @@ void ObjectRule::prepare(const CompiledGrammar&, const Lengths& lengths) {
     possible_others_.push_back(i);
     classes.push_back(spec_.others[i].keys);
   }
-  for (const AutomatonPtr& one : classes) {
-    texts_.emplace_back([one](State at) -> const StateRow& { return one->row(at); });
+  for (uint32_t one = 0; one < classes.size(); ++one) {
+    // Where so many keys go on from each state, whatever is typed on the way to one is the beginning of some new key.
+    const auto many = [this, one](State at) { return keys_->class_words(one, at) >= KeyAutomaton::kManyWords; };
+    const auto row = [keys = classes[one]](State at) -> const StateRow& { return keys->row(at); };
+    texts_.emplace_back(row, many, [](State) { return false; });
   }
   keys_ = std::make_unique<KeyAutomaton>(std::move(names), std::move(classes));
   intern_spelling(keys_->start(), kPlain);
@@ -640,9 +643,7 @@ FreeText ObjectRule::free_text(Local state, Reg reg) {
   FreeText best;
   for (const uint32_t one : keys_->state(content).classes) {
     if (!(open[one / 64] >> (one % 64) & 1)) continue;
-    // Where so many keys go on from each state, whatever is typed on the way to one is the beginning of some new key.
-    const auto many = [&](State at) { return keys_->class_words(one, at) >= KeyAutomaton::kManyWords; };
-    FreeText text = texts_[one].find(keys_->class_state(content, one), many, [](State) { return false; });
+    const FreeText& text = texts_[one].from(keys_->class_state(content, one));
     const auto worth = [](const FreeText& a) {
       return std::pair(std::min(a.room, FreeTextFinder::kHorizon), a.characters.count());
     };

@@ -57,6 +57,9 @@ class ObjectRule final : public Rule {
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
+  bool fits(Local from, Local to) const override {
+    return static_cast<Phase>(from & 0xF) == Phase::key && static_cast<Phase>(to & 0xF) == Phase::key;
+  }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   uint64_t growth(Local state, Reg reg, const Lengths& lengths) override;
