@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from constrain._core import __version__
-    from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2StreamingGenerator
+    from constrain.generator import (
+        ExLlamaV2DynamicGenerator,
+        ExLlamaV2DynamicGeneratorAsync,
+        ExLlamaV2DynamicJob,
+        ExLlamaV2DynamicJobAsync,
+        ExLlamaV2StreamingGenerator,
+    )
     from constrain.llm import LLM, load
     from constrain.model import (
         ExLlamaV2,
@@ -39,7 +45,9 @@ __all__ = [
     "ExLlamaV2Cache_Q8",
     "ExLlamaV2Config",
     "ExLlamaV2DynamicGenerator",
+    "ExLlamaV2DynamicGeneratorAsync",
     "ExLlamaV2DynamicJob",
+    "ExLlamaV2DynamicJobAsync",
     "ExLlamaV2Lora",
     "ExLlamaV2StreamingGenerator",
     "ExLlamaV2Tokenizer",
@@ -60,7 +68,9 @@ _HOMES = {
     "ExLlamaV2CacheBase": "constrain.model",
     "ExLlamaV2Config": "constrain.model",
     "ExLlamaV2DynamicGenerator": "constrain.generator",
+    "ExLlamaV2DynamicGeneratorAsync": "constrain.generator",
     "ExLlamaV2DynamicJob": "constrain.generator",
+    "ExLlamaV2DynamicJobAsync": "constrain.generator",
     "ExLlamaV2StreamingGenerator": "constrain.generator",
     "ExLlamaV2Lora": "constrain.model",
     "ExLlamaV2Tokenizer": "constrain.tokenizer",

@@ -1,0 +1,148 @@
+"""The dynamic generator for asyncio: jobs are iterated over while a task runs them all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from constrain.errors import GenerationError
+from constrain.generator.dynamic import ExLlamaV2DynamicGenerator
+from constrain.generator.job import ExLlamaV2DynamicJob
+
+Results = asyncio.Queue["dict[str, Any] | Exception | None"]
+
+
+class ExLlamaV2DynamicGeneratorAsync:
+    """Runs the jobs of a dynamic generator in a task of the event loop. To be used from that loop only.
+
+    Attributes:
+        generator: the generator.
+        jobs: the jobs that are not done, by that of the generator.
+        iteration_task: the task.
+    """
+
+    #: Class of the generator.
+    generator_type: type[ExLlamaV2DynamicGenerator] = ExLlamaV2DynamicGenerator
+    #: Class of the generator's jobs.
+    job_type: type[ExLlamaV2DynamicJob] = ExLlamaV2DynamicJob
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Make a generator, with the arguments of :class:`ExLlamaV2DynamicGenerator`, and start the task.
+
+        Raises:
+            RuntimeError: no event loop is running.
+            GenerationError: the arguments do not fit together.
+        """
+        loop = asyncio.get_running_loop()
+        self.generator = self.generator_type(*args, **kwargs)
+        self.jobs: dict[ExLlamaV2DynamicJob, ExLlamaV2DynamicJobAsync] = {}
+        self._wake = asyncio.Event()
+        self._closed = False
+        self.iteration_task = loop.create_task(self._run())
+
+    def enqueue(self, job: ExLlamaV2DynamicJobAsync) -> None:
+        """Give a job to the generator; making a job does this.
+
+        Raises:
+            GenerationError: there can never be room for the job, or the generator is closed.
+        """
+        if self._closed:
+            raise GenerationError("the generator is closed")
+        self.generator.enqueue(job.job)
+        self.jobs[job.job] = job
+        self._wake.set()
+
+    async def cancel(self, job: ExLlamaV2DynamicJobAsync) -> None:
+        """Take a job back; who iterates over it gets to the end.
+
+        Raises:
+            GenerationError: it is done, or was cancelled before.
+        """
+        if self.jobs.pop(job.job, None) is None:
+            raise GenerationError("the job is not running: it is done, or was cancelled before")
+        self.generator.cancel(job.job)
+        job.queue.put_nowait(None)
+
+    async def close(self) -> None:
+        """Stop the task, and take all jobs back."""
+        self._closed = True
+        self._wake.set()
+        await self.iteration_task
+        for job in list(self.jobs.values()):
+            await job.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            if self._closed:
+                return
+            if not self.jobs:
+                self._wake.clear()
+                continue
+            try:
+                results = self.generator.iterate()
+            except Exception as error:
+                self._fail(error)
+                return
+            for result in results:
+                self._deliver(result)
+            # Whoever reads the results has its turn.
+            await asyncio.sleep(0)
+
+    def _deliver(self, result: dict[str, Any]) -> None:
+        job = self.jobs.get(result["job"])
+        if job is None:
+            return
+        job.queue.put_nowait(result)
+        if result["eos"]:
+            del self.jobs[result["job"]]
+
+    def _fail(self, error: Exception) -> None:
+        """Hand an error of the generator itself to everybody."""
+        self._closed = True
+        for job in self.jobs.values():
+            job.queue.put_nowait(error)
+        self.jobs.clear()
+        self.generator.clear_queue()
+
+
+class ExLlamaV2DynamicJobAsync:
+    """A job of an asynchronous generator: ``async for`` gives its results as they come, and ends with the text.
+
+    Attributes:
+        generator: the generator.
+        job: the job that it runs.
+        queue: results that were not read yet.
+        cancelled: whether it was cancelled.
+    """
+
+    def __init__(self, generator: ExLlamaV2DynamicGeneratorAsync, *args: Any, **kwargs: Any) -> None:
+        """Make a job, with the arguments of :class:`ExLlamaV2DynamicJob`, and enqueue it.
+
+        Raises:
+            GenerationError: the arguments do not fit together, or there can never be room for the job.
+        """
+        self.generator = generator
+        self.job = generator.job_type(*args, **kwargs)
+        self.queue: Results = asyncio.Queue()
+        self.cancelled = self._done = False
+        generator.enqueue(self)
+
+    async def cancel(self) -> None:
+        """Take the job back; who iterates over it gets to the end.
+
+        Raises:
+            GenerationError: it is done, or was cancelled before.
+        """
+        await self.generator.cancel(self)
+        self.cancelled = True
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        while not self._done and not self.cancelled:
+            result = await self.queue.get()
+            self._done = not isinstance(result, dict) or result["eos"]
+            if isinstance(result, Exception):
+                raise result
+            if result is not None:
+                yield result
