@@ -21,6 +21,8 @@ def test_1_imports() -> None:
     names = """ExLlamaV2 ExLlamaV2Config ExLlamaV2CacheBase ExLlamaV2Cache ExLlamaV2Cache_8bit ExLlamaV2Cache_Q4
         ExLlamaV2Cache_Q6 ExLlamaV2Cache_Q8 ExLlamaV2Cache_TP ExLlamaV2Tokenizer ExLlamaV2Lora SeqTensor Timer
         Intervention ExLlamaV2MultimodalProjector ExLlamaV2VisionTower ExLlamaV2Sampler ExLlamaV2BaseGenerator
+        ExLlamaV2StreamingGenerator ExLlamaV2DynamicGenerator ExLlamaV2DynamicJob
+        ExLlamaV2DynamicGeneratorAsync ExLlamaV2DynamicJobAsync
         ExLlamaV2MMEmbedding ExLlamaV2PostSamplingHook ExLlamaV2PostSamplingResult"""
     assert set(names.split()) <= found.keys()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from constrain.compat.exllamav2 import absent, attention, extension, live_tensors, tensor_file, tools
+from constrain.compat.exllamav2 import absent, attention, config, extension, live_tensors, ngram, tensor_file, tools
 from constrain.errors import CacheError, ModelError, WeightsError
 
 
@@ -110,3 +111,42 @@ def test_single_tensors_of_a_file(tmp_path: Path) -> None:
     for key in ("b", "c"):
         with pytest.raises(WeightsError):
             file.get_tensor(key)
+
+
+def test_tokens_are_guessed_by_what_followed_before() -> None:
+    cache = ngram.NgramCache(1, 3)
+    cache.update([1, 2, 3, 9, 2, 3, 7, 2, 3, 7])
+    assert cache.predict_next([5, 2]) == 3
+    assert cache.predict_next([2, 3]) == 7  # twice, against once 9
+    assert cache.predict_next([1, 2, 3]) == 9  # the longest counts
+    assert cache.predict_next([1, 2, 3], threshold=2) == 7
+    assert cache.predict_next([8]) is None and cache.predict_next([2, 3], threshold=3) is None
+    assert cache.predict_next([8], preload=ngram.NgramCache(1, 2, [8, 4])) == 4
+    assert ngram.NgramCache(2, 3, [1, 2, 3]).predict_next([2]) is None
+
+
+@pytest.mark.parametrize(
+    ("rope", "expected"),
+    [
+        ({}, {"yarn_rope_factor": None, "scale_long_factor": None, "num_experts": None, "scale_emb": 1.0}),
+        (
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+            {"yarn_rope_factor": 4.0, "yarn_rope_original_max_position_embeddings": 64},
+        ),
+        (
+            {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.5, "high_freq_factor": 5.0},
+            {"l3_rope_factor": 8.0, "l3_rope_low_freq_factor": 1.5, "l3_rope_high_freq_factor": 5.0},
+        ),
+        (
+            {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4},
+            {"scale_short_factor": [1.0] * 4, "scale_long_factor": [2.0] * 4},
+        ),
+    ],
+)
+def test_configs_know_what_programs_ask(tiny_dir: Path, tmp_path: Path, rope: Any, expected: Any) -> None:
+    described = json.loads((tiny_dir / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**described, "rope_scaling": rope}))
+    made = config.ExLlamaV2Config()
+    made.model_dir = str(tmp_path)
+    made.prepare(no_tensors=True)
+    assert {name: getattr(made, name) for name in expected} == expected

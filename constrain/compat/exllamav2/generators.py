@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import torch
+
 from constrain import generator as native
 from constrain.compat.exllamav2.filters import takes_filters
 from constrain.errors import GenerationError
@@ -18,6 +20,36 @@ class ExLlamaV2BaseGenerator(native.ExLlamaV2BaseGenerator):
     """:class:`constrain.generator.ExLlamaV2BaseGenerator`, with filters of other packages."""
 
     generate_simple = takes_filters(native.ExLlamaV2BaseGenerator.generate_simple)
+
+
+class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator):
+    """:class:`constrain.generator.ExLlamaV2StreamingGenerator`, with these differences.
+
+    Each call draws one token, also where several are ready; the most likely tokens are reported as two tensors, and
+    probabilities with a row; reported logits are those that the sampler has left.
+    """
+
+    one_token_per_call = True
+    raw_logits = False
+    generate_simple = ExLlamaV2BaseGenerator.generate_simple
+    begin_stream_ex = takes_filters(native.ExLlamaV2StreamingGenerator.begin_stream_ex)
+
+    def stream_ex(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """See the native method.
+
+        Returns:
+            As the native method, but ``probs``: float32 of shape (1, n); and ``top_tokens`` and ``top_probs``: int64
+            and float32 of shape (1, n, k).
+        """
+        result = super().stream_ex(*args, **kwargs)
+        if "probs" in result:
+            result["probs"] = result["probs"].view(1, -1)
+        if "top_tokens" in result:
+            shape = (1, result["chunk_token_ids"].shape[1], -1 if result["top_tokens"] else 0)
+            ids, probs = zip(*result["top_tokens"], strict=True) if result["top_tokens"] else ((), ())
+            result["top_tokens"] = torch.tensor(ids, dtype=torch.long).view(shape)
+            result["top_probs"] = torch.tensor(probs, dtype=torch.float).view(shape)
+        return result
 
 
 class ExLlamaV2DynamicJob(native.ExLlamaV2DynamicJob):
@@ -66,3 +98,10 @@ class ExLlamaV2DynamicGenerator(native.ExLlamaV2DynamicGenerator):
         heads = ["" if given.get("completion_only") else each if isinstance(each, str) else each[0] for each in prompt]
         texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
         return (texts, results) if isinstance(results, list) else (texts[0], results)
+
+
+class ExLlamaV2DynamicGeneratorAsync(native.ExLlamaV2DynamicGeneratorAsync):
+    """:class:`constrain.generator.ExLlamaV2DynamicGeneratorAsync` over the generator and the jobs above."""
+
+    generator_type = ExLlamaV2DynamicGenerator
+    job_type = ExLlamaV2DynamicJob

@@ -19,6 +19,7 @@ def _same(home: str, names: str) -> dict[str, Source]:
 
 
 _VERSION = {"__version__": (_HERE + "names", "VERSION")}
+_CONFIG = _same(_HERE + "config", "ExLlamaV2Config")
 _CACHES = {
     **_same("constrain.model", "ExLlamaV2CacheBase ExLlamaV2Cache ExLlamaV2Cache_8bit"),
     **_same("constrain.model", "ExLlamaV2Cache_Q4 ExLlamaV2Cache_Q6 ExLlamaV2Cache_Q8"),
@@ -33,6 +34,11 @@ _HOOKS = _same("constrain.generator", "ExLlamaV2PostSamplingHook ExLlamaV2PostSa
 _SAMPLER = _same("constrain.generator", "ExLlamaV2Sampler")
 _BASE = _same(_HERE + "generators", "ExLlamaV2BaseGenerator")
 _DYNAMIC = _same(_HERE + "generators", "ExLlamaV2DynamicGenerator ExLlamaV2DynamicJob")
+_ASYNC = {
+    **_same(_HERE + "generators", "ExLlamaV2DynamicGeneratorAsync"),
+    **_same("constrain.generator", "ExLlamaV2DynamicJobAsync"),
+}
+_STREAMING = _same(_HERE + "generators", "ExLlamaV2StreamingGenerator")
 _MM_EMBEDDING = _same("constrain.model", "ExLlamaV2MMEmbedding")
 _VISION_TOWER = _same(_HERE + "absent", "ExLlamaV2VisionTower")
 _PROJECTOR = _same(_HERE + "absent", "ExLlamaV2MultimodalProjector")
@@ -54,7 +60,8 @@ _BACKENDS = {
 MODULES: dict[str, dict[str, Source]] = {
     "": {
         **_VERSION,
-        **_same("constrain.model", "ExLlamaV2 ExLlamaV2Config ExLlamaV2Lora Intervention"),
+        **_CONFIG,
+        **_same("constrain.model", "ExLlamaV2 ExLlamaV2Lora Intervention"),
         **_CACHES,
         **_same("constrain.tokenizer", "ExLlamaV2Tokenizer"),
         **_TOOLS,
@@ -72,7 +79,7 @@ MODULES: dict[str, dict[str, Source]] = {
     },
     "cache": {**_CACHES, **_same("constrain.model", "ExLlamaV2Cache_Q")},
     "compat": _same(_HERE + "tools", "pairwise safe_move_tensor test_gpu_peer_copy"),
-    "config": _same("constrain.model", "ExLlamaV2Config"),
+    "config": _CONFIG,
     "embedding": {
         "ExLlamaV2Embedding": _LAYERS["ExLlamaV2Embedding"],
         **_same("constrain.model", "EMBEDDING_INDEX"),
@@ -82,9 +89,23 @@ MODULES: dict[str, dict[str, Source]] = {
         "ext_c": (_HERE + "extension", "EXTENSION"),
         **_same(_HERE + "extension", "none_tensor make_q_matrix make_group_map"),
     },
-    "generator": {**_VERSION, **_SAMPLER, **_BASE, **_DYNAMIC, **_MM_EMBEDDING, **_HOOKS},
+    "generator": {
+        **_VERSION,
+        **_SAMPLER,
+        **_BASE,
+        **_STREAMING,
+        **_DYNAMIC,
+        **_ASYNC,
+        **_MM_EMBEDDING,
+        **_HOOKS,
+    },
     "generator.base": {**_BASE, **_FILTERS["base"], **_SAMPLER, **_HOOKS},
-    "generator.dynamic": {**_DYNAMIC, **_same("constrain.generator.pages", "PAGED_PAGE_SIZE")},
+    "generator.dynamic": {
+        **_DYNAMIC,
+        **_same("constrain.generator.pages", "CachePage PAGED_PAGE_SIZE"),
+        "NGramTrie": (_HERE + "ngram", "NgramCache"),
+    },
+    "generator.dynamic_async": _ASYNC,
     "generator.dynamic_embeddings": {
         **_MM_EMBEDDING,
         "ExLlamaV2MMAllocator": ("constrain.model.embeddings", "IdAllocator"),
@@ -93,7 +114,9 @@ MODULES: dict[str, dict[str, Source]] = {
     "generator.filters": {**_VERSION, **_FILTERS["base"], **_FILTERS["select"], **_FILTERS["prefix"]},
     **{f"generator.filters.{name}": names for name, names in _FILTERS.items()},
     "generator.hooks": _HOOKS,
-    "generator.sampler": _SAMPLER,
+    "generator.ngram": _same(_HERE + "ngram", "NgramCache NgramCacheNode"),
+    "generator.sampler": {**_SAMPLER, "NgramNode": (_HERE + "ngram", "NgramCacheNode")},
+    "generator.streaming": {**_STREAMING, **_FILTERS["base"], **_same(_HERE + "ngram", "NgramCache")},
     "lora": _same("constrain.model", "ExLlamaV2Lora"),
     "model": {**_same("constrain.model", "ExLlamaV2"), **_LAYERS},
     "model_init": _same("constrain.model_init", "add_args check_args print_options init post_init_load"),
@@ -101,6 +124,7 @@ MODULES: dict[str, dict[str, Source]] = {
         "ExLlamaV2Module": ("constrain.model.modules", "Module"),
         **_same("constrain.model", "Intervention"),
     },
+    "server": _same(_HERE + "server", "ExLlamaV2WebSocketServer"),
     "stloader": _same(_HERE + "tensor_file", "STFile cleanup_stfiles"),
     "tokenizer": _BACKENDS,
     "tokenizer.base": {"ExLlamaV2TokenizerBase": _BACKENDS["ExLlamaV2TokenizerBase"]},
