@@ -110,9 +110,13 @@ class Settings:
         return Settings(top_k=1, top_p=0, **fields)
 
     def disallow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
-        """Ban tokens by a bias of negative infinity."""
+        """Ban tokens by a bias of negative infinity.
+
+        Raises:
+            ValueError: something is not an id.
+        """
         bias = self._bias(tokenizer, 0.0)
-        bias[list(tokens)] = -float("inf")
+        bias[[_token_id(tokenizer, token) for token in tokens]] = -float("inf")
 
     def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int | str]) -> None:
         """Allow tokens, given by id or text: only these where there was no bias, else these too.

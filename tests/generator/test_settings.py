@@ -109,6 +109,8 @@ def test_disallowed_tokens_get_a_bias_as_wide_as_the_logits(letters: Any) -> Non
     assert settings.token_bias.shape == (64,)
     assert torch.nonzero(settings.token_bias).flatten().tolist() == [3, 5]
     assert torch.isneginf(settings.token_bias[[3, 5]]).all()
+    with pytest.raises(ValueError, match="None is neither the id nor"):
+        settings.disallow_tokens(letters, [3, None])  # type: ignore[list-item]
 
 
 def test_allowed_tokens_are_the_only_ones_or_readmitted(letters: Any) -> None:
