@@ -126,12 +126,17 @@ class FilterError(ConstrainError, RuntimeError):
         reason: what is wrong.
         filters: class names of the filters at fault.
         tail: end of the text up to there.
+        state: what they expected there, of filters that can tell.
     """
 
-    def __init__(self, reason: str, filters: tuple[str, ...] = (), tail: str | None = None) -> None:
-        self.reason, self.filters, self.tail = reason, filters, tail
+    def __init__(
+        self, reason: str, filters: tuple[str, ...] = (), tail: str | None = None, state: str | None = None
+    ) -> None:
+        self.reason, self.filters, self.tail, self.state = reason, filters, tail, state
         who = f"{' and '.join(filters)}: " if filters else ""
-        super().__init__(who + reason + (f" (after {tail!r})" if tail is not None else ""))
+        where = [f"after {tail!r}"] if tail is not None else []
+        where += [f"expected: {state}"] if state else []
+        super().__init__(who + reason + (f" ({', '.join(where)})" if where else ""))
 
 
 class DeadEnd(FilterError):

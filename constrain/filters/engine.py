@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from constrain.engine import Vocabulary, allocate_bitmask
+from constrain.engine.explain.expected import expected, listed
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
 from constrain.kernels import apply_bitmask
@@ -125,6 +126,10 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
     def forced_tokens(self, limit: int = 64) -> list[int]:
         """The next tokens, as far as each is the only one that is allowed after those before it."""
         return [] if self._healing or self._stray is not None else self.matcher.forced_tokens(limit)
+
+    def expected(self) -> str:
+        """What may come next, in words."""
+        return listed(expected(self.matcher))
 
     def feed_text(self, text: str) -> bool:
         """Advance by a text that need not end where a token does; returns false where it is not allowed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,15 +163,15 @@ class FilterStack:
             return call(*args)
         except Exception as error:
             told = error.reason if isinstance(error, FilterError) else f"{what} raised {type(error).__name__}: {error}"
-            raise FilterError(told, (member.name,), self._tail()) from error
+            raise FilterError(told, (member.name,), self._tail(), _states([member])) from error
 
     def _dead_end(self, rows: list[tuple[Member, np.ndarray]]) -> DeadEnd:
-        alone = [member.name for member, row in rows if not row.any()]
+        alone = [member for member, row in rows if not row.any()]
         if alone:
-            return DeadEnd("no token is allowed", (alone[0],), self._tail())
+            return DeadEnd("no token is allowed", (alone[0].name,), self._tail(), _states(alone[:1]))
         names = tuple(member.name for member in self._members)
         reason = "no token is allowed by all of them" if len(names) > 1 else "no token is allowed"
-        return DeadEnd(reason, names, self._tail())
+        return DeadEnd(reason, names, self._tail(), _states(self._members))
 
     def _tail(self) -> str:
         return str(self._tokenizer.decode(torch.tensor(self._fed[-_TAIL_TOKENS:], dtype=torch.long)))
@@ -197,6 +198,15 @@ class Scout:
             probe.feed(torch.tensor([[token]]))
         if self._budget is not None:
             self._budget -= 1
+
+
+def _states(members: Sequence[Member]) -> str | None:
+    """What filters that can tell expect next."""
+    told = []
+    for member in members:
+        with suppress(Exception):  # there is an error to be told of already
+            told.append(str(member.filter.expected()))  # type: ignore[attr-defined]
+    return "; ".join(told) or None
 
 
 class _Adapted(ExLlamaV2Filter):

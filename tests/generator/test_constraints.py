@@ -1,0 +1,410 @@
+"""Filters inside generators: when they are evaluated, what is forced, budgets, triggers, guesses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
+from constrain.errors import BudgetError, DeadEnd, GenerationError
+from constrain.filters import ExLlamaV2Filter, ExLlamaV2JSONSchemaFilter, ExLlamaV2RegexFilter, ExLlamaV2SelectFilter
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+
+EOS = 1
+GREEDY = ExLlamaV2Sampler.Settings.greedy()
+RANDOM = ExLlamaV2Sampler.Settings(temperature=1.5, top_k=0, top_p=0.0)
+PROMPT = "hello there, the quick brown"
+SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
+Make = Callable[..., ExLlamaV2DynamicGenerator]
+
+
+@pytest.fixture
+def make(long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer) -> Make:
+    def make(size: int = 2048, **options: Any) -> ExLlamaV2DynamicGenerator:
+        if options.pop("draft", False):
+            options |= {"draft_model": long_model, "draft_cache": ExLlamaV2Cache(long_model, max_seq_len=size)}
+        cache = ExLlamaV2Cache(long_model, max_seq_len=size)
+        return ExLlamaV2DynamicGenerator(long_model, cache, tiny_tokenizer, **options)
+
+    return make
+
+
+def regex(generator: ExLlamaV2DynamicGenerator, pattern: str) -> ExLlamaV2RegexFilter:
+    return ExLlamaV2RegexFilter(generator.model, generator.tokenizer, pattern)
+
+
+def text(generator: ExLlamaV2DynamicGenerator, count: int = 60, prompt: str = PROMPT, **options: Any) -> str:
+    options = {"gen_settings": GREEDY, "stop_conditions": [EOS], **options}
+    return str(generator.generate(prompt, count, completion_only=True, **options))
+
+
+def widths(generator: ExLlamaV2DynamicGenerator, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """A list that will hold the width of each row of each pass."""
+    seen: list[list[int]] = []
+    forward = generator.model.forward_paged
+
+    def watched(rows: Any, *rest: Any) -> Any:
+        seen.append([row.width for row in rows])
+        return forward(rows, *rest)
+
+    monkeypatch.setattr(generator.model, "forward_paged", watched)
+    return seen
+
+
+# When filters are evaluated
+
+
+class Overlapping(ExLlamaV2RegexFilter):
+    """Does not finish before the model has started."""
+
+    started = threading.Event()
+    finished = threading.Event()
+    overlaps: list[bool]
+
+    def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> bool:
+        self.overlaps.append(self.started.wait(5))
+        restricted = super().fill_bitmask(bits, row, budget)
+        self.finished.set()
+        return restricted
+
+
+def test_filters_are_evaluated_while_the_model_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrain.filters.forms.HANDOFF_SECONDS", 0.0)
+    generator = make(jump_forward=False)
+    forward = generator.model.forward_paged
+    waited = []
+
+    def watched(rows: Any, *rest: Any) -> Any:
+        if rows[0].logits:
+            Overlapping.started.set()
+            waited.append(Overlapping.finished.wait(5))
+        logits = forward(rows, *rest)
+        Overlapping.started.clear()
+        Overlapping.finished.clear()
+        return logits
+
+    monkeypatch.setattr(generator.model, "forward_paged", watched)
+    monkeypatch.setattr(Overlapping, "overlaps", [], raising=False)
+    written = text(generator, filters=[Overlapping(generator.model, generator.tokenizer, "[0-9]{4}")])
+    assert len(written) == 4
+    # Neither could have finished alone.
+    assert waited == [True] * len(waited) and Overlapping.overlaps == [True] * len(waited) != []
+
+
+class Tracing(ExLlamaV2Filter):
+    """Allows everything in one of the protocol's forms, and writes down what it hears."""
+
+    def __init__(self, model: Any, tokenizer: Any, background: bool, masks: bool) -> None:
+        super().__init__(model, tokenizer)
+        self.background, self.masks = background, masks
+        self.heard: list[Any] = []
+
+    def use_background_worker(self) -> bool:
+        return self.background
+
+    def can_mask_logits(self) -> bool:
+        return self.masks
+
+    def begin(self, prefix_str: str | None) -> None:
+        self.heard.append(prefix_str)
+
+    def feed(self, token: torch.Tensor) -> None:
+        self.heard.append(int(token[0][0]))
+
+    def next(self) -> Any:
+        self.heard.append("next")
+        return None, set()
+
+    def prepare_logit_mask(self) -> bool:
+        self.heard.append("prepare")
+        return True
+
+    def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        self.heard.append("mask")
+        return logits
+
+
+@pytest.mark.parametrize(("background", "masks"), [(False, False), (True, False), (False, True), (True, True)])
+def test_filters_hear_of_every_token_in_order(make: Make, background: bool, masks: bool) -> None:
+    generator = make()
+    listener = Tracing(generator.model, generator.tokenizer, background, masks)
+    job = ExLlamaV2DynamicJob(generator.tokenizer.encode(PROMPT), 3, gen_settings=GREEDY, filters=[listener])
+    generator.enqueue(job)
+    while generator.num_remaining_jobs():
+        generator.iterate()
+    fed = job.sequences[0].sequence_ids.torch()[0, -3:].tolist()
+    asked = ["prepare", "mask"] if masks else ["next"]
+    assert listener.heard == ["", *[each for token in fed for each in (*asked, token)]]
+
+
+# What is forced
+
+
+@pytest.mark.parametrize("settings", [GREEDY, RANDOM])
+def test_forced_tokens_go_through_in_one_pass(
+    make: Make, monkeypatch: pytest.MonkeyPatch, settings: ExLlamaV2Sampler.Settings
+) -> None:
+    pattern = "the (quick|lazy) brown fox jumps over (12|34) hello dogs, naïve café"
+    plain = make(jump_forward=False)
+    expected = text(plain, filters=[regex(plain, pattern)], gen_settings=settings, seed=3)
+    jumping = make()
+    seen = widths(jumping, monkeypatch)
+    assert text(jumping, filters=[regex(jumping, pattern)], gen_settings=settings, seed=3) == expected
+    passes = len(seen)
+    assert max(row for rows in seen[1:] for row in rows) > 2
+    seen.clear()
+    text(plain, filters=[regex(plain, pattern)], gen_settings=settings, seed=3)
+    assert passes < len(seen)
+
+
+def test_forced_tokens_of_many_jobs(make: Make) -> None:
+    generator = make()
+    patterns = ["hello there hello", "[0-9]{3}", "(yes|no), thanks"]
+    alone = [text(make(jump_forward=False), filters=[regex(generator, pattern)]) for pattern in patterns]
+    filters = [[regex(generator, pattern)] for pattern in patterns]
+    options: dict[str, Any] = {"gen_settings": GREEDY, "stop_conditions": [EOS], "completion_only": True}
+    assert generator.generate([PROMPT] * 3, 60, filters=filters, **options) == alone
+
+
+def test_an_end_is_preferred_on_demand(make: Make) -> None:
+    generator = make()
+    result = generator.generate(
+        PROMPT,
+        20,
+        gen_settings=GREEDY,
+        stop_conditions=[EOS],
+        filters=[regex(generator, "[0-9]{2,9}")],
+        filter_prefer_eos=True,
+        return_last_results=True,
+    )
+    assert result["eos_reason"] == "stop_token" and len(result["full_completion"]) == 2
+
+
+def test_a_complete_option_ends_the_text(make: Make) -> None:
+    generator = make()
+    select = ExLlamaV2SelectFilter(generator.model, generator.tokenizer, ["yes", "no"])
+    result = generator.generate(PROMPT, 20, filters=[select], return_last_results=True)
+    assert result["eos_reason"] == "end_filter" and result["full_completion"] in ("yes", "no")
+
+
+def test_an_error_says_where_the_constraints_part(make: Make) -> None:
+    generator = make()
+    filters = [regex(generator, "[0-9]{2}-x"), regex(generator, "[0-9]{3}-x")]
+    result = generator.generate(PROMPT, 20, gen_settings=GREEDY, filters=filters, return_last_results=True)
+    error = result["exception"]
+    assert result["eos_reason"] == "dead_end" and isinstance(error, DeadEnd)
+    assert error.tail == result["full_completion"] and error.state == "`-x`; [0-9]"
+    assert error.filters == ("ExLlamaV2RegexFilter",) * 2
+
+
+# Budgets
+
+
+@pytest.mark.parametrize(
+    "name", ["address", "any-of-lengths", "array-bounded", "all-of-merge", "any-of-required", "ambiguous-objects"]
+)
+def test_texts_are_complete_within_their_budget(make: Make, name: str) -> None:
+    schema = json.loads((SCHEMAS / f"{name}.json").read_text())
+    schema = schema.get("schema", schema)
+    generator = make()
+    single = ExLlamaV2JSONSchemaFilter(generator.model, generator.tokenizer, schema)
+    least = single.grammar.matcher().min_tokens() - 1
+    with pytest.raises(BudgetError):
+        text(generator, least - 1, filters=[single])
+    budgets = [least, least + 1, least + 5, least + 20]
+    filters = [[single.clone()] for _ in budgets]
+    jobs = [
+        ExLlamaV2DynamicJob(
+            generator.tokenizer.encode("x"),
+            budget,
+            gen_settings=RANDOM,
+            seed=budget,
+            filters=each,
+            stop_conditions=[EOS],
+        )
+        for budget, each in zip(budgets, filters, strict=True)
+    ]
+    generator.enqueue(jobs)
+    while generator.num_remaining_jobs():
+        generator.iterate()
+    for job in jobs:
+        jsonschema.Draft202012Validator(schema).validate(json.loads(job.full_completion))
+
+
+def test_without_a_budget_texts_may_be_cut_off(make: Make) -> None:
+    generator = make()
+    with pytest.raises(json.JSONDecodeError):
+        schema = {"type": "array", "items": {"type": "string"}, "minItems": 9}
+        single = ExLlamaV2JSONSchemaFilter(generator.model, generator.tokenizer, schema)
+        json.loads(text(generator, 5, filters=[single], complete_within_budget=False))
+
+
+# Triggers
+
+
+def forcing(tokens: list[int]) -> ExLlamaV2Sampler.Settings:
+    """Settings that make each of the given tokens most likely in turn, and then leave the choice to the model."""
+    settings = ExLlamaV2Sampler.Settings.greedy()
+    given = iter(tokens)
+
+    def hook(result: Any) -> None:
+        settings.token_bias = bias(next(given, None))
+
+    def bias(token: int | None) -> torch.Tensor | None:
+        return None if token is None else torch.zeros(384).index_fill(0, torch.tensor([token]), 1e4)
+
+    settings.token_bias = bias(next(given))
+    settings.post_sampling_hooks = [hook]
+    return settings
+
+
+def test_texts_are_free_before_the_trigger(make: Make) -> None:
+    generator = make()
+    tokens = generator.tokenizer.encode("hello 12</th")[0].tolist() + generator.tokenizer.encode("ink>")[0].tolist()
+    options: dict[str, Any] = {"filters": [regex(generator, "[0-9]{3}!")], "trigger": "</think>"}
+    written = text(generator, gen_settings=forcing(tokens), **options)
+    free, constrained = written.split("</think>")
+    assert free == "hello 12" and constrained[:3].isdigit() and constrained[3:] == "!"
+    # Without the trigger, nothing is constrained.
+    assert text(generator, 12, **options) == text(generator, 12)
+    with pytest.raises(GenerationError, match="trigger"):
+        text(generator, filters=[regex(generator, "a")], trigger="")
+
+
+def test_what_a_token_has_beyond_the_trigger_is_constrained(make: Make) -> None:
+    generator = make()
+    hello, he = (generator.tokenizer.get_id_to_piece_list().index(piece) for piece in ("hello", "he"))
+    for pattern, free in (("llo[0-9]", "hello"), ("llx[0-9]", "he"), ("[0-9]{2}", "he")):
+        # "hello" is what the model wants; it may come only where the constraint begins with what it has beyond "he".
+        settings = forcing([hello, he])
+        job = ExLlamaV2DynamicJob(
+            generator.tokenizer.encode("x"),
+            20,
+            gen_settings=settings,
+            filters=[regex(generator, pattern)],
+            trigger="he",
+        )
+        generator.enqueue(job)
+        while generator.num_remaining_jobs():
+            generator.iterate()
+        assert regex(generator, pattern).grammar.accepts(job.full_completion.removeprefix("he"))
+        first = int(job.sequences[0].sequence_ids.torch()[0, 1])
+        assert generator.tokenizer.get_id_to_piece_list()[first] == free
+
+
+def test_a_trigger_may_be_a_special_token(make: Make) -> None:
+    generator = make()
+    job = {"filters": [regex(generator, "[0-9]{2}")], "trigger": "<s>", "stop_conditions": [EOS]}
+    written = text(generator, gen_settings=forcing([77, 0]), **job)
+    assert written.startswith(generator.tokenizer.get_id_to_piece_list()[77]) and written[-2:].isdigit()
+
+
+def test_banned_strings_take_triggers_back(make: Make) -> None:
+    generator = make()
+    he, two = (generator.tokenizer.get_id_to_piece_list().index(piece) for piece in ("he", "2"))
+    settings = forcing([two, he])
+    written = text(
+        generator,
+        8,
+        gen_settings=settings,
+        filters=[regex(generator, "[0-9]{2}es")],
+        trigger="he",
+        banned_strings=["2he"],
+    )
+    assert "2he" not in written
+    if "he" in written:
+        assert written[written.index("he") + 2 :][:2].isdigit()
+
+
+# Guesses
+
+
+class Stubborn:
+    """Somebody else's filter: no digits, and it cannot be copied."""
+
+    def __init__(self, generator: ExLlamaV2DynamicGenerator) -> None:
+        pieces = generator.tokenizer.get_id_to_piece_list()
+        self.allowed = {i for i, piece in enumerate(pieces) if i > 2 and not any(c.isdigit() for c in piece)}
+
+    def begin(self, prefix_str: str) -> None: ...
+    def feed(self, token: torch.Tensor) -> None: ...
+    def next(self) -> Any:
+        return self.allowed, set()
+
+
+@pytest.mark.parametrize("guess", [{"draft": True}, {"use_ngram_draft": True}])
+@pytest.mark.parametrize("settings", [GREEDY, RANDOM])
+def test_guesses_do_not_change_texts(make: Make, guess: dict[str, Any], settings: ExLlamaV2Sampler.Settings) -> None:
+    plain, guessing = make(jump_forward=False), make(**guess)
+
+    def jobs(generator: ExLlamaV2DynamicGenerator) -> list[ExLlamaV2DynamicJob]:
+        prompts = [generator.tokenizer.encode(prompt) for prompt in (PROMPT, "yes, yes, yes", "12")]
+        more: list[dict[str, Any]] = [
+            {},
+            {"filters": [regex(generator, "(hello |yes, ){5}[0-9]{4}")]},
+            {"filters": [Stubborn(generator)]},
+            {"banned_strings": ["e", "o"]},
+            {"token_healing": True, "stop_conditions": ["a", EOS]},
+            {"filters": [regex(generator, "[a-z ]{3}")], "trigger": "e"},
+        ]
+        made = [
+            ExLlamaV2DynamicJob(
+                prompts[n % 3], 40, gen_settings=settings.clone(), seed=n, **{"stop_conditions": [EOS], **m}
+            )
+            for n, m in enumerate(more)
+        ]
+        pair = [prompts[0], prompts[2]]
+        guided = settings.clone()
+        guided.cfg_scale = 1.5
+        return [*made, ExLlamaV2DynamicJob(pair, 20, gen_settings=guided, seed=9)]
+
+    expected, got = jobs(plain), jobs(guessing)
+    counts = []
+    for generator, each in ((plain, expected), (guessing, got)):
+        generator.enqueue(each)
+        rounds = 0
+        while generator.num_remaining_jobs():
+            generator.iterate()
+            rounds += 1
+        counts.append(rounds)
+    assert [job.full_completion for job in got] == [job.full_completion for job in expected]
+    assert [job.new_tokens for job in got] == [job.new_tokens for job in expected]
+    if settings is GREEDY and guess.get("draft"):
+        assert all(job.accepted_draft_tokens > 2 * job.rejected_draft_tokens for job in got[:2])
+        assert counts[1] < 0.6 * counts[0]
+    assert not any(page.users for page in guessing._table.pages)
+
+
+def test_results_count_guesses(make: Make) -> None:
+    result = make(draft=True).generate(PROMPT, 20, gen_settings=GREEDY, return_last_results=True)
+    assert result["accepted_draft_tokens"] >= 15 and result["rejected_draft_tokens"] >= 0
+    assert "accepted_draft_tokens" not in make().generate(PROMPT, 2, return_last_results=True)
+
+
+def test_masks_behind_guesses_are_computed_with_the_pass(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What filters allow behind each guess is known when the logits are: nothing is computed between draws."""
+    generator = make(draft=True)
+    threads: list[str] = []
+    fill = ExLlamaV2RegexFilter.fill_bitmask
+
+    def watched(self: Any, *rest: Any, **more: Any) -> bool:
+        threads.append(threading.current_thread().name)
+        return fill(self, *rest, **more)
+
+    monkeypatch.setattr(ExLlamaV2RegexFilter, "fill_bitmask", watched)
+    propose = generator._runner._drafter.propose  # type: ignore[union-attr]
+
+    def quiet(drafts: Any) -> None:
+        propose(drafts)
+        threads.clear()
+
+    monkeypatch.setattr(generator._runner._drafter, "propose", quiet)
+    text(generator, filters=[regex(generator, "[a-z]{40}")])
+    assert threads and all(name.startswith("constrain-filter") for name in threads)
