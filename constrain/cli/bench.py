@@ -12,13 +12,15 @@ from rich.table import Column, Table
 from tqdm import tqdm
 
 from constrain.bench.engines import ENGINES
+from constrain.bench.shapes import SHAPES
+from constrain.errors import BenchmarkError
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.group()
 def bench() -> None:
-    """Measure constraint engines."""
+    """Measure constraint engines, and inference on a GPU."""
 
 
 @bench.command()
@@ -71,6 +73,45 @@ def masks(
     console.print(_table(figures))
     if len(names) > 1:
         console.print(_times(figures, "compiled_by_all"))
+
+
+@bench.command("kernels")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of a model."
+)
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+def measure_kernels(shape: str, output: Path | None) -> None:
+    """Measure single CUDA kernels.
+
+    Each is given beside the time of torch for the same, and as a share of the rate at which the GPU reads memory.
+    """
+    from constrain.bench import kernels
+
+    _require_gpu()
+    figures = kernels.measure_kernels(SHAPES[shape]) | {"shape": shape}
+    if output:
+        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    title = f"{figures['device']}, reads {figures['read_bandwidth'] / 1e12:.2f} TB/s"
+    table = Table(Column("", no_wrap=True), "batch", "µs", "torch µs", "% of read limit", title=title)
+    for kernel in figures["kernels"]:
+        theirs = kernel["torch_seconds"]
+        table.add_row(
+            kernel["name"],
+            str(kernel["batch"]),
+            f"{kernel['seconds'] * 1e6:.1f}",
+            f"{theirs * 1e6:.1f}" if theirs else "",
+            f"{kernel['share_of_read_limit'] * 100:.0f}",
+        )
+    Console().print(table)
+
+
+def _require_gpu() -> None:
+    from torch import cuda
+
+    from constrain.kernels.cuda import module
+
+    if not cuda.is_available() or module is None:
+        raise BenchmarkError("no CUDA device, or constrain was built without a CUDA compiler")
 
 
 def _table(figures: dict[str, Any]) -> Table:

@@ -6,22 +6,38 @@ from constrain.kernels.activation import Activation, gated_activation, soft_cap
 from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import apply_bitmask
 from constrain.kernels.cache_coding import Coding, FloatCoding, GroupCoding, PlainCoding
-from constrain.kernels.linear import linear, low_rank
-from constrain.kernels.norm import rms_norm
+from constrain.kernels.linear import gated_linear, linear, low_rank
+from constrain.kernels.norm import layer_norm, rms_norm
+from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
+from constrain.kernels.pages import Pages, rotate_into_pages
+from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
 from constrain.kernels.rotary import rotate
+from constrain.kernels.sampling import DrawParameters, draw
 
 __all__ = [
     "Activation",
+    "AttentionWorkspace",
     "Coding",
+    "DrawParameters",
     "FloatCoding",
     "GroupCoding",
+    "Pages",
+    "PenaltyParameters",
+    "PenaltyScratch",
     "PlainCoding",
     "apply_bitmask",
     "attention",
+    "draw",
     "gated_activation",
+    "gated_linear",
+    "layer_norm",
     "linear",
     "low_rank",
+    "paged_attention",
+    "penalise",
+    "penalise_row",
     "rms_norm",
     "rotate",
+    "rotate_into_pages",
     "soft_cap",
 ]

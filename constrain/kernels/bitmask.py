@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 import torch
 
 from constrain.errors import BitmaskError
-
-
-def _cuda_module() -> Any:
-    """The compiled kernels, or ``None`` where the package was built without a CUDA compiler."""
-    try:
-        return import_module("constrain._cuda")
-    except ModuleNotFoundError:
-        return None
-
-
-_cuda = _cuda_module()
-
-_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+from constrain.kernels import cuda
 
 
 def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor) -> None:
@@ -39,7 +25,7 @@ def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor) -> None:
     _check(logits, bits)
     if logits.numel() == 0:
         return
-    if logits.is_cuda and _cuda is not None:
+    if logits.is_cuda and cuda.module is not None:
         _apply_cuda(logits, bits)
     elif logits.device.type == "cpu":
         _apply_cpu(logits, bits)
@@ -65,7 +51,7 @@ def _powers(device: torch.device) -> torch.Tensor:
 
 
 def _check(logits: torch.Tensor, bits: torch.Tensor) -> None:
-    if logits.dim() != 2 or logits.dtype not in _DTYPES:
+    if logits.dim() != 2 or logits.dtype not in cuda.DTYPES:
         raise BitmaskError(f"logits must be float [rows, width], not {logits.dtype} {list(logits.shape)}")
     rows, width = logits.shape
     expected = (rows, (width + 31) // 32)
@@ -79,13 +65,13 @@ def _check(logits: torch.Tensor, bits: torch.Tensor) -> None:
 
 def _apply_cuda(logits: torch.Tensor, bits: torch.Tensor) -> None:
     with torch.cuda.device(logits.device):
-        _cuda.apply_bitmask(
-            logits=logits.data_ptr(),
-            dtype=_DTYPES[logits.dtype],
+        cuda.module.apply_bitmask(
+            logits=cuda.address(logits),
+            dtype=cuda.DTYPES[logits.dtype],
             logits_stride=logits.stride(0),
-            bits=bits.data_ptr(),
+            bits=cuda.address(bits),
             bits_stride=bits.stride(0),
             rows=logits.shape[0],
             width=logits.shape[1],
-            stream=torch.cuda.current_stream(logits.device).cuda_stream,
+            stream=cuda.stream(logits),
         )

@@ -5,18 +5,30 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from constrain.kernels import cuda
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, residual: torch.Tensor | None = None
+) -> torch.Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension (Zhang and Sennrich 2019).
 
     Args:
         x: ``[..., n]``.
         weight: ``[n]``, or ``None`` for one everywhere.
         eps: added to the mean square.
+        residual: of the shape of ``x``; becomes ``residual + x``, and that sum is normalised instead of ``x``.
 
     Returns:
         The shape and dtype of ``x``; the mean is taken in float32 at least.
     """
+    if cuda.takes(x, residual, weight):
+        return _normalise(x, residual, weight, None, eps, centred=False)
+    return rms_norm_reference(x if residual is None else residual.add_(x), weight, eps)
+
+
+def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+    """:func:`rms_norm` in plain torch."""
     if x.is_cuda or x.dtype is not torch.float32:
         return F.rms_norm(x, x.shape[-1:], weight, eps)
     # On the CPU, F.rms_norm is a chain of seven operations; for one token, their number is what costs.
@@ -24,3 +36,55 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     scale = norm.mul_(norm).add_(n * eps).rsqrt_().mul_(n**0.5)
     return x * scale if weight is None else (x * weight).mul_(scale)
+
+
+def layer_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`` over the last dimension (Ba et al. 2016).
+
+    Args:
+        x, eps, residual: as for :func:`rms_norm`.
+        weight, bias: ``[n]``, or ``None`` for one and for zero everywhere.
+
+    Returns:
+        The shape and dtype of ``x``.
+    """
+    if cuda.takes(x, residual, weight, bias):
+        return _normalise(x, residual, weight, bias, eps, centred=True)
+    summed = x if residual is None else residual.add_(x)
+    return F.layer_norm(summed, x.shape[-1:], weight, bias, eps)
+
+
+def _normalise(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    centred: bool,
+) -> torch.Tensor:
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    rows, sums = cuda.as_rows(x), None if residual is None else residual.view(-1, x.shape[-1])
+    with torch.cuda.device(x.device):
+        cuda.module.normalise(
+            x=cuda.address(rows),
+            residual=cuda.address(sums),
+            weight=cuda.address(weight),
+            bias=cuda.address(bias),
+            out=cuda.address(out),
+            x_stride=rows.stride(0),
+            residual_stride=0 if sums is None else sums.stride(0),
+            out_stride=x.shape[-1],
+            rows=rows.shape[0],
+            width=x.shape[-1],
+            eps=eps,
+            centred=centred,
+            dtype=cuda.DTYPES[x.dtype],
+            stream=cuda.stream(x),
+        )
+    return out

@@ -6,14 +6,33 @@
 #include <stdexcept>
 #include <string>
 
+#include "cuda/activation.cuh"
+#include "cuda/attention.cuh"
+#include "cuda/bandwidth.cuh"
 #include "cuda/bitmask.cuh"
+#include "cuda/linear.cuh"
+#include "cuda/norm.cuh"
+#include "cuda/penalties.cuh"
+#include "cuda/rotary.cuh"
+#include "cuda/sampling.cuh"
 
 namespace py = pybind11;
-using constrain::cuda::BitmaskView;
-using constrain::cuda::FloatType;
-using constrain::cuda::LogitsView;
+using namespace constrain::cuda;
+using py::arg;
 
 namespace {
+
+// Of a tensor's first element; 0 for none.
+using Address = uintptr_t;
+
+template <typename T>
+T* pointer(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+
+void* data(Address address) { return pointer<void>(address); }
+
+cudaStream_t stream_of(Address handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
 FloatType float_type(const std::string& name) {
   if (name == "float32") return FloatType::float32;
@@ -22,18 +41,164 @@ FloatType float_type(const std::string& name) {
   throw std::invalid_argument("unknown floating point type " + name);
 }
 
-void apply_bitmask(uintptr_t logits, const std::string& dtype, int64_t logits_stride, uintptr_t bits,
-                   int64_t bits_stride, int64_t rows, int64_t width, uintptr_t stream) {
-  constrain::cuda::apply_bitmask(
-      LogitsView{reinterpret_cast<void*>(logits), float_type(dtype), logits_stride, rows, width},
-      BitmaskView{reinterpret_cast<const int32_t*>(bits), bits_stride}, reinterpret_cast<cudaStream_t>(stream));
+Gate gate(const std::string& name) {
+  if (name == "silu") return Gate::silu;
+  if (name == "gelu_pytorch_tanh") return Gate::gelu_tanh;
+  throw std::invalid_argument("unknown activation " + name);
+}
+
+void bind_bitmask(py::module_& m) {
+  m.def(
+      "apply_bitmask",
+      [](Address logits, const std::string& dtype, int64_t logits_stride, Address bits, int64_t bits_stride,
+         int64_t rows, int64_t width, Address stream) {
+        apply_bitmask(LogitsView{data(logits), float_type(dtype), logits_stride, rows, width},
+                      BitmaskView{pointer<const int32_t>(bits), bits_stride}, stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("dtype"), arg("logits_stride"), arg("bits"), arg("bits_stride"), arg("rows"),
+      arg("width"), arg("stream"), "Queue on `stream`: logits whose bit is clear become -inf.");
+}
+
+void bind_rows(py::module_& m) {
+  m.def(
+      "normalise",
+      [](Address x, Address residual, Address weight, Address bias, Address out, int64_t x_stride,
+         int64_t residual_stride, int64_t out_stride, int64_t rows, int width, float eps, bool centred,
+         const std::string& dtype, Address stream) {
+        normalise(NormRows{data(x), data(residual), data(weight), data(bias), data(out), x_stride, residual_stride,
+                           out_stride, rows, width, eps, centred, float_type(dtype)},
+                  stream_of(stream));
+      },
+      py::kw_only(), arg("x"), arg("residual"), arg("weight"), arg("bias"), arg("out"), arg("x_stride"),
+      arg("residual_stride"), arg("out_stride"), arg("rows"), arg("width"), arg("eps"), arg("centred"), arg("dtype"),
+      arg("stream"), "Queue an RMS norm, or a layer norm where centred, of rows.");
+  m.def(
+      "gated_activation",
+      [](Address gate_up, Address out, int64_t rows, int width, const std::string& activation, const std::string& dtype,
+         Address stream) {
+        gated_activation(GatedRows{data(gate_up), data(out), rows, width, gate(activation), float_type(dtype)},
+                         stream_of(stream));
+      },
+      py::kw_only(), arg("gate_up"), arg("out"), arg("rows"), arg("width"), arg("activation"), arg("dtype"),
+      arg("stream"), "Queue act(gate) * up.");
+  m.def(
+      "product",
+      [](Address x, Address weight, Address bias, Address residual, Address out, int64_t x_stride,
+         int64_t residual_stride, int64_t out_stride, int rows, int inputs, int outputs, bool gated,
+         const std::string& activation, const std::string& dtype, Address stream) {
+        product(Product{data(x), data(weight), data(bias), data(residual), data(out), x_stride, residual_stride,
+                        out_stride, rows, inputs, outputs, gated, gate(activation), float_type(dtype)},
+                stream_of(stream));
+      },
+      py::kw_only(), arg("x"), arg("weight"), arg("bias"), arg("residual"), arg("out"), arg("x_stride"),
+      arg("residual_stride"), arg("out_stride"), arg("rows"), arg("inputs"), arg("outputs"), arg("gated"),
+      arg("activation"), arg("dtype"), arg("stream"), "Queue x @ weight.T + bias + residual, or a gated product.");
+  m.def(
+      "read_all",
+      [](Address memory, int64_t bytes, Address out, Address stream) {
+        read_all(data(memory), bytes, pointer<uint32_t>(out), stream_of(stream));
+      },
+      py::kw_only(), arg("memory"), arg("bytes"), arg("out"), arg("stream"), "Queue the reading of memory.");
+}
+
+void bind_attention(py::module_& m) {
+  py::class_<PagesView>(m, "Pages", "The pages of a cache.")
+      .def(py::init([](Address keys, Address values, int64_t page_stride, int64_t slot_stride, int64_t head_stride,
+                       Address block_table, int64_t block_table_stride, int page_size, int kv_heads, int head_dim) {
+             return PagesView{data(keys),         data(values),
+                              page_stride,        slot_stride,
+                              head_stride,        pointer<const int32_t>(block_table),
+                              block_table_stride, page_size,
+                              kv_heads,           head_dim};
+           }),
+           py::kw_only(), arg("keys"), arg("values"), arg("page_stride"), arg("slot_stride"), arg("head_stride"),
+           arg("block_table"), arg("block_table_stride"), arg("page_size"), arg("kv_heads"), arg("head_dim"));
+  m.def(
+      "rotate_into_pages",
+      [](Address qkv, Address cos, Address sin, Address past, const PagesView& pages, int64_t batch, int width,
+         int heads, int rotary_dim, const std::string& dtype, Address stream) {
+        rotate_into_pages(RotaryRows{data(qkv), data(cos), data(sin), pointer<const int32_t>(past), pages, batch, width,
+                                     heads, rotary_dim, float_type(dtype)},
+                          stream_of(stream));
+      },
+      py::kw_only(), arg("qkv"), arg("cos"), arg("sin"), arg("past"), arg("pages"), arg("batch"), arg("width"),
+      arg("heads"), arg("rotary_dim"), arg("dtype"), arg("stream"),
+      "Queue the rotation of queries and keys, and the writing of keys and values.");
+  py::class_<PagedAttention>(m, "PagedAttention", "Attention of new tokens over pages.")
+      .def(py::init([](Address q, Address out, int64_t q_batch_stride, int64_t q_query_stride, int64_t q_head_stride,
+                       const PagesView& pages, Address lengths, int64_t max_length, int batch, int queries, int heads,
+                       int window, float scale, float cap, const std::string& dtype) {
+             return PagedAttention{data(q),
+                                   data(out),
+                                   q_batch_stride,
+                                   q_query_stride,
+                                   q_head_stride,
+                                   pages,
+                                   pointer<const int32_t>(lengths),
+                                   max_length,
+                                   batch,
+                                   queries,
+                                   heads,
+                                   window,
+                                   scale,
+                                   cap,
+                                   float_type(dtype)};
+           }),
+           py::kw_only(), arg("q"), arg("out"), arg("q_batch_stride"), arg("q_query_stride"), arg("q_head_stride"),
+           arg("pages"), arg("lengths"), arg("max_length"), arg("batch"), arg("queries"), arg("heads"), arg("window"),
+           arg("scale"), arg("cap"), arg("dtype"))
+      .def(
+          "workspace",
+          [](const PagedAttention& attention) {
+            const AttentionWorkspace needed = attention_workspace(attention);
+            return py::make_tuple(needed.partial_bytes, needed.counters);
+          },
+          "Bytes of partial results, and number of int32 counters that are zero, which `run` needs.")
+      .def(
+          "run",
+          [](const PagedAttention& attention, Address partials, Address counters, Address stream) {
+            paged_attention(attention, data(partials), pointer<int32_t>(counters), stream_of(stream));
+          },
+          py::kw_only(), arg("partials"), arg("counters"), arg("stream"), "Queue the attention.");
+}
+
+void bind_sampling(py::module_& m) {
+  m.def(
+      "draw",
+      [](Address logits, int64_t stride, Address temperatures, Address top_k, Address top_p, Address min_p,
+         Address seeds, Address steps, Address tokens, Address probabilities, int rows, int width, Address stream) {
+        draw(Draw{pointer<const float>(logits), stride, pointer<const float>(temperatures),
+                  pointer<const int32_t>(top_k), pointer<const float>(top_p), pointer<const float>(min_p),
+                  pointer<const int64_t>(seeds), pointer<const int64_t>(steps), pointer<int64_t>(tokens),
+                  pointer<float>(probabilities), rows, width},
+             stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("stride"), arg("temperatures"), arg("top_k"), arg("top_p"), arg("min_p"),
+      arg("seeds"), arg("steps"), arg("tokens"), arg("probabilities"), arg("rows"), arg("width"), arg("stream"),
+      "Queue the drawing of a token for each row.");
+  m.def(
+      "penalise",
+      [](Address logits, int64_t logits_stride, Address ids, int64_t ids_stride, Address lengths, Address repetition,
+         Address ranges, Address decays, Address frequency, Address presence, Address scratch, int rows, int width,
+         Address stream) {
+        penalise(
+            Penalties{pointer<float>(logits), logits_stride, pointer<const int64_t>(ids), ids_stride,
+                      pointer<const int32_t>(lengths), pointer<const float>(repetition), pointer<const int32_t>(ranges),
+                      pointer<const int32_t>(decays), pointer<const float>(frequency), pointer<const float>(presence),
+                      pointer<int32_t>(scratch), rows, width},
+            stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("logits_stride"), arg("ids"), arg("ids_stride"), arg("lengths"),
+      arg("repetition"), arg("ranges"), arg("decays"), arg("frequency"), arg("presence"), arg("scratch"), arg("rows"),
+      arg("width"), arg("stream"), "Queue the penalties of tokens that occurred.");
 }
 
 }  // namespace
 
 PYBIND11_MODULE(_cuda, m) {
   m.doc() = "CUDA kernels of constrain.";
-  m.def("apply_bitmask", &apply_bitmask, py::kw_only(), py::arg("logits"), py::arg("dtype"), py::arg("logits_stride"),
-        py::arg("bits"), py::arg("bits_stride"), py::arg("rows"), py::arg("width"), py::arg("stream"),
-        "Queue on `stream`: logits whose bit is clear become -inf.");
+  bind_bitmask(m);
+  bind_rows(m);
+  bind_attention(m);
+  bind_sampling(m);
 }

@@ -1,13 +1,14 @@
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
 #include "cuda/bitmask.cuh"
+#include "cuda/launch.cuh"
 
 namespace constrain::cuda {
 namespace {
 
+constexpr const char* kName = "apply_bitmask";
 constexpr int kThreads = 256;
+constexpr int kPacksPerThread = 4;
 constexpr int64_t kMaxGridRows = 65535;
 
 // Bit patterns of -inf, so that one kernel by element size serves all types of that size.
@@ -15,34 +16,69 @@ constexpr uint32_t kMinusInfinity32 = 0xff800000u;
 constexpr uint16_t kMinusInfinityHalf = 0xfc00u;
 constexpr uint16_t kMinusInfinityBfloat = 0xff80u;
 
-// One thread a token: the 32 threads of a warp share a word, and logits are only ever written, never read.
-template <typename Bits>
-__global__ void exclude(Bits* logits, int64_t logits_stride, const int32_t* bits, int64_t bits_stride, int64_t rows,
-                        int64_t width, Bits minus_infinity) {
-  const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (token >= width) return;
-  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
-    const auto word = static_cast<uint32_t>(bits[row * bits_stride + token / 32]);
-    if ((word >> (token % 32) & 1u) == 0) logits[row * logits_stride + token] = minus_infinity;
+template <typename Bits, int kPack>
+struct alignas(sizeof(Bits) * kPack) Pack {
+  Bits logits[kPack];
+};
+
+// A thread looks at the bits of kPack tokens at a time: 16 bytes of logits, or one where rows are not aligned for that.
+// Where all of them are excluded, they are overwritten; where only some are, whole packs are written back nevertheless,
+// since memory takes parts of a sector far more slowly.
+template <typename Bits, int kPack>
+__global__ void __launch_bounds__(kThreads) exclude(LogitsView logits, BitmaskView bits, Bits minus_infinity) {
+  wait_for_predecessor();
+  release_successor();
+  constexpr uint32_t kAll = (1u << kPack) - 1;
+  const int64_t first = (int64_t{blockIdx.x} * kPacksPerThread * kThreads + threadIdx.x) * kPack;
+  for (int64_t row = blockIdx.y; row < logits.rows; row += gridDim.y) {
+    Bits* out = static_cast<Bits*>(logits.data) + row * logits.stride;
+    const int32_t* words = bits.data + row * bits.stride;
+    uint32_t excluded[kPacksPerThread];
+    Pack<Bits, kPack> pack[kPacksPerThread];
+#pragma unroll
+    for (int i = 0; i < kPacksPerThread; ++i) {
+      const int64_t token = first + int64_t{i} * kThreads * kPack;
+      excluded[i] =
+          token + kPack <= logits.width ? ~static_cast<uint32_t>(words[token / 32]) >> (token % 32) & kAll : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kPacksPerThread; ++i) {
+      const int64_t token = first + int64_t{i} * kThreads * kPack;
+      if (excluded[i] != 0 && excluded[i] != kAll) pack[i] = *reinterpret_cast<Pack<Bits, kPack>*>(out + token);
+    }
+#pragma unroll
+    for (int i = 0; i < kPacksPerThread; ++i) {
+      const int64_t token = first + int64_t{i} * kThreads * kPack;
+#pragma unroll
+      for (int j = 0; j < kPack; ++j)
+        if (excluded[i] >> j & 1u) pack[i].logits[j] = minus_infinity;
+      if (excluded[i] != 0) *reinterpret_cast<Pack<Bits, kPack>*>(out + token) = pack[i];
+    }
+    // The last tokens, which do not fill a pack.
+    const int64_t token = logits.width / kPack * kPack + threadIdx.x;
+    if (blockIdx.x == 0 && token < logits.width && (words[token / 32] >> (token % 32) & 1) == 0)
+      out[token] = minus_infinity;
   }
 }
 
 template <typename Bits>
-void launch(const LogitsView& logits, const BitmaskView& bits, Bits minus_infinity, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((logits.width + kThreads - 1) / kThreads),
-                  static_cast<unsigned>(std::min(logits.rows, kMaxGridRows)));
-  exclude<<<grid, kThreads, 0, stream>>>(static_cast<Bits*>(logits.data), logits.stride, bits.data, bits.stride,
-                                         logits.rows, logits.width, minus_infinity);
+void launch_bits(const LogitsView& logits, const BitmaskView& bits, Bits minus_infinity, cudaStream_t stream) {
+  constexpr int kVector = 16 / sizeof(Bits);
+  const bool vectors = aligned(logits.data, 16) && (logits.rows == 1 || logits.stride % kVector == 0);
+  const int64_t tokens = int64_t{vectors ? kVector : 1} * kPacksPerThread * kThreads;
+  const int64_t blocks = (logits.width + tokens - 1) / tokens;
+  require(blocks <= INT32_MAX, kName, "width too large");
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(logits.rows, kMaxGridRows))), kThreads};
+  launch(kName, vectors ? exclude<Bits, kVector> : exclude<Bits, 1>, shape, stream, logits, bits, minus_infinity);
 }
 
 void check(const LogitsView& logits, const BitmaskView& bits) {
-  const size_t size = logits.type == FloatType::float32 ? 4 : 2;
-  if (logits.data == nullptr || bits.data == nullptr) throw std::invalid_argument("apply_bitmask: null pointer");
-  if (reinterpret_cast<uintptr_t>(logits.data) % size != 0 || reinterpret_cast<uintptr_t>(bits.data) % 4 != 0)
-    throw std::invalid_argument("apply_bitmask: misaligned pointer");
-  if (logits.rows > 1 && (logits.stride < logits.width || bits.stride < (logits.width + 31) / 32))
-    throw std::invalid_argument("apply_bitmask: rows overlap");
-  if (logits.width > int64_t{kThreads} * INT32_MAX) throw std::invalid_argument("apply_bitmask: width too large");
+  require(logits.data && bits.data, kName, "null pointer");
+  require(aligned(logits.data, logits.type == FloatType::float32 ? 4 : 2) && aligned(bits.data, 4), kName,
+          "misaligned pointer");
+  require(logits.rows == 1 || (logits.stride >= logits.width && bits.stride >= (logits.width + 31) / 32), kName,
+          "rows overlap");
 }
 
 }  // namespace
@@ -52,17 +88,12 @@ void apply_bitmask(const LogitsView& logits, const BitmaskView& bits, cudaStream
   check(logits, bits);
   switch (logits.type) {
     case FloatType::float32:
-      launch(logits, bits, kMinusInfinity32, stream);
-      break;
+      return launch_bits(logits, bits, kMinusInfinity32, stream);
     case FloatType::float16:
-      launch(logits, bits, kMinusInfinityHalf, stream);
-      break;
+      return launch_bits(logits, bits, kMinusInfinityHalf, stream);
     case FloatType::bfloat16:
-      launch(logits, bits, kMinusInfinityBfloat, stream);
-      break;
+      return launch_bits(logits, bits, kMinusInfinityBfloat, stream);
   }
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw std::runtime_error(std::string("apply_bitmask: ") + cudaGetErrorString(error));
 }
 
 }  // namespace constrain::cuda

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-namespace constrain::cuda {
+#include "cuda/types.cuh"
 
-enum class FloatType { float32, float16, bfloat16 };
+namespace constrain::cuda {
 
 // Rows of logits in device memory. `stride` is in elements.
 struct LogitsView {

@@ -1,0 +1,171 @@
+"""How close single kernels come to the memory bandwidth of a GPU, beside what torch does for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+
+from constrain import kernels
+from constrain.bench.device import device_name, read_bandwidth, seconds_per_call
+from constrain.bench.shapes import Shape
+from constrain.kernels import Activation, Pages
+
+Calls: TypeAlias = list[Callable[[], Any]]
+
+_DTYPE = torch.bfloat16
+_PAGE = 256
+# Several times the largest cache of a GPU, so that what a call reads is never there already.
+_WORKING_SET = 600_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation at a size.
+
+    Attributes:
+        name, batch: what it is.
+        bytes: that it has to read and write at least.
+        ours, torch: the same work several times over, on different memory; the latter may be empty.
+    """
+
+    name: str
+    batch: int
+    bytes: int
+    ours: Calls
+    torch: Calls
+
+
+def measure_kernels(shape: Shape) -> dict[str, Any]:
+    """Figures of every kernel at a shape; times in seconds, bandwidths in bytes per second."""
+    limit = read_bandwidth()
+    return device_name() | {"read_bandwidth": limit, "kernels": [_figures(case, limit) for case in cases(shape)]}
+
+
+def _figures(case: Case, limit: float) -> dict[str, Any]:
+    ours = seconds_per_call(case.ours)
+    return {
+        "name": case.name,
+        "batch": case.batch,
+        "bytes": case.bytes,
+        "seconds": ours,
+        "share_of_read_limit": case.bytes / ours / limit,
+        "torch_seconds": seconds_per_call(case.torch) if case.torch else None,
+    }
+
+
+def cases(shape: Shape) -> Iterator[Case]:
+    """All cases of a shape, one after the other, since their memory would not fit together."""
+    for batch in (1, 2, 4, 8, 16):
+        yield from _products(shape, batch)
+    for batch, length in ((1, 256), (1, 32_768), (16, 32_768), (32, 256), (32, 8192)):
+        yield _attention(shape, batch, length)
+    for batch in (1, 32):
+        yield from _small(shape, batch)
+    for batch in (1, 32, 256):
+        yield from _sampling(shape, batch)
+
+
+def _random(*size: int) -> torch.Tensor:
+    return torch.randn(size, device="cuda", dtype=_DTYPE)
+
+
+def _copies(size: int) -> range:
+    return range(max(4, min(64, _WORKING_SET // max(1, size))))
+
+
+def _products(shape: Shape, batch: int) -> Iterator[Case]:
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    heads, kv = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    for name, inputs, outputs in (
+        ("qkv", hidden, heads + 2 * kv),
+        ("attention output", heads, hidden),
+        ("gate and up", hidden, 2 * inner),
+        ("down", inner, hidden),
+        ("head", hidden, shape.vocab_size),
+    ):
+        x, size = _random(batch, inputs), 2 * inputs * outputs
+        weights = [_random(outputs, inputs) for _ in _copies(size)]
+        own = partial(_few_rows, activation=Activation.SILU if name == "gate and up" else None)
+        yield Case(name, batch, size, [partial(own, x, w) for w in weights], [partial(F.linear, x, w) for w in weights])
+
+
+def _few_rows(x: torch.Tensor, weight: torch.Tensor, activation: Activation | None) -> torch.Tensor:
+    return kernels.linear(x, weight) if activation is None else kernels.gated_linear(x, weight, None, activation)
+
+
+def _attention(shape: Shape, batch: int, length: int) -> Case:
+    heads, kv_heads, dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
+    blocks = -(-length // _PAGE)
+    size = 2 * 2 * batch * length * kv_heads * dim
+    q, workspace = _random(batch, 1, heads, dim), kernels.AttentionWorkspace()
+    lengths = torch.full((batch,), length, dtype=torch.int, device="cuda")
+    table = torch.randperm(batch * blocks, device="cuda").view(batch, blocks).int()
+    memory = [_random(2, batch * blocks, _PAGE, kv_heads, dim) for _ in _copies(size)]
+    attend = partial(kernels.paged_attention, q, lengths=lengths, scale=dim**-0.5, workspace=workspace)
+    ours: Calls = [partial(attend, Pages(keys, values, table)) for keys, values in memory]
+    grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
+    theirs: Calls = []
+    for states in memory:
+        k, v = states.view(2, batch, blocks * _PAGE, kv_heads, dim)[:, :, :length].transpose(2, 3)
+        theirs.append(partial(F.scaled_dot_product_attention, grouped, k, v))
+    return Case(f"attention over {length}", batch, size, ours, theirs)
+
+
+def _small(shape: Shape, batch: int) -> Iterator[Case]:
+    hidden, inner, dim = shape.hidden_size, shape.intermediate_size, shape.head_dim
+    all_heads = shape.num_attention_heads + 2 * shape.num_key_value_heads
+    x, residual, weight = _random(batch, hidden), _random(batch, hidden), _random(hidden)
+    yield Case(
+        "norm and residual",
+        batch,
+        2 * 4 * x.numel(),
+        [partial(kernels.rms_norm, x, weight, 1e-5, residual)] * 64,
+        [lambda: F.rms_norm(residual.add_(x), (hidden,), weight, 1e-5)] * 64,
+    )
+    gate_up = _random(batch, 2 * inner)
+    yield Case(
+        "gated activation",
+        batch,
+        2 * 3 * batch * inner,
+        [partial(kernels.gated_activation, gate_up, Activation.SILU)] * 64,
+        [lambda: F.silu(gate_up[:, :inner]) * gate_up[:, inner:]] * 64,
+    )
+    states = _random(2, batch, _PAGE, shape.num_key_value_heads, dim)
+    table = torch.arange(batch, device="cuda", dtype=torch.int).view(batch, 1)
+    cos, sin, past = _random(_PAGE, 1, dim), _random(_PAGE, 1, dim), torch.full_like(table[:, 0], 100)
+    qkv = _random(batch, 1, all_heads, dim)
+    rotate = partial(kernels.rotate_into_pages, qkv, cos, sin, past, Pages(states[0], states[1], table))
+    yield Case("rotation into pages", batch, 2 * 2 * qkv.numel(), [rotate] * 64, [])
+
+
+def _sampling(shape: Shape, batch: int) -> Iterator[Case]:
+    width = shape.vocab_size
+    logits = torch.randn(batch, width, device="cuda") * 2.5
+    few = torch.zeros(batch, -(-width // 32), dtype=torch.int, device="cuda")
+    few[:, ::100] = -1
+    half = torch.randint(-(2**31), 2**31, few.shape, device="cuda").int()
+    for dtype in (torch.float32, _DTYPE):
+        for density, bits in (("1%", few), ("half", half)):
+            masked = logits.to(dtype)
+            apply = partial(kernels.apply_bitmask, masked, bits)
+            yield Case(f"bitmask of {density}, {str(dtype)[6:]}", batch, bits.nbytes + masked.nbytes, [apply] * 64, [])
+    for name, temperature, top_k, top_p in (
+        ("draw, greedy", 0.0, 0, 0.0),
+        ("draw, temperature", 0.8, 0, 0.0),
+        ("draw, top-k", 0.8, 50, 0.0),
+        ("draw, top-k and top-p", 0.8, 50, 0.8),
+    ):
+        parameters = kernels.DrawParameters(
+            torch.full((batch,), temperature, device="cuda"),
+            torch.full((batch,), top_k, dtype=torch.int, device="cuda"),
+            torch.full((batch,), top_p, device="cuda"),
+            torch.zeros(batch, device="cuda"),
+            torch.arange(batch, device="cuda"),
+            torch.zeros(batch, dtype=torch.long, device="cuda"),
+        )
+        yield Case(name, batch, logits.nbytes, [partial(kernels.draw, logits, parameters)] * 16, [])

@@ -1,0 +1,51 @@
+"""Named shapes of models, for benchmarks that need no checkpoint: speed does not depend on what the weights say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama model, named as in ``config.json``."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+
+    def config(self) -> dict[str, Any]:
+        """What a ``config.json`` would say."""
+        return asdict(self) | {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
+            "max_position_embeddings": 131_072,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        }
+
+    @property
+    def weights_read(self) -> int:
+        """Number of weights that one step reads: all but the embedding, of which it reads a row for each token."""
+        heads = self.num_attention_heads * self.head_dim
+        kv = self.num_key_value_heads * self.head_dim
+        attention = self.hidden_size * (2 * heads + 2 * kv)
+        layer = attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
+        return self.num_hidden_layers * layer + self.hidden_size + self.vocab_size * self.hidden_size
+
+    @property
+    def cache_elements(self) -> int:
+        """Elements of keys and values of one position, over all layers."""
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
+
+
+SHAPES = {
+    "llama-3.1-8b": Shape(4096, 14_336, 32, 32, 8, 128, 128_256),
+    "llama-3.2-1b": Shape(2048, 8192, 16, 32, 8, 64, 128_256),
+}

@@ -1,0 +1,75 @@
+// How kernels are launched: checked, and so that a kernel may begin before the one in front of it has ended.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace constrain::cuda {
+
+// Programmatic dependent launch (compute capability 9.0 and later). A kernel launched by `launch` may start while its
+// predecessor on the stream is still running: what it does before `wait_for_predecessor` must not touch memory that
+// other kernels write, and every kernel must call it, since waiting for a predecessor that has waited itself is what
+// keeps the whole chain in order.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel start wherever there is room. After the wait, so that no more than two kernels overlap.
+__device__ __forceinline__ void release_successor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+inline void check_cuda(cudaError_t error, const char* name) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw std::runtime_error(std::string(name) + ": " + cudaGetErrorString(error));
+}
+
+inline void require(bool condition, const char* name, const char* problem) {
+  if (!condition) throw std::invalid_argument(std::string(name) + ": " + problem);
+}
+
+inline bool aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
+
+inline int device_attribute(cudaDeviceAttr attribute, const char* name) {
+  int device = 0, value = 0;
+  check_cuda(cudaGetDevice(&device), name);
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, device), name);
+  return value;
+}
+
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads;
+  size_t shared_bytes = 0;
+};
+
+template <typename... Parameters>
+void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
+            Parameters... arguments) {
+  constexpr size_t kSharedByDefault = 48 << 10;
+  if (shape.shared_bytes > kSharedByDefault)
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shape.shared_bytes)),
+               name);
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), name);
+}
+
+}  // namespace constrain::cuda

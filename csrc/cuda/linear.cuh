@@ -1,0 +1,41 @@
+// Products of a few rows with a weight matrix, bound by how fast the weights can be read.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/activation.cuh"
+#include "cuda/types.cuh"
+
+namespace constrain::cuda {
+
+constexpr int kMaxProductRows = 16;
+
+// out = x @ weight.T + bias + residual. `x` is (rows, inputs), `weight` (outputs, inputs) with contiguous rows one
+// after the other, `bias` (outputs) or null, `residual` and `out` (rows, outputs), the former or null; `out` may be
+// `residual`. Strides are in elements. `inputs` is a multiple of 8, pointers and rows are aligned to 16 bytes, and
+// there are at most kMaxProductRows rows.
+//
+// Gated: `weight` (and `bias`) has 2 * outputs rows, the gate first, and out = act(x @ gate.T) * (x @ up.T).
+struct Product {
+  const void* x;
+  const void* weight;
+  const void* bias;
+  const void* residual;
+  void* out;
+  int64_t x_stride;
+  int64_t residual_stride;
+  int64_t out_stride;
+  int rows;
+  int inputs;
+  int outputs;
+  bool gated;
+  Gate gate;
+  FloatType type;
+};
+
+// Throws std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the launch.
+void product(const Product& product, cudaStream_t stream);
+
+}  // namespace constrain::cuda

@@ -1,0 +1,58 @@
+// Matrix products of tensor cores whose operands come straight from global memory.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace constrain::cuda {
+
+// c += a @ b with float sums, for one warp: a is 16 x 16, b is 16 x 8. Lane 4 g + t holds of a the rows g and g + 8, of
+// b and c the columns that PTX lays out for mma.m16n8k16.
+template <typename T>
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+template <>
+__device__ __forceinline__ void multiply_add<__half>(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+template <>
+__device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4],
+                                                            const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// c += rows @ columns over 32 elements of the shared dimension. Each lane 4 g + t brings the 16 bytes at 8 t of row g,
+// of row g + 8, and of column g. The hardware wants a lane's elements from other places of the shared dimension; but a
+// sum does not mind its order, as long as both operands have the same, and so no element has to change its lane.
+template <typename T>
+__device__ __forceinline__ void multiply_add_packs(float (&c)[4], const uint4& row, const uint4& row8,
+                                                   const uint4& column) {
+  multiply_add<T>(c, {row.x, row8.x, row.y, row8.y}, {column.x, column.y});
+  multiply_add<T>(c, {row.z, row8.z, row.w, row8.w}, {column.z, column.w});
+}
+
+// 16 bytes that are read once: they do not displace what the L1 cache holds. The memory must not change while the
+// kernel runs. Zero where not `valid`.
+__device__ __forceinline__ uint4 load_once(const void* pointer, bool valid) {
+  uint4 pack = make_uint4(0, 0, 0, 0);
+  asm volatile(
+      "{\n"
+      " .reg .pred p;\n"
+      " setp.ne.b32 p, %5, 0;\n"
+      " @p ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "+r"(pack.x), "+r"(pack.y), "+r"(pack.z), "+r"(pack.w)
+      : "l"(pointer), "r"(static_cast<int>(valid)));
+  return pack;
+}
+
+}  // namespace constrain::cuda

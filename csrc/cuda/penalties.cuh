@@ -1,0 +1,35 @@
+// Penalties for tokens that occurred already.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace constrain::cuda {
+
+// `logits` is (rows, width) float32, changed in place; `ids` (rows, capacity) int64, of which the first `lengths[r]`
+// are the text of row r. The last `ranges[r]` of them count in full (-1: all), the `decays[r]` before those less and
+// less, in equal steps towards nothing. With w the weight of a token's latest occurrence and v those of all, its logit
+// is divided, if positive, or else multiplied by 1 + (repetition - 1) w, and lowered by presence w + frequency sum(v).
+// `scratch` has 3 * rows * width int32, zero before the first call, which every call leaves zero. Strides are in
+// elements.
+struct Penalties {
+  float* logits;
+  int64_t logits_stride;
+  const int64_t* ids;
+  int64_t ids_stride;
+  const int32_t* lengths;
+  const float* repetition;
+  const int32_t* ranges;
+  const int32_t* decays;
+  const float* frequency;
+  const float* presence;
+  int32_t* scratch;
+  int rows;
+  int width;
+};
+
+// Throws std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the launch.
+void penalise(const Penalties& penalties, cudaStream_t stream);
+
+}  // namespace constrain::cuda

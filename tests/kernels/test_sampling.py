@@ -1,0 +1,178 @@
+"""Draws and penalties: the reference against its definition, and on a GPU the kernels against the reference."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+
+from constrain.kernels import DrawParameters, PenaltyParameters, PenaltyScratch, draw, penalise, penalise_row
+from constrain.kernels.sampling import draw_reference, kept_probabilities, philox
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.005},
+    {"temperature": 0.3},
+    {"temperature": 2.5},
+    {"top_k": 1},
+    {"top_k": 5},
+    {"top_k": 50, "temperature": 0.8},
+    {"top_k": 10_000_000},
+    {"top_p": 0.1},
+    {"top_p": 0.9},
+    {"top_p": 0.9999},
+    {"top_p": 1.0},
+    {"min_p": 0.02},
+    {"min_p": 0.9},
+    {"top_k": 50, "top_p": 0.8, "temperature": 0.8},
+    {"top_k": 3, "top_p": 0.5, "min_p": 0.2, "temperature": 1.5},
+    {"top_p": 0.95, "min_p": 0.05},
+    {"top_k": 300, "min_p": 0.01, "temperature": 1.2},
+    {"top_k": 2000, "top_p": 0.99, "temperature": 1.7},
+    {"top_p": 0.7, "temperature": 0.2},
+]
+
+
+def parameters(rows: int, settings: dict[str, Any], seed: int = 0) -> DrawParameters:
+    values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
+    return DrawParameters(
+        torch.full((rows,), values["temperature"]),
+        torch.full((rows,), values["top_k"], dtype=torch.int),
+        torch.full((rows,), values["top_p"]),
+        torch.full((rows,), values["min_p"]),
+        torch.arange(rows) * 7919 + seed,
+        torch.full((rows,), 11),
+    )
+
+
+def on_device(values: Any, device: torch.device) -> Any:
+    return type(values)(*(getattr(values, field.name).to(device) for field in fields(values)))
+
+
+def test_philox_gives_the_published_numbers() -> None:
+    assert philox(0, 0) == 0xE169C58D_6627E8D5
+
+
+def test_what_stays() -> None:
+    logits = torch.cat((torch.tensor([0.5, 0.1, 0.2, 0.2]).log(), torch.tensor([-torch.inf, torch.nan])))
+    expected: list[tuple[dict[str, Any], list[float]]] = [
+        ({"top_k": 2}, [5 / 7, 0, 2 / 7, 0]),  # of equal logits, the first is more likely
+        ({"top_k": 3}, [5 / 9, 0, 2 / 9, 2 / 9]),
+        ({"top_p": 0.6}, [5 / 7, 0, 2 / 7, 0]),
+        ({"top_p": 0.71}, [5 / 9, 0, 2 / 9, 2 / 9]),
+        ({"min_p": 0.3}, [5 / 9, 0, 2 / 9, 2 / 9]),
+        ({"top_k": 2, "top_p": 0.72}, [5 / 7, 0, 2 / 7, 0]),
+        ({"top_k": 2, "top_p": 0.7}, [1, 0, 0, 0]),
+        ({"temperature": 0.5}, [25 / 34, 1 / 34, 4 / 34, 4 / 34]),
+        ({"temperature": 0.001}, [1, 0, 0, 0]),
+    ]
+    for settings, probs in expected:
+        values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
+        kept = kept_probabilities(logits, **values)
+        assert torch.allclose(kept, torch.tensor([*probs, 0, 0], dtype=torch.double), atol=1e-6), settings
+
+
+def test_draws_follow_the_probabilities_and_the_seeds() -> None:
+    logits = torch.randn(9, generator=torch.Generator().manual_seed(0)).expand(4000, -1)
+    tokens, probs = draw(logits, parameters(4000, {"top_k": 4}))
+    kept = kept_probabilities(logits[0], 1.0, 4, 0.0, 0.0)
+    shares = tokens.bincount(minlength=9) / 4000
+    assert torch.allclose(shares.double(), kept, atol=0.03)
+    assert torch.allclose(probs.double(), kept[tokens])
+    again, _ = draw(logits[:100], parameters(100, {"top_k": 4}))
+    assert torch.equal(again, tokens[:100])
+    assert not torch.equal(draw(logits, parameters(4000, {"top_k": 4}, seed=1))[0], tokens)
+
+
+def test_a_row_without_a_logit() -> None:
+    tokens, probs = draw(torch.full((1, 5), -torch.inf), parameters(1, {}))
+    assert tokens.tolist() == [-1] and probs.tolist() == [0.0]
+
+
+PENALTIES = [(1.2, -1, 0, 0.0, 0.0), (1.0, -1, 0, 0.3, 0.5), (1.5, 20, 40, 0.1, 0.2), (1.1, 0, 64, 0.0, 0.3)]
+
+
+def penalty_parameters(rows: list[tuple[float, int, int, float, float]]) -> PenaltyParameters:
+    repetition, ranges, decays, frequency, presence = zip(*rows, strict=True)
+    return PenaltyParameters(
+        torch.tensor(repetition),
+        torch.tensor(ranges, dtype=torch.int),
+        torch.tensor(decays, dtype=torch.int),
+        torch.tensor(frequency),
+        torch.tensor(presence),
+    )
+
+
+def texts(width: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(width)
+    ids = torch.randint(-2, width + 2, (4, 90), generator=random)
+    ids[:, ::3] = ids[:, :1].abs() % width
+    lengths = torch.tensor([90, 7, 81, 60], dtype=torch.int)
+    return torch.randn(4, width, generator=random) * 4, ids, lengths
+
+
+def test_penalties_of_every_row() -> None:
+    logits, ids, lengths = texts(50)
+    expected = logits.clone()
+    for row, row_ids, length, values in zip(expected, ids, lengths.tolist(), PENALTIES, strict=True):
+        penalise_row(row, row_ids[:length], *values)
+    penalise(logits, ids, lengths, penalty_parameters(PENALTIES))
+    torch.testing.assert_close(logits, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("width", [50, 128_256])
+def test_penalties_on_a_gpu(width: int, cuda: torch.device) -> None:
+    logits, ids, lengths = texts(width)
+    values = penalty_parameters(PENALTIES)
+    scratch = PenaltyScratch()
+    for _ in range(2):  # the second time with the scratch that the first has left
+        actual, expected = logits.to(cuda), logits.clone()
+        penalise(expected, ids, lengths, values)
+        penalise(actual, ids.to(cuda), lengths.to(cuda), on_device(values, cuda), scratch)
+        torch.testing.assert_close(actual.cpu(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_draws_on_a_gpu(settings: dict[str, Any], dtype: torch.dtype, cuda: torch.device) -> None:
+    random = torch.Generator().manual_seed(1)
+    # Rounded to bfloat16, many logits are equal.
+    logits = (torch.randn(24, 32_003, generator=random) * 2.5).to(dtype).float()
+    logits[:, ::7] = -torch.inf
+    logits[0, 1:], logits[1] = -torch.inf, 2.0
+    values = parameters(24, settings)
+    expected, probs = draw_reference(logits, values)
+    tokens, actual = (x.cpu() for x in draw(logits.to(cuda), on_device(values, cuda)))
+    # A sum that all but equals its bound, or a random number that all but equals a sum, may fall to either side.
+    assert int((tokens != expected).sum()) <= 1
+    same = tokens == expected
+    torch.testing.assert_close(actual[same], probs[same], atol=1e-6, rtol=2e-3)
+    alone, _ = draw(logits[5:7].to(cuda), on_device(DrawParameters(*(x[5:7] for x in vars(values).values())), cuda))
+    assert torch.equal(alone.cpu(), tokens[5:7])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_million_draws(settings: dict[str, Any], cuda: torch.device) -> None:
+    """Pearson's chi-square statistic, for which its normal approximation (Wilson and Hilferty 1931) is close enough."""
+    logits = torch.randn(3000, generator=torch.Generator().manual_seed(2)) * 2
+    count = 1_000_000
+    counts = torch.zeros(3000, dtype=torch.long)
+    for seed in range(10):
+        rows = logits.to(cuda).expand(count // 10, -1)
+        tokens, _ = draw(rows, on_device(parameters(count // 10, settings, seed << 40), cuda))
+        counts += tokens.cpu().bincount(minlength=3000)
+    values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
+    expected = kept_probabilities(logits, **values) * count
+    assert not counts[expected == 0].any()
+    often = expected >= 5
+    seen = torch.cat((counts[often], counts[~often].sum().view(1))).double()
+    wanted = torch.cat((expected[often], expected[~often].sum().view(1)))
+    statistic = float(((seen - wanted).square() / wanted.clamp(min=1e-9)).sum())
+    freedom = max(1, int(often.sum()) - 1 + int(wanted[-1] > 0))
+    deviation = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / (2 / (9 * freedom)) ** 0.5
+    assert deviation < 4.1  # p > 1e-3 after Bonferroni's correction for 20 settings
