@@ -50,7 +50,7 @@ class Vocabulary:
         if warn_missing and (missing := core.missing_bytes):
             warnings.warn(
                 f"{len(missing)} bytes, {missing[0]:#04x} among them, have no token of their own: "
-                "a text that needs one cannot be generated",
+                "texts that need one are never begun, and masks take longer",
                 stacklevel=4,
             )
 

@@ -56,6 +56,7 @@ def sample(constraint: Constraint, seed: int = 0, *, max_tokens: int = 200) -> s
 
     Raises:
         DeadEnd: no token is allowed, and the text is not complete.
+        VocabularyError: no tokens of the vocabulary spell a text of the grammar.
         ResourceLimit: following the text exceeds the limits of the grammar.
         FilterError: the filter raised, or does not let the text end.
     """

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "engine/automaton.h"
 #include "engine/errors.h"
@@ -18,21 +17,25 @@ void spend(size_t states, size_t budget) {
 
 bool is_empty(Automaton& automaton) { return automaton.start() == kDead; }
 
+std::vector<State> shortest_way(Automaton& automaton, State state, size_t budget) {
+  std::vector<State> met = {state};
+  std::unordered_map<State, State> before = {{state, kDead}};
+  size_t next = 0;
+  for (; !automaton.accepting(met[next]); ++next) {
+    for_each_run(automaton.row(met[next]), [&](State target) {
+      if (before.emplace(target, met[next]).second) met.push_back(target);
+    });
+    spend(met.size(), budget);
+  }
+  std::vector<State> way;
+  for (State at = met[next]; at != kDead; at = before.at(at)) way.push_back(at);
+  std::ranges::reverse(way);
+  return way;
+}
+
 uint32_t shortest_length(Automaton& automaton, State state, size_t budget) {
   if (const auto known = automaton.shortest(state, budget)) return *known;
-  std::vector<State> level = {state}, next;
-  std::unordered_set<State> seen = {state};
-  for (uint32_t length = 0;; ++length) {
-    next.clear();
-    for (State at : level) {
-      if (automaton.accepting(at)) return length;
-      for_each_run(automaton.row(at), [&](State target) {
-        if (seen.insert(target).second) next.push_back(target);
-      });
-      spend(seen.size(), budget);
-    }
-    std::swap(level, next);
-  }
+  return static_cast<uint32_t>(shortest_way(automaton, state, budget).size() - 1);
 }
 
 uint64_t WordCounter::count(State root) {

@@ -66,6 +66,9 @@ inline constexpr size_t kSearchBudget = 200'000;
 
 bool is_empty(Automaton& automaton);
 
+/// The states that a shortest accepted word leads through, from `state` on.
+std::vector<State> shortest_way(Automaton& automaton, State state, size_t budget = kSearchBudget);
+
 /// Bytes of a shortest accepted word from `state`.
 uint32_t shortest_length(Automaton& automaton, State state, size_t budget = kSearchBudget);
 

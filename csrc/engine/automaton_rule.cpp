@@ -25,9 +25,14 @@ bool AutomatonRule::final(Local state, const Lengths&) {
 
 uint64_t AutomatonRule::remaining(Local state, Reg, const Lengths&) {
   if (state == kDead) return kInfinite;
-  const auto [it, added] = remaining_.try_emplace(state, 0);
-  if (added) it->second = shortest_length(*automaton_, static_cast<State>(state));
-  return it->second;
+  if (const auto known = remaining_.find(state); known != remaining_.end()) return known->second;
+  if (const auto known = automaton_->shortest(static_cast<State>(state), kSearchBudget)) {
+    return remaining_[state] = *known;
+  }
+  // What is found for one state of a long word holds for those that follow.
+  const std::vector<State> way = shortest_way(*automaton_, static_cast<State>(state));
+  for (size_t i = 0; i < way.size(); ++i) remaining_.try_emplace(way[i], way.size() - 1 - i);
+  return remaining_[state];
 }
 
 uint64_t AutomatonRule::variety(Local state, Reg, const CompiledGrammar&) {

@@ -15,10 +15,7 @@ size_t BudgetedMasks::HeadHash::operator()(const Head& head) const {
 }
 
 BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
-    : grammar_(grammar),
-      walk_(grammar, scratch_, true),
-      completions_(grammar, walk_.store(), walk_.registers()),
-      spells_all_(grammar.vocabulary().missing_bytes().empty()) {
+    : grammar_(grammar), walk_(grammar, scratch_, true), completions_(grammar, walk_.store(), walk_.registers()) {
   walk_.registers().only_endings = true;
   walk_.admits = [this](std::span<const Head> heads) { return fits(heads); };
 }
@@ -62,7 +59,7 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
 
 /// Where it is clear that whatever stays within free text fits, walks only the tokens that leave it.
 bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
-  if (from.count != 1 || !spells_all_) return false;
+  if (from.count != 1 || !grammar_.vocabulary().spells_all()) return false;
   const Vocabulary& vocabulary = grammar_.vocabulary();
   const Head& head = from.heads().front();
   const uint64_t most = add_lengths(completions_.measure(from).bytes, grammar_.growth(head.state, head.reg));

@@ -47,7 +47,6 @@ class BudgetedMasks {
   WalkScratch scratch_;
   TrieWalk walk_;
   Completions completions_;
-  bool spells_all_;                                           // every text has tokens, at most one a byte
   std::unordered_map<Head, uint64_t, HeadHash> after_;        // tokens of the completion of a single stack
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens left after any that may come
   Head last_{kDone, 0, nullptr};                              // the stack that was measured last ...

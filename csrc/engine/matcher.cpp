@@ -7,6 +7,13 @@
 
 namespace constrain {
 
+namespace {
+
+/// What masks of one kind remember of the texts of a session may take so many bytes before they start anew.
+constexpr size_t kMaxMaskBytes = size_t{32} << 20;
+
+}  // namespace
+
 Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
     : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true) {
   first.configuration = store.make(Head{this->grammar->start(), 0, nullptr});
@@ -28,10 +35,16 @@ MaskPtr Matcher::mask() const {
     const std::lock_guard lock(session_->mutex);
     if (MaskPtr known = session_->masks.find(at)) return known;
   }
-  MaskPtr mask = at ? MaskBuilder(grammar(), *at).build() : end_mask();
+  MaskPtr mask = at ? make_mask(*at) : end_mask();
   const std::lock_guard lock(session_->mutex);
   session_->masks.keep(at, mask);
   return mask;
+}
+
+MaskPtr Matcher::make_mask(const Configuration& at) const {
+  if (grammar().vocabulary().spells_all()) return MaskBuilder(grammar(), at).build();
+  const std::lock_guard lock(session_->mutex);
+  return spelled().mask(at);
 }
 
 MaskPtr Matcher::mask(uint64_t budget) const {
@@ -62,14 +75,16 @@ bool Matcher::accept(TokenId token) {
     return true;
   }
   const std::string_view bytes = grammar().vocabulary().bytes(token);
-  return !bytes.empty() && accept_bytes(bytes);
+  return !bytes.empty() && take(bytes, !grammar().vocabulary().spells_all());
 }
 
-bool Matcher::accept_bytes(std::string_view bytes) {
+bool Matcher::accept_bytes(std::string_view bytes) { return take(bytes, false); }
+
+bool Matcher::take(std::string_view bytes, bool only_spelled) {
   if (last_->terminated) return false;
   const std::lock_guard lock(session_->mutex);
   const Configuration* next = advance(last_->configuration, bytes);
-  if (!next) return false;
+  if (!next || (only_spelled && !spelled().possible(*next))) return false;
   push(next, false);
   return true;
 }
@@ -101,6 +116,7 @@ void Matcher::push(const Configuration* configuration, bool terminated) {
 bool Matcher::is_finished() const {
   if (last_->terminated) return true;
   if (!last_->configuration->accepting) return false;
+  if (!grammar().vocabulary().spells_all()) return mask()->count == grammar().vocabulary().eos().size();
   const std::lock_guard lock(session_->mutex);
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
@@ -132,9 +148,15 @@ std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
 
 /// Called under the session's lock.
 BudgetedMasks& Matcher::budgeted() const {
-  constexpr size_t kMaxBytes = size_t{32} << 20;
   std::unique_ptr<BudgetedMasks>& masks = session_->budgeted;
-  if (!masks || masks->bytes() > kMaxBytes) masks = std::make_unique<BudgetedMasks>(grammar());
+  if (!masks || masks->bytes() > kMaxMaskBytes) masks = std::make_unique<BudgetedMasks>(grammar());
+  return *masks;
+}
+
+/// Called under the session's lock.
+SpelledMasks& Matcher::spelled() const {
+  std::unique_ptr<SpelledMasks>& masks = session_->spelled;
+  if (!masks || masks->bytes() > kMaxMaskBytes) masks = std::make_unique<SpelledMasks>(grammar());
   return *masks;
 }
 

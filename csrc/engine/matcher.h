@@ -12,6 +12,7 @@
 #include "engine/compiled_grammar.h"
 #include "engine/configuration.h"
 #include "engine/mask_memo.h"
+#include "engine/spelled_masks.h"
 
 namespace constrain {
 
@@ -28,7 +29,9 @@ class Matcher {
   /// vocabulary is excluded. After the end only the end-of-sequence tokens are allowed. `budget` is that of `mask`.
   bool fill(uint32_t* bits, std::optional<uint64_t> budget = std::nullopt) const;
 
-  /// The same as a mask that is shared with every place where the same tokens are allowed.
+  /// The same as a mask that is shared with every place where the same tokens are allowed. Throws VocabularyError where
+  /// no tokens complete the text, which only accept_bytes can lead to, or a vocabulary that spells nothing of the
+  /// grammar.
   MaskPtr mask() const;
 
   /// The same for a text that is to be complete after `budget` tokens at most, the end-of-sequence token included: only
@@ -38,7 +41,7 @@ class Matcher {
   /// Takes a token, or returns false, and changes nothing, where it is not allowed.
   bool accept(TokenId token);
 
-  /// The same for bytes, which count as one token for `rollback`.
+  /// The same for bytes, which count as one token for `rollback`, whether there are tokens to complete them or not.
   bool accept_bytes(std::string_view bytes);
 
   /// The text so far is complete.
@@ -81,14 +84,18 @@ class Matcher {
     ConfigurationStore store;
     MaskMemo masks;
     std::unique_ptr<BudgetedMasks> budgeted;
+    std::unique_ptr<SpelledMasks> spelled;
     Step first;
     std::mutex mutex;
   };
 
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
+  bool take(std::string_view bytes, bool only_spelled);
+  MaskPtr make_mask(const Configuration& at) const;
   void push(const Configuration* configuration, bool terminated);
   MaskPtr end_mask() const;
   BudgetedMasks& budgeted() const;
+  SpelledMasks& spelled() const;
 
   std::shared_ptr<Session> session_;
   const Step* last_;

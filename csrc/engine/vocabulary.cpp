@@ -30,6 +30,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     if (static_cast<size_t>(id) < tokens_.size()) tokens_[id].clear();
   }
   trie_ = std::make_shared<const Trie>(build_trie());
+  spells_all_ = missing_bytes().empty();
 }
 
 bool Vocabulary::is_eos(TokenId token) const { return std::binary_search(eos_.begin(), eos_.end(), token); }

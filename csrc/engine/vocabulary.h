@@ -49,6 +49,8 @@ class Vocabulary {
 
   /// Bytes of well-formed UTF-8 that no token spells alone: text that needs one may have no tokens.
   std::vector<uint8_t> missing_bytes() const;
+  /// There are none, so every text has tokens, whatever it begins with.
+  bool spells_all() const { return spells_all_; }
 
  private:
   Trie build_trie();
@@ -59,6 +61,7 @@ class Vocabulary {
   size_t size_;
   uint16_t longest_token_ = 0;
   bool first_space_optional_;
+  bool spells_all_;
   TriePtr trie_;
   mutable MaskPool masks_;
   mutable InnerCache inners_{kInnerBytes};

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from constrain.engine import Matcher, Vocabulary, allocate_bitmask, compile_choices, compile_json_schema
+from constrain.engine import Matcher, Vocabulary, allocate_bitmask, compile_choices, compile_json_schema, compile_regex
 from constrain.errors import VocabularyError
 
 Allowed = Callable[[Matcher, int], list[int]]
@@ -79,12 +79,59 @@ def test_ids_beyond_the_tokens_are_padding(size: int) -> None:
     assert vocabulary.size == size
     assert vocabulary.token_bytes(size - 1) == b""
     bits = allocate_bitmask(1, size)
-    matcher = compile_json_schema({}, vocabulary).matcher()
+    matcher = compile_choices(["a"], vocabulary).matcher()
     assert matcher.fill_bitmask(bits)
-    assert not bits.any()
+    assert bits[0, 0] == 1 and not bits[0, 1:].any()
     assert not matcher.accept(size - 1)
     assert not matcher.accept(size)
     assert not matcher.accept(-1)
+
+
+# ---- Vocabularies that do not spell every text.
+
+
+def test_texts_that_no_tokens_complete_are_not_begun(allowed: Allowed) -> None:
+    vocabulary = Vocabulary.from_tokens([b"a", b"b", b"ab", b"c", b"cd", b""], [5])
+    matcher = compile_choices(["abd", "acd", "abc"], vocabulary).matcher()
+    assert allowed(matcher, 6) == [0, 2]
+    assert matcher.accept(0)
+    assert allowed(matcher, 6) == [1, 4]  # "c" would need "d"
+    assert not matcher.accept(3)
+    assert matcher.accept(1) and allowed(matcher, 6) == [3]
+    matcher.reset()
+    assert matcher.accept_bytes(b"abd") and matcher.is_finished()
+
+
+def test_completions_that_are_not_the_shortest_count(allowed: Allowed) -> None:
+    """A shortest text needs a byte that is missing, but others do not."""
+    vocabulary = Vocabulary.from_tokens([b"a", b"b", b"b" * 4, b""], [3])
+    matcher = compile_regex("a(x|b{8})", vocabulary).matcher()
+    assert allowed(matcher, 4) == [0]
+    assert matcher.accept(0) and allowed(matcher, 4) == [1, 2]
+
+
+def test_values_that_cannot_be_spelled_are_left_out(allowed: Allowed) -> None:
+    tokens = [b"", *(bytes([byte]) for byte in b'[]",:0a\\u1'), "é".encode(), b"true", b"null"]
+    vocabulary = Vocabulary.from_tokens(tokens, [0])
+    matcher = compile_json_schema(
+        {"items": {"enum": ["é", "a", "aß", "ß", True, False, {}, None]}}, vocabulary
+    ).matcher()
+    assert {vocabulary.token_bytes(token) for token in allowed(matcher, vocabulary.size)} >= {b"[", b'"', b"true", b"0"}
+    assert matcher.accept_bytes(b"[")
+    names = {vocabulary.token_bytes(token) for token in allowed(matcher, vocabulary.size)}
+    assert names == {b'"', b"true", b"null", b"]"}
+    assert matcher.accept_bytes(b'"')
+    assert {vocabulary.token_bytes(token) for token in allowed(matcher, vocabulary.size)} == {b"a", "é".encode()}
+    assert matcher.accept_bytes(b"a")
+    assert {vocabulary.token_bytes(token) for token in allowed(matcher, vocabulary.size)} == {b'"'}
+
+
+def test_nesting_that_never_ends_is_refused(allowed: Allowed) -> None:
+    tokens = [b"", b"{", b"[", b"]", b"1", b'"', b"a", b":"]
+    vocabulary = Vocabulary.from_tokens(tokens, [0])
+    assert allowed(compile_json_schema({}, vocabulary).matcher(), 8) == [2, 4, 5]
+    with pytest.raises(VocabularyError, match="lacks bytes"):
+        allowed(compile_json_schema({"type": "object"}, vocabulary).matcher(), 8)
 
 
 def test_an_end_may_lie_in_the_padding(allowed: Allowed) -> None:

@@ -18,7 +18,8 @@ class TokenExplanation:
         text: its bytes.
         allowed: it may come next.
         fits: how many of its bytes may.
-        expected: what may come after these, in words; empty where the token is allowed, or is no text at all.
+        expected: what may come after these, in words; empty where the token is allowed, is no text at all, or leads to
+            where no tokens complete the text.
         reason: all this as a sentence.
     """
 
@@ -52,6 +53,9 @@ def explain_token(matcher: Matcher, token: int) -> TokenExplanation:
     if not text:
         return TokenExplanation(token, text, False, 0, (), f"{name} is no text, so no constraint allows it")
     fits = take(matcher, text)
+    if fits == len(text):
+        reason = f"{name} is refused: no tokens of the vocabulary complete the text after it"
+        return TokenExplanation(token, text, False, fits, (), reason)
     wanted = expected(matcher)
     after = f"after its `{shown(text[:fits])}` " if fits else ""
     reason = f"{name} is refused: {after}expected {listed(wanted)}"
