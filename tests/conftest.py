@@ -1,8 +1,9 @@
-"""A tiny model folder with random weights and a byte-level tokenizer, for tests that need a whole model."""
+"""How many samples random tests take, and a tiny model folder with random weights and a byte-level tokenizer."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,37 @@ CORPUS = [
     "hello hell he hello there, help the héros of the naïve café, 12 345 67.8 - 2024-05-06",
 ] * 8
 HIDDEN, HEADS, LAYERS = 32, 4, 2
+
+TALLY = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("samples", "random samples")
+    group.addoption("--samples", type=float, default=1, metavar="N", help="take N times as many random samples")
+    group.addoption("--seed", type=int, default=0, help="the first seed of random samples")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TALLY] = Counter()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`seeds(n)` gives a test n seeds, more or fewer as the options say."""
+    if marker := metafunc.definition.get_closest_marker("seeds"):
+        first = metafunc.config.getoption("--seed")
+        count = max(1, round(marker.args[0] * metafunc.config.getoption("--samples")))
+        metafunc.parametrize("seed", range(first, first + count))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for what, count in sorted(config.stash[TALLY].items()):
+        terminalreporter.write_line(f"{count:,} {what}")
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Counter[str]:
+    """Counts what random tests have compared, for the last lines of the output."""
+    return pytestconfig.stash[TALLY]
 
 
 def train_tokenizer() -> Tokenizer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,16 +78,19 @@ def random_vocabulary(rng: random.Random, language: Language, first_space: Any =
     )
 
 
-def check(grammar: CompiledGrammar, language: Language, rng: random.Random, allowed: Allowed, depth: int = 3) -> None:
-    """Compares all configurations within `depth` tokens of the start, and of a sample of other beginnings."""
+def check(
+    grammar: CompiledGrammar, language: Language, rng: random.Random, allowed: Allowed, tally: Counter[str]
+) -> None:
+    """Compares all configurations within three tokens of the start, and of a sample of other beginnings."""
     vocabulary = grammar.vocabulary
     sample = rng.sample(sorted(language.prefixes), min(12, len(language.prefixes)))
     frontier = {text: start(grammar, text) for text in [b"", *sample]}
     seen: set[bytes] = set()
-    for _ in range(depth):
+    for _ in range(3):
         following: dict[bytes, Matcher] = {}
         for text, matcher in frontier.items():
             seen.add(text)
+            tally["configurations compared with the definition"] += 1
             expected = language.expected(vocabulary, text)
             assert all_allowed(matcher, vocabulary.size, allowed) == expected, text
             assert matcher.is_accepting() == (text in language.texts), text
@@ -116,13 +120,13 @@ def start(grammar: CompiledGrammar, text: bytes) -> Matcher:
 # ---- Choices.
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_choices(seed: int, allowed: Allowed) -> None:
+@pytest.mark.seeds(25)
+def test_choices(seed: int, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     letters = rng.sample(["a", "b", "é", "€", "🙂", "🙃", '"'], rng.randint(2, 4))
     choices = ["".join(rng.choices(letters, k=rng.randint(1, 5))) for _ in range(rng.randint(1, 8))]
     language = Language(choice.encode() for choice in choices)
-    check(compile_choices(choices, random_vocabulary(rng, language)), language, rng, allowed)
+    check(compile_choices(choices, random_vocabulary(rng, language)), language, rng, allowed, tally)
 
 
 def test_the_empty_choice_may_end_at_once(allowed: Allowed) -> None:
@@ -130,13 +134,13 @@ def test_the_empty_choice_may_end_at_once(allowed: Allowed) -> None:
     assert allowed(compile_choices(["", "ab"], vocabulary).matcher(), 4) == [0, 2, 3]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_first_space_that_the_decoder_drops(seed: int, allowed: Allowed) -> None:
+@pytest.mark.seeds(5)
+def test_a_first_space_that_the_decoder_drops(seed: int, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     choices = ["".join(rng.choices("ab ", k=rng.randint(1, 4))) for _ in range(4)]
     texts = [choice.encode() for choice in choices]
     language = Language([*texts, *(b" " + text for text in texts)])
-    check(compile_choices(choices, random_vocabulary(rng, language, "optional")), language, rng, allowed)
+    check(compile_choices(choices, random_vocabulary(rng, language, "optional")), language, rng, allowed, tally)
 
 
 # ---- JSON Schemas whose documents can be listed.
@@ -287,12 +291,12 @@ def random_schema(rng: random.Random) -> tuple[Any, Language]:
             return universe.schema, Language(text.encode() for text in texts)
 
 
-@pytest.mark.parametrize("seed", range(120))
-def test_schemas(seed: int, allowed: Allowed) -> None:
+@pytest.mark.seeds(120)
+def test_schemas(seed: int, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     schema, language = random_schema(rng)
     grammar = compile_json_schema(schema, random_vocabulary(rng, language), whitespace="compact")
-    check(grammar, language, rng, allowed)
+    check(grammar, language, rng, allowed, tally)
 
 
 @pytest.mark.parametrize(
@@ -380,8 +384,8 @@ def random_duties(rng: random.Random) -> tuple[dict[str, Any], list[dict[str, An
 
 
 @pytest.mark.parametrize("property_order", ["any", "schema"])
-@pytest.mark.parametrize("seed", range(60))
-def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed) -> None:
+@pytest.mark.seeds(60)
+def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     schema, instances = random_duties(rng)
     orders = spellings if property_order == "any" else lambda value: list(spellings(value))[:1]
@@ -392,7 +396,7 @@ def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed) -> 
             compile_json_schema(schema, Vocabulary.from_tokens([b"a", b""], [1]), **options)
         return
     grammar = compile_json_schema(schema, random_vocabulary(rng, language), **options)
-    check(grammar, language, rng, allowed)
+    check(grammar, language, rng, allowed, tally)
     for text in rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))):
         assert text + start(grammar, text).completion() in language.texts, text
 
@@ -429,8 +433,8 @@ def random_differing(rng: random.Random) -> tuple[dict[str, Any], list[Any], boo
 
 
 @pytest.mark.parametrize("property_order", ["any", "schema"])
-@pytest.mark.parametrize("seed", range(80))
-def test_items_that_differ(seed: int, property_order: Any, allowed: Allowed) -> None:
+@pytest.mark.seeds(80)
+def test_items_that_differ(seed: int, property_order: Any, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     schema, instances, alike = random_differing(rng)
     orders = spellings if property_order == "any" else lambda value: list(spellings(value))[:1]
@@ -441,7 +445,7 @@ def test_items_that_differ(seed: int, property_order: Any, allowed: Allowed) -> 
             compile_json_schema(schema, Vocabulary.from_tokens([b"a", b""], [1]), **options)
         return
     grammar = compile_json_schema(schema, random_vocabulary(rng, language), **options)
-    check(grammar, language, rng, allowed)
+    check(grammar, language, rng, allowed, tally)
     for text in rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))):
         completion = start(grammar, text).completion()
         assert text + completion in language.texts, text
@@ -482,7 +486,7 @@ class Replay:
         return other
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_equal_replay_from_the_start(seed: int, allowed: Allowed) -> None:
     rng = random.Random(seed)
     schema, language = random_schema(rng)
@@ -518,7 +522,7 @@ def test_histories_equal_replay_from_the_start(seed: int, allowed: Allowed) -> N
         assert all_allowed(matcher, vocabulary.size, allowed) == replay.expected()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_completions_are_shortest_texts(seed: int) -> None:
     rng = random.Random(seed)
     schema, language = random_schema(rng)

@@ -168,7 +168,7 @@ def test_numbers_agree_with_decimals(limits: dict[str, Any]) -> None:
         assert automaton.matches(text) == should_accept(text, limits), text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeds(4)
 def test_random_ranges(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(40):

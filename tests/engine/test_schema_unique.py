@@ -189,7 +189,7 @@ def test_a_string_ends_where_its_object_is_new(byte_vocab: Vocabulary, allowed: 
         assert ord("e") in allowed(matcher, 257) and ord("\\") in allowed(matcher, 257)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds(12)
 def test_all_arrays_in_all_spellings(seed: int, byte_vocab: Vocabulary, judge: Judge) -> None:
     rng = random.Random(seed)
     values = [1, 10, 1.5, "1", True, None, [1], [1, 1], {}, {"a": 1}, {"b": 1, "a": 2}, {"a": {"b": 1, "a": []}}]
