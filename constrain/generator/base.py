@@ -6,7 +6,6 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,10 +13,13 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter, FilterStack
-from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult, call_hooks
+from constrain.generator.decoding import Decoding
+from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
+from constrain.generator.outcome import Outcome, Request
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
 from constrain.generator.settings import Settings
+from constrain.model import SeqTensor
 
 if TYPE_CHECKING:
     from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
@@ -32,19 +34,6 @@ __all__ = [
 ]
 
 Prompt = TypeVar("Prompt", str, list[str])
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What the decoding loop needs to know of a call of ``generate_simple``."""
-
-    settings: Settings
-    num_tokens: int
-    random: Callable[[], float]
-    stop_token: int | None
-    prefix_token: torch.Tensor | None
-    stack: FilterStack | None
-    prefer_eos: bool
 
 
 class ExLlamaV2BaseGenerator:
@@ -129,15 +118,6 @@ class ExLlamaV2BaseGenerator:
         whole_prompt, prefix_token = batch.ids, None
         if token_healing and batch.can_heal(self.tokenizer):
             batch, prefix_token = batch.split_last()
-        request = _Request(
-            settings=gen_settings,
-            num_tokens=num_tokens,
-            random=random.random if seed is None else random.Random(seed).random,
-            stop_token=self.tokenizer.eos_token_id if stop_token == -1 else stop_token,
-            prefix_token=prefix_token,
-            stack=FilterStack(filters, self.tokenizer, self.model.config.vocab_size) if filters else None,
-            prefer_eos=filter_prefer_eos,
-        )
         lora_list = loras if loras is None or isinstance(loras, list) else [loras]
         forward = partial(
             self.model.forward,
@@ -151,13 +131,25 @@ class ExLlamaV2BaseGenerator:
         self._gen_begin_base(batch.ids, forward)
         if self._aborted():
             return "" if isinstance(prompt, str) else [""] * len(prompts)
+        stop = self.tokenizer.eos_token_id if stop_token == -1 else stop_token
+        request = Request(
+            settings=gen_settings,
+            random=random.random if seed is None else random.Random(seed).random,
+            stop_tokens=frozenset() if stop is None else frozenset({stop}),
+            stop_before_hooks=True,
+            filters=FilterStack(filters, self.tokenizer, self.model.config.vocab_size) if filters else None,
+            prefer_eos=filter_prefer_eos,
+            filters_see_healing=True,
+        )
+        texts = self._texts_of(batch.ids, request, prefix_token)
         try:
-            lengths = self._decode_loop(batch.ids, forward, request)
+            self._decode_loop(texts, forward, num_tokens)
         finally:
-            if request.stack is not None:
-                request.stack.drop()
-        texts = self._texts(batch, whole_prompt, lengths, completion_only, decode_special_tokens)
-        return texts[0] if isinstance(prompt, str) else texts
+            for text in texts:
+                text.finish()
+        lengths = self._keep(texts)
+        answers = self._decode_all(batch, whole_prompt, lengths, completion_only, decode_special_tokens)
+        return answers[0] if isinstance(prompt, str) else answers
 
     def _encode(
         self,
@@ -192,55 +184,42 @@ class ExLlamaV2BaseGenerator:
         if input_ids.shape[1] > 1:
             forward(input_ids[:, :-1], preprocess_only=True)
 
-    def _decode_loop(self, prompt_ids: torch.Tensor, forward: Callable[..., Any], request: _Request) -> torch.Tensor:
-        """Generate into ``sequence_ids``; return the length of each row up to its stop token, int64 (batch,)."""
-        stack, pad, settings = request.stack, self.tokenizer.pad_token_id, request.settings
-        batch, length = prompt_ids.shape
-        sequence = torch.full((batch, length + request.num_tokens), pad)
-        sequence[:, :length] = prompt_ids
-        lengths = torch.full((batch,), length)
-        stopped = torch.zeros(batch, dtype=torch.bool)
-        prefix_token = request.prefix_token
-        if stack is not None:
-            stack.begin(self._piece(prefix_token) if prefix_token is not None else "")
+    def _texts_of(self, ids: torch.Tensor, request: Request, prefix_token: torch.Tensor | None) -> list[Decoding]:
+        """The texts to be made: one for each prompt, or for guidance one for both."""
+        rows = [SeqTensor.from_tensor(row.unsqueeze(0), seq_dim=-1) for row in ids]
+        if request.settings.cfg_scale is not None:
+            return [Decoding(request, self.tokenizer, rows, prefix_token)]
+        prefixes = [None] * len(rows) if prefix_token is None else [each[None] for each in prefix_token]
+        return [Decoding(request, self.tokenizer, [row], prefix) for row, prefix in zip(rows, prefixes, strict=True)]
 
-        for _ in range(request.num_tokens):
-            if stack is not None:
-                stack.start(self._pool)
-            logits = forward(sequence[:, length - 1 : length], last_id_only=True)
+    def _decode_loop(self, texts: Sequence[Decoding], forward: Callable[..., Any], num_tokens: int) -> None:
+        """Go on with all texts, until the last of them ends or ``num_tokens`` are drawn."""
+        pad = torch.tensor([[self.tokenizer.pad_token_id]])
+        for _ in range(num_tokens):
+            for text in (text for text in texts if text.end is None):
+                _raise(text.begin() or text.look_ahead(self._pool, ()))
+            last = torch.cat([row.torch()[:, -1:] for text in texts for row in text.rows])
+            logits: torch.Tensor | None = forward(last, last_id_only=True)
             if logits is None or self._aborted():
-                break
-            logits = logits.float().cpu()
-            token, _, _, prob, end_filter = ExLlamaV2Sampler.sample(
-                logits,
-                settings,
-                sequence[:, :length],
-                request.random(),
-                self.tokenizer,
-                prefix_token=prefix_token,
-                filters=stack,
-                filter_prefer_eos=request.prefer_eos,
-            )
-            prefix_token = None
-            if request.stop_token is not None:
-                stopped |= token[:, 0] == request.stop_token
-            if stopped.all():
-                if stack is not None:
-                    stack.feed(token)
-                break
-            token = token.masked_fill(stopped[: len(token), None], pad)
-            token, feed = call_hooks(settings.post_sampling_hooks, token, prob, logits)
-            if stack is not None and feed:
-                stack.feed(token)
-            sequence[:, length] = token[:, 0]
-            length += 1
-            lengths += ~stopped
-            if end_filter:
-                break
-        self.sequence_ids = sequence[:, :length]
+                return
+            parts = torch.split(logits[:, 0].float().cpu(), [len(text.rows) for text in texts])
+            for text, part in zip(texts, parts, strict=True):
+                if text.end is None:
+                    _raise(text.step(part))
+                else:
+                    text.rows[0].append(pad)
+            if all(text.end is not None for text in texts):
+                return
+
+    def _keep(self, texts: Sequence[Decoding]) -> torch.Tensor:
+        """Put all sequences, without stop tokens, into ``sequence_ids``; return their lengths, int64 (rows,)."""
+        lengths = torch.tensor([text.length for text in texts for _ in text.rows])
+        ids = torch.cat([row.torch() for text in texts for row in text.rows])[:, : int(lengths.max())]
+        past_end = torch.arange(ids.shape[1]) >= lengths[:, None]
+        self.sequence_ids = ids.masked_fill(past_end, self.tokenizer.pad_token_id)
         return lengths
 
-    def _texts(
+    def _decode_all(
         self,
         batch: PromptBatch,
         whole_prompt: torch.Tensor,
@@ -264,8 +243,11 @@ class ExLlamaV2BaseGenerator:
                 texts.append(decode(row[start:end]))
         return texts
 
-    def _piece(self, token: torch.Tensor) -> str:
-        return self.tokenizer.get_id_to_piece_list()[int(token[0, 0])]
-
     def _aborted(self) -> bool:
         return self.abort_event is not None and self.abort_event.is_set()
+
+
+def _raise(outcome: Outcome | None) -> None:
+    """Raise the error, if any, that has ended a text."""
+    if outcome is not None and outcome.end is not None and outcome.end.error is not None:
+        raise outcome.end.error

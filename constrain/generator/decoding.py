@@ -18,6 +18,7 @@ from constrain.filters.stack import Scout
 from constrain.generator.hooks import call_hooks
 from constrain.generator.outcome import Drawn, End, Outcome, Piece, Request
 from constrain.generator.sampler import ExLlamaV2Sampler
+from constrain.generator.settings import Settings
 from constrain.generator.text import Banned, Detokenizer, HeldText, Stop
 from constrain.generator.trigger import Trigger
 
@@ -33,6 +34,7 @@ class Decoding:
         rows: the sequence, prompt included, int64 of shape (1, n); a second one, with the other prompt, for guidance.
         new_tokens: tokens generated; a token that is generated anew does not count.
         end: why it ended; ``None`` before.
+        length: length of the sequence up to there, without a stop token.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class Decoding:
         self.rows = rows
         self.new_tokens = 0 if prefix_token is None else -1
         self.end: End | None = None
+        self.length = len(rows[0])
+        self._mirostat = request.settings.mirostat_mu
         self._request = request
         self._tokenizer = tokenizer
         self._prefix_token = prefix_token
@@ -156,6 +160,7 @@ class Decoding:
             outcome = Outcome(end=self._ended(_reason(error), error=error))
         if outcome is not None and outcome.end is not None:
             self.end = outcome.end
+        self.length = len(self.rows[0]) - (self.end is not None and self.end.reason == "stop_token")
         return outcome
 
     def _begin_filters(self) -> None:
@@ -196,11 +201,12 @@ class Decoding:
         waiting = self._trigger is not None and not self._trigger.found
         raw = logits[0, 0].clone() if request.return_logits and request.raw_logits else None
         self._set_budget()
+        settings = self._settings()
         while True:
             row = logits.clone() if waiting else logits
             tokens, top_tokens, top_probs, probs, completes = ExLlamaV2Sampler.sample(
                 row,
-                request.settings,
+                settings,
                 self.rows[0].torch(),
                 request.random(),
                 self._tokenizer,
@@ -211,19 +217,31 @@ class Decoding:
                 filter_prefer_eos=request.prefer_eos,
             )
             top = None if top_tokens.is_meta else (top_tokens, top_probs)
-            tokens, feed = call_hooks(request.settings.post_sampling_hooks, tokens, probs, row, top)
+            stops = request.stop_before_hooks and int(tokens[0, 0]) in request.stop_tokens
+            hooks = [] if stops else request.settings.post_sampling_hooks
+            tokens, feed = call_hooks(hooks, tokens, probs, row, top)
             token = int(tokens[0, 0])
             if not waiting or self._may_trigger(token):
                 break
             if token in excluded:
                 raise NoTokenLeft(f"the constraint excludes all that may follow the trigger {request.trigger!r}")
             excluded.append(token)
+        self._mirostat = settings.mirostat_mu
         if request.return_logits and raw is None:
             raw = row[0, 0].clone()
-        drawn = Drawn(token, float(probs[0, 0]), logits=raw)
+        stops = stops or (not request.stop_before_hooks and token in request.stop_tokens)
+        drawn = Drawn(token, stops, float(probs[0, 0]), logits=raw)
         if top is not None:
             drawn.top = top_tokens[0, 0], top_probs[0, 0]
         return drawn, completes, feed
+
+    def _settings(self) -> Settings:
+        """The settings as they are now; what they keep from token to token is this text's own."""
+        settings = self._request.settings
+        if settings.mirostat:
+            settings = settings.clone()
+            settings.mirostat_mu = None if self._mirostat is None else list(self._mirostat)
+        return settings
 
     def _may_trigger(self, token: int) -> bool:
         """Whether what a token has beyond the trigger, if it completes it, is allowed by the filters."""
@@ -253,7 +271,7 @@ class Decoding:
 
     def _judge(self, drawn: Drawn, completes: bool) -> Outcome:
         request = self._request
-        if drawn.id in request.stop_tokens:
+        if drawn.stops:
             return Outcome(end=self._ended("stop_token", drawn.id))
         stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
         full = self.remaining is not None and self.remaining <= 0

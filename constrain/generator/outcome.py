@@ -22,6 +22,7 @@ class Request:
         min_new_tokens: before so many, stop tokens are blocked.
         early_stop_strings: whether stop strings end a text before ``min_new_tokens`` too.
         stop_tokens, stop_strings: what ends the text.
+        stop_before_hooks: whether a token that is drawn ends the text, and not what hooks put in its place.
         banned_strings: what must not occur in it, in whatever case.
         decode_special_tokens: show special tokens.
         return_top_tokens: number of most likely tokens to report.
@@ -41,6 +42,7 @@ class Request:
     early_stop_strings: bool = False
     stop_tokens: frozenset[int] = frozenset()
     stop_strings: Sequence[str] = ()
+    stop_before_hooks: bool = False
     banned_strings: Sequence[str] = ()
     decode_special_tokens: bool = False
     return_top_tokens: int = 0
@@ -59,12 +61,14 @@ class Drawn:
 
     Attributes:
         id: the token.
+        stops: whether it is a stop token.
         prob: its probability.
         top: the most likely ones and their probabilities, of shape (k,), if asked for.
         logits: float32 of shape (padded vocabulary,), if asked for.
     """
 
     id: int
+    stops: bool
     prob: float
     top: tuple[torch.Tensor, torch.Tensor] | None = None
     logits: torch.Tensor | None = None

@@ -170,6 +170,13 @@ def test_settings_are_read_anew_for_each_token(generator: ExLlamaV2DynamicGenera
     assert streamed(results + run(generator), job)[1:] == [77] * 5
 
 
+def test_what_settings_keep_is_each_text_s_own(make: Make) -> None:
+    settings = ExLlamaV2Sampler.Settings(mirostat=True, mirostat_tau=3.0, temperature=2.0, top_k=0, top_p=0.0)
+    alone = [make().generate(PROMPT, 12, gen_settings=settings, seed=seed) for seed in (5, 6)]
+    assert make().generate([PROMPT] * 2, 12, gen_settings=settings, seed=5) == alone
+    assert settings.mirostat_mu is None
+
+
 # Results
 
 
