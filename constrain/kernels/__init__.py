@@ -6,6 +6,7 @@ from constrain.kernels.activation import Activation, gated_activation, soft_cap
 from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import apply_bitmask
 from constrain.kernels.cache_coding import Coding, FloatCoding, GroupCoding, PlainCoding
+from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.linear import gated_linear, linear, low_rank
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
@@ -27,6 +28,8 @@ __all__ = [
     "PlainCoding",
     "apply_bitmask",
     "attention",
+    "dequantize_exl2",
+    "dequantize_gptq",
     "draw",
     "gated_activation",
     "gated_linear",

@@ -134,6 +134,7 @@ class ExLlamaV2Config:
         self.final_logit_softcapping: float | None = reader.number("final_logit_softcapping", None)
         self.query_scale = 1 / math.sqrt(reader.number("query_pre_attn_scalar", None) or self.head_dim)
         self.use_qk_norm = traits.qk_norm
+        self.checkpoint_format: str | None = reader.section("quantization_config").text("checkpoint_format", None)
         self._read_activation(reader)
         self._read_lengths(reader)
         self._read_windows(reader)
@@ -191,6 +192,8 @@ class ExLlamaV2Config:
 
     def _find_tensors(self, files: TensorFiles | None) -> None:
         self.files = files
+        if files is not None and self.checkpoint_format == "gptq_v2":
+            files.gptq_zero_offset = 0
         tied = self.tie_word_embeddings
         fits = (prefix for prefix in self.arch.prefixes if files and f"{prefix.body}embed_tokens.weight" in files)
         self.prefix = next(fits, self.arch.prefixes[0])
@@ -205,7 +208,7 @@ class ExLlamaV2Config:
         for key, shape in self.layout.tensors():
             files.require(key, shape)
         for key in self.layout.absent():
-            if key in files:
+            if key in files and not files.has_idle_bias(key):
                 raise WeightsError(
                     f"{files.tensors[key].file}: has tensor {key}, which a {self.architecture} with this config.json "
                     "does not use"

@@ -176,8 +176,8 @@ class ExLlamaV2:
         return list(dict.fromkeys(self.cache_map.values()))
 
     def is_quant(self) -> bool:
-        """Whether weights are quantised, which none are yet."""
-        return False
+        """Whether the files hold quantised weights, which are turned into plain ones when they are loaded."""
+        return self.config.files is not None and bool(self.config.files.quantized)
 
     def _files(self) -> TensorFiles:
         if self.config.files is None:

@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from constrain.errors import WeightsError
+from constrain.model.quantized import QuantizedWeight, find_quantized
 from constrain.tokenizer.files import read_json_object
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -36,6 +37,14 @@ class StoredTensor:
 class TensorFiles:
     """Tensors of some safetensors files, by name.
 
+    A quantised weight appears under the name of the plain one that it stands for.
+
+    Attributes:
+        tensors: what is stored.
+        files: where.
+        quantized: the quantised weights.
+        gptq_zero_offset: 1, or 0 where GPTQ weights are of the second version of that format.
+
     Raises:
         WeightsError: there is no safetensors file, one cannot be read, two hold the same tensor, or the index names
             something that is not there or not in the folder.
@@ -46,12 +55,19 @@ class TensorFiles:
         self.files = list(files)
         for file in self.files:
             self._add(file)
+        self.quantized: dict[str, QuantizedWeight] = find_quantized(self.tensors)
+        self.gptq_zero_offset = 1
 
     @classmethod
     def of_folder(cls, folder: Path) -> TensorFiles:
         """All files of a folder, or those that its index lists where it has one."""
         index = folder / INDEX_FILE
         listed = _read_index(index) if index.exists() else {}
+        if listed and not any((folder / name).exists() for name in listed.values()):
+            # Quantised weights are often published beside the index of the weights that they were made from.
+            unlisted = cls(sorted(folder.glob("*.safetensors")))
+            if unlisted.quantized:
+                return unlisted
         names = {folder / name for name in listed.values()} or folder.glob("*.safetensors")
         tensors = cls(sorted(names))
         if not tensors.files:
@@ -62,14 +78,22 @@ class TensorFiles:
         return tensors
 
     def __contains__(self, key: str) -> bool:
-        return key in self.tensors
+        return key in self.tensors or key in self.quantized
 
-    def require(self, key: str, shape: tuple[int, ...]) -> StoredTensor:
-        """The entry of a tensor that must be there.
+    def require(self, key: str, shape: tuple[int, ...]) -> None:
+        """Check that a tensor is there.
 
         Raises:
             WeightsError: it is missing, of another shape, or of a type that is not read.
         """
+        quantized = self.quantized.get(key)
+        if quantized is not None:
+            if not quantized.fits(shape):
+                raise WeightsError(
+                    f"{self.files[0].parent}: the {quantized.form} weight {key} has shape {[*quantized.shape]}, but "
+                    f"config.json asks for {list(shape)}"
+                )
+            return
         stored = self.tensors.get(key)
         if stored is None:
             raise WeightsError(f"{self.files[0].parent}: no tensor {key} in any safetensors file")
@@ -79,7 +103,6 @@ class TensorFiles:
             )
         if stored.dtype not in _DTYPES:
             raise WeightsError(f"{stored.file}: tensor {key} is of type {stored.dtype}; read are {', '.join(_DTYPES)}")
-        return stored
 
     def dtype(self, key: str) -> torch.dtype:
         """Type in which a tensor that is known to be there is stored."""
@@ -91,9 +114,26 @@ class TensorFiles:
         Raises:
             WeightsError: as :meth:`require`, or the file has changed and cannot be read any more.
         """
-        stored = self.require(key, tuple(target.shape))
-        with _opened(stored.file) as file:
-            target.copy_(file.get_tensor(key))
+        self.require(key, tuple(target.shape))
+        if key in self.quantized:
+            target.copy_(self.quantized[key].read(self.stored, self.gptq_zero_offset)[: target.shape[0]])
+        else:
+            target.copy_(self.stored(key))
+
+    def stored(self, key: str) -> torch.Tensor:
+        """A tensor that is known to be there, as it is stored.
+
+        Raises:
+            WeightsError: the file has changed and cannot be read any more.
+        """
+        with _opened(self.tensors[key].file) as file:
+            tensor: torch.Tensor = file.get_tensor(key)
+            return tensor
+
+    def has_idle_bias(self, key: str) -> bool:
+        """Whether ``key`` is a bias of zeros, which programs add to every GPTQ weight."""
+        weight = self.quantized.get(f"{key.removesuffix('.bias')}.weight")
+        return weight is not None and weight.form == "gptq" and not self.stored(key).any()
 
     def _add(self, path: Path) -> None:
         with _opened(path) as file:

@@ -1,4 +1,8 @@
-"""What programs for exllamav2 rely on, item by item, through the alias."""
+"""What programs for exllamav2 rely on, item by item, through the alias.
+
+The items of each generator are in files of their own. Item 22, the formats EXL2 and GPTQ, has nothing to do with the
+alias: see ``tests/kernels/test_dequantize.py`` and ``tests/model/test_quantized.py``.
+"""
 
 from __future__ import annotations
 

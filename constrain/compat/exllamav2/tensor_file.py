@@ -40,14 +40,11 @@ class STFile:
         """A tensor on a device, in the dtype of the file or another.
 
         Raises:
-            WeightsError: there is none of this name, or it is of a type that is not read.
+            WeightsError: there is none of this name.
         """
-        if key not in self._files:
+        if key not in self._files.tensors:
             raise WeightsError(f"{self.filename}: no tensor {key}")
-        stored = self._files.require(key, self._files.tensors[key].shape)
-        tensor = torch.empty(stored.shape, dtype=out_dtype or self._files.dtype(key), device=device)
-        self._files.copy(key, tensor)
-        return tensor
+        return self._files.stored(key).to(device, out_dtype)
 
 
 def cleanup_stfiles() -> None:
