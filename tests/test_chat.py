@@ -121,7 +121,11 @@ class Terminal:
 
     def __init__(self, *command: str) -> None:
         self.master, slave = pty.openpty()
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+        # A terminal that can do little, so that no control sequences stand between the words.
+        environment = {**os.environ, "TERM": "dumb"}
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+        )
         os.close(slave)
         self.output = ""
 

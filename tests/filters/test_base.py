@@ -106,3 +106,13 @@ def test_a_clone_has_the_state_but_not_the_pending_work(pool: ThreadPoolExecutor
     target = Counting()
     assert made.clone(target) is target
     assert target.sequence_str == "abc"
+
+
+def test_an_instance_that_was_not_initialised_has_the_defaults(pool: ThreadPoolExecutor) -> None:
+    """As filters of other packages make their clones."""
+    made = Counting.__new__(Counting)
+    made.threads = []
+    assert made.get_next() == ({1}, set()) and made.sequence_str == ""
+    made.background_next(pool)
+    assert made.get_next() == ({2}, set())
+    made.background_drop()

@@ -11,7 +11,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+from constrain.model import (
+    ExLlamaV2,
+    ExLlamaV2Cache,
+    ExLlamaV2Cache_8bit,
+    ExLlamaV2Cache_Q4,
+    ExLlamaV2Cache_Q6,
+    ExLlamaV2Cache_Q8,
+    ExLlamaV2CacheBase,
+    ExLlamaV2Config,
+    ExLlamaV2Lora,
+    ExLlamaV2MMEmbedding,
+)
 from constrain.model import model as model_module
 
 pytestmark = pytest.mark.gpu
@@ -76,6 +87,19 @@ def test_autosplit(llama: Any, ids: torch.Tensor) -> None:
     model.load_autosplit(cache)
     assert all(tensor.is_cuda for tensor in cache.all_tensors())
     assert model.forward(ids, cache).is_cuda
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound"),
+    [(ExLlamaV2Cache_8bit, 0.4), (ExLlamaV2Cache_Q4, 0.4), (ExLlamaV2Cache_Q6, 0.4), (ExLlamaV2Cache_Q8, 0.03)],
+)
+def test_quantised_caches(llama: Any, ids: torch.Tensor, kind: type[ExLlamaV2CacheBase], bound: float) -> None:
+    model = llama.load(compute_dtype=torch.float32)
+    cache = kind(model, batch_size=2)
+    logits = torch.cat((model.forward(ids[:, :15], cache), model.forward(ids[:, 15:], cache)), dim=1)
+    assert all(tensor.is_cuda for tensor in cache.all_tensors())
+    error = logits.cpu()[..., :99].softmax(dim=-1) - llama.logits(ids).softmax(dim=-1)
+    assert 0 < error.abs().max() < bound
 
 
 def test_embeddings_and_adapters(llama: Any, ids: torch.Tensor, tmp_path: Path) -> None:
