@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -14,10 +15,12 @@ import torch
 
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter
-from constrain.filters.time_limit import call_within
+from constrain.filters.time_limit import OwnThreads, call_within
 
 #: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
 HANDOFF_SECONDS = 1e-4
+#: Where filters of others run: one that hangs must not take a thread from the rest.
+_OWN_THREADS = OwnThreads()
 
 
 class Member(ABC):
@@ -32,7 +35,6 @@ class Member(ABC):
         self.in_background = target.use_background_worker()
         self.ends: Collection[int] = ()
         self._time_limit = time_limit
-        self.late = False
 
     @abstractmethod
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
@@ -59,8 +61,8 @@ class Member(ABC):
 
     def drop(self) -> None:
         """Forget what ``start`` started."""
-        if not self.late:
-            self.filter.background_drop()
+        with suppress(FilterError):
+            self._in_time(self.filter.background_drop)
 
     def _in_time(self, call: Callable[..., Any], *args: Any) -> Any:
         if self._time_limit is None:
@@ -68,7 +70,7 @@ class Member(ABC):
         try:
             return call_within(self._time_limit, call, *args)
         except TimeoutError:
-            self.late = True
+            self.filter.background_result = None
             raise FilterError(f"{self.method} did not return within {self._time_limit} seconds") from None
 
 
@@ -139,7 +141,7 @@ class Masking(Member):
     method = "mask_logits()"
 
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
-        self.filter.background_prepare_logit_mask(pool)
+        self.filter.background_prepare_logit_mask(_OWN_THREADS)
 
     def evaluate(self, logits: torch.Tensor, budget: int | None) -> None:
         ready = self._in_time(self.filter.get_next, True)
@@ -161,7 +163,7 @@ class Listing(Member):
         self._words = words
 
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
-        self.filter.background_next(pool)
+        self.filter.background_next(_OWN_THREADS)
 
     def evaluate(self, logits: torch.Tensor, budget: int | None) -> np.ndarray | None:
         result = self._in_time(self.filter.get_next)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Thread
 from typing import Any, TypeVar
@@ -11,24 +11,33 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def call_within(seconds: float, call: Callable[..., T], *args: Any) -> T:
-    """Return ``call(*args)``.
+class OwnThreads(Executor):
+    """Gives every call a thread of its own.
 
-    It runs on a thread of its own, which is left behind if it takes too long: nothing can end it, but it does not keep
-    the process from ending either.
+    One that never returns keeps no other call waiting, and does not keep the process from ending. Nothing can end it.
+    """
+
+    def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Start a call; an exception of it is that of the future."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call(*args, **kwargs))
+            except BaseException as error:  # it belongs to whoever waits for the result
+                future.set_exception(error)
+
+        Thread(target=run, name="constrain-filter", daemon=True).start()
+        return future
+
+
+def call_within(seconds: float, call: Callable[..., T], *args: Any) -> T:
+    """Return ``call(*args)``; a call that takes too long is left behind.
 
     Raises:
         TimeoutError: it did not return in time.
     """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call(*args))
-        except BaseException as error:  # it belongs to whoever waits for the result
-            future.set_exception(error)
-
-    Thread(target=run, name="constrain-filter", daemon=True).start()
+    future = OwnThreads().submit(call, *args)
     try:
         return future.result(seconds)
     except FutureTimeout:

@@ -12,7 +12,7 @@ import torch
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
 from constrain.errors import BudgetError, DeadEnd, FilterError, GenerationError
-from constrain.filters import ExLlamaV2RegexFilter
+from constrain.filters import ExLlamaV2Filter, ExLlamaV2RegexFilter
 from constrain.generator import (
     ExLlamaV2BaseGenerator,
     ExLlamaV2DynamicGenerator,
@@ -535,18 +535,40 @@ class Hanging(Raising):
         return None, set()
 
 
-def test_a_filter_that_hangs_ends_its_own_job_only(make: Make) -> None:
+class HangingBehind(ExLlamaV2Filter):
+    """The same, on another thread."""
+
+    release = threading.Event()
+
+    def use_background_worker(self) -> bool:
+        return True
+
+    def begin(self, prefix_str: str | None) -> None: ...
+    def feed(self, token: torch.Tensor) -> None: ...
+    def next(self) -> Any:
+        self.release.wait(30)
+        return None, set()
+
+
+def test_filters_that_hang_end_their_own_jobs_only(make: Make) -> None:
     generator, hanging = make(filter_time_limit=0.2), Hanging()
+    behind = [HangingBehind(generator.model, generator.tokenizer) for _ in range(6)]
+    digits = ExLlamaV2RegexFilter(generator.model, generator.tokenizer, "[0-9]{4}")
     jobs = [
         ExLlamaV2DynamicJob(encode(generator, PROMPT), 4, gen_settings=GREEDY, filters=filters)
-        for filters in ([hanging], [Raising(99)])
+        for filters in ([hanging], [Raising(99)], [digits], *([each] for each in behind))
     ]
     generator.enqueue(jobs)
-    results = run(generator)
-    hanging.release.set()
-    assert last(results, jobs[0])["eos_reason"] == "filter_error"
-    assert "within 0.2 seconds" in str(last(results, jobs[0])["exception"])
+    results = generator.iterate()
+    generator.cancel(jobs[-1])
+    results += run(generator)
+    for event in (hanging.release, HangingBehind.release):
+        event.set()
+    for job in [jobs[0], *jobs[3:-1]]:
+        assert last(results, job)["eos_reason"] == "filter_error"
+        assert "within 0.2 seconds" in str(last(results, job)["exception"])
     assert streamed(results, jobs[1]) == reference(generator, encode(generator, PROMPT), 4)
+    assert last(results, jobs[2])["full_completion"].isdigit()
 
 
 def test_filters_end_texts(generator: ExLlamaV2DynamicGenerator) -> None:
