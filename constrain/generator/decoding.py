@@ -295,7 +295,7 @@ class Decoding:
         self.new_tokens -= len(suppressed.tokens)
         position = len(self.rows[0]) - len(suppressed.tokens)
         for row in self.rows:
-            row.truncate(position)
+            row.truncate(len(row) - len(suppressed.tokens))
         # What is forbidden further on was so after another beginning.
         self._forbidden = {place: tokens for place, tokens in self._forbidden.items() if place <= position}
         forbidden, first = self._forbidden.setdefault(position, set()), suppressed.tokens[0].id

@@ -42,11 +42,13 @@ class Machine(RuleBasedStateMachine):
 
     model: ExLlamaV2
     tokenizer: ExLlamaV2Tokenizer
+    drafts: bool
 
     def __init__(self) -> None:
         super().__init__()
-        cache = ExLlamaV2Cache(self.model, max_seq_len=8 * SIZE)
-        self.generator = ExLlamaV2DynamicGenerator(self.model, cache, self.tokenizer, max_chunk_size=2 * SIZE)
+        cache, second = (ExLlamaV2Cache(self.model, max_seq_len=8 * SIZE) for _ in range(2))
+        guess = {"draft_model": self.model, "draft_cache": second} if self.drafts else {}
+        self.generator = ExLlamaV2DynamicGenerator(self.model, cache, self.tokenizer, max_chunk_size=2 * SIZE, **guess)
         self.jobs: list[ExLlamaV2DynamicJob] = []
         self.streamed: dict[ExLlamaV2DynamicJob, tuple[list[int], list[torch.Tensor]]] = {}
 
@@ -55,18 +57,21 @@ class Machine(RuleBasedStateMachine):
         tail=st.lists(st.integers(3, 5), max_size=10),
         count=st.integers(1, 20),
         bans=st.booleans(),
+        guided=st.booleans(),
     )
-    def enqueue(self, length: int, tail: list[int], count: int, bans: bool) -> None:
+    def enqueue(self, length: int, tail: list[int], count: int, bans: bool, guided: bool) -> None:
         prompt = [10 + n % 7 for n in range(length)] + tail
+        # With a scale of 1, the second prompt takes pages but has no influence.
+        prompts = [prompt, prompt[: 1 + length // 2]] if guided else [prompt]
         strings = [chr(c) for c in range(ord("a"), ord("m"))] if bans else None
         job = ExLlamaV2DynamicJob(
-            torch.tensor([prompt]),
+            [torch.tensor([each]) for each in prompts],
             count,
-            gen_settings=ExLlamaV2Sampler.Settings.greedy(),
+            gen_settings=ExLlamaV2Sampler.Settings.greedy(cfg_scale=1.0 if guided else None),
             banned_strings=strings,
             return_logits=True,
         )
-        if -(-(len(prompt) + count) // SIZE) > 8:
+        if sum(-(-(len(each) + count) // SIZE) for each in prompts) > 8:
             with pytest.raises(GenerationError, match="cannot be enqueued"):
                 self.generator.enqueue(job)
             return
@@ -111,9 +116,11 @@ class Machine(RuleBasedStateMachine):
         check(self.generator._table, [])
 
 
+@pytest.mark.parametrize("drafts", [False, True])
 def test_pages_are_kept_in_order(
-    long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch
+    long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch, drafts: bool
 ) -> None:
+    monkeypatch.setattr(Machine, "drafts", drafts, raising=False)
     monkeypatch.setattr("constrain.generator.dynamic.PAGED_PAGE_SIZE", SIZE)
     monkeypatch.setattr(Machine, "model", long_model, raising=False)
     monkeypatch.setattr(Machine, "tokenizer", tiny_tokenizer, raising=False)
@@ -121,7 +128,7 @@ def test_pages_are_kept_in_order(
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=checks
+            max_examples=25, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=checks
         ),
     )
 
