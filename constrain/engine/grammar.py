@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -32,7 +32,8 @@ class Limits:
         max_nesting: levels of a schema, and references and combinators nested in one node of it.
         max_cells: alternatives of a schema after normalisation.
         max_bytes: length of a schema, and of each document that it refers to, as JSON text.
-        max_seconds: time to compile.
+        max_seconds: time to compile, and for each mask and token.
+        max_memory: bytes of the states of a grammar, also of those that are made in use; masks are kept beside them.
     """
 
     max_states: int = 500_000
@@ -43,6 +44,7 @@ class Limits:
     max_cells: int = 20_000
     max_bytes: int = 16 << 20
     max_seconds: int = 10
+    max_memory: int = 256 << 20
 
     def core(self) -> _core.Limits:
         """The same limits, for the engine."""

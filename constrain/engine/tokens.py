@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPACE_MARK = "\u2581"
+#: A space, as byte-level tokenizers spell it.
+BYTE_LEVEL_SPACE = "\u0120"
 
 #: The entries of ``tokenizer_config.json`` that name a token which is no text.
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -79,6 +81,29 @@ def read_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> TokenTable
 def end_ids(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> list[int]:
     """The end-of-sequence token that ``tokenizer_config.json`` names, if it does."""
     return _ids(tokenizer, [_content(settings.get("eos_token"))])
+
+
+def mid_text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
+    """What a tokenizer cuts a text into that does not stand at the start of another one.
+
+    Some tokenizers put a space before a text. There, the text is encoded after a line break, and what that came to is
+    taken off; where it has become one with the text, nothing is left.
+    """
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    first = tokenizer.encode("\n", add_special_tokens=False).tokens[:1]
+    if not any(piece.startswith((SPACE_MARK, BYTE_LEVEL_SPACE)) for piece in first):
+        return encode
+    before = encode("\n")
+
+    def encode_after_break(text: str) -> list[int]:
+        ids = encode("\n" + text)
+        return ids[len(before) :] if ids[: len(before)] == before else []
+
+    return encode_after_break
 
 
 def probes() -> Iterator[str]:

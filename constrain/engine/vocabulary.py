@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from constrain import _core
-from constrain.engine.tokens import end_ids, probes, read_tokens
+from constrain.engine.tokens import end_ids, mid_text_encoder, probes, read_tokens
 from constrain.errors import VocabularyError
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ class Vocabulary:
                 eos=eos,
                 size=width,
                 first_space_optional=table.first_space_optional if first_space == "auto" else first_space == "optional",
+                encode=mid_text_encoder(tokenizer),
             )
         except ValueError as error:
             raise VocabularyError(str(error)) from error

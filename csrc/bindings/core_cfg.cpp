@@ -9,7 +9,10 @@ namespace {
 
 /// A builder whose terminals count as memory of the grammar that it will make.
 struct Builder : cfg::Builder {
-  std::shared_ptr<MemoryAccount> account = std::make_shared<MemoryAccount>();
+  explicit Builder(const Limits& limits)
+      : limits(limits), account(std::make_shared<MemoryAccount>(limits.max_memory)) {}
+  Limits limits;
+  std::shared_ptr<MemoryAccount> account;
 };
 
 AutomatonPtr compile_terminal(const std::string& pattern) {
@@ -21,7 +24,7 @@ AutomatonPtr compile_terminal(const std::string& pattern) {
 void bind_cfg(py::module_& module) {
   using namespace py::literals;
   py::class_<Builder>(module, "CfgBuilder")
-      .def(py::init<>())
+      .def(py::init<const Limits&>(), "limits"_a)
       .def(
           "terminal",
           [](Builder& self, const std::string& pattern, std::string name) {
@@ -44,14 +47,13 @@ void bind_cfg(py::module_& module) {
       .def("define", &Builder::define, "nonterminal"_a, "body"_a)
       .def(
           "compile",
-          [](const Builder& self, cfg::Symbol start, std::shared_ptr<const Vocabulary> vocabulary,
-             const Limits& limits) {
-            const Deadline deadline(limits.max_seconds);
+          [](const Builder& self, cfg::Symbol start, std::shared_ptr<const Vocabulary> vocabulary) {
+            const Deadline deadline(self.limits.max_seconds);
             const py::gil_scoped_release release;
             const MemoryAccount::Scope scope(self.account);
-            return finish(self.build(start), std::move(vocabulary), limits);
+            return finish(self.build(start), std::move(vocabulary), self.limits);
           },
-          "start"_a, "vocabulary"_a, "limits"_a);
+          "start"_a, "vocabulary"_a);
 }
 
 }  // namespace constrain

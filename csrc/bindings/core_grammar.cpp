@@ -72,7 +72,7 @@ PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, 
 void bind_grammar(py::module_& module) {
   py::class_<Limits>(module, "Limits")
       .def(py::init([](uint64_t states, uint64_t depth, uint64_t frames, uint64_t work, uint64_t nesting,
-                       uint64_t cells, uint64_t bytes, uint64_t seconds) {
+                       uint64_t cells, uint64_t bytes, uint64_t seconds, uint64_t memory) {
              return Limits{.max_states = states,
                            .max_stack_depth = depth,
                            .max_frames = frames,
@@ -80,10 +80,12 @@ void bind_grammar(py::module_& module) {
                            .max_nesting = nesting,
                            .max_cells = cells,
                            .max_bytes = bytes,
-                           .max_seconds = seconds};
+                           .max_seconds = seconds,
+                           .max_memory = memory};
            }),
            py::kw_only(), py::arg("max_states"), py::arg("max_stack_depth"), py::arg("max_frames"), py::arg("max_work"),
-           py::arg("max_nesting"), py::arg("max_cells"), py::arg("max_bytes"), py::arg("max_seconds"));
+           py::arg("max_nesting"), py::arg("max_cells"), py::arg("max_bytes"), py::arg("max_seconds"),
+           py::arg("max_memory"));
 
   py::class_<PyGrammar>(module, "CompiledGrammar")
       .def_property_readonly("vocabulary_size", [](const PyGrammar& self) { return self.grammar->vocabulary().size(); })
@@ -117,7 +119,7 @@ void bind_grammar(py::module_& module) {
         const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits,
                                       retrieve_with(retrieve, limits)};
         const py::gil_scoped_release release;
-        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
+        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         schema::Compiled compiled = schema::compile(value, options);
         try {
           return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
@@ -135,7 +137,8 @@ void bind_grammar(py::module_& module) {
       "compile_regex",
       [](const std::string& pattern, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
         const py::gil_scoped_release release;
-        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
+        const Deadline deadline(limits.max_seconds);
+        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         return finish_regular(compile_regex(pattern, {}), std::move(vocabulary), limits);
       },
       py::arg("pattern"), py::arg("vocabulary"), py::arg("limits"));
@@ -144,7 +147,8 @@ void bind_grammar(py::module_& module) {
       "compile_choices",
       [](std::vector<std::string> choices, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
         const py::gil_scoped_release release;
-        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>());
+        const Deadline deadline(limits.max_seconds);
+        const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         return finish_regular(literal_set(std::move(choices)), std::move(vocabulary), limits);
       },
       py::arg("choices"), py::arg("vocabulary"), py::arg("limits"));

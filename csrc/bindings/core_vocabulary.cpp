@@ -24,10 +24,23 @@ std::vector<std::pair<TokenId, std::string_view>> read_pieces(const py::dict& pi
   return read;
 }
 
+/// Asks Python, from any thread.
+Vocabulary::Encode encode_with(py::function function) {
+  const auto release = [](py::function* held) {
+    const py::gil_scoped_acquire acquire;
+    delete held;
+  };
+  return [held = std::shared_ptr<py::function>(new py::function(std::move(function)), release)](const std::string& text) {
+    const py::gil_scoped_acquire acquire;
+    return (*held)(py::str(text)).cast<std::vector<TokenId>>();
+  };
+}
+
 std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling spelling,
                                         const std::vector<std::pair<TokenId, std::string>>& added,
                                         const std::vector<TokenId>& special, std::vector<TokenId> eos, size_t size,
-                                        bool first_space_optional) {
+                                        bool first_space_optional, py::function encode) {
+  auto encoder = encode_with(std::move(encode));
   const auto read = read_pieces(pieces);
   const py::gil_scoped_release release;
   std::vector<std::string> tokens;
@@ -44,7 +57,7 @@ std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling sp
   // A special token is never text, even where its id also stands among the ordinary ones.
   for (const TokenId id : special) set(id, {});
   if (size == 0) size = tokens.size();
-  return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional);
+  return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional, std::move(encoder));
 }
 
 }  // namespace
@@ -66,7 +79,7 @@ void bind_vocabulary(py::module_& module) {
            }),
            "tokens"_a, "eos"_a, "size"_a, "first_space_optional"_a)
       .def_static("from_pieces", &from_pieces, py::kw_only(), "pieces"_a, "spelling"_a, "added"_a, "special"_a, "eos"_a,
-                  "size"_a, "first_space_optional"_a)
+                  "size"_a, "first_space_optional"_a, "encode"_a)
       .def_property_readonly("size", &Vocabulary::size)
       .def_property_readonly(
           "eos", [](const Vocabulary& self) { return std::vector<TokenId>(self.eos().begin(), self.eos().end()); })

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/deadline.h"
 #include "engine/errors.h"
 
 namespace constrain {
@@ -64,12 +65,12 @@ StateId CompiledGrammar::intern(RuleId rule, Local local) const {
   if (state >= std::min<uint64_t>(limits_.max_states, slots_.kCapacity)) {
     throw ResourceLimit("max_states", limits_.max_states, "while matching");
   }
+  memory_.add(kStateBytes);
   Slot& slot = slots_.grow();
   slot.rule = grammar_.rules[rule].get();
   slot.id = rule;
   slot.local = local;
   ids_.emplace(key, state);
-  memory_.add(kStateBytes);
   return state;
 }
 
@@ -170,7 +171,7 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
 }
 
 /// Cuts the bytes where some range begins or ends: between two cuts every byte has the same options.
-void CompiledGrammar::assemble(const RangeOptions& options, Row& row) {
+void CompiledGrammar::assemble(const RangeOptions& options, Row& row) const {
   std::array<bool, 257> cuts{};
   std::vector<std::pair<StateId, int>> targets;  // and how many bytes lead there
   for (const RangeOption& range : options) cuts[range.first] = cuts[range.last + 1] = true;
@@ -183,6 +184,9 @@ void CompiledGrammar::assemble(const RangeOptions& options, Row& row) {
       if (covers && std::find(list.begin(), list.end(), range.option) == list.end()) list.push_back(range.option);
     }
     if (list.empty()) continue;
+    if (list.size() > limits_.max_frames) {
+      throw ResourceLimit("max_frames", limits_.max_frames, "by the ways to read one byte");
+    }
     const Option& only = list.front();
     uint32_t action = Row::kGoto | only.target;
     if (list.size() > 1 || only.call || only.guard || only.target == kDone) {
@@ -207,6 +211,7 @@ void CompiledGrammar::add_options(RuleId rule, Local local, Row& row, RangeOptio
                                   std::vector<Local>& visited) const {
   if (std::find(visited.begin(), visited.end(), local) != visited.end()) return;
   visited.push_back(local);
+  Deadline::check();
   // States whose only future is to end are never entered: the frame is over at once.
   const auto settle = [&](StateId state) { return is_final(state) ? kDone : state; };
 

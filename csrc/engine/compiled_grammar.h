@@ -59,7 +59,8 @@ struct Limits {
   uint64_t max_nesting = 512;         ///< depth of a schema
   uint64_t max_cells = 20'000;        ///< alternatives of a schema after normalisation
   uint64_t max_bytes = 16 << 20;      ///< of the text of a schema
-  uint64_t max_seconds = 10;          ///< of compiling
+  uint64_t max_seconds = 10;          ///< of compiling, and of each mask and token
+  uint64_t max_memory = 256 << 20;    ///< bytes of the states of a grammar, masks not counted
   uint64_t mask_bytes = 32 << 20;     ///< of masks that are kept for a grammar; older ones are forgotten
 };
 
@@ -192,7 +193,7 @@ class CompiledGrammar {
   bool is_final(StateId state) const;
   void add_options(RuleId rule, Local local, Row& row, RangeOptions& options, std::vector<Local>& visited) const;
   void add_call(const Option& call, const Row& callee, RangeOptions& options) const;
-  static void assemble(const RangeOptions& options, Row& row);
+  void assemble(const RangeOptions& options, Row& row) const;
 
   Grammar grammar_;
   std::shared_ptr<const Vocabulary> vocabulary_;

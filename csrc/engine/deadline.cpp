@@ -4,25 +4,12 @@
 
 namespace constrain {
 
-namespace {
-
-constexpr uint32_t kCallsPerLook = 64;
-
-}  // namespace
-
 thread_local Deadline* Deadline::current_ = nullptr;
 
-Deadline::Deadline(uint64_t seconds)
-    : outer_(current_), seconds_(seconds), end_(std::chrono::steady_clock::now() + std::chrono::seconds(seconds)) {
-  current_ = this;
-}
-
-Deadline::~Deadline() { current_ = outer_; }
-
-void Deadline::check() {
-  Deadline* const deadline = current_;
-  if (!deadline || ++deadline->calls_ % kCallsPerLook != 0 || std::chrono::steady_clock::now() < deadline->end_) return;
-  throw ResourceLimit("max_seconds", deadline->seconds_, "by the time that compiling takes");
+void Deadline::look() {
+  const auto now = std::chrono::steady_clock::now();
+  if (calls_ == kCallsPerLook) end_ = now + std::chrono::seconds(seconds_);
+  if (now >= end_) throw ResourceLimit("max_seconds", seconds_, "by the time that it takes");
 }
 
 }  // namespace constrain

@@ -24,6 +24,8 @@ class SequenceInterner {
 
  private:
   void grow();
+  template <class Element>
+  void reserve(std::vector<Element>& list, size_t size);
 
   MemoryShare memory_;
   std::vector<uint32_t> words_;     // all keys, end to end

@@ -13,8 +13,8 @@ const StateRow& LazyAutomaton::row(State state) {
     Deadline::check();
     auto fresh = std::make_unique<StateRow>();
     fill_row(state, *fresh);
-    rows_[state] = std::move(fresh);
     memory_.add(sizeof(StateRow));
+    rows_[state] = std::move(fresh);
   }
   return *rows_[state];
 }
@@ -58,6 +58,7 @@ class PrunedAutomaton::Search {
 
   bool leads_to_life(State state) {
     owner_.fill_raw_row(state, row_);
+    const size_t before = edges_.size();
     bool found = false;
     for_each_run(row_, [&](State target) {
       if (found) return;
@@ -66,6 +67,7 @@ class PrunedAutomaton::Search {
       if (verdict == Verdict::unknown) enter(target);
       if (verdict == Verdict::unknown || verdict == Verdict::in_search) edges_.push_back({state, target});
     });
+    memory_.add((edges_.size() - before) * sizeof(Edge));
     return found;
   }
 
@@ -89,6 +91,7 @@ class PrunedAutomaton::Search {
   StateRow row_;
   std::vector<State> met_;
   std::vector<Edge> edges_;
+  MemoryShare memory_;  // of the edges
   bool exhausted_ = false;
 };
 

@@ -1,8 +1,11 @@
 #include "engine/matcher.h"
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "engine/deadline.h"
 #include "engine/errors.h"
+#include "engine/forced_text.h"
 #include "engine/mask_builder.h"
 
 namespace constrain {
@@ -16,6 +19,7 @@ constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 
 Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
     : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true) {
+  const Deadline deadline(this->grammar->limits().max_seconds);
   first.configuration = store.make(Head{this->grammar->start(), 0, nullptr});
 }
 
@@ -35,6 +39,7 @@ MaskPtr Matcher::mask() const {
     const std::lock_guard lock(session_->mutex);
     if (MaskPtr known = session_->masks.find(at)) return known;
   }
+  const Deadline deadline(grammar().limits().max_seconds);
   MaskPtr mask = at ? make_mask(*at) : end_mask();
   const std::lock_guard lock(session_->mutex);
   session_->masks.keep(at, mask);
@@ -54,6 +59,7 @@ MaskPtr Matcher::mask(uint64_t budget) const {
   if (budget < 2) return end_mask();
   MaskPtr mask;
   {
+    const Deadline deadline(grammar().limits().max_seconds);
     const std::lock_guard lock(session_->mutex);
     mask = budgeted().mask(*last_->configuration, budget - 2);
   }
@@ -71,21 +77,23 @@ MaskPtr Matcher::end_mask() const {
 bool Matcher::accept(TokenId token) {
   if (grammar().vocabulary().is_eos(token)) {
     if (!is_accepting()) return false;
-    push(last_->configuration, true);
+    push(last_->configuration, true, token);
     return true;
   }
   const std::string_view bytes = grammar().vocabulary().bytes(token);
-  return !bytes.empty() && take(bytes, !grammar().vocabulary().spells_all());
+  return !bytes.empty() && go_on(bytes, token);
 }
 
-bool Matcher::accept_bytes(std::string_view bytes) { return take(bytes, false); }
+bool Matcher::accept_bytes(std::string_view bytes) { return go_on(bytes, kNoToken); }
 
-bool Matcher::take(std::string_view bytes, bool only_spelled) {
+bool Matcher::go_on(std::string_view bytes, TokenId token) {
   if (last_->terminated) return false;
+  const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
   const Configuration* next = advance(last_->configuration, bytes);
+  const bool only_spelled = token != kNoToken && !grammar().vocabulary().spells_all();
   if (!next || (only_spelled && !spelled().possible(*next))) return false;
-  push(next, false);
+  push(next, false, token);
   return true;
 }
 
@@ -108,9 +116,9 @@ const Configuration* Matcher::advance(const Configuration* from, std::string_vie
   return session_->store.make(heads);
 }
 
-void Matcher::push(const Configuration* configuration, bool terminated) {
+void Matcher::push(const Configuration* configuration, bool terminated, TokenId token) {
   auto* step = session_->arena.allocate<Step>(1);
-  last_ = new (step) Step{last_, configuration, last_->index + 1, terminated};
+  last_ = new (step) Step{last_, configuration, last_->index + 1, terminated, token};
 }
 
 bool Matcher::is_finished() const {
@@ -133,7 +141,43 @@ void Matcher::rollback(size_t count) {
   for (; count > 0; --count) last_ = last_->previous;
 }
 
+std::string Matcher::forced_bytes() const {
+  if (last_->terminated) return {};
+  const Deadline deadline(grammar().limits().max_seconds);
+  const std::lock_guard lock(session_->mutex);
+  return ForcedText(grammar(), session_->store, session_->registers, *last_->configuration).bytes();
+}
+
 std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  if (!vocabulary.encodes()) return lone_tokens(limit);
+  if (last_->terminated) return {};
+  const Deadline deadline(grammar().limits().max_seconds);
+  const std::lock_guard lock(session_->mutex);
+  ForcedText text(grammar(), session_->store, session_->registers, *last_->configuration);
+  std::vector<TokenId> tokens = text.tokens(last_tokens());
+  size_t taken = 0;
+  for (const TokenId token : tokens) taken += vocabulary.bytes(token).size();
+  const bool to_the_end = text.ends() && taken == text.bytes().size();
+  if (to_the_end && vocabulary.eos().size() == 1) tokens.push_back(vocabulary.eos().front());
+  tokens.resize(std::min(tokens.size(), limit));
+  return tokens;
+}
+
+/// Those before the end that show how the tokenizer goes on, from a whole character on.
+std::vector<TokenId> Matcher::last_tokens() const {
+  constexpr size_t kTokens = 4;
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  std::vector<TokenId> tokens;
+  const Step* step = last_;
+  for (; tokens.size() < kTokens && step->token != kNoToken; step = step->previous) tokens.push_back(step->token);
+  std::ranges::reverse(tokens);
+  const auto begins_character = [&](TokenId token) { return (vocabulary.bytes(token).front() & 0xC0) != 0x80; };
+  tokens.erase(tokens.begin(), std::ranges::find_if(tokens, begins_character));
+  return tokens;
+}
+
+std::vector<TokenId> Matcher::lone_tokens(size_t limit) const {
   Matcher ahead = *this;
   std::vector<TokenId> tokens;
   while (tokens.size() < limit && !ahead.last_->terminated) {
@@ -162,12 +206,14 @@ SpelledMasks& Matcher::spelled() const {
 
 std::string Matcher::completion() const {
   if (last_->terminated) return {};
+  const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
   return budgeted().completion(*last_->configuration);
 }
 
 uint64_t Matcher::min_tokens() const {
   if (last_->terminated) return 0;
+  const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
   return budgeted().tokens(*last_->configuration) + 1;
 }

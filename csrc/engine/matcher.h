@@ -58,7 +58,11 @@ class Matcher {
   /// Tokens accepted so far, the end-of-sequence token included.
   size_t accepted_tokens() const { return last_->index; }
 
-  /// Tokens of which each is the only one allowed after the ones before; at most `limit` of them.
+  /// The bytes that must come next, as far as there is no choice.
+  std::string forced_bytes() const;
+
+  /// The tokens that must come next, at most `limit` of them: those that the tokenizer cuts the forced bytes into,
+  /// whatever comes after them. Without a tokenizer, tokens of which each is the only one allowed.
   std::vector<TokenId> forced_tokens(size_t limit) const;
 
   /// A shortest text that completes the text so far.
@@ -73,6 +77,7 @@ class Matcher {
     const Configuration* configuration = nullptr;
     size_t index = 0;
     bool terminated = false;
+    TokenId token = kNoToken;  ///< where it was one
   };
 
   /// What a matcher and its clones share: memory for configurations, which are never freed one by one.
@@ -90,9 +95,11 @@ class Matcher {
   };
 
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
-  bool take(std::string_view bytes, bool only_spelled);
+  bool go_on(std::string_view bytes, TokenId token);
   MaskPtr make_mask(const Configuration& at) const;
-  void push(const Configuration* configuration, bool terminated);
+  void push(const Configuration* configuration, bool terminated, TokenId token);
+  std::vector<TokenId> lone_tokens(size_t limit) const;
+  std::vector<TokenId> last_tokens() const;
   MaskPtr end_mask() const;
   BudgetedMasks& budgeted() const;
   SpelledMasks& spelled() const;

@@ -1,8 +1,10 @@
-// How much memory a grammar takes, counted where it grows: its automata are spread over many objects and grow in use.
+// How much memory a grammar takes, counted and bounded where it grows: its automata are spread over many objects and
+// grow in use.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -11,6 +13,9 @@ namespace constrain {
 /// The bytes of a group of objects. Thread-safe.
 class MemoryAccount {
  public:
+  /// Growing beyond `limit` throws ResourceLimit("max_memory").
+  explicit MemoryAccount(size_t limit = std::numeric_limits<size_t>::max()) : limit_(limit) {}
+
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
   /// The account of the objects that this thread makes now; nullptr where nobody counts.
@@ -31,6 +36,13 @@ class MemoryAccount {
  private:
   friend class MemoryShare;
   static inline thread_local std::shared_ptr<MemoryAccount> current_;
+
+  void charge(size_t bytes) {
+    if (bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes > limit_) refuse(bytes);
+  }
+  [[noreturn]] void refuse(size_t bytes);
+
+  size_t limit_;
   std::atomic<size_t> bytes_{0};
 };
 
@@ -44,9 +56,10 @@ class MemoryShare {
   MemoryShare(const MemoryShare& other) : account_(other.account_) { add(other.bytes_); }
   MemoryShare& operator=(const MemoryShare&) = delete;
 
+  /// To be called before the object grows: what throws has not been added.
   void add(size_t bytes) {
+    if (account_) account_->charge(bytes);
     bytes_ += bytes;
-    if (account_) account_->bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
 
  private:

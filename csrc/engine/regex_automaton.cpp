@@ -43,6 +43,7 @@ Utf8Forest::Node ByteClasses::step(const Utf8Forest& tries, Utf8Forest::Node nod
 
 RegexAutomaton::RegexAutomaton(Program program, bool ordered)
     : PrunedAutomaton(kSearchBudget), program_(std::move(program)), ordered_(ordered), classes_(program_.tries) {
+  for (const Instruction& at : program_.code) memory_.add(sizeof(at) + at.targets.capacity() * sizeof(Pc));
   configurations_.intern({});
   conditions_.intern({});
 }

@@ -42,8 +42,8 @@ class StableVector {
   T& grow() {
     const size_t index = size_.load(std::memory_order_relaxed), chunk = chunk_of(index);
     if (index + kFirst == length(chunk)) {
-      chunks_[chunk].store(new T[length(chunk)](), std::memory_order_release);
       memory_.add(length(chunk) * sizeof(T));
+      chunks_[chunk].store(new T[length(chunk)](), std::memory_order_release);
     }
     size_.store(index + 1, std::memory_order_release);
     return (*this)[index];

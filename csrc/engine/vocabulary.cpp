@@ -7,12 +7,13 @@
 namespace constrain {
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size,
-                       bool first_space_optional)
+                       bool first_space_optional, Encode encode)
     : tokens_(std::move(tokens)),
       eos_(std::move(eos)),
       duplicate_(size, kNoToken),
       size_(size),
-      first_space_optional_(first_space_optional) {
+      first_space_optional_(first_space_optional),
+      encode_(std::move(encode)) {
   tokens_.resize(std::min(size_, tokens_.size()));
   for (size_t i = 0; i < tokens_.size(); ++i) {
     if (tokens_[i].size() > 0xFFFF)

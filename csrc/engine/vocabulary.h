@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,10 +21,14 @@ class Vocabulary {
   /// Bounds on what is kept of frames and of classes of tokens.
   static constexpr size_t kInnerBytes = size_t{128} << 20, kClassBytes = size_t{64} << 20;
 
+  /// The tokens that a tokenizer cuts a text into that stands in the middle of another one.
+  using Encode = std::function<std::vector<TokenId>(const std::string&)>;
+
   /// `tokens[i]` holds the bytes of token i; empty for tokens without text (special ones and holes). `size` is the
   /// width of the model's output: ids beyond the list are padding, and tokens beyond it do not exist for the model.
   /// Throws std::invalid_argument where an id is out of range or a token is longer than 65,535 bytes.
-  Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size, bool first_space_optional);
+  Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size, bool first_space_optional,
+             Encode encode = {});
 
   size_t size() const { return size_; }
   size_t mask_words() const { return (size_ + 31) / 32; }
@@ -47,6 +52,10 @@ class Vocabulary {
   /// The decoder drops one space at the start of a text, so a first token may carry one that nobody will see.
   bool first_space_optional() const { return first_space_optional_; }
 
+  /// Whether there is a tokenizer.
+  bool encodes() const { return static_cast<bool>(encode_); }
+  std::vector<TokenId> encode(const std::string& text) const { return encode_(text); }
+
   /// Bytes of well-formed UTF-8 that no token spells alone: text that needs one may have no tokens.
   std::vector<uint8_t> missing_bytes() const;
   /// There are none, so every text has tokens, whatever it begins with.
@@ -63,6 +72,7 @@ class Vocabulary {
   bool first_space_optional_;
   bool spells_all_;
   TriePtr trie_;
+  Encode encode_;
   mutable MaskPool masks_;
   mutable InnerCache inners_{kInnerBytes};
   mutable TokenClassCache classes_{kClassBytes};

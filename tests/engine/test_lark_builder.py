@@ -15,7 +15,7 @@ from constrain.errors import GrammarError
 @pytest.fixture
 def builder() -> _core.CfgBuilder:
     """Symbol 0 is a terminal, symbol 1 a rule without a definition, expression 0 the terminal."""
-    builder = _core.CfgBuilder()
+    builder = _core.CfgBuilder(Limits().core())
     assert builder.symbol(builder.terminal("a", "A")) == 0
     assert builder.nonterminal() == 1
     return builder
@@ -46,4 +46,4 @@ def test_the_start_is_a_rule_with_words(
     builder: _core.CfgBuilder, byte_vocab: Vocabulary, start: int, message: str
 ) -> None:
     with pytest.raises(GrammarError, match=message):
-        builder.compile(start, byte_vocab.core, Limits().core())
+        builder.compile(start, byte_vocab.core)

@@ -29,7 +29,7 @@ def compile_lark(
         text: the grammar. ``%import`` finds lark's own modules, ``common``, ``python`` and ``unicode``.
         vocab: the vocabulary of the model.
         start: the rule that a whole text must match.
-        limits: bounds on states, memory and nesting.
+        limits: bounds on states, memory and time.
         store: where the grammar is kept in a form that need not be parsed, if it is.
 
     Raises:
@@ -37,19 +37,19 @@ def compile_lark(
             look at text around them (``(?=``, ``\\b``, ``$`` at an edge), may be empty, or are only declared.
         ResourceLimit: a limit was reached.
     """
-    program, symbol = _program(text, start, store)
+    program, symbol = _program(text, start, limits, store)
     with lark_errors(text):
-        return program.compile(symbol, vocab, limits)
+        return program.compile(symbol, vocab)
 
 
-def _program(text: str, start: str, store: Store | None) -> tuple[Program, int]:
+def _program(text: str, start: str, limits: Limits, store: Store | None) -> tuple[Program, int]:
     """The program of a grammar, and its symbol for the start."""
     key = ["lark", lark.__version__, start, text]
     if store is not None and (kept := store.get(key)):
         with suppress(GrammarError, TypeError, ValueError):
             steps, symbol = kept
-            return Program.of(steps), int(symbol)
-    lowering = Lowering(load(text))
+            return Program.of(steps, limits), int(symbol)
+    lowering = Lowering(load(text), limits)
     symbol = lowering.symbol_of_rule(start)
     if store is not None:
         store.put(key, [lowering.program.steps, symbol])

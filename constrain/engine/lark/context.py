@@ -34,10 +34,12 @@ def looks_outside(pattern: str) -> str | None:
 def _sequence(sequence: Any, before: int, after: int, multiline: bool) -> str | None:
     """Looks into a sequence with at least ``before`` and ``after`` matched characters around it."""
     widths = [_width(sequence, item)[0] for item in sequence]
-    for i, (op, argument) in enumerate(sequence):
-        found = _item(op, argument, before + sum(widths[:i]), after + sum(widths[i + 1 :]), multiline)
-        if found:
+    after += sum(widths)
+    for width, (op, argument) in zip(widths, sequence, strict=True):
+        after -= width
+        if found := _item(op, argument, before, after, multiline):
             return found
+        before += width
     return None
 
 

@@ -10,6 +10,7 @@ from lark.grammar import Symbol
 from lark.lexer import Pattern
 from lark.utils import get_regexp_width
 
+from constrain.engine.grammar import Limits
 from constrain.engine.lark.context import looks_outside
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import Node, Source, lark_errors
@@ -35,8 +36,8 @@ class Lowering:
         program: the steps so far.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.program = Program()
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self.program = Program(limits)
         self._source = source
         self._terminals: dict[str, int] = {}
         self._rules: dict[_Instance, int] = {}

@@ -19,18 +19,18 @@ class Program:
         steps: the steps so far: the name of a method of the builder, and its arguments, in JSON types.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.steps: list[list[Any]] = []
-        self._builder = _core.CfgBuilder()
+        self._builder = _core.CfgBuilder(limits.core())
 
     @classmethod
-    def of(cls, steps: Any) -> Program:
+    def of(cls, steps: Any, limits: Limits) -> Program:
         """The program of some steps.
 
         Raises:
             GrammarError: they are not the steps of a program.
         """
-        program = cls()
+        program = cls(limits)
         try:
             for name, *arguments in steps:
                 program.call(name, *arguments)
@@ -45,6 +45,6 @@ class Program:
         self.steps.append([name, *arguments])
         return getattr(self._builder, name)(*arguments)
 
-    def compile(self, start: int, vocab: Vocabulary, limits: Limits) -> CompiledGrammar:
+    def compile(self, start: int, vocab: Vocabulary) -> CompiledGrammar:
         """The texts that a symbol derives."""
-        return CompiledGrammar(self._builder.compile(start, vocab.core, limits.core()), vocab)
+        return CompiledGrammar(self._builder.compile(start, vocab.core), vocab)

@@ -2,9 +2,17 @@
 
 #include <algorithm>
 
+#include "engine/deadline.h"
 #include "engine/errors.h"
 
 namespace constrain::json {
+
+namespace {
+
+/// Of a remembered answer beside its key.
+constexpr size_t kEntryBytes = 80;
+
+}  // namespace
 
 ItemPlan::ItemPlan(const ArraySpec& spec, const Lengths& lengths, uint64_t comma) : spec_(spec), comma_(comma) {
   uint32_t bounded = 0;
@@ -64,6 +72,8 @@ uint64_t ItemPlan::exactly(uint64_t index, const std::vector<uint64_t>& tallies,
   std::vector<uint64_t> key{index, items};
   key.insert(key.end(), tallies.begin(), tallies.end());
   if (const auto it = known_.find(key); it != known_.end()) return it->second;
+  Deadline::check();
+  memory_.add(kEntryBytes + key.size() * sizeof(uint64_t));
   uint64_t best = kInfinite;
   for (const auto& [choice, length] : choices_[index]) {
     std::vector<uint64_t> after = tallies;

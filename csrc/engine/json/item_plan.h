@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/errors.h"
+#include "engine/memory_account.h"
 #include "engine/rule.h"
 
 namespace constrain::json {
@@ -67,6 +68,7 @@ class ItemPlan {
   uint64_t neutral_ = kInfinite;  // length of the shortest item that no tally with a maximum minds
   mutable std::mutex mutex_;
   mutable std::map<std::vector<uint64_t>, uint64_t> known_;
+  mutable MemoryShare memory_;  // of what is known
 };
 
 }  // namespace constrain::json

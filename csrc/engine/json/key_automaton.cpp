@@ -51,8 +51,8 @@ const StateRow& KeyAutomaton::row(State from) {
     named = name;
     low = high;
   }
-  rows_[from] = std::move(row);
   memory_.add(sizeof(StateRow));
+  rows_[from] = std::move(row);
   return *rows_[from];
 }
 

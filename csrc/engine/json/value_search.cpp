@@ -1,6 +1,7 @@
 #include "engine/json/value_search.h"
 
 #include "engine/automaton.h"
+#include "engine/deadline.h"
 #include "engine/errors.h"
 
 namespace constrain::json {
@@ -29,6 +30,7 @@ ValueSearch::ValueSearch(const CompiledGrammar& grammar, RuleId rule, PlainStyle
 
 std::optional<ValueSearch::Found> ValueSearch::next() {
   while (!queue_.empty()) {
+    Deadline::check();
     const Node node = queue_.top();
     queue_.pop();
     const ItemText text(typed_ + node.added);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/deadline.h"
 #include "engine/modulus.h"
 
 namespace constrain::schema {
@@ -42,6 +43,7 @@ bool holds_all_of(const ObjectCell& general, const ObjectCell& special) {
 template <class Cell>
 void append(std::vector<Cell>& into, std::vector<Cell>&& other) {
   for (Cell& cell : other) {
+    Deadline::check();
     if (std::ranges::any_of(into, [&](const Cell& one) { return holds_all_of(one, cell); })) continue;
     std::erase_if(into, [&](const Cell& one) { return holds_all_of(cell, one); });
     into.push_back(std::move(cell));
@@ -160,6 +162,7 @@ std::vector<Cell> pairwise(const std::vector<Cell>& a, const std::vector<Cell>& 
   std::vector<Cell> out;
   for (const Cell& x : a) {
     for (const Cell& y : b) {
+      Deadline::check();
       if (std::optional<Cell> both = intersect(x, y)) out.push_back(std::move(*both));
     }
   }

@@ -1,6 +1,7 @@
 // Which cells have no instances, as far as a look at their required members and items shows it.
 #include <algorithm>
 
+#include "engine/deadline.h"
 #include "engine/leave.h"
 #include "engine/schema/normalise.h"
 
@@ -32,6 +33,7 @@ bool Normaliser::empty(ConjunctionId id, int depth) {
   if (const auto it = inhabited_.find(id); it != inhabited_.end() && (it->second == kEmpty || it->second >= depth)) {
     return it->second == kEmpty;
   }
+  Deadline::check();
   if (!conjunctions_under_way_.insert(id).second) return false;
   const Leave leave{[&] { conjunctions_under_way_.erase(id), --speculating_; }};
   ++speculating_;

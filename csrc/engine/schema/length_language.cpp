@@ -1,8 +1,8 @@
 #include "engine/schema/length_language.h"
 
 #include <map>
-#include <memory>
 
+#include "engine/lazy.h"
 #include "engine/rule.h"
 
 namespace constrain::schema {
@@ -10,17 +10,19 @@ namespace constrain::schema {
 namespace {
 
 /// A state is a count of scalar values and a state of the automaton of all texts, which knows where each begins.
-class LengthLanguage final : public Automaton {
+class LengthLanguage final : public LazyAutomaton {
  public:
   LengthLanguage(uint64_t min, uint64_t max) : min_(min), max_(max), text_(any_text()) {}
 
   State start() override { return min_ > max_ ? kDead : intern(0, text_->start()); }
 
-  const StateRow& row(State state) override {
-    if (rows_[state]) return *rows_[state];
-    auto made = std::make_unique<StateRow>();
+  bool accepting(State state) override {
+    return states_[state].first >= min_ && text_->accepting(states_[state].second);
+  }
+
+ private:
+  void fill_row(State state, StateRow& out) override {
     const auto [count, text] = states_[state];
-    StateRow& out = *made;
     const StateRow& next = text_->row(text);
     for (int byte = 0; byte < 256; ++byte) {
       const bool begins = (byte & 0xC0) != 0x80;
@@ -28,18 +30,11 @@ class LengthLanguage final : public Automaton {
       const uint64_t after = begins && (max_ != kInfinite || count < min_) ? count + 1 : count;
       out[byte] = next[byte] == kDead || after > max_ ? kDead : intern(after, next[byte]);
     }
-    rows_[state] = std::move(made);
-    return out;
   }
 
-  bool accepting(State state) override {
-    return states_[state].first >= min_ && text_->accepting(states_[state].second);
-  }
-
- private:
   State intern(uint64_t count, State text) {
     const auto [it, added] = ids_.try_emplace({count, text}, static_cast<State>(states_.size()));
-    if (added) states_.emplace_back(count, text), rows_.emplace_back();
+    if (added) states_.emplace_back(count, text);
     return it->second;
   }
 
@@ -47,7 +42,6 @@ class LengthLanguage final : public Automaton {
   AutomatonPtr text_;
   std::map<std::pair<uint64_t, State>, State> ids_;
   std::vector<std::pair<uint64_t, State>> states_;
-  std::vector<std::unique_ptr<StateRow>> rows_;
 };
 
 }  // namespace

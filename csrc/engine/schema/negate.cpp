@@ -43,10 +43,16 @@ Cells Normaliser::negate(NodeId id) {
   if (const Value* list = schema.find("enum")) {
     if (!list->is(Type::array)) invalid(id, "enum", "an array of values is needed");
     Cells none = Cells::everything();
+    std::vector<std::string> words;
     for (size_t i = 0; i < list->items.size(); ++i) {
       const Value& item = list->items[i];
-      none = meet(none, other_than(document_.constant(id, item_step("enum", i), item), item));
+      if (item.is(Type::string)) {
+        words.push_back(item.text);
+      } else {
+        none = meet(none, other_than(document_.constant(id, item_step("enum", i), item), item));
+      }
     }
+    if (!words.empty()) none = meet(none, other_strings(words));
     unite(out, std::move(none));
   }
   for (const NodeId target : document_.references(id, schema)) unite(out, literal({target, true}));
@@ -242,6 +248,14 @@ void Normaliser::negate_dependencies(NodeId id, const Schema& schema, Cells& out
 Cells Normaliser::other_than(NodeId id, const Value& value) {
   Cells out = Cells::everything();
   switch (value.type) {
+Cells Normaliser::other_strings(const std::vector<std::string>& words) {
+  std::string id = "words";
+  for (const std::string& word : words) id += " " + std::to_string(word.size()) + ":" + word;
+  Cells out = Cells::everything();
+  out.strings = {{.contents = {outside({std::move(id), literal_set(words)})}}};
+  return out;
+}
+
     case Type::null:
       out.null = false;
       return out;
@@ -252,8 +266,7 @@ Cells Normaliser::other_than(NodeId id, const Value& value) {
       out.numbers = {{.excluded = {Decimal::parse(value.text)}}};
       return out;
     case Type::string:
-      out.strings = {{.contents = {outside({"word " + value.text, literal_set({value.text})})}}};
-      return out;
+      return other_strings({value.text});
     case Type::array: {
       const uint64_t length = value.items.size();
       out.arrays.clear();

@@ -102,6 +102,7 @@ class Normaliser {
   NodeId item(NodeId id, const char* keyword, const Value& list, size_t index) {
     return document_.child(id, item_step(keyword, index), list.items[index]);
   }
+  static Cells other_strings(const std::vector<std::string>& words);
   /// Nothing where the pattern does not compile, and may be left out.
   std::optional<Content> pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
   std::optional<Content> doubtful_keys(NodeId id, const std::string& text, const Content& keys);
