@@ -28,7 +28,7 @@ def test_what_is_installed_is_found_and_goes_away_again() -> None:
     install()
     install()
     assert importlib.util.find_spec("exllamav2") and importlib.util.find_spec("exllamav2.generator.filters")
-    assert importlib.metadata.version("exllamav2") == "0.3.2"
+    assert importlib.metadata.version("exllamav2") == importlib.metadata.version("ExLlamaV2") == "0.3.2"
     assert "exllamav2" in {found.metadata["Name"] for found in importlib.metadata.distributions()}
     import exllamav2
 

@@ -153,7 +153,10 @@ def test_drafts_only_make_calls_cheap(loaded: Any, generator: Any, passes: list[
 
 
 def test_filters(generator: Any) -> None:
+    from exllamav2.generator import ExLlamaV2BaseGenerator
     from exllamav2.generator.filters import ExLlamaV2SelectFilter
+
+    assert isinstance(generator, ExLlamaV2BaseGenerator)
 
     chosen = ExLlamaV2SelectFilter(generator.model, generator.tokenizer, ["yes, please", "no"])
     generator.begin_stream_ex(generator.tokenizer.encode("hello"), settings(), filters=[chosen])

@@ -53,7 +53,7 @@ class _Finder(importlib.metadata.DistributionFinder, Loader):
         self, context: importlib.metadata.DistributionFinder.Context | None = None
     ) -> Iterator[importlib.metadata.Distribution]:
         """The alias's distribution, where it or any is asked for."""
-        if context is None or context.name in (None, NAME):
+        if context is None or context.name is None or context.name.lower() == NAME:
             yield _Distribution()
 
 

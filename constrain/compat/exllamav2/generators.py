@@ -22,7 +22,7 @@ class ExLlamaV2BaseGenerator(native.ExLlamaV2BaseGenerator):
     generate_simple = takes_filters(native.ExLlamaV2BaseGenerator.generate_simple)
 
 
-class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator):
+class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator, ExLlamaV2BaseGenerator):
     """:class:`constrain.generator.ExLlamaV2StreamingGenerator`, with these differences.
 
     Each call draws one token, also where several are ready; the most likely tokens are reported as two tensors, and
@@ -31,7 +31,6 @@ class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator):
 
     one_token_per_call = True
     raw_logits = False
-    generate_simple = ExLlamaV2BaseGenerator.generate_simple
     begin_stream_ex = takes_filters(native.ExLlamaV2StreamingGenerator.begin_stream_ex)
 
     def stream_ex(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -141,11 +141,12 @@ class ExLlamaV2WebSocketServer:
         room = min(self.model.config.max_seq_len, self.cache.max_seq_len) - most - head.shape[1]
         if room < 1 or most < 1:
             raise GenerationError(f"max_new_tokens={most} leaves no room for a prompt, or is no number of tokens")
+        eos = self.tokenizer.eos_token_id
         return _Inference(
             torch.cat([head, ids[:, max(0, ids.shape[1] - room) :]], dim=1),
             settings,
             most,
-            [self.tokenizer.eos_token_id or 0, *request.get("stop_conditions", ())],
+            [*([] if eos is None else [eos]), *request.get("stop_conditions", ())],
             bool(request.get("token_healing")),
             {**reply, **({"tag": request["tag"]} if "tag" in request else {})},
         )
