@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from constrain.errors import GenerationError
+from constrain.errors import ConstrainError, GenerationError
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
 from constrain.generator.generate import Prompt, failure, make_jobs, spread
 from constrain.generator.job import ExLlamaV2DynamicJob
@@ -223,9 +223,18 @@ class ExLlamaV2DynamicGenerator:
             GenerationError: there can never be room for a job, or it was enqueued before.
             BudgetError: no text that a filter allows has as few tokens as the job.
         """
-        if isinstance(job, list):
-            return [self._enqueue(each) for each in job]
-        return self._enqueue(job)
+        if not isinstance(job, list):
+            return self._enqueue(job)
+        numbers = []
+        try:
+            for each in job:
+                numbers.append(self._enqueue(each))
+        except ConstrainError:
+            # All of them or none.
+            for each in job[: len(numbers)]:
+                self.cancel(each)
+            raise
+        return numbers
 
     def iterate(self) -> list[dict[str, Any]]:
         """Start jobs that there is room for, take prompts on by a part, and texts by a token or more.
@@ -348,11 +357,15 @@ class ExLlamaV2DynamicGenerator:
         """The last result of each job, or ``None`` where it was aborted."""
         self.enqueue(jobs)
         last: dict[ExLlamaV2DynamicJob, dict[str, Any]] = {}
-        while self.num_remaining_jobs():
-            last |= {result["job"]: result for result in self.iterate() if result["eos"]}
-            if abort_event is not None and abort_event.is_set():
-                self.clear_queue()
-                return None
+        try:
+            while self.num_remaining_jobs():
+                last |= {result["job"]: result for result in self.iterate() if result["eos"]}
+                if abort_event is not None and abort_event.is_set():
+                    self.clear_queue()
+                    return None
+        finally:
+            for job in jobs:
+                self.cancel(job)
         return [last[job] for job in jobs]
 
     def _answer(

@@ -587,7 +587,20 @@ def test_a_budget_that_cannot_suffice_is_refused(generator: ExLlamaV2DynamicGene
     f = ExLlamaV2RegexFilter(generator.model, generator.tokenizer, "[0-9]{30}")
     with pytest.raises(BudgetError):
         generator.generate("x", 4, filters=[f])
+    with pytest.raises(BudgetError):
+        generator.generate(["x", "x"], 4, filters=[None, [f]])
     assert generator.num_remaining_jobs() == 0
+
+
+def test_a_call_that_fails_leaves_no_job_behind(
+    generator: ExLlamaV2DynamicGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(generator.model, "forward_paged", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            generator.generate([PROMPT] * 2, 4)
+    assert generator.num_remaining_jobs() == 0
+    assert generator.generate("yes", 4, gen_settings=GREEDY)
 
 
 # Mistakes
