@@ -73,11 +73,9 @@ class Decoding:
         self._constrained = False
 
     @property
-    def settled(self) -> int:
-        """Length of the part of the sequence that will not be taken back."""
-        if not self._request.banned_strings:
-            return len(self.rows[0])
-        return len(self.rows[0]) - len(self._held.tokens)
+    def unsettled(self) -> int:
+        """Number of last tokens that may be taken back."""
+        return len(self._held.tokens) if self._request.banned_strings else 0
 
     @property
     def remaining(self) -> int | None:

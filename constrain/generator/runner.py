@@ -88,8 +88,9 @@ class PagedRunner:
                 turn.job.accepted_draft_tokens += len(taken) - 1
                 turn.job.rejected_draft_tokens += len(turn.proposals) - len(taken) + 1
             for sequence in turn.job.sequences:
+                length = len(sequence.sequence_ids)
                 # The last token has not been through the model.
-                sequence.computed(self._table, len(sequence.sequence_ids) - 1, turn.job.text.settled)
+                sequence.computed(self._table, length - 1, length - turn.job.text.unsettled)
         return outcomes
 
     def _propose(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[_Turn]:

@@ -203,6 +203,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             BudgetError: no text that a filter allows has as few tokens as ``max_new_tokens``.
         """
         self.abort_event = abort_event
+        if self._stream is not None:
+            self._stream.text.finish()
         rows = input_ids.shape[0]
         if rows != (1 if gen_settings.cfg_scale is None else 2):
             raise GenerationError(f"{rows} prompts: there must be one, or with cfg_scale two")

@@ -401,6 +401,25 @@ def test_what_was_generated_is_reused(generator: ExLlamaV2DynamicGenerator) -> N
     assert result["full_completion"] == generator.tokenizer.decode(torch.tensor(reference(generator, follow_up, 4)))
 
 
+def test_what_was_taken_back_is_not_reused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrain.generator.dynamic.PAGED_PAGE_SIZE", 4)
+    generator, fresh = make(256), make(256)
+    y, he = piece_ids(generator, "y", "he")
+    bias = torch.zeros(384)
+    bias[y], bias[he] = 2e3, 1e3
+    settings = ExLlamaV2Sampler.Settings.greedy(token_bias=bias, cfg_scale=1.0)
+    prompts = [ids(1, 12), ids(2, 5)]
+    job = ExLlamaV2DynamicJob(prompts, 9, gen_settings=settings, banned_strings=["yyyy"])
+    generator.enqueue(job)
+    run(generator)
+    assert job.full_completion == "he" * 6 + "yyy"
+    for prompt in prompts:
+        # What was there before it was taken back, and a token more.
+        tried = torch.cat([prompt, torch.tensor([[y, y, y, he]])], dim=1)
+        assert prefilled(generator, tried)[0]["full_completion"] == prefilled(fresh, tried)[0]["full_completion"]
+        assert prefilled(generator, tried)[0]["cached_tokens"] >= prompt.shape[1]
+
+
 def test_without_pages_the_last_prompt_is_reused(make: Make) -> None:
     generator = make(1024, paged=False)
     prompt = ids(1, 600)
