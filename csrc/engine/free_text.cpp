@@ -113,19 +113,32 @@ const FreeText& FreeTextFinder::from(State start) {
 }
 
 FreeText FreeTextFinder::find(State start) {
-  FreeText found;
-  const auto usable = [&](State state) { return state != kDead && live_(state); };
-  {
-    const StateRow& row = row_(start);
-    const CharacterClass plain = CharacterClass::plain();
-    int count = 0;
-    for (int byte = plain.ascii.next(0); byte >= 0; byte = plain.ascii.next(byte + 1)) {
-      if (usable(row[byte])) found.characters.ascii.add(static_cast<uint8_t>(byte)), ++count;
-    }
-    if (count < kMinCharacters) return {};
-    found.characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
-    if (found.characters.beyond_ascii) found.characters.excluded = beyond(start).excluded;
+  CharacterClass characters;
+  const StateRow& row = row_(start);
+  const CharacterClass plain = CharacterClass::plain();
+  for (int byte = plain.ascii.next(0); byte >= 0; byte = plain.ascii.next(byte + 1)) {
+    if (row[byte] != kDead && live_(row[byte])) characters.ascii.add(static_cast<uint8_t>(byte));
   }
+  FreeText best;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const bool beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
+    characters.beyond_ascii = beyond_ascii;
+    characters.excluded = beyond_ascii ? beyond(start).excluded : std::vector<CharacterClass::Range>();
+    if (characters.count() - (beyond_ascii ? 128 : 0) < kMinCharacters) break;
+    // Characters that some text of the class cannot go on with are left out of it next time.
+    ByteSet missing;
+    FreeText found = explore(start, characters, missing);
+    if (tries == 0 || found.room > best.room) best = std::move(found);
+    if (best.exact || best.room >= kEnough || missing == ByteSet()) break;
+    characters.ascii = characters.ascii & ~missing;
+  }
+  return best;
+}
+
+FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, ByteSet& missing) {
+  FreeText found;
+  found.characters = characters;
+  const auto usable = [&](State state) { return state != kDead && live_(state); };
   std::unordered_set<State> met{start};
   std::vector<State> layer{start}, next;
   bool chain = true;  // one state after every number of characters
@@ -152,6 +165,7 @@ FreeText FreeTextFinder::find(State start) {
         if (found.characters.ascii.has(static_cast<uint8_t>(byte))) {
           if (row[byte] == previous && previous != kDead) continue;
           previous = row[byte];
+          if (!usable(previous)) missing.add(static_cast<uint8_t>(byte));
           if (previous == kDead || std::find(next.begin(), next.end(), previous) == next.end()) step(previous);
         } else if (row[byte] != kDead && !(found.characters.beyond_ascii && byte >= 0x80)) {
           found.leaving.add(static_cast<uint8_t>(byte));

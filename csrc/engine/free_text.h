@@ -66,6 +66,10 @@ class FreeTextFinder {
   static constexpr int kMinCharacters = 10;
   static constexpr size_t kMaxStates = 1024;
 
+  /// Where there is room for so many, no narrower class is tried, which has more.
+  static constexpr uint64_t kEnough = 8;
+  static constexpr int kTries = 3;
+
   /// At most so many ranges of characters are excluded from a class.
   static constexpr size_t kMaxExcluded = 24;
 
@@ -78,6 +82,7 @@ class FreeTextFinder {
   class BeyondSearch;
   const Beyond& beyond(State state);
   FreeText find(State start);
+  FreeText explore(State start, const CharacterClass& characters, ByteSet& missing);
 
   std::function<const StateRow&(State)> row_;
   std::function<bool(State)> live_, final_;

@@ -10,7 +10,7 @@ namespace constrain {
 namespace {
 
 /// More readings than this are walked together: they tend to agree after a byte or two.
-constexpr size_t kJointAbove = 32;
+constexpr size_t kJointAbove = 1024;
 
 /// Fewer bytes on which two frames do the same are not looked up, but walked.
 constexpr int kMinAgreed = 16;

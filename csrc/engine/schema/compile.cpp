@@ -9,6 +9,7 @@
 #include "engine/automaton_rule.h"
 #include "engine/errors.h"
 #include "engine/json/array_rule.h"
+#include "engine/json/bounded_string_rule.h"
 #include "engine/json/object_rule.h"
 #include "engine/json/string_rule.h"
 #include "engine/schema/length_language.h"
@@ -228,9 +229,13 @@ class Compiler {
     }
     std::vector<AutomatonPtr> contents;
     std::string key;
+    const auto in_pattern = [](const StringCell& cell) { return cell.words || !cell.contents.empty(); };
+    const bool single = std::ranges::count_if(cells, in_pattern) == 1;
     for (const StringCell& cell : cells) {
-      if (!cell.words && cell.contents.empty()) {
+      if (!in_pattern(cell)) {
         out.push_back(free_string(cell.min, cell.max));
+      } else if (single && !cell.words && cell.max != kInfinite) {
+        out.push_back(bounded_string(cell));
       } else {
         contents.push_back(Normaliser::content(cell));
         key += content_key(cell);
@@ -249,6 +254,30 @@ class Compiler {
     if (!cell.words) return key;
     for (const std::string& word : *cell.words) key += "=" + std::to_string(word.size()) + " " + word;
     return key;
+  }
+
+  RuleId bounded_string(const StringCell& cell) {
+    const auto [it, added] = shared_.try_emplace("string " + content_key(cell), 0);
+    if (!added) return it->second;
+    StringCell longer = cell;
+    longer.max = kInfinite;
+    const AutomatonPtr content = Normaliser::content(longer), strings = json_string(content, Escapes::minimal);
+    if (has_words_beyond(content, cell.max)) {
+      it->second = out_.grammar.add(std::make_unique<json::BoundedStringRule>(strings, cell.max));
+    } else {
+      it->second = regular(strings);
+    }
+    return it->second;
+  }
+
+  /// False only where it is easily seen.
+  static bool has_words_beyond(const AutomatonPtr& content, uint64_t max) {
+    constexpr size_t kBudget = 1000;
+    try {
+      return length_oracle(content, kBudget)->any_between(content->start(), max + 1, kInfinite);
+    } catch (const ResourceLimit&) {
+      return true;
+    }
   }
 
   RuleId free_string(uint64_t min, uint64_t max) {

@@ -245,9 +245,6 @@ void Normaliser::negate_dependencies(NodeId id, const Schema& schema, Cells& out
   }
 }
 
-Cells Normaliser::other_than(NodeId id, const Value& value) {
-  Cells out = Cells::everything();
-  switch (value.type) {
 Cells Normaliser::other_strings(const std::vector<std::string>& words) {
   std::string id = "words";
   for (const std::string& word : words) id += " " + std::to_string(word.size()) + ":" + word;
@@ -256,6 +253,9 @@ Cells Normaliser::other_strings(const std::vector<std::string>& words) {
   return out;
 }
 
+Cells Normaliser::other_than(NodeId id, const Value& value) {
+  Cells out = Cells::everything();
+  switch (value.type) {
     case Type::null:
       out.null = false;
       return out;

@@ -1,0 +1,154 @@
+#include "engine/json/bounded_string_rule.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "engine/compiled_grammar.h"
+#include "engine/errors.h"
+
+namespace constrain::json {
+
+void BoundedStringRule::prepare(const CompiledGrammar& grammar, const Lengths&) {
+  horizon_ = grammar.vocabulary().longest_token();
+}
+
+template <class Visit>
+void BoundedStringRule::for_each_edge(Local local, const Visit& visit) {
+  const StateRow& row = strings_->row(state_of(local));
+  const uint64_t escape = escape_of(local);
+  const bool opening = local == start();
+  const auto kind = [&](int byte) {
+    if (escape != kNone || opening || byte == '"') return 0;
+    if (byte == '\\') return 1;
+    return byte >= 0x80 && byte <= 0xBF ? 2 : 3;
+  };
+  for (int first = 0, last; first < 256; first = last + 1) {
+    for (last = first; last < 255 && row[last + 1] == row[first] && kind(last + 1) == kind(first);) ++last;
+    if (row[first] == kDead) continue;
+    uint64_t after = kNone;
+    if (escape == kBackslash && first == 'u') after = kDigit1;
+    if (escape >= kDigit1 && escape < kDigit4) after = escape + 1;
+    if (kind(first) == 1) after = kBackslash;
+    const bool counted = kind(first) == 1 || kind(first) == 3;
+    visit(first, last, encode(row[first], after), counted);
+  }
+}
+
+/// Fewest characters that follow up to the end. A search by characters, in which other bytes cost nothing.
+uint64_t BoundedStringRule::least(Local local) {
+  if (const auto known = least_.find(local); known != least_.end()) return known->second;
+  std::unordered_set<Local> settled;
+  std::vector<Local> level{local}, next;
+  for (uint64_t characters = 0; !level.empty(); ++characters) {
+    next.clear();
+    for (size_t i = 0; i < level.size(); ++i) {
+      if (!settled.insert(level[i]).second) continue;
+      if (settled.size() > kSearchBudget) {
+        throw ResourceLimit("search_states", kSearchBudget, "while measuring the strings of a pattern");
+      }
+      if (strings_->accepting(state_of(level[i]))) return least_[local] = characters;
+      const Local from = level[i];
+      for_each_edge(from, [&](int, int, Local to, bool counted) { (counted ? next : level).push_back(to); });
+    }
+    level.swap(next);
+  }
+  return least_[local] = kInfinite;
+}
+
+void BoundedStringRule::expand(Local local, const Lengths&, Expansion& out) {
+  if (state_of(local) == kDead) return;
+  for_each_edge(local, [&](int first, int last, Local to, bool counted) {
+    const uint64_t needed = least(to);
+    const bool checked = counted || needed > least(local);
+    const Guard guard = kGuard | (counted ? kCounted : 0) | needed << kLeastShift;
+    out.range(static_cast<uint8_t>(first), static_cast<uint8_t>(last), to, checked ? guard : 0);
+  });
+  out.accepting = strings_->accepting(state_of(local));
+}
+
+bool BoundedStringRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registers) const {
+  const uint64_t needed = guard >> kLeastShift;
+  const uint64_t after = reg + (guard & kCounted ? 1 : 0);
+  if (needed > kNear) registers.consult(this);
+  if (after > max_ || needed > max_ - after) return false;
+  reg = after;
+  return true;
+}
+
+FreeText BoundedStringRule::free_text(Local local, Reg reg) {
+  if (escape_of(local) != kNone || local == start()) return {};
+  const State state = state_of(local);
+  const auto [needs, fresh] = needs_.try_emplace(state, 0);
+  if (fresh) needed_ = 0;
+  FreeText text = texts_.from(state);
+  if (fresh) needs->second = needed_;
+  if (needs->second > kNear) return {};
+  const uint64_t left = max_ - reg, limit = left - std::min(left, needs->second);
+  if (text.room <= limit) return text;
+  text.room = limit;
+  text.exact = needs->second == 0;
+  return text;
+}
+
+bool BoundedStringRule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {
+  out.push_back(max_ - reg);
+  return true;
+}
+
+bool BoundedStringRule::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
+  out.push_back(std::min(max_ - reg, horizon_ + kNear + 1));
+  return true;
+}
+
+uint64_t BoundedStringRule::remaining(Local local, Reg reg, const Lengths&) {
+  if (state_of(local) == kDead) return kInfinite;
+  const auto [shortest, fresh] = shortest_.try_emplace(local, 0);
+  if (fresh) shortest->second = shortest_length(*strings_, state_of(local));
+  // No word has more characters than bytes.
+  return shortest->second <= max_ - reg ? shortest->second : shortest_within(local, max_ - reg);
+}
+
+/// The same among the strings of at most `room` more characters: states come again where fewer were needed.
+uint64_t BoundedStringRule::shortest_within(Local local, uint64_t room) {
+  std::unordered_map<Local, uint64_t> used{{local, 0}};
+  std::vector<Local> level{local}, next;
+  for (uint64_t bytes = 0; !level.empty(); ++bytes) {
+    next.clear();
+    for (const Local from : level) {
+      if (strings_->accepting(state_of(from))) return bytes;
+      const uint64_t so_far = used[from];
+      for_each_edge(from, [&](int, int, Local to, bool counted) {
+        const uint64_t after = so_far + (counted ? 1 : 0);
+        if (add_lengths(after, least(to)) > room) return;
+        const auto [known, fresh] = used.try_emplace(to, after);
+        if (!fresh && known->second <= after) return;
+        known->second = after;
+        next.push_back(to);
+      });
+    }
+    if (used.size() > kSearchBudget) {
+      throw ResourceLimit("search_states", kSearchBudget, "while measuring the strings of a pattern");
+    }
+    level.swap(next);
+  }
+  return kInfinite;
+}
+
+uint64_t BoundedStringRule::variety(Local local, Reg reg, const CompiledGrammar&) {
+  return std::max<uint64_t>(1, count(local, std::min(max_ - reg, kCountedLength)));
+}
+
+/// Strings of at most `room` more characters, or fewer where there are too many states to look at.
+uint64_t BoundedStringRule::count(Local local, uint64_t room) {
+  if (const auto known = counts_.find({local, room}); known != counts_.end()) return known->second;
+  if (counts_.size() > kCountedStates) return 0;
+  uint64_t sum = strings_->accepting(state_of(local)) ? 1 : 0;
+  for_each_edge(local, [&](int first, int last, Local to, bool counted) {
+    if (counted && room == 0) return;
+    const uint64_t each = count(to, counted ? room - 1 : room), bytes = static_cast<uint64_t>(last - first + 1);
+    sum = each >= (kManyValues - sum) / bytes ? kManyValues : sum + each * bytes;
+  });
+  return counts_[{local, room}] = sum;
+}
+
+}  // namespace constrain::json

@@ -1,0 +1,70 @@
+// JSON strings of a language, of bounded length.
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/automaton.h"
+#include "engine/rule.h"
+
+namespace constrain::json {
+
+/// The strings of an automaton that have at most `max` Unicode scalar values. These are counted in the register: a
+/// product with all lengths would have as many states as there are lengths for each one of the automaton.
+class BoundedStringRule final : public Rule {
+ public:
+  /// `strings` spells with the escapes that JSON requires and no others (Escapes::minimal).
+  BoundedStringRule(AutomatonPtr strings, uint64_t max) : strings_(std::move(strings)), max_(max) {}
+
+  Local start() override { return strings_->start(); }
+  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
+  FreeText free_text(Local state, Reg reg) override;
+  bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
+  bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
+  bool fits(Local, Local) const override { return true; }
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
+
+ private:
+  /// What is being read: a state of the automaton and, above it, how far an escape sequence has come.
+  enum Escape : uint64_t { kNone, kBackslash, kDigit1, kDigit2, kDigit3, kDigit4 };
+  /// Guards: a flag, whether a character begins, and the fewest that must follow.
+  static constexpr Guard kGuard = 1, kCounted = 2;
+  static constexpr int kLeastShift = 2;
+
+  /// Outlines tell enough as long as no more characters must follow than these.
+  static constexpr uint64_t kNear = 16;
+  /// Values are counted among strings that go on for so many characters at most, and only in so many states.
+  static constexpr uint64_t kCountedLength = 64;
+  static constexpr size_t kCountedStates = 20'000;
+
+  static Local encode(State state, uint64_t escape) { return escape << 32 | state; }
+  static State state_of(Local local) { return static_cast<State>(local); }
+  static uint64_t escape_of(Local local) { return local >> 32; }
+  /// Calls `visit(first, last, target, counted)` for runs of bytes.
+  template <class Visit>
+  void for_each_edge(Local local, const Visit& visit);
+
+  uint64_t least(Local local);
+  uint64_t shortest_within(Local local, uint64_t room);
+  uint64_t count(Local local, uint64_t room);
+
+  AutomatonPtr strings_;
+  uint64_t max_;
+  uint64_t horizon_ = 0;  // bytes of a token
+  std::unordered_map<Local, uint64_t> least_, shortest_;
+  std::map<std::pair<Local, uint64_t>, uint64_t> counts_;
+  uint64_t needed_ = 0;                        // of the states that `texts_` has met
+  std::unordered_map<State, uint64_t> needs_;  // by where the free text starts
+  FreeTextFinder texts_{[this](State state) -> const StateRow& { return strings_->row(state); },
+                        [this](State state) {
+                          needed_ = std::max(needed_, least(state));
+                          return true;
+                        },
+                        [this](State state) { return strings_->accepting(state); }};
+};
+
+}  // namespace constrain::json
