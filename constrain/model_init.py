@@ -39,7 +39,7 @@ def add_args(parser: argparse.ArgumentParser) -> None:
     add("-nfa", "--no_flash_attn", action="store_true", help="accepted for compatibility")
     add("-nxf", "--no_xformers", action="store_true", help="accepted for compatibility")
     add("-nsdpa", "--no_sdpa", action="store_true", help="accepted for compatibility")
-    add("-ng", "--no_graphs", action="store_true", help="accepted for compatibility")
+    add("-ng", "--no_graphs", action="store_true", help="no CUDA graphs of decode steps")
     add("-lm", "--low_mem", action="store_true", help="smaller passes, for less memory")
     add("-ept", "--experts_per_token", type=int, metavar="N", help="experts of a mixture (no model here has any)")
     add("-lq4", "--load_q4", action="store_true", help="accepted for compatibility")

@@ -105,6 +105,35 @@ def measure_kernels(shape: str, output: Path | None) -> None:
     Console().print(table)
 
 
+@bench.command("decode")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at a time.")
+@click.option("--prompt", type=click.IntRange(min=1), default=128, show_default=True, help="Tokens of each prompt.")
+@click.option("--tokens", type=click.IntRange(min=8), default=256, show_default=True, help="New tokens of each.")
+@click.option("--peers", is_flag=True, help="Measure transformers too, with a static cache and compiled.")
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool, output: Path | None) -> None:
+    """Measure decoding with random weights.
+
+    Tokens per second of all sequences together: of steps of the model alone, of the dynamic generator, and as a share
+    of what the memory bandwidth of the GPU allows.
+    """
+    from constrain.bench import decode
+
+    _require_gpu()
+    figures = decode.measure_decode(SHAPES[shape], batch, prompt, tokens, peers) | {"shape": shape}
+    if output:
+        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    title = f"{shape}, {batch} x {prompt} + {tokens} tokens, {figures['device']}"
+    table = Table(Column("", no_wrap=True), "tokens/s", "% of limit", title=title)
+    for name in ("limit", "model", "generator", "transformers"):
+        if figures[name]:
+            table.add_row(name, f"{figures[name]:,.0f}", f"{figures[name] / figures['limit'] * 100:.0f}")
+    Console().print(table)
+
+
 def _require_gpu() -> None:
     from torch import cuda
 

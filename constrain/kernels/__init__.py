@@ -7,7 +7,7 @@ from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import apply_bitmask
 from constrain.kernels.cache_coding import Coding, FloatCoding, GroupCoding, PlainCoding
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
-from constrain.kernels.linear import gated_linear, linear, low_rank
+from constrain.kernels.linear import RowNorm, gated_linear, linear, low_rank
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, rotate_into_pages
@@ -26,6 +26,7 @@ __all__ = [
     "PenaltyParameters",
     "PenaltyScratch",
     "PlainCoding",
+    "RowNorm",
     "apply_bitmask",
     "attention",
     "dequantize_exl2",

@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
+from constrain.kernels.norm import rms_norm
 
 # Beyond this number of rows, cuBLAS is as fast.
 _FEW_ROWS = 8
 
 
+@dataclass(frozen=True)
+class RowNorm:
+    """An RMS norm of what goes into a product, see :func:`constrain.kernels.rms_norm`."""
+
+    weight: torch.Tensor
+    eps: float
+
+
 def linear(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    norm: RowNorm | None = None,
 ) -> torch.Tensor:
-    """``x @ weight.T + bias + residual``: ``[..., k]`` by ``[n, k]`` (and ``[n]``, ``[..., n]``) to ``[..., n]``."""
+    """``norm(x) @ weight.T + bias + residual``: ``[..., k]`` by ``[n, k]`` (and ``[n]``, ``[..., n]``) to ``[..., n]``.
+
+    On a GPU the reading of ``weight`` may begin before the work queued just before this call has ended, which must not
+    be what writes it.
+    """
     if _is_small(x, weight):
-        return _product(x, weight, bias, residual, None)
-    y = F.linear(x, weight, bias)
+        return _product(x, weight, bias, residual, None, norm)
+    y = F.linear(_normed(x, norm), weight, bias)
     return y if residual is None else y.add_(residual)
 
 
 def gated_linear(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: Activation
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: Activation,
+    norm: RowNorm | None = None,
 ) -> torch.Tensor:
-    """``act(x @ gate.T) * (x @ up.T)``, see :func:`constrain.kernels.gated_activation`.
+    """``act(x @ gate.T) * (x @ up.T)``, see :func:`constrain.kernels.gated_activation`; :func:`linear` has more.
 
     Args:
         x: ``[..., k]``.
         weight: ``[2 * n, k]``, the rows of the gate first.
         bias: ``[2 * n]``, added to the products.
         activation: what is applied to the gate.
+        norm: applied to ``x`` first.
 
     Returns:
         ``[..., n]``.
     """
     if _is_small(x, weight):
-        return _product(x, weight, bias, None, activation)
-    return gated_activation(F.linear(x, weight, bias), activation)
+        return _product(x, weight, bias, None, activation, norm)
+    return gated_activation(F.linear(_normed(x, norm), weight, bias), activation)
 
 
 def low_rank(x: torch.Tensor, down: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -52,13 +76,21 @@ def _is_small(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return 0 < rows <= _FEW_ROWS and cuda.takes(x, weight) and weight.is_contiguous()
 
 
+def _normed(x: torch.Tensor, norm: RowNorm | None) -> torch.Tensor:
+    return x if norm is None else rms_norm(x, norm.weight, norm.eps)
+
+
 def _product(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     activation: Activation | None,
+    norm: RowNorm | None,
 ) -> torch.Tensor:
+    if norm is not None and x.dtype is not torch.bfloat16:
+        # The kernel multiplies by the norm's weight before it divides by the root, which float16 has no range for.
+        x, norm = _normed(x, norm), None
     outputs = weight.shape[0] if activation is None else weight.shape[0] // 2
     rows = cuda.as_rows(x)
     out = x.new_empty(*x.shape[:-1], outputs)
@@ -66,6 +98,7 @@ def _product(
     with torch.cuda.device(x.device):
         cuda.module.product(
             x=cuda.address(rows),
+            norm_weight=0 if norm is None else cuda.address(norm.weight),
             weight=cuda.address(weight),
             bias=cuda.address(bias),
             residual=cuda.address(added),
@@ -76,6 +109,7 @@ def _product(
             rows=rows.shape[0],
             inputs=weight.shape[1],
             outputs=outputs,
+            eps=0.0 if norm is None else norm.eps,
             gated=activation is not None,
             activation=(activation or Activation.SILU).value,
             dtype=cuda.DTYPES[x.dtype],

@@ -10,6 +10,7 @@ import torch
 
 from constrain.errors import CacheError
 from constrain.kernels import Coding, PlainCoding
+from constrain.model.decode import Decoder
 
 if TYPE_CHECKING:
     from constrain.model.model import ExLlamaV2
@@ -66,6 +67,7 @@ class ExLlamaV2CacheBase(ABC):
         self.max_seq_len = self._whole_blocks(config.max_seq_len if max_seq_len == -1 else max_seq_len)
         self.fixed_device = fixed_device
         self.current_seq_len = 0
+        self._decoder: Decoder | None = None
         self.key_states: Tensors = [None] * self.num_hidden_layers
         self.value_states: Tensors = [None] * self.num_hidden_layers
         # Keys and values take turns, part by part of what their codings make of them.
@@ -106,6 +108,7 @@ class ExLlamaV2CacheBase(ABC):
             CacheError: there is not enough.
         """
         devices = [self._device(layer) for layer in range(self.num_hidden_layers)]
+        self._decoder = None
         self._check_memory(devices)
         shape = (self.batch_size, self.max_seq_len, self.num_key_value_heads)
         try:
@@ -153,6 +156,12 @@ class ExLlamaV2CacheBase(ABC):
         stores = self._stores
         keys = self._extend(self.key_coding, [store[layer] for store in stores[::2]], k, write, read)
         return keys, self._extend(self.value_coding, [store[layer] for store in stores[1::2]], v, write, read)
+
+    def decoder(self, page_size: int) -> Decoder:
+        """What runs decode steps over pages of this cache; made when it is first asked for."""
+        if self._decoder is None or self._decoder.page_size != page_size:
+            self._decoder = Decoder(self.model, self, page_size)
+        return self._decoder
 
     def reset(self) -> None:
         """Forget everything."""

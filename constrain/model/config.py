@@ -47,8 +47,9 @@ class ExLlamaV2Config:
         scale_alpha_value: NTK scaling of the rotary base; ``None`` is 1.
         compute_dtype: dtype of weights, states and cache; ``None``: float32 on the CPU, and on a GPU bfloat16 where the
             files hold bfloat16, else float16.
-        no_flash_attn, no_xformers, no_sdpa, no_graphs, load_in_q4, max_dq_size, fasttensors: accepted for
-            compatibility; they choose among backends that this core does not have.
+        no_graphs: decode steps on a GPU are not recorded as CUDA graphs.
+        no_flash_attn, no_xformers, no_sdpa, load_in_q4, max_dq_size, fasttensors: accepted for compatibility; they
+            choose among backends that this core does not have.
 
     The others are read by :meth:`prepare`, and are named after the keys of ``config.json`` wherever they have one.
     """

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from constrain.model.decode import DecodeStep
 from constrain.model.modules import Linear, Module
 from constrain.model.step import Step
 from constrain.model.tensor_files import TensorFiles
@@ -22,6 +23,8 @@ class Intervention(Module):
         pre_forward, post_forward: called with the states before, and after, the module, and with the
             :class:`~constrain.model.step.Step`; they return the states to go on with.
     """
+
+    decodes = False
 
     def __init__(self, inner: Module, pre_forward: Hook | None = None, post_forward: Hook | None = None) -> None:
         super().__init__(inner.key)
@@ -42,6 +45,10 @@ class Intervention(Module):
             x = self.pre_forward(x, step)
         x = self.inner.forward(x, step)
         return x if self.post_forward is None else self.post_forward(x, step)
+
+    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        """Run the module without the hooks; a model that has them takes ordinary passes instead."""
+        return self.inner.decode(x, step)
 
     def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
         self.inner.load(files, self.device, dtype)

@@ -11,9 +11,11 @@ import torch
 from tqdm import tqdm
 
 from constrain.errors import GenerationError, ModelError
+from constrain.model import decode
 from constrain.model.builder import build_modules
 from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
+from constrain.model.decode import DecodeStep, LayerSight
 from constrain.model.devices import default_dtype, split_by_free_memory, split_by_size
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.lora import ExLlamaV2Lora
@@ -358,6 +360,8 @@ class ExLlamaV2:
         Raises:
             GenerationError: the model is not loaded, or an id is outside the vocabulary.
         """
+        if not loras and not indexed_embeddings and decode.takes(self, cache, rows):
+            return cache.decoder(rows[0].page_size).logits(rows)
         view = partial(make_paged_view, rows=rows, dtype=self.compute_dtype)
         end = max(row.past + row.width for row in rows)
         step = Step(*self._sights(view, end), cache, loras, indexed_embeddings)
@@ -371,6 +375,35 @@ class ExLlamaV2:
         with torch.no_grad():  # as in forward_chunk
             logits: torch.Tensor = self._run(self.modules[-1], x[0, wanted], step)
         return logits
+
+    @property
+    def is_decodable(self) -> bool:
+        """Whether :meth:`decode` can stand in for a pass: on one device, and nothing depends on lengths or hooks."""
+        tables = self._rotary or ()
+        fixed = not any(table.depends_on_length for table in tables)
+        return self.loaded and not self._spread and fixed and all(module.decodes for module in self.modules)
+
+    def layer_sights(self, length: int) -> tuple[LayerSight, LayerSight]:
+        """What full and sliding layers need to decode sequences of up to ``length`` positions."""
+        assert self._rotary is not None
+        device, (table, local_table) = self.modules[0].device, self._rotary
+        full = LayerSight(*table.whole(length, device), None)
+        return full, LayerSight(*local_table.whole(length, device), self.config.sliding_window)
+
+    def decode(self, ids: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        """One token of many sequences, all on the device.
+
+        Args:
+            ids: int ``[rows]``, valid ids.
+            step: where the sequences are.
+
+        Returns:
+            Logits ``[rows, vocabulary rounded up to 32]``.
+        """
+        x = ids
+        for module in self.modules:
+            x = module.decode(x, step)
+        return x
 
     def update_loras(self) -> None:
         """Nothing to do: adapters attach themselves to the layers they change."""

@@ -12,13 +12,26 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import GenerationError
-from constrain.kernels import Activation, gated_activation, linear, low_rank, rms_norm, rotate, soft_cap
+from constrain.kernels import (
+    Activation,
+    RowNorm,
+    gated_activation,
+    gated_linear,
+    linear,
+    low_rank,
+    paged_attention,
+    rms_norm,
+    rotate,
+    rotate_into_pages,
+    soft_cap,
+)
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings
 from constrain.model.layout import LayerLayout, LinearLayout
 from constrain.model.step import Step
 from constrain.model.tensor_files import TensorFiles
 
 if TYPE_CHECKING:
+    from constrain.model.decode import DecodeStep
     from constrain.model.lora import ExLlamaV2Lora
 
 PADDING_LOGIT = -65504.0
@@ -31,7 +44,10 @@ class Module(ABC):
     Attributes:
         key: name, as in the files.
         device: where it computes, once loaded.
+        decodes: whether :meth:`decode` does all that :meth:`forward` does.
     """
+
+    decodes = True
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -47,6 +63,10 @@ class Module(ABC):
 
     @abstractmethod
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor: ...
+
+    @abstractmethod
+    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        """:meth:`forward` for the next token of many sequences over pages, without adapters and without the host."""
 
     @abstractmethod
     def parameters(self) -> int:
@@ -75,6 +95,14 @@ class RMSNorm(Module):
 
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)
+
+    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+    @property
+    def of_rows(self) -> RowNorm:
+        """This norm as the first part of a product."""
+        return RowNorm(self.weight, self.eps)
 
 
 class Linear(Module):
@@ -120,6 +148,15 @@ class Linear(Module):
                 y[..., rows] += low_rank(x, down, up)
         return y
 
+    def decode(
+        self,
+        x: torch.Tensor,
+        step: DecodeStep,
+        residual: torch.Tensor | None = None,
+        norm: RMSNorm | None = None,
+    ) -> torch.Tensor:
+        return linear(x, self.weight, self.bias, residual, None if norm is None else norm.of_rows)
+
 
 class Embedding(Module):
     """Token ids to states; has ``padded_size`` rows, so that a tied head may use them all."""
@@ -145,6 +182,11 @@ class Embedding(Module):
         ids = (x.clamp(min=0) if low < 0 else x).to(self.device)
         replaced = step.loras[0].embed_tokens if step.loras else None
         states = torch.nn.functional.embedding(ids, self.weight if replaced is None else replaced)
+        return states if self.scale == 1.0 else states * self.scale
+
+    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        """States ``[rows, 1, hidden]`` of valid ids ``[rows]``."""
+        states = torch.nn.functional.embedding(x.unsqueeze(1), self.weight)
         return states if self.scale == 1.0 else states * self.scale
 
     def _with_indexed(self, ids: torch.Tensor, step: Step) -> torch.Tensor:
@@ -223,6 +265,27 @@ class Attention(Module):
             out = self.post_norm.forward(out, step)
         return out.add_(x)
 
+    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        turned = self.heads + self.kv_heads
+        qkv = self.qkv.decode(x, step, norm=self.norm).view(*x.shape[:2], turned + self.kv_heads, self.head_dim)
+        if self.head_norm_weight is not None:
+            qk = qkv.narrow(2, 0, turned)
+            qk.copy_(rms_norm(qk, None, self.norm.eps) * self.head_norm_weight)
+        sight, pages = step.sliding if self.layer.sliding else step.full, step.pages[self.index]
+        q = rotate_into_pages(qkv, sight.cos, sight.sin, step.past, pages)
+        out = paged_attention(
+            q,
+            pages,
+            step.lengths,
+            scale=self.scale,
+            window=sight.window,
+            cap=self.cap,
+            workspace=step.workspace,
+        )
+        if self.post_norm is None:
+            return self.output.decode(out, step, residual=x)
+        return self.post_norm.decode(self.output.decode(out, step), step).add_(x)
+
 
 class MLP(Module):
     """Norm, gated MLP, and the residual sum."""
@@ -252,6 +315,12 @@ class MLP(Module):
             out = self.post_norm.forward(out, step)
         return out.add_(x)
 
+    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        out = gated_linear(x, self.gate_up.weight, self.gate_up.bias, self.activation, self.norm.of_rows)
+        if self.post_norm is None:
+            return self.down.decode(out, step, residual=x)
+        return self.post_norm.decode(self.down.decode(out, step), step).add_(x)
+
 
 class Head(Module):
     """States to logits ``[batch, width, padded_size]``."""
@@ -276,7 +345,14 @@ class Head(Module):
 
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
         replaced = step.loras[0].lm_head if step.loras else None
-        logits = linear(x, self.weight if replaced is None else replaced)
+        return self._logits(x, self.weight if replaced is None else replaced)
+
+    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        """Logits ``[rows, padded_size]`` of states ``[rows, 1, hidden]``."""
+        return self._logits(x.squeeze(1), self.weight)
+
+    def _logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        logits = linear(x, weight)
         if self.cap is not None:
             logits = soft_cap(logits, self.cap)
         if self.padded_size > self.size:

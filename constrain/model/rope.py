@@ -213,6 +213,15 @@ class RotaryTable:
             return cos[positions].unsqueeze(0), sin[positions].unsqueeze(0)
         return cos[positions], sin[positions]
 
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether the rotation of a position depends on how long the sequence is."""
+        return self._rope.method == "su"
+
+    def whole(self, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows of all positions below ``end`` and of some more, ``[positions, 1, dim]``."""
+        return self._table(end, device)
+
     def _table(self, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         beyond = self._rope.method == "su" and end > self._rope.original_length
         table = self._tables.get((beyond, device))

@@ -83,16 +83,18 @@ void bind_rows(py::module_& m) {
       arg("stream"), "Queue act(gate) * up.");
   m.def(
       "product",
-      [](Address x, Address weight, Address bias, Address residual, Address out, int64_t x_stride,
-         int64_t residual_stride, int64_t out_stride, int rows, int inputs, int outputs, bool gated,
+      [](Address x, Address norm_weight, Address weight, Address bias, Address residual, Address out, int64_t x_stride,
+         int64_t residual_stride, int64_t out_stride, int rows, int inputs, int outputs, float eps, bool gated,
          const std::string& activation, const std::string& dtype, Address stream) {
-        product(Product{data(x), data(weight), data(bias), data(residual), data(out), x_stride, residual_stride,
-                        out_stride, rows, inputs, outputs, gated, gate(activation), float_type(dtype)},
+        product(Product{data(x), data(norm_weight), data(weight), data(bias), data(residual), data(out), x_stride,
+                        residual_stride, out_stride, rows, inputs, outputs, eps, gated, gate(activation),
+                        float_type(dtype)},
                 stream_of(stream));
       },
-      py::kw_only(), arg("x"), arg("weight"), arg("bias"), arg("residual"), arg("out"), arg("x_stride"),
-      arg("residual_stride"), arg("out_stride"), arg("rows"), arg("inputs"), arg("outputs"), arg("gated"),
-      arg("activation"), arg("dtype"), arg("stream"), "Queue x @ weight.T + bias + residual, or a gated product.");
+      py::kw_only(), arg("x"), arg("norm_weight"), arg("weight"), arg("bias"), arg("residual"), arg("out"),
+      arg("x_stride"), arg("residual_stride"), arg("out_stride"), arg("rows"), arg("inputs"), arg("outputs"),
+      arg("eps"), arg("gated"), arg("activation"), arg("dtype"), arg("stream"),
+      "Queue x @ weight.T + bias + residual, or a gated product.");
   m.def(
       "read_all",
       [](Address memory, int64_t bytes, Address out, Address stream) {

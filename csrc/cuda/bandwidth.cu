@@ -1,6 +1,5 @@
 #include "cuda/bandwidth.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/mma.cuh"
 
 namespace constrain::cuda {
 namespace {
@@ -18,7 +17,10 @@ __global__ void __launch_bounds__(kThreads) read_packs(const uint4* data, int64_
   for (int64_t start = int64_t{blockIdx.x} * kThreads * kUnroll + threadIdx.x; start < packs; start += stride) {
     uint4 pack[kUnroll];
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) pack[i] = load_once(data + start + i * kThreads, start + i * kThreads < packs);
+    for (int i = 0; i < kUnroll; ++i) {
+      const int64_t at = start + i * kThreads;
+      pack[i] = at < packs ? __ldcs(data + at) : make_uint4(0, 0, 0, 0);
+    }
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) all ^= pack[i].x ^ pack[i].y ^ pack[i].z ^ pack[i].w;
   }

@@ -17,9 +17,14 @@ constexpr int kMaxProductRows = 16;
 // `residual`. Strides are in elements. `inputs` is a multiple of 8, pointers and rows are aligned to 16 bytes, and
 // there are at most kMaxProductRows rows.
 //
+// With a `norm_weight` (inputs), the rows of `x` are RMS-normalised first: x / sqrt(mean(x**2) + eps) * norm_weight.
+// The root is applied to the sums, so that no row has to be known in full beforehand; x * norm_weight must not
+// overflow.
+//
 // Gated: `weight` (and `bias`) has 2 * outputs rows, the gate first, and out = act(x @ gate.T) * (x @ up.T).
 struct Product {
   const void* x;
+  const void* norm_weight;
   const void* weight;
   const void* bias;
   const void* residual;
@@ -30,6 +35,7 @@ struct Product {
   int rows;
   int inputs;
   int outputs;
+  float eps;
   bool gated;
   Gate gate;
   FloatType type;

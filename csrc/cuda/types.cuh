@@ -70,4 +70,18 @@ __device__ __forceinline__ uint4 pack8(const float (&x)[8]) {
   return make_uint4(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]), pack2<T>(x[6], x[7]));
 }
 
+// Products of eight pairs, rounded to T; `squares` grows by the squares of the first factors.
+template <typename T>
+__device__ __forceinline__ uint4 multiply8(const uint4& x, const uint4& y, float& squares) {
+  float a[8], b[8];
+  unpack8<T>(x, a);
+  unpack8<T>(y, b);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    squares += a[i] * a[i];
+    b[i] *= a[i];
+  }
+  return pack8<T>(b);
+}
+
 }  // namespace constrain::cuda

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from constrain.kernels import Activation, gated_activation, gated_linear, layer_norm, linear, rms_norm
+from constrain.kernels import Activation, RowNorm, gated_activation, gated_linear, layer_norm, linear, rms_norm
 from constrain.kernels.activation import gated_activation_reference
 from constrain.kernels.norm import rms_norm_reference
 
@@ -50,6 +50,11 @@ def test_products(activation: Activation) -> None:
     assert torch.allclose(linear(x, weight, bias, residual), product + residual, atol=1e-5)
     expected = gated_activation_reference(product, activation)
     assert torch.allclose(gated_linear(x, weight, bias, activation), expected, atol=1e-5)
+    norm = RowNorm(torch.randn(16), 1e-5)
+    product = rms_norm(x, norm.weight, norm.eps) @ weight.T + bias
+    assert torch.allclose(linear(x, weight, bias, residual, norm), product + residual, atol=1e-5)
+    expected = gated_activation_reference(product, activation)
+    assert torch.allclose(gated_linear(x, weight, bias, activation, norm), expected, atol=1e-5)
 
 
 @pytest.mark.gpu
@@ -94,7 +99,7 @@ def test_gated_activations_on_a_gpu(
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16])
 @pytest.mark.parametrize(
-    ("inputs", "outputs"), [(8, 1), (64, 16), (320, 1024), (4096, 6144), (1000, 24), (520, 100), (14_336, 4096)]
+    ("inputs", "outputs"), [(8, 37), (64, 16), (320, 1024), (4096, 6144), (1000, 24), (520, 100), (14_336, 4096)]
 )
 def test_small_products_on_a_gpu(
     inputs: int, outputs: int, rows: int, dtype: torch.dtype, cuda: torch.device, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +117,13 @@ def test_small_products_on_a_gpu(
     for activation in ACTIVATIONS:
         gated = gated_activation_reference(exact + bias.double(), activation)
         assert close(gated_linear(x, weight, bias, activation), gated, dtype)
+    norm = RowNorm(torch.randn(inputs, device=cuda, dtype=dtype), 1e-5)
+    x *= 5
+    torch.cuda.synchronize()
+    exact = rms_norm_reference(x.double(), norm.weight.double(), norm.eps) @ weight.double().T + bias.double()
+    assert close(linear(x, weight, bias, norm=norm), exact, dtype)
+    gated = gated_activation_reference(exact, activation)
+    assert close(gated_linear(x, weight, bias, activation, norm), gated, dtype)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,147 @@
+"""Tokens per second of decoding, beside what the memory bandwidth of the GPU allows."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from constrain.bench.device import device_name, read_bandwidth
+from constrain.bench.random_model import random_model
+from constrain.bench.shapes import Shape
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.model import ExLlamaV2, ExLlamaV2Cache
+from constrain.model.paged import PagedRow
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_PAGE = 256
+_REPEATS = 3
+
+
+def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers: bool) -> dict[str, Any]:
+    """Figures of greedy decoding at a shape, in tokens per second of all sequences together.
+
+    Args:
+        shape: of the model, whose weights are random.
+        batch: sequences.
+        prompt, new_tokens: tokens of each.
+        peers: measure transformers with a static cache, compiled, too.
+
+    Returns:
+        ``limit``: what reading weights and cache at the bandwidth measured would allow. ``model``: of steps that only
+        compute logits and take the largest. ``generator``: of the dynamic generator. ``transformers``: of that, or
+        ``None``.
+    """
+    bandwidth = read_bandwidth()
+    with tempfile.TemporaryDirectory() as folder:
+        model, tokenizer = random_model(shape, Path(folder))
+    pages = -(-(prompt + new_tokens) // _PAGE)
+    cache = ExLlamaV2Cache(model, max_seq_len=batch * pages * _PAGE)
+    size = 2 * (shape.weights_read + batch * (prompt + new_tokens // 2) * shape.cache_elements)
+    figures = device_name() | {
+        "batch": batch,
+        "prompt": prompt,
+        "new_tokens": new_tokens,
+        "read_bandwidth": bandwidth,
+        "limit": batch * bandwidth / size,
+        "model": _steps(model, cache, batch, prompt, new_tokens),
+        "generator": _generator(model, cache, tokenizer, batch, prompt, new_tokens),
+    }
+    model.unload()
+    del model, cache
+    torch.cuda.empty_cache()
+    return figures | {"transformers": _transformers(shape, batch, prompt, new_tokens) if peers else None}
+
+
+def _median_rate(tokens: int, work: Callable[[], float]) -> float:
+    """Tokens per second; ``work`` gives seconds, and its first run does not count."""
+    return tokens / sorted(work() for _ in range(_REPEATS + 1))[1:][_REPEATS // 2]
+
+
+def _random_ids(batch: int, length: int, size: int) -> torch.Tensor:
+    return torch.randint(0, size, (batch, length))
+
+
+def _steps(model: ExLlamaV2, cache: ExLlamaV2Cache, batch: int, prompt: int, new_tokens: int) -> float:
+    per_row = cache.max_seq_len // _PAGE // batch
+    pages = [[row * per_row + i for i in range(per_row)] for row in range(batch)]
+
+    def run() -> float:
+        ids = _random_ids(batch, prompt, model.config.vocab_size)
+        for row in range(batch):
+            model.forward_paged([PagedRow(ids[row], 0, pages[row], _PAGE, 0)], cache)
+        tokens = ids[:, -1:]
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for past in range(prompt, prompt + new_tokens):
+            rows = [PagedRow(each, past, own, _PAGE, 1) for each, own in zip(tokens, pages, strict=True)]
+            logits = model.forward_paged(rows, cache)
+            assert logits is not None
+            tokens = logits.argmax(1, keepdim=True).cpu()
+        return time.perf_counter() - begin
+
+    return _median_rate(batch * new_tokens, run)
+
+
+def _generator(
+    model: ExLlamaV2,
+    cache: ExLlamaV2Cache,
+    tokenizer: ExLlamaV2Tokenizer,
+    batch: int,
+    prompt: int,
+    new_tokens: int,
+) -> float:
+    settings = ExLlamaV2Sampler.Settings.greedy()
+
+    def run() -> float:
+        generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer, max_batch_size=batch)
+        for ids in _random_ids(batch, prompt, model.config.vocab_size):
+            generator.enqueue(ExLlamaV2DynamicJob(ids.unsqueeze(0), max_new_tokens=new_tokens, gen_settings=settings))
+        begin, done = 0.0, 0
+        while generator.num_remaining_jobs():
+            results = generator.iterate()
+            if begin:
+                done += sum(result["stage"] == "streaming" for result in results)
+            elif len(generator.pending_jobs) == 0 and any(result["stage"] == "streaming" for result in results):
+                begin = time.perf_counter()
+        return (time.perf_counter() - begin) * batch * new_tokens / max(1, done)
+
+    return _median_rate(batch * new_tokens, run)
+
+
+def _transformers(shape: Shape, batch: int, prompt: int, new_tokens: int) -> float:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            model: Any = LlamaForCausalLM(LlamaConfig(**shape.config()))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    model.eval()
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+
+    def run(tokens: int) -> float:
+        ids = _random_ids(batch, prompt, shape.vocab_size).cuda()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        with torch.no_grad():
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=tokens,
+                do_sample=False,
+                cache_implementation="static",
+            )
+        torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    for _ in range(2):
+        run(new_tokens)
+    # The difference of two lengths leaves the prompt out.
+    return _median_rate(batch * (new_tokens - new_tokens // 4), lambda: run(new_tokens) - run(new_tokens // 4))

@@ -1,0 +1,51 @@
+"""Models of a shape with random weights, made on the device, and a tokenizer for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from constrain.bench.shapes import Shape
+from constrain.model import ExLlamaV2, ExLlamaV2Config
+from constrain.model.tensor_files import TensorFiles
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_SPREAD = 0.02
+
+
+class _RandomTensors:
+    """Stands in for the files of a checkpoint: norms are one, and everything else is normal."""
+
+    def dtype(self, key: str) -> torch.dtype:
+        return torch.bfloat16
+
+    def copy(self, key: str, target: torch.Tensor) -> None:
+        if "norm" in key:
+            target.fill_(1.0)
+        else:
+            target.normal_(0.0, _SPREAD)
+
+
+def random_model(shape: Shape, folder: Path) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+    """A loaded model, and a tokenizer that has a word for each of its ids.
+
+    Args:
+        shape: of the model.
+        folder: an empty folder, for the files that have to be there.
+    """
+    (folder / "config.json").write_text(json.dumps(shape.config()))
+    vocabulary = {f"t{token}": token for token in range(shape.vocab_size)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    config = ExLlamaV2Config()
+    config.model_dir = str(folder)
+    config.prepare(no_tensors=True)
+    config.files = cast(TensorFiles, _RandomTensors())
+    model = ExLlamaV2(config)
+    model.load()
+    return model, ExLlamaV2Tokenizer(config)

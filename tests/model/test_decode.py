@@ -1,0 +1,86 @@
+"""Decode steps over pages give the logits of ordinary passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from constrain.errors import GenerationError
+from constrain.model import ExLlamaV2Cache, Intervention
+from constrain.model.decode import Decoder
+from constrain.model.paged import PagedRow
+
+SIZE = 16
+FAMILIES = [
+    "llama",
+    "llama_biases",
+    "llama_tied",
+    "mistral_window",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3",
+    "phi3_window",
+]
+PAGES = [[5, 1], [3, 2], [0, 4], [6, 7]]
+
+
+def rows(ids: torch.Tensor, start: int, end: int, logits: int) -> list[PagedRow]:
+    """The same part of every sequence."""
+    return [PagedRow(row[start:end], start, pages, SIZE, logits) for row, pages in zip(ids, PAGES, strict=False)]
+
+
+def prefilled(model: Any, ids: torch.Tensor) -> ExLlamaV2Cache:
+    cache = ExLlamaV2Cache(model, max_seq_len=8 * SIZE)
+    model.forward_paged(rows(ids, 0, 13, 0), cache)
+    return cache
+
+
+@pytest.fixture
+def ids() -> torch.Tensor:
+    return torch.randint(3, 99, (3, 21), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_steps_give_the_logits_of_ordinary_passes(checkpoint: Any, ids: torch.Tensor, name: str) -> None:
+    model = checkpoint(name).load()
+    expected_cache, cache = prefilled(model, ids), prefilled(model, ids)
+    decoder = Decoder(model, cache, SIZE)
+    for i in range(13, 21):  # across the border of a page
+        expected = model.forward_paged(rows(ids, i, i + 1, 1), expected_cache)
+        torch.testing.assert_close(decoder.logits(rows(ids, i, i + 1, 1)), expected, atol=2e-4, rtol=1e-3)
+    # Idle rows have written nothing.
+    for got, wanted in zip(cache.all_tensors(), expected_cache.all_tensors(), strict=True):
+        torch.testing.assert_close(got, wanted, atol=2e-4, rtol=1e-3)
+
+
+def test_ids_outside_of_the_vocabulary(llama_model: Any) -> None:
+    decoder = Decoder(llama_model, ExLlamaV2Cache(llama_model, max_seq_len=8 * SIZE), SIZE)
+    for token in (-1, 99):
+        with pytest.raises(GenerationError, match=rf"token id {token} is outside the model's vocabulary of 99"):
+            decoder.logits([PagedRow(torch.tensor([token]), 0, [0], SIZE, 1)])
+
+
+def test_a_model_with_hooks_takes_ordinary_passes(llama_model: Any) -> None:
+    assert llama_model.is_decodable
+    llama_model.modules[3] = Intervention(llama_model.modules[3])
+    assert not llama_model.is_decodable
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["mistral", "qwen3", "gemma2", "gemma3"])
+@pytest.mark.parametrize("graphs", [True, False])
+def test_steps_on_a_gpu(checkpoint: Any, ids: torch.Tensor, name: str, graphs: bool) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    folder = checkpoint(name)
+    expected = folder.logits(ids)
+    model = folder.load(compute_dtype=torch.float16, no_graphs=not graphs)
+    cache = prefilled(model, ids)
+    for i in range(13, 21):
+        logits = model.forward_paged(rows(ids, i, i + 1, 1), cache)
+        assert cache._decoder is not None
+        error = (logits.cpu().float()[:, :99] - expected[:, i]).norm() / expected[:, i].norm()
+        assert error < 0.02
