@@ -60,7 +60,8 @@ std::vector<RuleId> ObjectRule::callees() const {
 }
 
 void ObjectRule::prepare(const CompiledGrammar&, const Lengths& lengths) {
-  possible_.clear(), possible_others_.clear(), texts_.clear(), spellings_.clear(), spelling_ids_.clear();
+  possible_.clear(), possible_others_.clear(), texts_.clear(), spellings_.clear(), spelling_ids_.clear(),
+      escaping_.clear();
   const auto drop_empty = [&](std::vector<ObjectSpec::Choice>& choices) {
     std::erase_if(choices, [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
   };
@@ -201,7 +202,7 @@ void ObjectRule::expand_key(uint32_t id, Expansion& out) {
         }
       };
       raw(0x20, '"'), raw('"' + 1, '\\'), raw('\\' + 1, 256);
-      go('\\', '\\', at.content, kBackslash, Test::key);
+      go('\\', '\\', with_same_escapes(at.content), kBackslash, Test::key);
       const auto& key = keys_->state(at.content);
       if (key.name || key.key_class) {
         const uint32_t label = key.name ? *key.name : static_cast<uint32_t>(spec_.properties.size()) + *key.key_class;
@@ -233,6 +234,15 @@ void ObjectRule::expand_key(uint32_t id, Expansion& out) {
       }
     }
   }
+}
+
+/// The first content met from which the escapes lead to the same: few names have any, so that most need no states of
+/// their own for them.
+State ObjectRule::with_same_escapes(State content) {
+  const StateRow& row = keys_->row(content);
+  std::vector<State> after(row.begin(), row.begin() + 0x20);
+  for (const char byte : kShortBytes) after.push_back(row[static_cast<uint8_t>(byte)]);
+  return escaping_.try_emplace(std::move(after), content).first->second;
 }
 
 uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {

@@ -157,6 +157,7 @@ class ObjectRule final : public Rule {
 
   void expand_key(uint32_t spelling, Expansion& out);
   uint32_t intern_spelling(State content, uint32_t escape);
+  State with_same_escapes(State content);
   const std::vector<ObjectSpec::Choice>& choices(uint32_t label) const;
 
   size_t names_words() const { return Members::words(spec_.properties.size()); }
@@ -228,6 +229,7 @@ class ObjectRule final : public Rule {
   std::vector<uint64_t> first_;        // a settled block without members, after its size
   StableVector<Spelling> spellings_;
   std::map<std::pair<State, uint32_t>, uint32_t> spelling_ids_;
+  std::map<std::vector<State>, State> escaping_;  // contents by the states after what is escaped
 };
 
 }  // namespace constrain::json
