@@ -52,6 +52,14 @@ def test_a_record_is_a_value_of_its_type(llm: LLM, seed: int) -> None:
     assert llm.tokenizer.decode(torch.tensor(result.tokens)) == result.text
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_fields_may_be_taken_from_the_document(llm: LLM, seed: int) -> None:
+    quote = {"type": "string", "minLength": 3, "maxLength": 12, "x-verbatim": {"source": "text"}}
+    text = 'He said "hello there",\nand left.'
+    found = llm.extract(quote, text, settings=ExLlamaV2Sampler.Settings(), seed=seed).value
+    assert found in text and 3 <= len(found) <= 12
+
+
 def test_a_dict_gives_json(llm: LLM) -> None:
     schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}
     result = llm.extract(schema, "hello")

@@ -139,6 +139,7 @@ def compile_json_schema(
     property_order: PropertyOrder = "any",
     lenient: bool = False,
     registry: Registry[Any] | None = None,
+    sources: Mapping[str, str] | None = None,
     limits: Limits = Limits(),
 ) -> CompiledGrammar:
     """The JSON documents that are valid under a JSON Schema.
@@ -156,6 +157,7 @@ def compile_json_schema(
         lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
         registry: other documents that the schema refers to, a :class:`referencing.Registry`. Those of the JSON Schema
             specification are always there. Nothing is fetched unless the registry itself does so.
+        sources: texts by name. A string under ``"x-verbatim": {"source": name}`` occurs in that text, word for word.
         limits: bounds on states, memory, nesting and time.
 
     Raises:
@@ -167,9 +169,23 @@ def compile_json_schema(
     if property_order not in ("any", "schema"):
         raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
     core = _core.compile_json_schema(
-        schema, vocab.core, whitespace, property_order == "schema", lenient, limits.core(), retriever(registry)
+        schema,
+        vocab.core,
+        whitespace,
+        property_order == "schema",
+        lenient,
+        limits.core(),
+        retriever(registry),
+        {name: _encoded(name, text) for name, text in (sources or {}).items()},
     )
     return CompiledGrammar(core, vocab, is_json=True)
+
+
+def _encoded(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise GrammarError(f"the source {name!r} is no text, because of a lone surrogate: {error}") from error
 
 
 def compile_regex(pattern: str, vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -15,6 +16,9 @@ from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 
 T = TypeVar("T")
+
+#: The name by which ``x-verbatim`` refers to the document.
+SOURCE = "text"
 
 #: Makes the prompt from a schema and a text.
 Prompt: TypeAlias = Callable[[Mapping[str, Any], str], str]
@@ -42,7 +46,8 @@ class Extraction(Generic[T]):
 class Extractor:
     """Extracts records with a generator.
 
-    Compiled schemas are kept in ``constrain.engine.grammar_cache``: many documents under one schema pay for it once.
+    Compiled schemas are kept in ``constrain.engine.grammar_cache``: many documents under one schema pay for it once. A
+    schema that takes strings from the document, with ``"x-verbatim": {"source": "text"}``, is compiled for each.
 
     Args:
         generator: holds the model, the tokenizer and the cache.
@@ -76,7 +81,7 @@ class Extractor:
             ExtractionError: the text is too long, or the record was not complete when the tokens ran out.
         """
         tokenizer = self.generator.tokenizer
-        constraint = ExLlamaV2EngineFilter(self.generator.model, tokenizer, self._grammar(target.schema))
+        constraint = ExLlamaV2EngineFilter(self.generator.model, tokenizer, self._grammar(target.schema, text))
         try:
             written = complete(
                 self.generator,
@@ -99,9 +104,13 @@ class Extractor:
             raise ExtractionError(reason, written.text, written.finish_reason) from error.__cause__
         return Extraction(value, document, written.text, written.tokens, written.finish_reason)
 
-    def _grammar(self, schema: dict[str, Any]) -> CompiledGrammar:
+    def _grammar(self, schema: dict[str, Any], text: str) -> CompiledGrammar:
         vocabulary = vocabulary_of(self.generator.tokenizer)
         # The order of the schema and the spacing of json.dumps: what models write anyway, and the fewest choices.
+        if '"x-verbatim"' in json.dumps(schema):
+            return compile_json_schema(
+                schema, vocabulary, whitespace="single", property_order="schema", sources={SOURCE: text}
+            )
         return grammar_cache.compile(
             compile_json_schema, schema, vocabulary, whitespace="single", property_order="schema"
         )

@@ -113,10 +113,11 @@ void bind_grammar(py::module_& module) {
   module.def(
       "compile_json_schema",
       [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace,
-         bool in_order, bool lenient, const Limits& limits, const py::function& retrieve) {
+         bool in_order, bool lenient, const Limits& limits, const py::function& retrieve,
+         std::map<std::string, std::string> sources) {
         const Deadline deadline(limits.max_seconds);
         const json::Value value = to_json(schema, limits);
-        const schema::Options options{whitespace_of(whitespace), in_order, lenient, limits,
+        const schema::Options options{whitespace_of(whitespace),      in_order, lenient, limits, std::move(sources),
                                       retrieve_with(retrieve, limits)};
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
@@ -131,13 +132,13 @@ void bind_grammar(py::module_& module) {
         }
       },
       py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("lenient"),
-      py::arg("limits"), py::arg("retrieve"));
+      py::arg("limits"), py::arg("retrieve"), py::arg("sources"));
 
   module.def(
       "compile_regex",
       [](const std::string& pattern, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
-        const py::gil_scoped_release release;
         const Deadline deadline(limits.max_seconds);
+        const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         return finish_regular(compile_regex(pattern, {}), std::move(vocabulary), limits);
       },
@@ -146,8 +147,8 @@ void bind_grammar(py::module_& module) {
   module.def(
       "compile_choices",
       [](std::vector<std::string> choices, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
-        const py::gil_scoped_release release;
         const Deadline deadline(limits.max_seconds);
+        const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         return finish_regular(literal_set(std::move(choices)), std::move(vocabulary), limits);
       },

@@ -131,11 +131,14 @@ void bind_matcher(py::module_& module) {
       .def(
           "clone", [](const Matcher& self) { return Matcher(self); },
           "A matcher at the same place that goes its own way.")
-      .def("forced_tokens", &Matcher::forced_tokens, "limit"_a = 64, py::call_guard<py::gil_scoped_release>(),
-           "The next tokens, ``limit`` at most, as far as there is no choice: those that the tokenizer cuts the forced bytes "
-           "into, whatever may come after them, so that taking them without asking the model leaves a text as the model "
-           "knows it. None where the tokenizer would have cut the text so far in another way. A vocabulary that was made "
-           "of tokens alone has no tokenizer; then, tokens of which each is the only one allowed.")
+      .def(
+          "forced_tokens", &Matcher::forced_tokens, "limit"_a = 64, py::call_guard<py::gil_scoped_release>(),
+          "The next tokens, ``limit`` at most, as far as there is no choice: those that the tokenizer cuts the forced "
+          "bytes "
+          "into, whatever may come after them, so that taking them without asking the model leaves a text as the model "
+          "knows it. None where the tokenizer would have cut the text so far in another way. A vocabulary that was "
+          "made "
+          "of tokens alone has no tokenizer; then, tokens of which each is the only one allowed.")
       .def(
           "forced_bytes", [](const Matcher& self) { return py::bytes(self.forced_bytes()); },
           "The bytes that must come next; 256 at most.")

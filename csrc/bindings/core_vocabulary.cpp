@@ -30,10 +30,11 @@ Vocabulary::Encode encode_with(py::function function) {
     const py::gil_scoped_acquire acquire;
     delete held;
   };
-  return [held = std::shared_ptr<py::function>(new py::function(std::move(function)), release)](const std::string& text) {
-    const py::gil_scoped_acquire acquire;
-    return (*held)(py::str(text)).cast<std::vector<TokenId>>();
-  };
+  return
+      [held = std::shared_ptr<py::function>(new py::function(std::move(function)), release)](const std::string& text) {
+        const py::gil_scoped_acquire acquire;
+        return (*held)(py::str(text)).cast<std::vector<TokenId>>();
+      };
 }
 
 std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling spelling,
@@ -57,7 +58,8 @@ std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling sp
   // A special token is never text, even where its id also stands among the ordinary ones.
   for (const TokenId id : special) set(id, {});
   if (size == 0) size = tokens.size();
-  return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional, std::move(encoder));
+  return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional,
+                                      std::move(encoder));
 }
 
 }  // namespace

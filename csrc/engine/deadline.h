@@ -6,8 +6,8 @@
 
 namespace constrain {
 
-/// Bounds, while it lives, the time of what its thread does; loops that may take long call `check`. The time runs from the
-/// first look at the clock, so that what is over by then costs nothing.
+/// Bounds, while it lives, the time of what its thread does; loops that may take long call `check`. The time runs from
+/// the first look at the clock, so that what is over by then costs nothing.
 class Deadline {
  public:
   explicit Deadline(uint64_t seconds) : outer_(current_), seconds_(seconds) { current_ = this; }

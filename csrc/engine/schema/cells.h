@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/automaton.h"
+#include "engine/json/source_text.h"
 #include "engine/numbers.h"
 #include "engine/rule.h"
 #include "engine/schema/document.h"
@@ -28,6 +29,7 @@ using ConjunctionId = uint32_t;
 struct Content {
   std::string id;
   AutomatonPtr language;
+  json::SourceTextPtr source = nullptr;  ///< where it is all that occurs in a text
   bool operator==(const Content& other) const { return id == other.id; }
 };
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "engine/automaton_rule.h"
@@ -12,6 +13,7 @@
 #include "engine/json/bounded_string_rule.h"
 #include "engine/json/object_rule.h"
 #include "engine/json/string_rule.h"
+#include "engine/json/verbatim_rule.h"
 #include "engine/schema/length_language.h"
 #include "engine/schema/normalise.h"
 
@@ -27,7 +29,7 @@ class Compiler {
   Compiler(const json::Value& schema, const Options& options)
       : options_(options),
         document_(schema, options.retrieve),
-        normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits) {}
+        normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits, options.sources) {}
 
   Compiled run() && {
     build();
@@ -234,6 +236,8 @@ class Compiler {
     for (const StringCell& cell : cells) {
       if (!in_pattern(cell)) {
         out.push_back(free_string(cell.min, cell.max));
+      } else if (!cell.words && cell.contents.size() == 1 && cell.contents.front().source) {
+        out.push_back(verbatim_string(cell.contents.front().source, cell.min, cell.max));
       } else if (single && !cell.words && cell.max != kInfinite) {
         out.push_back(bounded_string(cell));
       } else {
@@ -283,6 +287,12 @@ class Compiler {
   RuleId free_string(uint64_t min, uint64_t max) {
     const auto [it, added] = free_strings_.try_emplace({min, max}, 0);
     if (added) it->second = out_.grammar.add(std::make_unique<json::StringRule>(min, max));
+    return it->second;
+  }
+
+  RuleId verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max) {
+    const auto [it, added] = verbatim_strings_.try_emplace({source, min, max}, 0);
+    if (added) it->second = out_.grammar.add(std::make_unique<json::VerbatimRule>(source, min, max));
     return it->second;
   }
 
@@ -507,6 +517,7 @@ class Compiler {
   std::unordered_map<ConjunctionId, RuleId> rules_;
   std::unordered_map<ConjunctionId, UnionRule*> choices_;
   std::map<std::pair<uint64_t, uint64_t>, RuleId> free_strings_;
+  std::map<std::tuple<json::SourceTextPtr, uint64_t, uint64_t>, RuleId> verbatim_strings_;
   std::unordered_map<std::string, RuleId> shared_;
   std::deque<ConjunctionId> queue_;
   ConjunctionId current_ = 0;  // whose rule is being made

@@ -1,6 +1,9 @@
 // JSON Schema to rules.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "engine/compiled_grammar.h"
 #include "engine/json/value.h"
 #include "engine/json/whitespace.h"
@@ -13,6 +16,7 @@ struct Options {
   bool in_order = false;  ///< properties in the order of the schema, instead of any order
   bool lenient = false;   ///< drop keywords that cannot be enforced, and report them, instead of refusing the schema
   Limits limits;
+  std::map<std::string, std::string> sources = {};  ///< texts that `x-verbatim` names
   Retrieve retrieve = [](const std::string&) { return std::nullopt; };
 };
 

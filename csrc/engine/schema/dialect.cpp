@@ -69,6 +69,7 @@ constexpr Keyword kKeywords[] = {
     {"required", validation},
     {"dependentRequired", validation, value, draft2019},
     {"format", always},
+    {"x-verbatim", always},
 
     {"title", annotation},
     {"description", annotation},

@@ -102,6 +102,7 @@ void Normaliser::read_numbers(NodeId id, const Schema& schema, NumberCell& cell)
 }
 
 void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell) {
+  if (const Value* value = schema.find("x-verbatim")) cell.contents.push_back(verbatim(id, *value));
   cell.min = count(id, schema, "minLength").value_or(0);
   cell.max = count(id, schema, "maxLength").value_or(kInfinite);
   if (const Value* text = schema.find("pattern")) {
@@ -118,6 +119,20 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
       findings_.ignored(id, "format", "'" + name->text + "' is no standard format: an annotation");
     }
   }
+}
+
+Content Normaliser::verbatim(NodeId id, const Value& value) {
+  const Value* name = value.is(Type::object) && value.members.size() == 1 ? value.find("source") : nullptr;
+  if (!name || !name->is(Type::string)) invalid(id, "x-verbatim", "an object is needed that names a 'source'");
+  const auto [known, added] = verbatim_.try_emplace(name->text);
+  if (!added) return known->second;
+  const auto text = sources_.find(name->text);
+  if (text == sources_.end()) {
+    verbatim_.erase(known);
+    invalid(id, "x-verbatim", "there is no source '" + name->text + "'; give its text in `sources`");
+  }
+  auto source = std::make_shared<const json::SourceText>(text->second);
+  return known->second = {"verbatim " + name->text, json::strings_of(source), source};
 }
 
 std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern,

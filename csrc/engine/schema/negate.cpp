@@ -117,6 +117,9 @@ void Normaliser::negate_strings(NodeId id, const Schema& schema, Cells& out) {
                  max = count(id, schema, "maxLength").value_or(kInfinite);
   if (min > 0) unite(out, only(StringCell{.max = min - 1}));
   if (max != kInfinite) unite(out, only(StringCell{.min = max + 1}));
+  if (const Value* value = schema.find("x-verbatim")) {
+    unite(out, only(StringCell{.contents = {outside(verbatim(id, *value))}}));
+  }
   const Value* text = schema.find("pattern");
   if (text && text->is(Type::string)) {
     const auto content = pattern(id, "pattern", text->text, Classes::outer);

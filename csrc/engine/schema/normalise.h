@@ -22,8 +22,15 @@ inline constexpr const char* kAgreedTexts = "only texts that all common validato
 /// that type, and that of a conjunction the union of the negations. Throws SchemaError and ResourceLimit.
 class Normaliser {
  public:
-  Normaliser(Document& document, Conjunctions& conjunctions, Findings& findings, bool lenient, const Limits& limits)
-      : document_(document), conjunctions_(conjunctions), findings_(findings), lenient_(lenient), limits_(limits) {}
+  /// `sources` are the texts that `x-verbatim` names.
+  Normaliser(Document& document, Conjunctions& conjunctions, Findings& findings, bool lenient, const Limits& limits,
+             const std::map<std::string, std::string>& sources)
+      : document_(document),
+        conjunctions_(conjunctions),
+        findings_(findings),
+        lenient_(lenient),
+        limits_(limits),
+        sources_(sources) {}
 
   const Cells& conjunction(ConjunctionId id);
 
@@ -95,6 +102,7 @@ class Normaliser {
   Cells constant_value(NodeId id, const Value& value);
   Cells value(NodeId id, const Value& value);
   Cells other_than(NodeId id, const Value& value);
+  static Cells other_strings(const std::vector<std::string>& words);
 
   ConjunctionId subschema(NodeId id, std::string step, const Value& schema, bool negated = false);
   ConjunctionId nothing() { return conjunctions_.intern({{document_.nothing()}}); }
@@ -102,10 +110,10 @@ class Normaliser {
   NodeId item(NodeId id, const char* keyword, const Value& list, size_t index) {
     return document_.child(id, item_step(keyword, index), list.items[index]);
   }
-  static Cells other_strings(const std::vector<std::string>& words);
   /// Nothing where the pattern does not compile, and may be left out.
   std::optional<Content> pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
   std::optional<Content> doubtful_keys(NodeId id, const std::string& text, const Content& keys);
+  Content verbatim(NodeId id, const Value& value);
   std::optional<uint64_t> count(NodeId id, const Schema& schema, const char* keyword);
   const Value* number(NodeId id, const Schema& schema, const char* keyword);
   const Value* object(NodeId id, const Schema& schema, const char* keyword);
@@ -136,6 +144,8 @@ class Normaliser {
   Findings& findings_;
   bool lenient_;
   Limits limits_;
+  const std::map<std::string, std::string>& sources_;
+  std::map<std::string, Content> verbatim_;  // by source
   std::map<Literal, Cells> literals_;
   std::set<Literal> under_way_;
   std::map<ConjunctionId, Cells> known_;

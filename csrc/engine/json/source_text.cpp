@@ -1,0 +1,69 @@
+#include "engine/json/source_text.h"
+
+#include <utility>
+
+#include "engine/errors.h"
+#include "engine/lazy.h"
+
+namespace constrain::json {
+
+namespace {
+
+class Strings final : public LazyAutomaton {
+ public:
+  explicit Strings(SourceTextPtr source) : source_(std::move(source)) {}
+
+  constrain::State start() override { return SourceText::kRoot; }
+  bool accepting(constrain::State state) override { return source_->is_whole(state); }
+
+ private:
+  void fill_row(constrain::State state, StateRow& row) override {
+    row.fill(kDead);
+    source_->substrings().for_each_step(state, [&](uint8_t byte, SourceText::State target) {
+      if (source_->step(state, byte) != SourceText::kNone) row[byte] = target;
+    });
+  }
+
+  SourceTextPtr source_;
+};
+
+std::string checked(std::string text) {
+  if (text.size() > SourceText::kMaxBytes) {
+    throw ResourceLimit("source_bytes", SourceText::kMaxBytes, "by a text that strings are to be taken from");
+  }
+  return text;
+}
+
+/// Bytes that a byte of content takes in a JSON string with no more escapes than needed.
+uint32_t spelled_bytes(uint8_t byte) {
+  switch (byte) {
+    case '"':
+    case '\\':
+    case '\b':
+    case '\f':
+    case '\n':
+    case '\r':
+    case '\t':
+      return 2;
+    default:
+      return byte < 0x20 ? 6 : 1;
+  }
+}
+
+}  // namespace
+
+SourceText::SourceText(std::string text) : text_(checked(std::move(text))), substrings_(text_) {
+  memory_.add(text_.size() * (1 + 3 * sizeof(uint32_t)));
+  begun_.reserve(text_.size() + 1), spelled_.reserve(text_.size() + 1);
+  uint32_t spelled = 0;
+  for (size_t i = 0; i <= text_.size(); ++i) {
+    begun_.push_back(static_cast<uint32_t>(starts_.size()));
+    spelled_.push_back(spelled);
+    if (starts_at(i)) starts_.push_back(static_cast<uint32_t>(i));
+    if (i < text_.size()) spelled += spelled_bytes(static_cast<uint8_t>(text_[i]));
+  }
+}
+
+AutomatonPtr strings_of(SourceTextPtr source) { return std::make_shared<Strings>(std::move(source)); }
+
+}  // namespace constrain::json
