@@ -10,7 +10,7 @@ NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 CPP_FILES := $(shell find csrc tests/native -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
-.PHONY: demo test build lint format native-test docs clean
+.PHONY: demo test build lint format native-test native-race-test docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/constrain demo
@@ -33,13 +33,20 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP_FILES)
 
+NATIVE_TEST_BUILD = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	-DCONSTRAIN_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug
+
 native-test: $(VENV)/.dev
 ifneq ($(NATIVE_TESTS),)
-	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-		-DCONSTRAIN_NATIVE_TESTS=ON -DCONSTRAIN_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug
+	$(NATIVE_TEST_BUILD) -B build/native -DCONSTRAIN_SANITIZE=ON
 	$(BIN)/cmake --build build/native
 	build/native/constrain_native_tests
 endif
+
+native-race-test: $(VENV)/.dev
+	$(NATIVE_TEST_BUILD) -B build/race -DCONSTRAIN_SANITIZE_THREADS=ON
+	$(BIN)/cmake --build build/race
+	build/race/constrain_native_tests
 
 docs: $(VENV)/.built $(VENV)/.dev
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -70,12 +70,17 @@ std::vector<Value> schemas() {
                                   {"prefixItems", list({one_of_few})},
                                   {"items", object({{"anyOf", list({one_of_few, reference("#"), keys})}})},
                                   {"minItems", number("2")}});
-  return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}}), differing};
+  const Value quotes =
+      object({{"type", text("array")},
+              {"items", object({{"type", text("string")}, {"x-verbatim", object({{"source", text("text")}})}})}});
+  return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}}), differing, quotes};
 }
 
-std::shared_ptr<const CompiledGrammar> grammar(const Value& schema, json::Whitespace whitespace, bool in_order) {
-  const schema::Options options{whitespace, in_order, false, {}};
-  return std::make_shared<const CompiledGrammar>(schema::compile(schema, options).grammar, vocabulary(), Limits());
+std::shared_ptr<const CompiledGrammar> grammar(const Value& schema, json::Whitespace whitespace, bool in_order,
+                                               std::shared_ptr<const Vocabulary> tokens = vocabulary()) {
+  const schema::Options options{
+      .whitespace = whitespace, .in_order = in_order, .sources = {{"text", "a \"b\"\n\xC3\xA9 c, a \"b\" d"}}};
+  return std::make_shared<const CompiledGrammar>(schema::compile(schema, options).grammar, std::move(tokens), Limits());
 }
 
 bool allows(const std::vector<uint32_t>& mask, TokenId token) { return mask[token / 32] >> (token % 32) & 1; }
@@ -142,16 +147,39 @@ TEST(masks_and_acceptance_agree_along_random_walks) {
   }
 }
 
-TEST(threads_may_share_a_grammar) {
-  const std::vector<Value> all = schemas();
-  for (const Value& schema : {all[4], all.back()}) {
-    const auto shared = grammar(schema, {}, false), alone = grammar(schema, {}, false);
+TEST(threads_may_share_a_grammar_and_a_vocabulary) {
+  const auto tokens = vocabulary();
+  for (const Value& schema : schemas()) {
+    const auto alone = grammar(schema, {}, false);
+    const std::shared_ptr<const CompiledGrammar> shared[] = {grammar(schema, {}, false, tokens),
+                                                             grammar(schema, {}, false, tokens)};
     std::vector<std::string> texts(8);
     std::vector<std::thread> threads;
-    for (uint32_t i = 0; i < texts.size(); ++i) threads.emplace_back([&, i] { texts[i] = walk(shared, i); });
+    for (uint32_t i = 0; i < texts.size(); ++i) threads.emplace_back([&, i] { texts[i] = walk(shared[i / 6], i); });
     for (std::thread& thread : threads) thread.join();
     for (uint32_t i = 0; i < texts.size(); ++i) CHECK(texts[i] == walk(alone, i));
   }
+}
+
+/// Clones go on from one place on threads of their own, and share what the session remembers.
+TEST(clones_may_be_used_from_other_threads) {
+  const auto compiled = grammar(flag(true), {}, false);
+  Matcher first(compiled);
+  CHECK(first.accept_bytes("[{\"a\": \"b"));
+  std::vector<std::string> ends(8);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    threads.emplace_back([&, i, clone = first]() mutable {
+      const std::string text = "b\", \"c\": [1, 2, " + std::to_string(i) + "]";
+      for (const char byte : text) {
+        clone.mask(60);
+        CHECK(clone.accept_bytes({&byte, 1}));
+      }
+      ends[i] = clone.completion();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& end : ends) CHECK(end == "}]");
 }
 
 TEST(limits_leave_a_matcher_as_it_was) {
