@@ -55,7 +55,8 @@ Completions::Step Completions::first_step(const Configuration& at) {
   // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;
-  for (int byte = 0; byte < 256; ++byte) {
+  const ByteSet bytes = possible_bytes(at);
+  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
     const Configuration* next = advance(at, static_cast<uint8_t>(byte));
     if (!next) continue;
     found.next = next, found.byte = static_cast<uint8_t>(byte);
@@ -64,6 +65,20 @@ Completions::Step Completions::first_step(const Configuration& at) {
   }
   if (choices != 1) throw std::logic_error("a live configuration has no completion");
   return found;
+}
+
+/// The bytes that may come, and perhaps some that guards refuse.
+ByteSet Completions::possible_bytes(const Configuration& at) const {
+  ByteSet bytes;
+  std::vector<const Configuration*> pending{&at};
+  for (size_t i = 0; i < pending.size(); ++i) {
+    for (const Head& head : pending[i]->heads()) {
+      const Row& row = grammar_.row(head.state);
+      bytes.add(row.bytes);
+      if (row.accepting && head.below) pending.push_back(head.below);
+    }
+  }
+  return bytes;
 }
 
 const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {

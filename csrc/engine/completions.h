@@ -46,6 +46,7 @@ class Completions {
 
   Step& step(const Configuration* at);
   Step first_step(const Configuration& at);
+  ByteSet possible_bytes(const Configuration& at) const;
   const Configuration* advance(const Configuration& from, uint8_t byte);
   uint64_t spell(const Step& from) const;
 
