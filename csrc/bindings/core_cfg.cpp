@@ -15,10 +15,6 @@ struct Builder : cfg::Builder {
   std::shared_ptr<MemoryAccount> account;
 };
 
-AutomatonPtr compile_terminal(const std::string& pattern) {
-  return compile_regex(pattern, {.dialect = Dialect::python, .leftmost_first = true});
-}
-
 }  // namespace
 
 void bind_cfg(py::module_& module) {
@@ -29,14 +25,15 @@ void bind_cfg(py::module_& module) {
           "terminal",
           [](Builder& self, const std::string& pattern, std::string name) {
             const MemoryAccount::Scope scope(self.account);
-            return self.terminal(compile_terminal(pattern), std::move(name));
+            const PartialPattern terminal = compile_partial_regex(pattern);
+            return self.terminal(terminal.language, std::move(name), terminal.watched);
           },
           "pattern"_a, "name"_a)
       .def(
           "ignore",
           [](Builder& self, const std::string& pattern, std::string name) {
             const MemoryAccount::Scope scope(self.account);
-            self.ignore(compile_terminal(pattern), std::move(name));
+            self.ignore(compile_partial_regex(pattern).language, std::move(name));
           },
           "pattern"_a, "name"_a)
       .def("nonterminal", &cfg::Builder::nonterminal)

@@ -18,19 +18,22 @@ constexpr size_t kMaxFirstCallDepth = 512;
 
 }  // namespace
 
-Symbol Builder::terminal(AutomatonPtr language, std::string name) {
+Symbol Builder::terminal(AutomatonPtr language, std::string name, const ByteSet& watched) {
   if (language->start() != kDead && language->accepting(language->start())) {
     throw GrammarError("terminal '" + name + "' matches the empty text");
   }
+  if (language->start() == kDead && watched != ByteSet()) {
+    throw GrammarError("terminal '" + name + "' cannot be used: it matches only before some text that is not its own");
+  }
   terminal_of_.push_back(static_cast<uint32_t>(terminals_.size()));
-  terminals_.push_back({std::move(language), std::move(name)});
+  terminals_.push_back({std::move(language), std::move(name), watched});
   return static_cast<Symbol>(terminal_of_.size() - 1);
 }
 
 void Builder::ignore(AutomatonPtr language, std::string name) {
   if (language->start() == kDead) return;
   if (language->accepting(language->start())) throw GrammarError("ignored text '" + name + "' matches the empty text");
-  ignored_.push_back({std::move(language), std::move(name)});
+  ignored_.push_back({std::move(language), std::move(name), {}});
 }
 
 Symbol Builder::nonterminal() {
@@ -283,6 +286,7 @@ class Compilation {
     for (const Symbol symbol : reachable(bodies, start)) {
       if (terminal(symbol)) used.push_back(symbol);
     }
+    check_following(bodies, start, used);
     Net net;
     const Net::Node begin = net.node(), text = net.node(), trail = net.node(), end = net.node();
     if (!bodies[start].states[0].edges.empty()) net.edge(text, start, trail);
@@ -301,6 +305,36 @@ class Compilation {
     }
     bodies.push_back(net.determinise(begin, end));
     return static_cast<Symbol>(bodies.size() - 1);
+  }
+
+  static ByteSet first_bytes(const AutomatonPtr& language) {
+    ByteSet bytes;
+    const StateRow& row = language->row(language->start());
+    for (size_t byte = 0; byte < row.size(); ++byte) {
+      if (row[byte] != kDead) bytes.add(static_cast<uint8_t>(byte));
+    }
+    return bytes;
+  }
+
+  /// Refuses terminals that match other texts before some of what may follow them.
+  void check_following(const Bodies& bodies, Symbol start, const std::vector<Symbol>& used) const {
+    const auto watches = [&](Symbol symbol) { return terminal(symbol)->watched != ByteSet(); };
+    if (std::ranges::none_of(used, watches)) return;
+    std::vector<ByteSet> first(bodies.size());
+    for (const Symbol symbol : used) first[symbol] = first_bytes(terminal(symbol)->language);
+    const std::vector<ByteSet> following = following_bytes(bodies, start, std::move(first));
+    ByteSet ignored;
+    for (const auto& part : builder_.ignored_) ignored.add(first_bytes(part.language));
+    for (const Symbol symbol : used) {
+      ByteSet next = following[symbol];
+      next.add(ignored);
+      const int byte = (next & terminal(symbol)->watched).next(0);
+      if (byte < 0) continue;
+      const bool printable = byte > 0x20 && byte < 0x7F;
+      throw GrammarError(
+          "terminal '" + terminal(symbol)->name + "' cannot be used: it looks at the text after it, which may begin " +
+          (printable ? std::string("with '") + static_cast<char>(byte) + "'" : "with what it looks for") + " here");
+    }
   }
 
   static AutomatonPtr lexeme(const Lexemes& lexemes, const Builder::Terminal& terminal) {

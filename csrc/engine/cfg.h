@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/automaton.h"
+#include "engine/byte_set.h"
 #include "engine/cfg_body.h"
 #include "engine/rule.h"
 
@@ -24,8 +25,9 @@ inline constexpr uint32_t kUnbounded = 0xFFFFFFFFu;
 /// Everything that is named must have been made before; a GrammarError is thrown where it was not.
 class Builder {
  public:
-  /// `name` is for error messages. Throws GrammarError where the language has the empty word.
-  Symbol terminal(AutomatonPtr language, std::string name);
+  /// `name` is for error messages. What follows the terminal must not begin with a byte of `watched`: the language is
+  /// another one there. Throws GrammarError where the language has the empty word.
+  Symbol terminal(AutomatonPtr language, std::string name, const ByteSet& watched = {});
   void ignore(AutomatonPtr language, std::string name);
 
   /// A rule that is yet to be defined.
@@ -48,6 +50,7 @@ class Builder {
   struct Terminal {
     AutomatonPtr language;
     std::string name;
+    ByteSet watched = {};
   };
   struct Term {
     enum Kind { symbol, sequence, choice, repeat } kind;

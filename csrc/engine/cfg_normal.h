@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/byte_set.h"
 #include "engine/cfg_body.h"
 
 namespace constrain::cfg {
@@ -35,6 +36,10 @@ Bodies without_left_recursion(const Bodies& bodies, Symbol start);
 /// Substitutes the bodies of rules that are small or called once for the calls of them. Bodies of `kept` symbols
 /// neither go into others nor take others in.
 Bodies inlined(const Bodies& bodies, Symbol start, const std::vector<bool>& kept);
+
+/// What may come right after each symbol in a text of `start`, by its first bytes. `first[s]` are those of the words of
+/// a symbol without a body. No symbol derives the empty word.
+std::vector<ByteSet> following_bytes(const Bodies& bodies, Symbol start, std::vector<ByteSet> first);
 
 /// The largest number of rules that a rule may enter one inside the other before any byte is read. Left recursion must
 /// have been removed.

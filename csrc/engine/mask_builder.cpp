@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "engine/bits.h"
 
@@ -249,11 +250,13 @@ InnerPtr MaskBuilder::described_inner(const Head& head) {
   // What other frames of the rule were asked for is put aside, to see what this one is.
   const std::vector<Footprint::Frame> before = footprint_.frames;
   for (Footprint::Frame& frame : footprint_.frames) frame.consulted = false;
-  const bool indescribable = walk_.indescribable();
+  const bool others_indescribable = std::exchange(walk_.registers().indescribable, false);
   auto made = std::make_shared<const Inner>(walk_alone(head));
+  const bool indescribable =
+      std::exchange(walk_.registers().indescribable, others_indescribable || walk_.indescribable());
   const bool consulted = std::ranges::any_of(footprint_.frames, &Footprint::Frame::consulted);
   for (size_t i = 0; i < before.size(); ++i) footprint_.frames[i].consulted |= before[i].consulted;
-  if (indescribable != walk_.indescribable()) return made;
+  if (indescribable) return made;
   if (consulted) cache.keep(key, nullptr, 0);
   cache.keep(consulted ? std::move(full_key) : std::move(key), made, made->bytes());
   return made;

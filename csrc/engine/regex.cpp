@@ -30,6 +30,13 @@ regex::Ast parse_in_dialect(std::u32string_view pattern, const RegexOptions& opt
 
 }  // namespace
 
+PartialPattern compile_partial_regex(std::string_view pattern) {
+  const std::u32string scalars = decode_pattern(pattern);
+  const regex::Ast ast = regex::parse(scalars, {.leftmost_first = true}, regex::Syntax::python);
+  auto automaton = std::make_shared<regex::RegexAutomaton>(regex::compile(ast, false, false), true);
+  return {automaton, automaton->watched()};
+}
+
 AutomatonPtr compile_regex(std::string_view pattern, const RegexOptions& options) {
   const std::u32string scalars = decode_pattern(pattern);
   const regex::Ast ast = parse_in_dialect(scalars, options);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/automaton.h"
+#include "engine/byte_set.h"
 
 namespace constrain {
 
@@ -30,5 +31,12 @@ struct RegexOptions {
 /// backreferences, recursion, conditionals, what looks ahead inside a lookbehind, possessive quantifiers where they
 /// change the language. Throws ResourceLimit("regex_states") where counted repetition unrolls to too much.
 AutomatonPtr compile_regex(std::string_view pattern, const RegexOptions& options);
+
+/// A pattern that is to match a part of a text, as a backtracking matcher prefers it.
+struct PartialPattern {
+  AutomatonPtr language;  ///< what it matches where nothing follows
+  ByteSet watched;        ///< first bytes of texts that may change this where they follow, by its lookaheads
+};
+PartialPattern compile_partial_regex(std::string_view pattern);
 
 }  // namespace constrain

@@ -4,6 +4,7 @@
 #include <bitset>
 
 #include "engine/deadline.h"
+#include "engine/errors.h"
 #include "engine/regex_closure.h"
 
 namespace constrain::regex {
@@ -102,12 +103,60 @@ void RegexAutomaton::fill_raw_row(State state, StateRow& row) {
 State RegexAutomaton::step(const std::vector<uint32_t>& key, size_t byte_class) {
   Deadline::check();
   Place place;
+  const std::vector<Configuration> trackers = step_trackers(key, byte_class, place);
+  return name(trackers, step(key[0], byte_class, place, ordered_));
+}
+
+std::vector<RegexAutomaton::Configuration> RegexAutomaton::step_trackers(const std::vector<uint32_t>& key,
+                                                                         size_t byte_class, Place& place) {
   std::vector<Configuration> trackers;
   for (size_t i = 0; i < program_.trackers.size(); ++i) {
     trackers.push_back(i + 1 < key.size() ? step(key[i + 1], byte_class, place, false) : kNothing);
     place.behind.push_back(accepts_end(trackers.back(), false));
   }
-  return name(trackers, step(key[0], byte_class, place, ordered_));
+  return trackers;
+}
+
+// ---- What follows.
+
+ByteSet RegexAutomaton::watched() {
+  const auto looks = [](const Instruction& at) { return at.op == Op::look_ahead || at.op == Op::text_end; };
+  if (std::ranges::none_of(program_.code, looks)) return {};
+  std::vector<bool> found(classes_.count());
+  raw_start();
+  // Every step may make further states, dead ones included: what follows may bring a match to life.
+  for (State state = 0; state < states_.size(); ++state) {
+    if (state == kSearchBudget) throw ResourceLimit("search_states", kSearchBudget, "while looking beyond a terminal");
+    const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
+    for (size_t byte_class = 0; byte_class < found.size(); ++byte_class) {
+      step(key, byte_class);
+      Place place;
+      step_trackers(key, byte_class, place);
+      if (!found[byte_class]) found[byte_class] = watches(key[0], byte_class, place);
+    }
+  }
+  ByteSet bytes;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (found[classes_.of(static_cast<uint8_t>(byte))]) bytes.add(static_cast<uint8_t>(byte));
+  }
+  return bytes;
+}
+
+/// Is there a match that ends here, or ended before, whose conditions a byte may decide otherwise than the end would?
+bool RegexAutomaton::watches(Configuration configuration, size_t byte_class, Place& place) {
+  for (const Thread& thread : threads(configuration)) {
+    if (thread.pc != kPast) {
+      const Op op = program_.code[thread.pc].op;
+      if (op == Op::text_end) return true;
+      if (op != Op::match) continue;
+    }
+    const std::vector<uint32_t> literals(conditions_[thread.condition].begin(), conditions_[thread.condition].end());
+    for (const uint32_t literal : literals) {
+      const Configuration after = step(literal >> 1, byte_class, place, false);
+      if (accepts_end(literal >> 1, false) ? !accepts_all(after) : after != kNothing) return true;
+    }
+  }
+  return false;
 }
 
 // ---- Configurations.

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "engine/byte_set.h"
 #include "engine/interner.h"
 #include "engine/lazy.h"
 #include "engine/regex_program.h"
@@ -44,6 +45,9 @@ class RegexAutomaton : public PrunedAutomaton {
 
   bool accepting(State state) override;
 
+  /// First bytes of texts that, where they follow a match, may make it one that does not match, or the other way round.
+  ByteSet watched();
+
  private:
   using Configuration = uint32_t;
   using Condition = uint32_t;
@@ -57,6 +61,8 @@ class RegexAutomaton : public PrunedAutomaton {
   Verdict glance(State state) override;
 
   State step(const std::vector<uint32_t>& key, size_t byte_class);
+  std::vector<Configuration> step_trackers(const std::vector<uint32_t>& key, size_t byte_class, Place& place);
+  bool watches(Configuration configuration, size_t byte_class, Place& place);
   Configuration step(Configuration configuration, size_t byte_class, Place& place, bool ordered);
   void read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
             std::vector<uint32_t>& successors);

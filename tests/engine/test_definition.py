@@ -232,7 +232,7 @@ def random_object(rng: random.Random, depth: int) -> Universe:
         schema["minProperties"] = rng.randint(0, 2)
     if rng.random() < 0.4:
         schema["maxProperties"] = rng.randint(0, 2)
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and not {"minProperties", "maxProperties"} <= schema.keys():  # not enforced together
         schema["dependentRequired"] = {rng.choice(names): [rng.choice(names)]}
     if rng.random() < 0.3:
         schema["not"] = {"properties": {name: {"enum": few[:1]} for name, few in zip(names, lists, strict=True)}}

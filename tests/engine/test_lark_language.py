@@ -103,6 +103,23 @@ SHORT = {
     "lazy with an end": ('start: A "b"?\nA: /a.*?b/', ["ab", "axxb", "abb", "axb!b"]),
     "interior lookahead": ("start: A+\nA: /a(?=b)[a-z]/", ["ab", "aa", "abab"]),
     "interior lookbehind": ("start: A\nA: /[ab]+(?<=b)c/", ["abc", "bac", "ababc"]),
+    "a word that is no keyword": (
+        'start: NAME "=" NAME (";" NAME "=" NAME)*\nNAME: /(?!if)[a-z]+/\n%ignore " "',
+        ["a=b", "if=b", "i=b", "a = ib; iff=x", "a=i;f=c", "a=fif"],
+    ),
+    "a word that is no whole keyword": (
+        'start: "let" NAME "=" (NAME | "if" "(" NAME ")")\nNAME: /(?!(?:let|if)\\b)[a-z]+/\n%ignore /[ \\n]+/',
+        ["let x = y", "let if = y", "let iff = letx", "let x = if(y)", "letx=if (iff)", "let x = if", "let i=if(if)"],
+    ),
+    "keywords end at a word boundary": (
+        'start: (IF "(" N ")")+\nIF: /if\\b/\nN: /\\d+\\b/\n%ignore " "',
+        ["if(1)", "if (12) if(3)", "if if", "if(1)if(2)"],
+    ),
+    "the end of the text": ('start: A* B\nA: "a"\nB: /b+$|c\\Z/', ["abb", "ac", "bc", "aab\n", "abbb", "acb"]),
+    "a lookahead over several characters": (
+        'start: A ("x" | "yb")\nA: /a+(?!b|zb)/',
+        ["ax", "aayb", "aaxb", "ayb", "axbx"],
+    ),
     "flags": ('start: "ab"i /c.d/is', ["aBC\nD", "ABcxd", "abcd"]),
     "verbose": ("start: /a [ ] b  # c\n/x", ["a b", "ab"]),
     "range": ('start: ("a".."c" | "α".."ω")+', ["abcω", "d", "é"]),

@@ -19,7 +19,8 @@ ALPHABET = "abc"
 TEXTS = ["".join(letters) for n in range(5) for letters in itertools.product(ALPHABET, repeat=n)]
 TOKENS = [text.encode() for text in TEXTS if 1 <= len(text) <= 3] + [b"a", b""]
 EOS = len(TOKENS) - 1
-VOCABULARY = Vocabulary.from_tokens(TOKENS, eos_ids=[EOS])
+BYTES = [bytes([byte]) for byte in range(256)]  # so that there is a token for each, as models have
+VOCABULARY = Vocabulary.from_tokens(TOKENS + BYTES, eos_ids=[EOS])
 
 
 @dataclass
@@ -128,7 +129,7 @@ def check_masks(grammar: str, engine: CompiledGrammar, oracle: Oracle, members: 
     not allowed begins no short text that it parses."""
     choice = random.Random(seed)
     matcher, text = engine.matcher(), ""
-    bits = allocate_bitmask(1, len(TOKENS))
+    bits = allocate_bitmask(1, VOCABULARY.size)
     while len(text) < 6:
         matcher.fill_bitmask(bits)
         allowed = {i for i in range(len(TOKENS)) if bits[0, i // 32] >> (i % 32) & 1}

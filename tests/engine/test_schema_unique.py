@@ -298,3 +298,14 @@ def test_histories_share_nothing_that_changes(byte_vocab: Vocabulary, allowed: A
     matcher.rollback(1)
     assert matcher.accept_bytes(b'"c","b"]')
     assert other.accept_bytes(b',"') and bytes(allowed(other, 257)) == b"c"
+
+
+def test_masks_of_readings_that_look_at_other_items_are_not_shared(byte_vocab: Vocabulary, allowed: Allowed) -> None:
+    """Of two readings of one item the second asked, like the first, which items there are already."""
+    items = {"items": {"enum": ["b", "ab", "a"]}, "contains": {"const": "ab"}, "maxContains": 1}
+    schema = {"type": "array", "uniqueItems": True, **items}
+    grammar = compile_json_schema(schema, byte_vocab, whitespace="compact")
+    for used, expected in ((b"a", b"ab"), (b"b", b"a"), (b"a", b"ab")):
+        matcher = grammar.matcher()
+        assert matcher.accept_bytes(b'["' + used + b'","')
+        assert bytes(allowed(matcher, 257)) == expected

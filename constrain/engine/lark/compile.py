@@ -34,7 +34,9 @@ def compile_lark(
 
     Raises:
         LarkError: the grammar is malformed, matches nothing, or uses what cannot be enforced exactly: terminals that
-            look at text around them (``(?=``, ``\\b``, ``$`` at an edge), may be empty, or are only declared.
+            look at the text before them (``(?<=``, ``\\b``, ``^``) or at what may follow them here (``(?!if)[a-z]+``
+            where the next terminal may begin with ``f``), ignored text that looks around, and terminals that may be
+            empty or are only declared.
         ResourceLimit: a limit was reached.
     """
     program, symbol = _program(text, start, limits, store)

@@ -16,19 +16,24 @@ else:
 _REPEATS = {sre.MAX_REPEAT, sre.MIN_REPEAT, getattr(sre, "POSSESSIVE_REPEAT", None)}
 _ATOMIC_GROUP = getattr(sre, "ATOMIC_GROUP", object())
 _BOUNDARIES = {sre.AT_BOUNDARY, sre.AT_NON_BOUNDARY}
+_UNLIMITED = int(sre.MAXREPEAT)
 
 
-def looks_outside(pattern: str) -> str | None:
-    """What in a pattern may depend on the text before or after its match, in words; ``None`` where nothing does.
+def looks_outside(pattern: str, ahead: bool) -> str | None:
+    """What in a pattern may depend on the text before its match, in words; ``None`` where nothing does.
 
     Such a construct is harmless where the match itself always has the characters that it looks at: ``"(?<!x)"`` is fine
     after at least one character of the same pattern.
+
+    Args:
+        pattern: in Python's dialect.
+        ahead: the text after the match counts as well. Terminals need not ask, since the engine knows what may follow.
 
     Raises:
         re.error: the pattern is malformed.
     """
     tree = parser.parse(pattern)
-    return _sequence(tree, 0, 0, bool(tree.state.flags & re.MULTILINE))
+    return _sequence(tree, 0, 0 if ahead else _UNLIMITED, bool(tree.state.flags & re.MULTILINE))
 
 
 def _sequence(sequence: Any, before: int, after: int, multiline: bool) -> str | None:
@@ -81,7 +86,10 @@ def _position(at: Any, before: int, after: int, multiline: bool) -> str | None:
     if at is sre.AT_BEGINNING:
         return None if multiline and before else "^, which depends on the text before the terminal"
     if at is sre.AT_END:
-        return None if multiline and after else "$, which depends on the text after the terminal"
+        harmless = (multiline and after) or after >= _UNLIMITED
+        return None if harmless else "$, which depends on the text after the terminal"
+    if at is sre.AT_END_STRING and after >= _UNLIMITED:
+        return None
     return "\\A or \\Z, which depends on the text around the terminal"
 
 

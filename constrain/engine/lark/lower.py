@@ -147,7 +147,7 @@ class Lowering:
         expression = pattern.to_regexp()
         try:
             re.compile(expression)
-            outside = looks_outside(expression)
+            outside = looks_outside(expression, ahead=kind == "ignore")
             empty = get_regexp_width(expression)[0] == 0
             if not outside and not empty:
                 return self.program.call(kind, expression, name)
