@@ -124,7 +124,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         return self.matcher.min_tokens()
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """The next tokens, as far as each is the only one that is allowed after those before it."""
+        """The tokens that the tokenizer makes of the text that must come next, ``limit`` at most."""
         return [] if self._healing or self._stray is not None else self.matcher.forced_tokens(limit)
 
     def expected(self) -> str:

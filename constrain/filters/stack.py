@@ -96,7 +96,7 @@ class FilterStack:
                 self._blame(member, "background work", member.start, pool, ahead, self.budget)
 
     def forced(self, limit: int = 64) -> list[int]:
-        """Tokens that are certain to come next: no other is allowed in the place of any of them."""
+        """Tokens of a text that is certain to come next, as the tokenizer spells it."""
         runs = [self._blame(member, "forced_tokens", member.forced, limit) for member in self._members]
         return max(runs, key=len, default=[])
 

@@ -120,7 +120,7 @@ class Decoding:
         return filters.scout()
 
     def forced(self, limit: int) -> list[int]:
-        """Tokens, ``limit`` at most, that the filters leave no choice about."""
+        """Tokens, ``limit`` at most, of text that the filters leave no choice about."""
         if self.filters is None or self.healing or self.end is not None:
             return []
         try:

@@ -85,7 +85,7 @@ class ExLlamaV2DynamicGenerator:
             max_sampling_threads, min_sampling_threads: accepted for compatibility.
             paged: divide the cache into pages. Otherwise one sequence runs at a time.
             filter_background_eval: evaluate filters while the model runs.
-            jump_forward: take tokens that filters leave no choice about through the model together.
+            jump_forward: take text that filters leave no choice about through the model in one pass.
             filter_time_limit: seconds that a filter that is not built in may take for a token before its job ends with
                 an error; ``None``: any time.
             kwargs: ignored, for compatibility.

@@ -19,7 +19,7 @@ from constrain.generator.pages import PageTable
 if TYPE_CHECKING:
     from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 
-#: Most tokens without a choice that go through the model in one pass.
+#: Most tokens of forced text that go through the model in one pass.
 _MOST_FORCED = 64
 
 
@@ -45,7 +45,7 @@ class PagedRunner:
             model, cache, table: what it runs on.
             drafter, draft_tokens: what guesses tokens, and how many.
             pool: where filters are evaluated while the model runs; ``None``: they wait for it.
-            jump_forward: take tokens that filters leave no choice about through the model together.
+            jump_forward: take text that filters leave no choice about through the model in one pass.
         """
         self.loras: Sequence[ExLlamaV2Lora] = ()
         self._model, self._cache, self._table = model, cache, table
@@ -130,7 +130,7 @@ def _take(foreseen: Foreseen) -> list[Outcome]:
 
 @dataclass
 class _Turn:
-    """What goes through the model for a job: its last token, and proposals, which were drafted or are certain."""
+    """What goes through the model for a job: its last token, and proposals, which are drafted or forced."""
 
     job: ExLlamaV2DynamicJob
     proposals: list[int]
@@ -138,7 +138,7 @@ class _Turn:
 
 
 def propose_forced(text: Decoding, room: int) -> list[int]:
-    """Tokens that are certain to follow, ``room`` at most, and none that ends the text."""
+    """The tokens of text that is certain to follow, ``room`` at most, and none that ends the text."""
     forced = text.forced(min(room, _MOST_FORCED)) if room > 0 else []
     end = next((i for i, token in enumerate(forced) if text.ends_with(token)), len(forced))
     return forced[:end]

@@ -281,7 +281,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             - ``logits``: if asked for, float32 of shape (1, n, padded vocabulary);
             - ``suppressed``: a text with a banned string, which was taken back.
 
-            A call draws several tokens where they were guessed right, or are certain.
+            A call draws several tokens where they were guessed right, or filters leave no choice about them.
 
         Raises:
             GenerationError: no text was begun.

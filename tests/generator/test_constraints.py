@@ -148,20 +148,26 @@ def test_filters_hear_of_every_token_in_order(make: Make, background: bool, mask
 
 
 @pytest.mark.parametrize("settings", [GREEDY, RANDOM])
+@pytest.mark.parametrize("as_tokenized", [True, False])
 def test_forced_tokens_go_through_in_one_pass(
-    make: Make, monkeypatch: pytest.MonkeyPatch, settings: ExLlamaV2Sampler.Settings
+    make: Make, monkeypatch: pytest.MonkeyPatch, settings: ExLlamaV2Sampler.Settings, as_tokenized: bool
 ) -> None:
     pattern = "the (quick|lazy) brown fox jumps over (12|34) hello dogs, naïve café"
-    plain = make(jump_forward=False)
+    plain, jumping = make(jump_forward=False), make()
+    if as_tokenized:
+        # A model that spells texts in long tokens, as the tokenizer does.
+        lengths = [len(piece) for piece in plain.tokenizer.get_id_to_piece_list(True)]
+        settings = settings.clone()
+        settings.token_bias = 50.0 * torch.tensor(lengths + [0] * (384 - len(lengths)))
     expected = text(plain, filters=[regex(plain, pattern)], gen_settings=settings, seed=3)
-    jumping = make()
     seen = widths(jumping, monkeypatch)
+    # Also where the model spells it differently, the text is what it would have been.
     assert text(jumping, filters=[regex(jumping, pattern)], gen_settings=settings, seed=3) == expected
     passes = len(seen)
     assert max(row for rows in seen[1:] for row in rows) > 2
     seen.clear()
     text(plain, filters=[regex(plain, pattern)], gen_settings=settings, seed=3)
-    assert passes < len(seen)
+    assert passes < len(seen) / 2 if as_tokenized else passes <= len(seen)
 
 
 def test_forced_tokens_of_many_jobs(make: Make) -> None:
