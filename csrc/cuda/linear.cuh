@@ -10,7 +10,7 @@
 
 namespace constrain::cuda {
 
-constexpr int kMaxProductRows = 16;
+constexpr int kMaxProductRows = 8;  // as a tensor core's product takes them
 
 // out = x @ weight.T + bias + residual. `x` is (rows, inputs), `weight` (outputs, inputs) with contiguous rows one
 // after the other, `bias` (outputs) or null, `residual` and `out` (rows, outputs), the former or null; `out` may be

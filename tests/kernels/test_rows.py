@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -97,14 +95,11 @@ def test_gated_activations_on_a_gpu(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16])
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9])
 @pytest.mark.parametrize(
     ("inputs", "outputs"), [(8, 37), (64, 16), (320, 1024), (4096, 6144), (1000, 24), (520, 100), (14_336, 4096)]
 )
-def test_small_products_on_a_gpu(
-    inputs: int, outputs: int, rows: int, dtype: torch.dtype, cuda: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(import_module("constrain.kernels.linear"), "_FEW_ROWS", 16)
+def test_small_products_on_a_gpu(inputs: int, outputs: int, rows: int, dtype: torch.dtype, cuda: torch.device) -> None:
     x = torch.randn(rows, 1, inputs, device=cuda, dtype=dtype)
     weight = torch.randn(2 * outputs, inputs, device=cuda, dtype=dtype) / inputs**0.5
     bias = torch.randn(2 * outputs, device=cuda, dtype=dtype)

@@ -1,0 +1,29 @@
+// Copies from global to shared memory in the background.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace constrain::cuda {
+
+// Copies 16 bytes, or writes zeros where not `valid`. Unlike a load into registers, which the compiler moves behind the
+// wait for the kernel in front, this begins at once.
+__device__ __forceinline__ void copy_async(uint4* to, const void* from, bool valid) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(valid ? 16 : 0)
+      : "memory");
+}
+
+// What this thread has copied since the last call is a stage.
+__device__ __forceinline__ void end_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until all but the last `kLeft` stages of this warp have arrived.
+template <int kLeft>
+__device__ __forceinline__ void wait_for_stage() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+  __syncwarp();
+}
+
+}  // namespace constrain::cuda
