@@ -40,18 +40,18 @@ __device__ __forceinline__ void multiply_add_packs(float (&c)[4], const uint4& r
   multiply_add<T>(c, {row.z, row8.z, row.w, row8.w}, {column.z, column.w});
 }
 
-// 16 bytes that are read once: they do not displace what the L1 cache holds. The memory must not change while the
-// kernel runs. Zero where not `valid`.
+// 16 bytes that are read once: they do not displace what the L1 cache holds. Zero where not `valid`.
 __device__ __forceinline__ uint4 load_once(const void* pointer, bool valid) {
   uint4 pack = make_uint4(0, 0, 0, 0);
   asm volatile(
       "{\n"
       " .reg .pred p;\n"
       " setp.ne.b32 p, %5, 0;\n"
-      " @p ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      " @p ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
       "}\n"
       : "+r"(pack.x), "+r"(pack.y), "+r"(pack.z), "+r"(pack.w)
-      : "l"(pointer), "r"(static_cast<int>(valid)));
+      : "l"(pointer), "r"(static_cast<int>(valid))
+      : "memory");
   return pack;
 }
 
