@@ -162,6 +162,7 @@ const Row& CompiledGrammar::build_locked(StateId state) const {
   ++counters_.rows;
   auto row = std::make_unique<Row>();
   RangeOptions options;
+  options.reserve(kMany);
   std::vector<Local> visited;
   add_options(slot.id, slot.local, *row, options, visited);
   assemble(options, *row);

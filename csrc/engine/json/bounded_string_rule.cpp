@@ -1,7 +1,6 @@
 #include "engine/json/bounded_string_rule.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "engine/compiled_grammar.h"
 #include "engine/errors.h"
@@ -34,32 +33,52 @@ void BoundedStringRule::for_each_edge(Local local, const Visit& visit) {
   }
 }
 
-/// Fewest characters that follow up to the end. A search by characters, in which other bytes cost nothing.
-uint64_t BoundedStringRule::least(Local local) {
+/// Fewest characters that follow up to the end, which are `bound` at least. A search by characters, in which other
+/// bytes cost nothing; what it finds holds for all states on the way.
+uint64_t BoundedStringRule::least(Local local, uint64_t bound) {
   if (const auto known = least_.find(local); known != least_.end()) return known->second;
-  std::unordered_set<Local> settled;
-  std::vector<Local> level{local}, next;
-  for (uint64_t characters = 0; !level.empty(); ++characters) {
+  struct Way {
+    Local state, from;
+    uint64_t characters;
+  };
+  std::unordered_map<Local, Way> ways;
+  std::vector<Way> level{{local, local, 0}}, next;
+  uint64_t best = kInfinite;
+  Local last = local;
+  for (uint64_t characters = 0; !level.empty() && characters < best && best > bound; ++characters) {
     next.clear();
-    for (size_t i = 0; i < level.size(); ++i) {
-      if (!settled.insert(level[i]).second) continue;
-      if (settled.size() > kSearchBudget) {
+    for (size_t i = 0; i < level.size() && best > bound; ++i) {
+      const Way way = level[i];
+      if (!ways.try_emplace(way.state, way).second) continue;
+      if (ways.size() > kSearchBudget) {
         throw ResourceLimit("search_states", kSearchBudget, "while measuring the strings of a pattern");
       }
-      if (strings_->accepting(state_of(level[i]))) return least_[local] = characters;
-      const Local from = level[i];
-      for_each_edge(from, [&](int, int, Local to, bool counted) { (counted ? next : level).push_back(to); });
+      const auto known = least_.find(way.state);
+      const bool ends = strings_->accepting(state_of(way.state));
+      if (known != least_.end() || ends) {
+        const uint64_t sum = add_lengths(characters, ends ? 0 : known->second);
+        if (sum < best) best = sum, last = way.state;
+        continue;
+      }
+      for_each_edge(way.state, [&](int, int, Local to, bool counted) {
+        (counted ? next : level).push_back({to, way.state, characters + (counted ? 1 : 0)});
+      });
     }
     level.swap(next);
   }
-  return least_[local] = kInfinite;
+  if (best == kInfinite) return least_[local] = best;
+  for (Local at = last;; at = ways.at(at).from) {
+    least_.try_emplace(at, best - ways.at(at).characters);
+    if (at == local) return best;
+  }
 }
 
 void BoundedStringRule::expand(Local local, const Lengths&, Expansion& out) {
   if (state_of(local) == kDead) return;
+  const uint64_t from = least(local);
   for_each_edge(local, [&](int first, int last, Local to, bool counted) {
-    const uint64_t needed = least(to);
-    const bool checked = counted || needed > least(local);
+    const uint64_t needed = least(to, from - std::min<uint64_t>(from, counted ? 1 : 0));
+    const bool checked = counted || needed > from;
     const Guard guard = kGuard | (counted ? kCounted : 0) | needed << kLeastShift;
     out.range(static_cast<uint8_t>(first), static_cast<uint8_t>(last), to, checked ? guard : 0);
   });

@@ -48,7 +48,7 @@ class BoundedStringRule final : public Rule {
   template <class Visit>
   void for_each_edge(Local local, const Visit& visit);
 
-  uint64_t least(Local local);
+  uint64_t least(Local local, uint64_t bound = 0);
   uint64_t shortest_within(Local local, uint64_t room);
   uint64_t count(Local local, uint64_t room);
 

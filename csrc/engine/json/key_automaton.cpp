@@ -17,43 +17,59 @@ KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<Automaton
 
 const StateRow& KeyAutomaton::row(State from) {
   if (rows_[from]) return *rows_[from];
-  auto row = std::make_unique<StateRow>();
   const Position at = *positions_[from];
-  std::vector<const StateRow*> rows;
-  for (size_t i = 0; i < classes_.size(); ++i) {
-    rows.push_back(at.classes[i] == kDead ? nullptr : &classes_[i]->row(at.classes[i]));
-  }
-  const auto class_after = [&](size_t i, int byte) { return rows[i] ? (*rows[i])[byte] : kDead; };
-  const auto as_before = [&](int byte) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (class_after(i, byte) != class_after(i, byte - 1)) return false;
-    }
-    return true;
-  };
-  uint32_t low = at.low;
-  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
-  bool named = true;                                                        // so was the last byte
-  for (int byte = 0; byte < 256; ++byte) {
-    uint32_t high = low;
-    while (high < at.high && static_cast<uint8_t>(names_[sorted_[high]][at.length]) == byte) ++high;
-    const bool name = high > low;
-    if (!name && !named && as_before(byte)) {
-      (*row)[byte] = (*row)[byte - 1];
-      continue;
-    }
-    Position to{name ? low : 0, name ? high : 0, name ? at.length + 1 : 0, {}};
-    bool alive = name;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      to.classes.push_back(class_after(i, byte));
-      alive |= to.classes.back() != kDead;
-    }
-    (*row)[byte] = alive ? intern(std::move(to)) : kDead;
-    named = name;
-    low = high;
+  std::unique_ptr<StateRow> row;
+  if (at.low == at.high) {
+    row = std::make_unique<StateRow>(nameless_row(at));
+  } else {
+    // Names differ from what is no name in few bytes.
+    row = std::make_unique<StateRow>(this->row(intern({0, 0, 0, at.classes})));
+    add_names(at, *row);
   }
   memory_.add(sizeof(StateRow));
   rows_[from] = std::move(row);
   return *rows_[from];
+}
+
+State KeyAutomaton::class_after(const Position& at, size_t one, int byte) {
+  return at.classes[one] == kDead ? kDead : classes_[one]->row(at.classes[one])[byte];
+}
+
+StateRow KeyAutomaton::nameless_row(const Position& at) {
+  StateRow row;
+  const auto as_before = [&](int byte) {
+    for (size_t i = 0; i < classes_.size(); ++i) {
+      if (class_after(at, i, byte) != class_after(at, i, byte - 1)) return false;
+    }
+    return true;
+  };
+  for (int byte = 0; byte < 256; ++byte) {
+    row[byte] = byte > 0 && as_before(byte) ? row[byte - 1] : enter(at, byte, 0, 0);
+  }
+  return row;
+}
+
+void KeyAutomaton::add_names(const Position& at, StateRow& row) {
+  uint32_t low = at.low;
+  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
+  while (low < at.high) {
+    const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
+    uint32_t high = low;
+    while (high < at.high && next(high) == next(low)) ++high;
+    row[next(low)] = enter(at, next(low), low, high);
+    low = high;
+  }
+}
+
+/// The state after a byte with which the names from `low` to before `high` go on.
+State KeyAutomaton::enter(const Position& at, int byte, uint32_t low, uint32_t high) {
+  Position to{low, high, high > low ? at.length + 1 : 0, {}};
+  bool alive = high > low;
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    to.classes.push_back(class_after(at, i, byte));
+    alive |= to.classes.back() != kDead;
+  }
+  return alive ? intern(std::move(to)) : kDead;
 }
 
 State KeyAutomaton::intern(Position position) {

@@ -52,6 +52,10 @@ class KeyAutomaton {
   };
 
   State intern(Position position);
+  State enter(const Position& at, int byte, uint32_t low, uint32_t high);
+  State class_after(const Position& at, size_t one, int byte);
+  StateRow nameless_row(const Position& at);
+  void add_names(const Position& at, StateRow& row);
 
   std::vector<std::string> names_;
   std::vector<uint32_t> sorted_;

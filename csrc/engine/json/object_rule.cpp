@@ -246,7 +246,8 @@ State ObjectRule::with_same_escapes(State content) {
 }
 
 uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
-  const auto [it, added] = spelling_ids_.try_emplace({content, escape}, static_cast<uint32_t>(spellings_.size()));
+  const auto [it, added] =
+      spelling_ids_.try_emplace(uint64_t{content} << 3 | escape, static_cast<uint32_t>(spellings_.size()));
   if (!added) return it->second;
   Spelling made{content, escape, {}};
   const auto complete = [&](uint8_t byte) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <span>
 #include <string>
+#include <unordered_map>
 
 #include "engine/free_text.h"
 #include "engine/json/cheapest_words.h"
@@ -228,8 +229,8 @@ class ObjectRule final : public Rule {
   std::vector<uint32_t> place_;        // of spec_.properties: among the names in the order of their bytes
   std::vector<uint64_t> first_;        // a settled block without members, after its size
   StableVector<Spelling> spellings_;
-  std::map<std::pair<State, uint32_t>, uint32_t> spelling_ids_;
-  std::map<std::vector<State>, State> escaping_;  // contents by the states after what is escaped
+  std::unordered_map<uint64_t, uint32_t> spelling_ids_;  // by content and escape
+  std::map<std::vector<State>, State> escaping_;         // contents by the states after what is escaped
 };
 
 }  // namespace constrain::json

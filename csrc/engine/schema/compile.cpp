@@ -274,9 +274,10 @@ class Compiler {
     return it->second;
   }
 
-  /// False only where it is easily seen.
+  /// False only where it is easily seen, as for patterns that are short themselves.
   static bool has_words_beyond(const AutomatonPtr& content, uint64_t max) {
-    constexpr size_t kBudget = 1000;
+    constexpr size_t kBudget = 64, kShort = 32;
+    if (max > kShort) return true;
     try {
       return length_oracle(content, kBudget)->any_between(content->start(), max + 1, kInfinite);
     } catch (const ResourceLimit&) {
