@@ -44,7 +44,7 @@ class Limits:
     max_cells: int = 20_000
     max_bytes: int = 16 << 20
     max_seconds: int = 10
-    max_memory: int = 256 << 20
+    max_memory: int = 512 << 20
 
     def core(self) -> _core.Limits:
         """The same limits, for the engine."""

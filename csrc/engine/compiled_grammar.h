@@ -60,7 +60,7 @@ struct Limits {
   uint64_t max_cells = 20'000;        ///< alternatives of a schema after normalisation
   uint64_t max_bytes = 16 << 20;      ///< of the text of a schema
   uint64_t max_seconds = 10;          ///< of compiling, and of each mask and token
-  uint64_t max_memory = 256 << 20;    ///< bytes of the states of a grammar, masks not counted
+  uint64_t max_memory = 512 << 20;    ///< bytes of the states of a grammar, masks not counted
   uint64_t mask_bytes = 32 << 20;     ///< of masks that are kept for a grammar; older ones are forgotten
 };
 

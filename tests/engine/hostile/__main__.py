@@ -39,7 +39,7 @@ from constrain.testing import small_vocabulary
 #: Seconds of processor time for one constraint beyond ``max_seconds`` for compiling, and as much for its masks.
 MARGIN = 10
 #: Bytes of address space of the process, the vocabulary and Python itself included.
-MEMORY = 1 << 30
+MEMORY = 3 << 29
 #: Tokens that are tried after compiling.
 TOKENS = 24
 
