@@ -1,0 +1,42 @@
+"""A model of a shape, without a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from constrain.bench.random_model import random_model
+from constrain.bench.shapes import Shape
+from constrain.cli.bench import bench
+from constrain.errors import BenchmarkError
+
+SHAPE = Shape(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    vocab_size=96,
+)
+
+
+def test_model_and_tokenizer_have_the_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    model, tokenizer = random_model(SHAPE, tmp_path)
+    logits = model.forward(torch.tensor([[3, 95]]))
+    assert logits.shape == (1, 2, 96) and logits.isfinite().all() and logits.std() > 0
+    assert tokenizer.encode("t3 t95").tolist() == [[3, 95]]
+    embedding = SHAPE.vocab_size * SHAPE.hidden_size
+    norms = (2 * SHAPE.num_hidden_layers) * SHAPE.hidden_size  # which the layers of a model count twice
+    assert SHAPE.weights_read == sum(module.parameters() for module in model.modules) - embedding - norms
+
+
+@pytest.mark.parametrize("command", ["decode", "kernels"])
+def test_without_a_gpu_there_is_nothing_to_measure(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = CliRunner().invoke(bench, [command])
+    assert isinstance(result.exception, BenchmarkError) and "no CUDA device" in str(result.exception)
