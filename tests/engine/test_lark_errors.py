@@ -25,6 +25,10 @@ REFUSED = [
     ('%ignore WS\nstart: "a"', 1, 9, "marked to ignore but were not defined"),
     ("start: A\n%import nope.A", 2, 9, "cannot import nope"),
     ("start: A\n%import common.NOPE -> A", 2, 24, "used but not defined"),
+    # what other notations have, and Lark has not
+    ('start: "a" <tool>', 1, 12, "special tokens are no text"),
+    ('start: x\nx: %json {"type": "string"}', 2, 4, "compile_json_schema"),
+    ('start: "a" @other', 1, 12, "cannot refer to other grammars"),
     # regular expressions
     ("start: A\nA: /(/", 2, 1, "unterminated subpattern"),
     ('start: "b" /[b-a]/', 1, 12, "bad character range"),
@@ -87,12 +91,12 @@ def test_body_that_explodes(byte_vocab: Vocabulary) -> None:
 
 def test_warnings_name_terminals_that_overlap() -> None:
     warnings = lark_warnings('start: ("if" NAME | INT)+\nNAME: /[a-z]+/\nINT: /[0-9]+/')
-    assert warnings == ["line 1: terminals \"if\" and NAME can both match 'if'"]
+    assert warnings == ["line 1, column 9: terminals \"if\" and NAME can both match 'if'"]
 
 
 def test_warnings_name_terminals_that_begin_like_ignored_text() -> None:
     warnings = lark_warnings('start: "<" TEXT ">"\nTEXT: /[^<>]+/\n%import common.WS\n%ignore WS')
-    assert warnings == ["line 2: terminal TEXT can begin with text that WS ignores"]
+    assert warnings == ["line 2, column 1: terminal TEXT can begin with text that WS ignores"]
 
 
 def test_no_warnings_for_terminals_that_exclude_each_other() -> None:

@@ -28,7 +28,7 @@ def lark_warnings(text: str) -> list[str]:
     compared.
 
     Returns:
-        One sentence a finding, which begins with the line of the terminal at fault.
+        One sentence a finding, which begins with line and column of the terminal at fault.
 
     Raises:
         LarkError: the grammar is malformed.
@@ -64,21 +64,21 @@ def _overlaps(text: str, regexes: dict[str, str]) -> Iterator[str]:
         try:
             example = comparator.get_example_overlap(a, b, _EXAMPLE_SECONDS).full_text
         except ValueError:
-            yield f"{_line(text, a)}terminals {a} and {b} can match the same text"
+            yield f"{_where(text, a)}terminals {a} and {b} can match the same text"
         else:
-            yield f"{_line(text, a)}terminals {a} and {b} can both match {example!r}"
+            yield f"{_where(text, a)}terminals {a} and {b} can both match {example!r}"
 
 
 def _ignorable(text: str, regexes: dict[str, str], ignored: dict[str, str]) -> Iterator[str]:
     for skipped, regex in ignored.items():
         for name, other in regexes.items():
             if list(Comparator.from_regexes({name: other, "": rf"(?:{regex})(?:.|\n)*"}).check()):
-                yield f"{_line(text, name)}terminal {name} can begin with text that {skipped} ignores"
+                yield f"{_where(text, name)}terminal {name} can begin with text that {skipped} ignores"
 
 
-def _line(text: str, name: str) -> str:
-    line, _ = place(text, name)
-    return f"line {line}: " if line else ""
+def _where(text: str, name: str) -> str:
+    line, column = place(text, name)
+    return f"line {line}, column {column}: " if line else ""
 
 
 @contextmanager

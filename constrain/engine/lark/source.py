@@ -18,6 +18,12 @@ from constrain.errors import LarkError, ResourceLimit
 
 Node: TypeAlias = "Tree[Any]"
 
+_FOREIGN = {
+    "<": "Unexpected <; special tokens are no text, so no grammar can ask for them",
+    "%json": "Unexpected %json; a JSON Schema is no part of a grammar, and compiles with compile_json_schema",
+    "@": "Unexpected @; grammars cannot refer to other grammars, but %import takes rules from lark's own",
+}
+
 
 @dataclass(frozen=True)
 class RuleSource:
@@ -145,13 +151,20 @@ def _offset(text: str, name: str) -> int | None:
     return None
 
 
+def _foreign(text: str, line: int, column: int) -> str | None:
+    """What is to be said of a notation that other grammars have, where a text has it."""
+    rest = "".join(text.split("\n")[line - 1 : line])[column - 1 :]
+    return next((reason for start, reason in _FOREIGN.items() if rest.startswith(start)), None)
+
+
 def _located(text: str, message: str, *names: str) -> LarkError:
     """An error with the place that a message speaks of: a position, or something that it quotes or names."""
     reason = _first_line(message)
     position = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
     if position:
         reason = reason.replace(position.group(0), "").strip(" :")
-        return LarkError(reason, int(position.group(1)), int(position.group(2)))
+        line, column = int(position.group(1)), int(position.group(2))
+        return LarkError(_foreign(text, line, column) or reason, line, column)
     quoted = re.findall(r"'([^']+)'|\((\".*\"i?)\)", reason)
     words = re.findall(r"\w+", reason)
     defined = [word for word in words if re.search(rf"^(?:%\w+[ \t]+)?[?!]*{word}\b", text, re.MULTILINE)]
