@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/deadline.h"
 #include "engine/errors.h"
 
 namespace constrain {
@@ -49,6 +50,7 @@ Completions::Step Completions::first_step(const Configuration& at) {
   Step found;
   found.measured = at.accepting;
   if (at.accepting) return found;
+  Deadline::check();
   if (steps_.size() > grammar_.limits().max_states) {
     throw ResourceLimit("max_states", grammar_.limits().max_states, "while looking for a completion of the text");
   }
