@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedInput
 
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
 from constrain.engine.lark import compile_lark
-from constrain.errors import LarkError
+from constrain.errors import LarkError, ResourceLimit
 
 ALPHABET = "abc"
 TEXTS = ["".join(letters) for n in range(5) for letters in itertools.product(ALPHABET, repeat=n)]
@@ -160,7 +160,10 @@ def check(seed: int) -> str:
     if engine is None:
         return "without texts, or unsupported"
     members = check_texts(grammar, engine, oracle)
-    check_masks(grammar, engine, oracle, members, seed)
+    try:
+        check_masks(grammar, engine, oracle, members, seed)
+    except ResourceLimit:
+        return "beyond a limit"  # a token can be read in millions of ways
     return "compared"
 
 
@@ -168,4 +171,4 @@ def check(seed: int) -> str:
 def test_random_grammars_against_lark(seed: int, tally: Counter[str]) -> None:
     outcomes = [check(30 * seed + i) for i in range(30)]
     tally["random grammars compared with lark"] += outcomes.count("compared")
-    assert outcomes.count("compared") >= 10
+    assert outcomes.count("compared") >= 10 and outcomes.count("beyond a limit") <= 3
