@@ -44,6 +44,32 @@ CASES: list[tuple[Any, list[str]]] = [
     ),
     ({"type": ["string", "array"], "items": {"$ref": "#"}}, ['"one, two"', '["one, two", ["one", ["two"]]]']),
     ({"items": {"type": "string", "pattern": "^.{2,12}$"}, "maxItems": 3}, ['["é… dots", "abc", "xy"]']),
+    (
+        {"items": {"type": "string", "pattern": "^(?:\\S+\\s+){0,3}\\S+$", "minLength": 2, "maxLength": 60}},
+        ['["one two three", "a \\" é\\tc", "' + "ab" * 29 + ' x"]'],
+    ),
+    (
+        {"items": {"type": "string", "pattern": "a{12}$|^[b-z]+$", "maxLength": 24}},
+        ['["bcdefghijklmnopqrstuvwxy", "xyzaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaa"]'],
+    ),
+    (
+        {
+            "items": {"properties": {"kind": {"enum": ["a", "b"]}, "text": {}}, "required": ["kind"]},
+            "uniqueItems": True,
+        },
+        [
+            '[{"kind": "a"}, {"text": "same", "kind": "b"}, {"kind": "a", "text": "other"}]',
+            '[{"kind": "a", "text": [1, 2]}, {"kind": "a", "text": [1, 3]}, {"kind": "b", "x": {"y": "z"}}]',
+        ],
+    ),
+    (
+        {"type": "array", "uniqueItems": True, "items": {"type": "string", "format": "email"}},
+        ['["john@example.com", "john@example.org", "jo@example.com"]'],
+    ),
+    (
+        {"properties": {"a\nb": {"type": "null"}, 'q"r': {"enum": [1]}, "abc": {}}},
+        ['{"a\\nb": null, "q\\"r": 1, "ab": 2}'],
+    ),
     ({"items": {"type": "string", "minLength": 3, "maxLength": 8}}, ['["abcdefgh", "öäüß", "\\\\\\\\\\\\"]']),
 ]
 
