@@ -383,22 +383,41 @@ def random_duties(rng: random.Random) -> tuple[dict[str, Any], list[dict[str, An
     return schema, [value for value in instances if jsonschema.Draft202012Validator(schema).is_valid(value)]
 
 
-@pytest.mark.parametrize("property_order", ["any", "schema"])
-@pytest.mark.seeds(60)
-def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed, tally: Counter[str]) -> None:
-    rng = random.Random(seed)
-    schema, instances = random_duties(rng)
+@dataclass(frozen=True)
+class Spelled:
+    """A compiled schema, its whole language, and some of the texts at which it may be asked."""
+
+    grammar: CompiledGrammar
+    language: Language
+    prefixes: list[bytes]
+
+
+def compiled_instances(
+    schema: dict[str, Any], instances: list[Any], property_order: Any, rng: random.Random
+) -> Spelled | None:
+    """The schema with all of its instances, in a vocabulary that suits them; None where it has none, and says so."""
     orders = spellings if property_order == "any" else lambda value: list(spellings(value))[:1]
     language = Language(text.encode() for value in instances for text in orders(value))
     options: Any = {"whitespace": "compact", "property_order": property_order}
     if not instances:
         with pytest.raises(UnsatisfiableSchema):
             compile_json_schema(schema, Vocabulary.from_tokens([b"a", b""], [1]), **options)
-        return
+        return None
     grammar = compile_json_schema(schema, random_vocabulary(rng, language), **options)
-    check(grammar, language, rng, allowed, tally)
-    for text in rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))):
-        assert text + start(grammar, text).completion() in language.texts, text
+    return Spelled(grammar, language, rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))))
+
+
+@pytest.mark.parametrize("property_order", ["any", "schema"])
+@pytest.mark.seeds(60)
+def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed, tally: Counter[str]) -> None:
+    rng = random.Random(seed)
+    schema, instances = random_duties(rng)
+    spelled = compiled_instances(schema, instances, property_order, rng)
+    if spelled is None:
+        return
+    check(spelled.grammar, spelled.language, rng, allowed, tally)
+    for text in spelled.prefixes:
+        assert text + start(spelled.grammar, text).completion() in spelled.language.texts, text
 
 
 def random_differing(rng: random.Random) -> tuple[dict[str, Any], list[Any], bool]:
@@ -437,19 +456,14 @@ def random_differing(rng: random.Random) -> tuple[dict[str, Any], list[Any], boo
 def test_items_that_differ(seed: int, property_order: Any, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     schema, instances, alike = random_differing(rng)
-    orders = spellings if property_order == "any" else lambda value: list(spellings(value))[:1]
-    language = Language(text.encode() for value in instances for text in orders(value))
-    options: Any = {"whitespace": "compact", "property_order": property_order}
-    if not instances:
-        with pytest.raises(UnsatisfiableSchema):
-            compile_json_schema(schema, Vocabulary.from_tokens([b"a", b""], [1]), **options)
+    spelled = compiled_instances(schema, instances, property_order, rng)
+    if spelled is None:
         return
-    grammar = compile_json_schema(schema, random_vocabulary(rng, language), **options)
-    check(grammar, language, rng, allowed, tally)
-    for text in rng.sample(sorted(language.prefixes), min(25, len(language.prefixes))):
-        completion = start(grammar, text).completion()
-        assert text + completion in language.texts, text
-        shortest = min(len(whole) - len(text) for whole in language.texts if whole.startswith(text))
+    check(spelled.grammar, spelled.language, rng, allowed, tally)
+    for text in spelled.prefixes:
+        completion = start(spelled.grammar, text).completion()
+        assert text + completion in spelled.language.texts, text
+        shortest = min(len(whole) - len(text) for whole in spelled.language.texts if whole.startswith(text))
         assert len(completion) == shortest or not alike, text
 
 

@@ -93,9 +93,6 @@ class ObjectRule final : public Rule {
     std::vector<State> contents;  ///< what the content may be when the escape is over
   };
 
-  struct Text;
-  struct UsedKeys;
-
   /// Registers are blocks of words, of which the first says the kind:
   ///  - `kSettled`: the members so far, with all that follows from them: sets of names (seen; open, in the order of
   ///    their bytes) and of classes of other keys (open). 0 stands for the block of an object without members.
