@@ -142,6 +142,7 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
   std::unordered_set<State> met{start};
   std::vector<State> layer{start}, next;
   bool chain = true;  // one state after every number of characters
+  bool over = false;  // the frame may be, after some of them
   while (!layer.empty() && found.room <= kHorizon && met.size() <= kMaxStates) {
     next.clear();
     bool some = false, every = true;
@@ -151,7 +152,7 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
         return;
       }
       some = true;
-      if (final_(to)) found.leaving.fill();
+      over |= final_(to);
       if (met.insert(to).second) {
         next.push_back(to);
       } else {
@@ -182,13 +183,14 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
     }
     chain &= next.size() <= 1;
     if (!every) {
-      found.exact = chain && !some;
-      return found;
+      found.exact = chain && !some && !over;
+      break;
     }
     ++found.room;
     layer.swap(next);
   }
   if (layer.empty()) found.room = FreeText::kUnbounded;
+  if (over) found.leaving.fill();
   return found;
 }
 

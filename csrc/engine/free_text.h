@@ -39,7 +39,7 @@ struct FreeText {
 
   CharacterClass characters;
   uint64_t room = 0;   ///< every text of up to so many characters may follow
-  bool exact = false;  ///< and none that is longer
+  bool exact = false;  ///< and none that is longer, nor may the frame be over on the way
   ByteSet leaving;  ///< bytes outside the class that may follow after a text of the class (of up to `room` characters);
                     ///< all bytes where the frame may be over after such a text
 

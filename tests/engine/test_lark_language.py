@@ -8,7 +8,7 @@ import lark
 import pytest
 from lark.exceptions import UnexpectedInput
 
-from constrain.engine import CompiledGrammar, Vocabulary, compile_lark
+from constrain.engine import CompiledGrammar, Matcher, Vocabulary, compile_lark
 
 Accepts = Callable[[str, str], bool]
 
@@ -258,3 +258,12 @@ def test_completion_is_a_text(byte_vocab: Vocabulary) -> None:
     matcher = engine.matcher()
     assert matcher.accept_bytes(b'{"a": [1, {"b')
     assert accepts(engine, '{"a": [1, {"b' + matcher.completion().decode())
+
+
+def test_mask_where_a_terminal_ends_among_characters_that_it_allows(
+    allowed: Callable[[Matcher, int], list[int]],
+) -> None:
+    vocabulary = Vocabulary.from_tokens([b"", b"a", b"bb", b"ba", *(bytes([i]) for i in range(256))], [0])
+    matcher = compile_lark('start: T+\nT: /a[^a]/ | "b"', vocabulary).matcher()
+    matcher.accept(1)
+    assert {2, 3} <= set(allowed(matcher, vocabulary.size))
