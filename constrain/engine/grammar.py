@@ -55,7 +55,8 @@ class ReportEntry(NamedTuple):
     """One keyword of a schema: where it stands, its name, and what is to be said of it.
 
     Attributes:
-        document: URI of the document that the pointer is in, where it is one of the registry.
+        document: URI of the document that the pointer is in, where it is one of the registry; the place of a schema in
+            a Lark grammar.
     """
 
     pointer: str
@@ -127,7 +128,7 @@ class CompiledGrammar:
 
     @cached_property
     def report(self) -> Report:
-        """What is enforced, where it is narrowed, and what is ignored; empty for other than JSON Schemas."""
+        """What is enforced of JSON Schemas, where it is narrowed, and what is ignored."""
         return Report(*(tuple(ReportEntry(*entry) for entry in part) for part in self.core.report))
 
 

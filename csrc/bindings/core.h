@@ -4,12 +4,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/compiled_grammar.h"
 #include "engine/json/value.h"
-#include "engine/schema/report.h"
+#include "engine/schema/compile.h"
 
 namespace constrain {
 
@@ -35,6 +37,10 @@ PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, 
 
 /// A Python object of JSON types as a value. Throws SchemaError naming the place of anything else, and ResourceLimit.
 json::Value to_json(const py::handle& object, const Limits& limits);
+
+/// Options of a schema. `retrieve` is asked for the documents that it refers to; it and `limits` must outlive them.
+schema::Options schema_options(const py::object& whitespace, bool in_order, bool lenient, const Limits& limits,
+                               std::map<std::string, std::string> sources, const py::function& retrieve);
 
 /// One row of a packed bitmask that belongs to Python: a buffer of int32, or a CPU tensor.
 class MaskRow {

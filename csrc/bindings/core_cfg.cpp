@@ -9,10 +9,31 @@ namespace {
 
 /// A builder whose terminals count as memory of the grammar that it will make.
 struct Builder : cfg::Builder {
-  explicit Builder(const Limits& limits)
-      : limits(limits), account(std::make_shared<MemoryAccount>(limits.max_memory)) {}
+  Builder(const Limits& limits, py::function retrieve)
+      : limits(limits), retrieve(std::move(retrieve)), account(std::make_shared<MemoryAccount>(limits.max_memory)) {}
+
+  cfg::Symbol json_schema(const py::object& schema, const py::object& whitespace, std::string name) {
+    const Deadline deadline(limits.max_seconds);
+    const json::Value value = to_json(schema, limits);
+    const schema::Options options = schema_options(whitespace, false, false, limits, {}, retrieve);
+    const py::gil_scoped_release release;
+    const MemoryAccount::Scope scope(account);
+    schema::Report found = schema::compile(value, options, embedded());
+    const RuleId root = embedded().root;
+    if (embedded().shortest_words()[root] == kInfinite) throw schema::conflict(value, options);
+    for (auto list : {&schema::Report::enforced, &schema::Report::narrowed, &schema::Report::ignored}) {
+      for (schema::Report::Entry& entry : found.*list) {
+        if (entry.place.document.empty()) entry.place.document = name;
+        (report.*list).push_back(std::move(entry));
+      }
+    }
+    return terminal(root, std::move(name), schema::first_bytes());
+  }
+
   Limits limits;
+  py::function retrieve;
   std::shared_ptr<MemoryAccount> account;
+  schema::Report report;
 };
 
 }  // namespace
@@ -20,7 +41,7 @@ struct Builder : cfg::Builder {
 void bind_cfg(py::module_& module) {
   using namespace py::literals;
   py::class_<Builder>(module, "CfgBuilder")
-      .def(py::init<const Limits&>(), "limits"_a)
+      .def(py::init<const Limits&, py::function>(), "limits"_a, "retrieve"_a)
       .def(
           "terminal",
           [](Builder& self, const std::string& pattern, std::string name) {
@@ -36,6 +57,7 @@ void bind_cfg(py::module_& module) {
             self.ignore(compile_partial_regex(pattern).language, std::move(name));
           },
           "pattern"_a, "name"_a)
+      .def("json_schema", &Builder::json_schema, "schema"_a, "whitespace"_a, "name"_a)
       .def("nonterminal", &cfg::Builder::nonterminal)
       .def("symbol", &Builder::symbol, "symbol"_a)
       .def("sequence", &Builder::sequence, "parts"_a)
@@ -44,11 +66,11 @@ void bind_cfg(py::module_& module) {
       .def("define", &Builder::define, "nonterminal"_a, "body"_a)
       .def(
           "compile",
-          [](const Builder& self, cfg::Symbol start, std::shared_ptr<const Vocabulary> vocabulary) {
+          [](Builder& self, cfg::Symbol start, std::shared_ptr<const Vocabulary> vocabulary) {
             const Deadline deadline(self.limits.max_seconds);
             const py::gil_scoped_release release;
             const MemoryAccount::Scope scope(self.account);
-            return finish(self.build(start), std::move(vocabulary), self.limits);
+            return finish(self.build(start), std::move(vocabulary), self.limits, self.report);
           },
           "start"_a, "vocabulary"_a);
 }

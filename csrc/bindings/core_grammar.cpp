@@ -4,7 +4,6 @@
 #include "engine/errors.h"
 #include "engine/leading_space.h"
 #include "engine/regex.h"
-#include "engine/schema/compile.h"
 
 namespace constrain {
 
@@ -62,6 +61,11 @@ schema::Retrieve retrieve_with(const py::function& retrieve, const Limits& limit
 
 }  // namespace
 
+schema::Options schema_options(const py::object& whitespace, bool in_order, bool lenient, const Limits& limits,
+                               std::map<std::string, std::string> sources, const py::function& retrieve) {
+  return {whitespace_of(whitespace), in_order, lenient, limits, std::move(sources), retrieve_with(retrieve, limits)};
+}
+
 PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
                  schema::Report report) {
   if (vocabulary->first_space_optional()) allow_leading_space(grammar);
@@ -117,13 +121,14 @@ void bind_grammar(py::module_& module) {
          std::map<std::string, std::string> sources) {
         const Deadline deadline(limits.max_seconds);
         const json::Value value = to_json(schema, limits);
-        const schema::Options options{whitespace_of(whitespace),      in_order, lenient, limits, std::move(sources),
-                                      retrieve_with(retrieve, limits)};
+        const schema::Options options =
+            schema_options(whitespace, in_order, lenient, limits, std::move(sources), retrieve);
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
-        schema::Compiled compiled = schema::compile(value, options);
+        Grammar grammar;
+        schema::Report report = schema::compile(value, options, grammar);
         try {
-          return finish(std::move(compiled.grammar), std::move(vocabulary), limits, std::move(compiled.report));
+          return finish(std::move(grammar), std::move(vocabulary), limits, std::move(report));
         } catch (const EmptyLanguage&) {
           throw schema::conflict(value, options);
         } catch (ResourceLimit& limit) {

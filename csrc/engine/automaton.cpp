@@ -7,6 +7,16 @@
 
 namespace constrain {
 
+ByteSet live_bytes(Automaton& automaton, State state) {
+  ByteSet bytes;
+  if (state == kDead) return bytes;
+  const StateRow& row = automaton.row(state);
+  for (size_t byte = 0; byte < row.size(); ++byte) {
+    if (row[byte] != kDead) bytes.add(static_cast<uint8_t>(byte));
+  }
+  return bytes;
+}
+
 bool matches(Automaton& automaton, std::string_view text) {
   State state = automaton.start();
   for (char byte : text) state = automaton.step(state, static_cast<uint8_t>(byte));

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/byte_set.h"
+
 namespace constrain {
 
 using State = uint32_t;
@@ -42,6 +44,9 @@ class Automaton {
 };
 
 using AutomatonPtr = std::shared_ptr<Automaton>;
+
+/// Bytes with which the accepted words from `state` may go on; none for `kDead`.
+ByteSet live_bytes(Automaton& automaton, State state);
 
 /// True where `text` as a whole is in the language.
 bool matches(Automaton& automaton, std::string_view text);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "engine/automaton_rule.h"
 #include "engine/cfg_normal.h"
@@ -18,65 +19,10 @@ constexpr size_t kMaxFirstCallDepth = 512;
 
 }  // namespace
 
-Symbol Builder::terminal(AutomatonPtr language, std::string name, const ByteSet& watched) {
-  if (language->start() != kDead && language->accepting(language->start())) {
-    throw GrammarError("terminal '" + name + "' matches the empty text");
-  }
-  if (language->start() == kDead && watched != ByteSet()) {
-    throw GrammarError("terminal '" + name + "' cannot be used: it matches only before some text that is not its own");
-  }
-  terminal_of_.push_back(static_cast<uint32_t>(terminals_.size()));
-  terminals_.push_back({std::move(language), std::move(name), watched});
-  return static_cast<Symbol>(terminal_of_.size() - 1);
-}
-
-void Builder::ignore(AutomatonPtr language, std::string name) {
-  if (language->start() == kDead) return;
-  if (language->accepting(language->start())) throw GrammarError("ignored text '" + name + "' matches the empty text");
-  ignored_.push_back({std::move(language), std::move(name), {}});
-}
-
-Symbol Builder::nonterminal() {
-  terminal_of_.push_back(kNoTerminal);
-  return static_cast<Symbol>(terminal_of_.size() - 1);
-}
-
-void Builder::check(Symbol symbol) const {
-  if (symbol >= terminal_of_.size()) throw GrammarError("there is no symbol " + std::to_string(symbol));
-}
-
-Expression Builder::add(Term term) {
-  for (const Expression part : term.parts) {
-    if (part >= terms_.size()) throw GrammarError("there is no expression " + std::to_string(part));
-  }
-  terms_.push_back(std::move(term));
-  return static_cast<Expression>(terms_.size() - 1);
-}
-
-Expression Builder::symbol(Symbol symbol) {
-  check(symbol);
-  return add({Term::symbol, symbol, 0, 0, {}});
-}
-Expression Builder::sequence(std::vector<Expression> parts) { return add({Term::sequence, 0, 0, 0, std::move(parts)}); }
-Expression Builder::choice(std::vector<Expression> parts) { return add({Term::choice, 0, 0, 0, std::move(parts)}); }
-Expression Builder::repeat(Expression part, uint32_t min, uint32_t max) {
-  if (min > max)
-    throw GrammarError("a repetition cannot be at least " + std::to_string(min) + " and at most " +
-                       std::to_string(max));
-  return add({Term::repeat, 0, min, max, {part}});
-}
-
-void Builder::define(Symbol nonterminal, Expression body) {
-  check(nonterminal);
-  if (terminal_of_[nonterminal] != kNoTerminal) throw GrammarError("a terminal has no other definition");
-  if (body >= terms_.size()) throw GrammarError("there is no expression " + std::to_string(body));
-  definitions_.push_back({nonterminal, body});
-}
-
 /// One run of `Builder::build`.
 class Compilation {
  public:
-  explicit Compilation(const Builder& builder) : builder_(builder), nets_(builder.terminal_of_.size()) {
+  explicit Compilation(Builder& builder) : builder_(builder), nets_(builder.terminal_of_.size()) {
     for (size_t symbol = 0; symbol < nets_.size(); ++symbol) {
       if (builder.terminal_of_[symbol] == Builder::kNoTerminal) nets_[symbol].node(), nets_[symbol].node();
     }
@@ -253,8 +199,8 @@ class Compilation {
   std::vector<bool> inhabited_terminals() const {
     std::vector<bool> result(nets_.size(), false);
     for (Symbol symbol = 0; symbol < builder_.terminal_of_.size(); ++symbol) {
-      const uint32_t terminal = builder_.terminal_of_[symbol];
-      result[symbol] = terminal != Builder::kNoTerminal && builder_.terminals_[terminal].language->start() != kDead;
+      const Builder::Terminal* terminal = this->terminal(symbol);
+      result[symbol] = terminal ? terminal->language->start() != kDead : embedded(symbol) != nullptr;
     }
     return result;
   }
@@ -277,16 +223,30 @@ class Compilation {
   const Builder::Terminal* terminal(Symbol symbol) const {
     if (symbol >= builder_.terminal_of_.size()) return nullptr;
     const uint32_t index = builder_.terminal_of_[symbol];
-    return index == Builder::kNoTerminal ? nullptr : &builder_.terminals_[index];
+    return index < Builder::kEmbedded ? &builder_.terminals_[index] : nullptr;
+  }
+
+  const Builder::Embedded* embedded(Symbol symbol) const {
+    const auto found = builder_.embedded_terminals_.find(symbol);
+    return found == builder_.embedded_terminals_.end() ? nullptr : &found->second;
   }
 
   /// The rule of whole texts: the start rule, with ignored text around it. Settles what the terminals match.
   Symbol add_root(Bodies& bodies, Symbol start, bool nullable) {
-    std::vector<Symbol> used;
+    std::vector<Symbol> used, used_rules;
+    std::vector<ByteSet> first(bodies.size());
+    ByteSet next;
     for (const Symbol symbol : reachable(bodies, start)) {
-      if (terminal(symbol)) used.push_back(symbol);
+      if (const auto* terminal = this->terminal(symbol)) {
+        used.push_back(symbol);
+        first[symbol] = live_bytes(*terminal->language, terminal->language->start());
+      } else if (const auto* rule = embedded(symbol)) {
+        used_rules.push_back(symbol);
+        first[symbol] = rule->first;
+      }
+      next.add(first[symbol]);
     }
-    check_following(bodies, start, used);
+    check_following(bodies, start, used, std::move(first));
     Net net;
     const Net::Node begin = net.node(), text = net.node(), trail = net.node(), end = net.node();
     if (!bodies[start].states[0].edges.empty()) net.edge(text, start, trail);
@@ -294,37 +254,29 @@ class Compilation {
     net.jump(begin, text), net.jump(trail, end);
     if (builder_.ignored_.empty()) {
       for (const Symbol symbol : used) lexemes_[symbol] = terminal(symbol)->language;
+      for (const Symbol symbol : used_rules) rules_[symbol] = embedded(symbol)->rule;
     } else {
-      std::vector<AutomatonPtr> languages, ignored;
-      for (const Symbol symbol : used) languages.push_back(terminal(symbol)->language);
+      std::vector<AutomatonPtr> ignored;
       for (const auto& part : builder_.ignored_) ignored.push_back(part.language);
-      const Lexemes lexemes(std::move(ignored), languages);
-      for (const Symbol symbol : used) lexemes_[symbol] = lexeme(lexemes, *terminal(symbol));
-      add_ignored(bodies, net, begin, text, lexemes.before_first());
+      const Lexemes lexemes(std::move(ignored), next);
+      for (const Symbol symbol : used)
+        lexemes_[symbol] = decided(lexemes.of(terminal(symbol)->language), terminal(symbol)->name);
+      for (const Symbol symbol : used_rules) surround(bodies, symbol, lexemes);
+      add_ignored(bodies, net, begin, text, lexemes.after());
       add_ignored(bodies, net, trail, end, lexemes.after_last());
     }
     bodies.push_back(net.determinise(begin, end));
     return static_cast<Symbol>(bodies.size() - 1);
   }
 
-  static ByteSet first_bytes(const AutomatonPtr& language) {
-    ByteSet bytes;
-    const StateRow& row = language->row(language->start());
-    for (size_t byte = 0; byte < row.size(); ++byte) {
-      if (row[byte] != kDead) bytes.add(static_cast<uint8_t>(byte));
-    }
-    return bytes;
-  }
-
   /// Refuses terminals that match other texts before some of what may follow them.
-  void check_following(const Bodies& bodies, Symbol start, const std::vector<Symbol>& used) const {
+  void check_following(const Bodies& bodies, Symbol start, const std::vector<Symbol>& used,
+                       std::vector<ByteSet> first) const {
     const auto watches = [&](Symbol symbol) { return terminal(symbol)->watched != ByteSet(); };
     if (std::ranges::none_of(used, watches)) return;
-    std::vector<ByteSet> first(bodies.size());
-    for (const Symbol symbol : used) first[symbol] = first_bytes(terminal(symbol)->language);
     const std::vector<ByteSet> following = following_bytes(bodies, start, std::move(first));
     ByteSet ignored;
-    for (const auto& part : builder_.ignored_) ignored.add(first_bytes(part.language));
+    for (const auto& part : builder_.ignored_) ignored.add(live_bytes(*part.language, part.language->start()));
     for (const Symbol symbol : used) {
       ByteSet next = following[symbol];
       next.add(ignored);
@@ -337,26 +289,44 @@ class Compilation {
     }
   }
 
-  static AutomatonPtr lexeme(const Lexemes& lexemes, const Builder::Terminal& terminal) {
-    AutomatonPtr result = lexemes.of(terminal.language);
-    if (result) return result;
-    throw GrammarError("ignored text before terminal '" + terminal.name +
+  static AutomatonPtr decided(AutomatonPtr language, const std::string& name) {
+    if (language) return language;
+    throw GrammarError("ignored text before terminal '" + name +
                        "' may still have been about to match a longer text where the terminal ends");
+  }
+
+  /// Gives an embedded rule, which reads none, the ignored text around it.
+  void surround(Bodies& bodies, Symbol symbol, const Lexemes& lexemes) {
+    const Builder::Embedded& rule = *embedded(symbol);
+    Net net;
+    const Net::Node begin = net.node(), word = net.node(), trail = net.node(), end = net.node();
+    net.jump(begin, word), net.jump(trail, end);
+    add_ignored(bodies, net, begin, word, decided(lexemes.before(rule.first), rule.name));
+    add_ignored(bodies, net, trail, end, lexemes.after());
+    rules_[add_opaque(bodies, net, word, trail)] = rule.rule;
+    bodies[symbol] = net.determinise(begin, end);
   }
 
   void add_ignored(Bodies& bodies, Net& net, Net::Node from, Net::Node to, AutomatonPtr language) {
     if (language->start() == kDead) return;
-    const auto symbol = static_cast<Symbol>(bodies.size());
-    bodies.emplace_back();
-    lexemes_[symbol] = std::move(language);
-    net.edge(from, symbol, to);
+    lexemes_[add_opaque(bodies, net, from, to)] = std::move(language);
   }
 
-  Grammar emit(const Bodies& bodies, Symbol root) const {
-    const std::vector<Symbol> symbols = reachable(bodies, root);
+  /// A new symbol that is not looked into, as an edge of a net.
+  static Symbol add_opaque(Bodies& bodies, Net& net, Net::Node from, Net::Node to) {
+    const auto symbol = static_cast<Symbol>(bodies.size());
+    bodies.emplace_back();
+    net.edge(from, symbol, to);
+    return symbol;
+  }
+
+  Grammar emit(const Bodies& bodies, Symbol root) {
+    Grammar grammar = std::move(builder_.embedded_);
+    std::vector<Symbol> symbols = reachable(bodies, root);
     std::vector<RuleId> number(bodies.size());
-    for (RuleId id = 0; id < symbols.size(); ++id) number[symbols[id]] = id;
-    Grammar grammar;
+    for (const auto& [symbol, rule] : rules_) number[symbol] = rule;
+    std::erase_if(symbols, [&](Symbol symbol) { return rules_.contains(symbol); });
+    for (RuleId i = 0; i < symbols.size(); ++i) number[symbols[i]] = static_cast<RuleId>(grammar.rules.size()) + i;
     for (const Symbol symbol : symbols) {
       const auto counted = counted_.find(symbol);
       if (const auto lexeme = lexemes_.find(symbol); lexeme != lexemes_.end()) {
@@ -376,16 +346,18 @@ class Compilation {
     return grammar;
   }
 
-  const Builder& builder_;
+  Builder& builder_;
   Nets nets_;
   std::vector<Task> tasks_;
   std::map<Symbol, Count> counted_;
   std::map<Expression, Symbol> elements_;
   std::map<Symbol, AutomatonPtr> lexemes_;
+  std::map<Symbol, RuleId> rules_;  ///< embedded ones
 };
 
-Grammar Builder::build(Symbol start) const {
+Grammar Builder::build(Symbol start) {
   check(start);
+  if (std::exchange(built_, true)) throw GrammarError("a grammar is built only once");
   if (terminal_of_[start] != kNoTerminal) throw GrammarError("a terminal is no rule to start with");
   return Compilation(*this).run(start);
 }

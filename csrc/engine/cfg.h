@@ -1,6 +1,7 @@
 // Context-free grammars over regular terminals, brought into the form that the engine runs.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,13 @@ class Builder {
   Symbol terminal(AutomatonPtr language, std::string name, const ByteSet& watched = {});
   void ignore(AutomatonPtr language, std::string name);
 
+  /// Rules of other front ends. They call one another, and keep their numbers in the grammar that is built.
+  Grammar& embedded() { return embedded_; }
+
+  /// A terminal whose words are those of an embedded rule, which has not the empty one. They begin with a byte of
+  /// `first`, and there is no ignored text within them.
+  Symbol terminal(RuleId rule, std::string name, const ByteSet& first);
+
   /// A rule that is yet to be defined.
   Symbol nonterminal();
 
@@ -41,8 +49,8 @@ class Builder {
   /// Gives a rule its body. Several definitions of one rule are alternatives.
   void define(Symbol nonterminal, Expression body);
 
-  /// Throws GrammarError where `start` has no word, ResourceLimit where the grammar is too large.
-  Grammar build(Symbol start) const;
+  /// To be called once. Throws GrammarError where `start` has no word, ResourceLimit where the grammar is too large.
+  Grammar build(Symbol start);
 
  private:
   friend class Compilation;
@@ -51,6 +59,11 @@ class Builder {
     AutomatonPtr language;
     std::string name;
     ByteSet watched = {};
+  };
+  struct Embedded {
+    RuleId rule;
+    std::string name;
+    ByteSet first;
   };
   struct Term {
     enum Kind { symbol, sequence, choice, repeat } kind;
@@ -66,9 +79,12 @@ class Builder {
   Expression add(Term term);
   void check(Symbol symbol) const;
 
-  static constexpr uint32_t kNoTerminal = 0xFFFFFFFFu;
+  static constexpr uint32_t kNoTerminal = 0xFFFFFFFFu, kEmbedded = kNoTerminal - 1;
   std::vector<uint32_t> terminal_of_;  ///< by symbol: index into terminals_
   std::vector<Terminal> terminals_, ignored_;
+  std::map<Symbol, Embedded> embedded_terminals_;
+  Grammar embedded_;
+  bool built_ = false;
   std::vector<Term> terms_;
   std::vector<Definition> definitions_;
 };

@@ -19,7 +19,7 @@ std::vector<RuleId> BodyRule::callees() const {
 void BodyRule::expand(Local state, const Lengths& lengths, Expansion& out) {
   out.accepting = body_.states[state].accepting;
   for (const Edge& edge : body_.states[state].edges) {
-    if (lengths[edge.symbol] != kInfinite) out.call(edge.symbol, edge.target);
+    if (lengths[edge.symbol] != kInfinite && remaining_[edge.target] != kInfinite) out.call(edge.symbol, edge.target);
   }
 }
 

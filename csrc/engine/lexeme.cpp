@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bitset>
 #include <compare>
 #include <optional>
 
@@ -14,13 +13,12 @@ namespace constrain::cfg {
 
 namespace {
 
-using Bytes = std::bitset<256>;
-
-Bytes live_bytes(Automaton& automaton, State state) {
-  Bytes result;
-  const StateRow& row = automaton.row(state);
-  for (size_t byte = 0; byte < row.size(); ++byte) result[byte] = row[byte] != kDead;
-  return result;
+template <class Holds>
+bool all_of(const ByteSet& bytes, Holds holds) {
+  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+    if (!holds(static_cast<uint8_t>(byte))) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -31,12 +29,8 @@ class Lexemes::Shadows {
   using Set = uint32_t;
   static constexpr Set kNone = 0;
 
-  Shadows(std::vector<AutomatonPtr> ignored, const std::vector<AutomatonPtr>& terminals)
-      : ignored_(std::move(ignored)) {
+  Shadows(std::vector<AutomatonPtr> ignored, const ByteSet& next) : ignored_(std::move(ignored)), next_(next) {
     sets_.intern({});
-    for (const AutomatonPtr& terminal : terminals) {
-      if (terminal->start() != kDead) next_ |= live_bytes(*terminal, terminal->start());
-    }
     leads_.resize(ignored_.size(), false);
     find_leads();
   }
@@ -63,7 +57,7 @@ class Lexemes::Shadows {
 
   /// The shadows after an ignored word that ended in `state` and was itself watched by `set`.
   Set after(Set set, uint32_t part, State state) {
-    if (live_bytes(*ignored_[part], state).none()) return set;
+    if (live_bytes(*ignored_[part], state) == ByteSet()) return set;
     const auto key = sets_[set];
     std::vector<uint32_t> next(key.begin(), key.end());
     next.insert(next.end(), {part, state});
@@ -74,9 +68,16 @@ class Lexemes::Shadows {
   bool harmless(Set set) const {
     const auto key = sets_[set];
     for (size_t i = 0; i < key.size(); i += 2) {
-      if ((live_bytes(*ignored_[key[i]], key[i + 1]) & next_).any()) return false;
+      if ((live_bytes(*ignored_[key[i]], key[i + 1]) & next_) != ByteSet()) return false;
     }
     return true;
+  }
+
+  /// Whether every shadow dies on any of these bytes (true), or some shadow accepts on any of them (false), if either.
+  std::optional<bool> permits(Set set, const ByteSet& first) {
+    if (all_of(first, [&](uint8_t byte) { return step(set, byte) == kNone; })) return true;
+    if (all_of(first, [&](uint8_t byte) { return !step(set, byte); })) return false;
+    return std::nullopt;
   }
 
  private:
@@ -137,13 +138,13 @@ class Lexemes::Shadows {
       for (const End& end : ends) {
         if (leads_[end.part] || harmless(end.shadows)) continue;
         leads_[end.part] = changed = true;
-        next_ |= live_bytes(*ignored_[end.part], ignored_[end.part]->start());
+        next_.add(live_bytes(*ignored_[end.part], ignored_[end.part]->start()));
       }
     }
   }
 
   std::vector<AutomatonPtr> ignored_;
-  Bytes next_;  ///< first bytes of terminals and of what is read before them
+  ByteSet next_;  ///< first bytes of terminals and of what is read before them
   std::vector<bool> leads_;
   SequenceInterner sets_;
 };
@@ -167,8 +168,8 @@ struct Thread {
 /// Sequences of ignored words, the terminal, sequences of ignored words: all readings of the text at once.
 class Lexeme : public PrunedAutomaton {
  public:
-  Lexeme(std::shared_ptr<Shadows> shadows, AutomatonPtr terminal)
-      : PrunedAutomaton(kSearchBudget), shadows_(std::move(shadows)), terminal_(std::move(terminal)) {}
+  Lexeme(std::shared_ptr<Shadows> shadows, AutomatonPtr terminal, std::optional<ByteSet> next = {})
+      : PrunedAutomaton(kSearchBudget), shadows_(std::move(shadows)), terminal_(std::move(terminal)), next_(next) {}
 
   void begin_with(Thread::Phase phase) {
     if (phase == Thread::core) {
@@ -186,8 +187,9 @@ class Lexeme : public PrunedAutomaton {
     return std::any_of(threads.begin(), threads.end(), [&](const Thread& thread) { return ends(thread); });
   }
 
-  /// True where a shadow that matters may outlive the terminal.
-  bool outlived() {
+  /// True where nobody can tell from the terminal, or from the first byte of what comes next, whether a shadow that
+  /// matters stands in the way.
+  bool undecided() {
     SequenceInterner watched;  // threads up to the end of the terminal that a shadow may watch
     const auto meet = [&](const Thread& t) {
       const bool relevant = t.phase == Thread::lead || (t.phase == Thread::core && t.shadows != Shadows::kNone);
@@ -198,8 +200,7 @@ class Lexeme : public PrunedAutomaton {
     for (uint32_t id = 0; id < watched.size(); ++id) {
       if (id == kSearchBudget) throw ResourceLimit("search_states", kSearchBudget, "in ignored text before a terminal");
       const Thread thread{watched[id][0], watched[id][1], watched[id][2], watched[id][3]};
-      const bool complete = thread.phase == Thread::core && terminal_->accepting(thread.state);
-      if (complete && !shadows_->harmless(thread.shadows)) return true;
+      if (automaton(thread).accepting(thread.state) && undecided(thread)) return true;
       next.clear();
       for (int byte = 0; byte < 256; ++byte) step(thread, static_cast<uint8_t>(byte), next);
       std::for_each(next.begin(), next.end(), meet);
@@ -208,6 +209,13 @@ class Lexeme : public PrunedAutomaton {
   }
 
  private:
+  /// The same for one reading, at the end of a word.
+  bool undecided(const Thread& thread) {
+    const Shadows::Set after = shadows_after(thread);
+    if (shadows_->harmless(after)) return false;
+    return thread.phase == Thread::core || (next_ && !shadows_->permits(after, *next_));
+  }
+
   std::vector<Thread> threads_of(State state) const {
     const auto key = states_[state];
     std::vector<Thread> threads;
@@ -279,20 +287,23 @@ class Lexeme : public PrunedAutomaton {
   /// The lexeme may end with this thread. Without a terminal, what leads up to one may end instead: the text is over.
   bool ends(const Thread& thread) {
     if (!automaton(thread).accepting(thread.state)) return false;
-    if (thread.phase == Thread::lead && terminal_) return false;
-    return shadows_->harmless(shadows_after(thread)) == (thread.phase != Thread::lead);
+    const Shadows::Set after = shadows_after(thread);
+    const bool harmless = shadows_->harmless(after);
+    if (thread.phase != Thread::lead) return harmless;
+    return !terminal_ && !harmless && (!next_ || shadows_->permits(after, *next_) == true);
   }
 
   std::shared_ptr<Shadows> shadows_;
-  AutomatonPtr terminal_;  ///< null where only ignored text is meant
+  AutomatonPtr terminal_;        ///< null where only ignored text is meant
+  std::optional<ByteSet> next_;  ///< where ignored text is meant before something: the bytes that may follow
   std::vector<Thread> first_;
   SequenceInterner states_;
 };
 
 }  // namespace
 
-Lexemes::Lexemes(std::vector<AutomatonPtr> ignored, const std::vector<AutomatonPtr>& terminals)
-    : shadows_(std::make_shared<Shadows>(std::move(ignored), terminals)) {}
+Lexemes::Lexemes(std::vector<AutomatonPtr> ignored, const ByteSet& next)
+    : shadows_(std::make_shared<Shadows>(std::move(ignored), next)) {}
 
 Lexemes::~Lexemes() = default;
 
@@ -300,10 +311,16 @@ AutomatonPtr Lexemes::of(const AutomatonPtr& terminal) const {
   auto lexeme = std::make_shared<Lexeme>(shadows_, terminal);
   lexeme->begin_with(Thread::core);
   lexeme->begin_with(Thread::lead);
-  return lexeme->outlived() ? nullptr : lexeme;
+  return lexeme->undecided() ? nullptr : lexeme;
 }
 
-AutomatonPtr Lexemes::before_first() const {
+AutomatonPtr Lexemes::before(const ByteSet& first) const {
+  auto lexeme = std::make_shared<Lexeme>(shadows_, nullptr, first);
+  lexeme->begin_with(Thread::lead);
+  return lexeme->undecided() ? nullptr : lexeme;
+}
+
+AutomatonPtr Lexemes::after() const {
   auto lexeme = std::make_shared<Lexeme>(shadows_, nullptr);
   lexeme->begin_with(Thread::trail);
   return lexeme;

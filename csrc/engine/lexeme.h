@@ -20,16 +20,20 @@ namespace constrain::cfg {
 /// after it, which knows its own bytes.
 class Lexemes {
  public:
-  /// `terminals` are all that the grammar uses. No language may have the empty word.
-  Lexemes(std::vector<AutomatonPtr> ignored, const std::vector<AutomatonPtr>& terminals);
+  /// `next` are the bytes that terminals may begin with. No language may have the empty word.
+  Lexemes(std::vector<AutomatonPtr> ignored, const ByteSet& next);
   ~Lexemes();
 
   /// A terminal with ignored text around it. Null where a shadow may live until the terminal has ended, which is not
   /// supported.
   AutomatonPtr of(const AutomatonPtr& terminal) const;
 
-  /// Ignored text at the start of a text, up to the first terminal; non-empty.
-  AutomatonPtr before_first() const;
+  /// Ignored text that is read before something that begins with one of the bytes `first` and is no terminal;
+  /// non-empty. Null where the first byte does not tell whether a shadow that matters stands in the way.
+  AutomatonPtr before(const ByteSet& first) const;
+
+  /// Ignored text that what stands before it reads, or the start of the text; non-empty.
+  AutomatonPtr after() const;
 
   /// Ignored text at the end that no terminal reads; non-empty.
   AutomatonPtr after_last() const;

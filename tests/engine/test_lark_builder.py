@@ -15,7 +15,7 @@ from constrain.errors import GrammarError
 @pytest.fixture
 def builder() -> _core.CfgBuilder:
     """Symbol 0 is a terminal, symbol 1 a rule without a definition, expression 0 the terminal."""
-    builder = _core.CfgBuilder(Limits().core())
+    builder = _core.CfgBuilder(Limits().core(), lambda uri: None)
     assert builder.symbol(builder.terminal("a", "A")) == 0
     assert builder.nonterminal() == 1
     return builder
@@ -47,3 +47,10 @@ def test_the_start_is_a_rule_with_words(
 ) -> None:
     with pytest.raises(GrammarError, match=message):
         builder.compile(start, byte_vocab.core)
+
+
+def test_a_grammar_is_built_once(builder: _core.CfgBuilder, byte_vocab: Vocabulary) -> None:
+    builder.define(1, 0)
+    builder.compile(1, byte_vocab.core)
+    with pytest.raises(GrammarError, match="only once"):
+        builder.compile(1, byte_vocab.core)

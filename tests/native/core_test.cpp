@@ -76,11 +76,17 @@ std::vector<Value> schemas() {
   return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}}), differing, quotes};
 }
 
+Grammar rules(const Value& schema, const schema::Options& options) {
+  Grammar grammar;
+  schema::compile(schema, options, grammar);
+  return grammar;
+}
+
 std::shared_ptr<const CompiledGrammar> grammar(const Value& schema, json::Whitespace whitespace, bool in_order,
                                                std::shared_ptr<const Vocabulary> tokens = vocabulary()) {
   const schema::Options options{
       .whitespace = whitespace, .in_order = in_order, .sources = {{"text", "a \"b\"\n\xC3\xA9 c, a \"b\" d"}}};
-  return std::make_shared<const CompiledGrammar>(schema::compile(schema, options).grammar, std::move(tokens), Limits());
+  return std::make_shared<const CompiledGrammar>(rules(schema, options), std::move(tokens), Limits());
 }
 
 bool allows(const std::vector<uint32_t>& mask, TokenId token) { return mask[token / 32] >> (token % 32) & 1; }
@@ -186,8 +192,7 @@ TEST(limits_leave_a_matcher_as_it_was) {
   Limits limits;
   limits.max_stack_depth = 20;
   const schema::Options options{{}, false, false, limits};
-  const auto small =
-      std::make_shared<const CompiledGrammar>(schema::compile(flag(true), options).grammar, vocabulary(), limits);
+  const auto small = std::make_shared<const CompiledGrammar>(rules(flag(true), options), vocabulary(), limits);
   Matcher matcher(small);
   CHECK(matcher.accept_bytes("[[["));
   bool refused = false;

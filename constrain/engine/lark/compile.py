@@ -25,6 +25,10 @@ def compile_lark(
     those of ``%ignore`` take the longest they can before, between and after the others. Rules may be ambiguous,
     nullable and recursive in every way.
 
+    Beside what Lark has, a rule may contain ``%json {...}``: a JSON Schema, for the documents that
+    :func:`~constrain.engine.compile_json_schema` would write for it. Ignored text may stand around a document, not
+    within. ``report`` tells of these schemas, with their places in the grammar as ``document``.
+
     Args:
         text: the grammar. ``%import`` finds lark's own modules, ``common``, ``python`` and ``unicode``.
         vocab: the vocabulary of the model.
@@ -35,8 +39,8 @@ def compile_lark(
     Raises:
         LarkError: the grammar is malformed, matches nothing, or uses what cannot be enforced exactly: terminals that
             look at the text before them (``(?<=``, ``\\b``, ``^``) or at what may follow them here (``(?!if)[a-z]+``
-            where the next terminal may begin with ``f``), ignored text that looks around, and terminals that may be
-            empty or are only declared.
+            where the next terminal may begin with ``f``), ignored text that looks around, terminals that may be empty
+            or are only declared, and schemas that do not compile.
         ResourceLimit: a limit was reached.
     """
     program, symbol = _program(text, start, limits, store)

@@ -14,7 +14,7 @@ from constrain.engine.grammar import Limits
 from constrain.engine.lark.context import looks_outside
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import Node, Source, lark_errors
-from constrain.errors import LarkError, RegexError
+from constrain.errors import LarkError, RegexError, SchemaError
 
 _MAX_INSTANCES = 10_000
 """Templates with different arguments in one grammar; a template that calls itself with ever new ones ends here."""
@@ -107,6 +107,8 @@ class Lowering:
 
     def _named(self, symbol: Symbol, bindings: dict[str, int]) -> int:
         name = str(symbol.name)
+        if name in self._source.schemas:
+            return self._schema(name)
         if symbol.is_term:
             return self._terminal(self._pattern(name), name)
         return bindings[name] if name in bindings else self._instance(_Instance(name, ()))
@@ -142,9 +144,21 @@ class Lowering:
             self._terminals[expression] = self._add("terminal", pattern, name)
         return self._terminals[expression]
 
+    def _schema(self, name: str) -> int:
+        if name not in self._terminals:
+            inline = self._source.schemas[name]
+            shown = f"%json at line {inline.line}, column {inline.column}"
+            try:
+                self._terminals[name] = self.program.call("json_schema", inline.schema, "bounded", shown)
+            except SchemaError as error:
+                raise LarkError(f"the schema of %json cannot be used: {error}", inline.line, inline.column) from error
+        return self._terminals[name]
+
     def _add(self, kind: str, pattern: Pattern, name: str) -> Any:
         """Checks a terminal, and adds it to the program as a terminal or as ignored text."""
         expression = pattern.to_regexp()
+        if schema := next((one for name, one in self._source.schemas.items() if name in expression), None):
+            raise LarkError("%json belongs in rules, not in terminals or ignored text", schema.line, schema.column)
         try:
             re.compile(expression)
             outside = looks_outside(expression, ahead=kind == "ignore")

@@ -6,10 +6,11 @@ from typing import Any
 
 from constrain import _core
 from constrain.engine.grammar import CompiledGrammar, Limits
+from constrain.engine.references import retriever
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError
 
-_STEPS = {"terminal", "ignore", "nonterminal", "symbol", "sequence", "choice", "repeat", "define"}
+_STEPS = {"terminal", "ignore", "json_schema", "nonterminal", "symbol", "sequence", "choice", "repeat", "define"}
 
 
 class Program:
@@ -21,7 +22,7 @@ class Program:
 
     def __init__(self, limits: Limits) -> None:
         self.steps: list[list[Any]] = []
-        self._builder = _core.CfgBuilder(limits.core())
+        self._builder = _core.CfgBuilder(limits.core(), retriever(None))
 
     @classmethod
     def of(cls, steps: Any, limits: Limits) -> Program:

@@ -14,13 +14,13 @@ from lark.lexer import Pattern
 from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern
 from lark.visitors import Transformer_NonRecursive
 
+from constrain.engine.lark.inline import InlineSchema, position, take_schemas
 from constrain.errors import LarkError, ResourceLimit
 
 Node: TypeAlias = "Tree[Any]"
 
 _FOREIGN = {
     "<": "Unexpected <; special tokens are no text, so no grammar can ask for them",
-    "%json": "Unexpected %json; a JSON Schema is no part of a grammar, and compiles with compile_json_schema",
     "@": "Unexpected @; grammars cannot refer to other grammars, but %import takes rules from lark's own",
 }
 
@@ -42,12 +42,14 @@ class Source:
         rules: by name; imported ones have lark's mangled names.
         terminals: by name; ``None`` for those that are only declared.
         ignored: names of the ignored terminals.
+        schemas: JSON Schemas, by the names of the terminals that stand for them. The patterns of these are their names.
     """
 
     text: str
     rules: dict[str, RuleSource]
     terminals: dict[str, Pattern | None]
     ignored: list[str]
+    schemas: dict[str, InlineSchema]
 
     def error(self, reason: str, *names: str) -> LarkError:
         """An error at the place of the first of ``names`` that the text has."""
@@ -60,9 +62,10 @@ def load(text: str) -> Source:
     Raises:
         LarkError: where lark refuses it.
     """
+    plain = take_schemas(text)
     with lark_errors(text):
         builder = GrammarBuilder()
-        builder.load_grammar(text, "<string>")
+        builder.load_grammar(plain.text, "<string>")
         grammar = builder.build()
     terminals, rules = {}, {}
     for name, (tree, _) in grammar.term_defs:
@@ -71,7 +74,7 @@ def load(text: str) -> Source:
     for name, parameters, tree, _ in grammar.rule_defs:
         with lark_errors(text, name):
             rules[name] = _rule(name, parameters, tree)
-    return Source(text, rules, terminals, list(grammar.ignore))
+    return Source(text, rules, terminals, list(grammar.ignore), plain.schemas)
 
 
 def place(text: str, *names: str) -> tuple[int | None, int | None]:
@@ -79,7 +82,7 @@ def place(text: str, *names: str) -> tuple[int | None, int | None]:
     for name in names:
         offset = _offset(text, name)
         if offset is not None:
-            return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+            return position(text, offset)
     return None, None
 
 
@@ -160,10 +163,10 @@ def _foreign(text: str, line: int, column: int) -> str | None:
 def _located(text: str, message: str, *names: str) -> LarkError:
     """An error with the place that a message speaks of: a position, or something that it quotes or names."""
     reason = _first_line(message)
-    position = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
-    if position:
-        reason = reason.replace(position.group(0), "").strip(" :")
-        line, column = int(position.group(1)), int(position.group(2))
+    stated = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
+    if stated:
+        reason = reason.replace(stated.group(0), "").strip(" :")
+        line, column = int(stated.group(1)), int(stated.group(2))
         return LarkError(_foreign(text, line, column) or reason, line, column)
     quoted = re.findall(r"'([^']+)'|\((\".*\"i?)\)", reason)
     words = re.findall(r"\w+", reason)

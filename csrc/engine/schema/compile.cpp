@@ -26,21 +26,21 @@ constexpr size_t kMaxKeyClasses = 256;
 
 class Compiler {
  public:
-  Compiler(const json::Value& schema, const Options& options)
+  Compiler(const json::Value& schema, const Options& options, Grammar& grammar)
       : options_(options),
+        grammar_(grammar),
         document_(schema, options.retrieve),
         normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits, options.sources) {}
 
-  Compiled run() && {
+  Report run() && {
     build();
-    out_.report = findings_.report(document_);
-    return std::move(out_);
+    return findings_.report(document_);
   }
 
   /// Why nothing satisfies the schema: follows what its documents must hold down to where they cannot.
   SchemaError conflict() && {
     build();
-    const Lengths lengths = out_.grammar.shortest_words();
+    const Lengths lengths = grammar_.shortest_words();
     ConjunctionId id = conjunctions_.intern({{document_.root()}});
     std::set<ConjunctionId> seen{nothing()};  // `false` that is nowhere written has no place of its own
     for (std::optional<ConjunctionId> next = id; next && seen.insert(*next).second; next = missing(id, lengths))
@@ -52,7 +52,7 @@ class Compiler {
 
  private:
   void build() {
-    out_.grammar.root = rule(conjunctions_.intern({{document_.root()}}));
+    grammar_.root = rule(conjunctions_.intern({{document_.root()}}));
     while (!queue_.empty()) {
       current_ = queue_.front();
       queue_.pop_front();
@@ -140,7 +140,7 @@ class Compiler {
     if (added) {
       auto choice = std::make_unique<UnionRule>();
       choices_[id] = choice.get();
-      it->second = out_.grammar.add(std::move(choice));
+      it->second = grammar_.add(std::move(choice));
       queue_.push_back(id);
     }
     return it->second;
@@ -267,7 +267,7 @@ class Compiler {
     longer.max = kInfinite;
     const AutomatonPtr content = Normaliser::content(longer), strings = json_string(content, Escapes::minimal);
     if (has_words_beyond(content, cell.max)) {
-      it->second = out_.grammar.add(std::make_unique<json::BoundedStringRule>(strings, cell.max));
+      it->second = grammar_.add(std::make_unique<json::BoundedStringRule>(strings, cell.max));
     } else {
       it->second = regular(strings);
     }
@@ -287,13 +287,13 @@ class Compiler {
 
   RuleId free_string(uint64_t min, uint64_t max) {
     const auto [it, added] = free_strings_.try_emplace({min, max}, 0);
-    if (added) it->second = out_.grammar.add(std::make_unique<json::StringRule>(min, max));
+    if (added) it->second = grammar_.add(std::make_unique<json::StringRule>(min, max));
     return it->second;
   }
 
   RuleId verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max) {
     const auto [it, added] = verbatim_strings_.try_emplace({source, min, max}, 0);
-    if (added) it->second = out_.grammar.add(std::make_unique<json::VerbatimRule>(source, min, max));
+    if (added) it->second = grammar_.add(std::make_unique<json::VerbatimRule>(source, min, max));
     return it->second;
   }
 
@@ -312,7 +312,7 @@ class Compiler {
     for (size_t i = 0; i < prefix; ++i)
       spec.prefix.push_back(items(cell, i < cell.prefix.size() ? cell.prefix[i] : cell.rest, i));
     spec.rest = items(cell, cell.rest, prefix);
-    return out_.grammar.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace, options_.in_order));
+    return grammar_.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace, options_.in_order));
   }
 
   /// Values of an item, by which tallies they add to. A tally with a maximum tells for sure, and so does any where
@@ -384,7 +384,7 @@ class Compiler {
     if (!spec.dependents.empty() && spec.others.empty() && spec.min > 0 && spec.max != kInfinite) {
       leave_out_dependents(spec);
     }
-    return out_.grammar.add(std::make_unique<json::ObjectRule>(std::move(spec), options_.whitespace));
+    return grammar_.add(std::make_unique<json::ObjectRule>(std::move(spec), options_.whitespace));
   }
 
   void leave_out_dependents(json::ObjectSpec& spec) {
@@ -499,7 +499,7 @@ class Compiler {
 
   /// Strings with one spelling, literals and integers are told apart by their words; other numbers are not.
   RuleId regular(AutomatonPtr automaton, bool words_are_values = true) {
-    return out_.grammar.add(std::make_unique<AutomatonRule>(std::move(automaton), words_are_values));
+    return grammar_.add(std::make_unique<AutomatonRule>(std::move(automaton), words_are_values));
   }
 
   template <class Make>
@@ -510,7 +510,7 @@ class Compiler {
   }
 
   Options options_;
-  Compiled out_;
+  Grammar& grammar_;
   Document document_;
   Conjunctions conjunctions_;
   Findings findings_;
@@ -526,8 +526,19 @@ class Compiler {
 
 }  // namespace
 
-Compiled compile(const json::Value& schema, const Options& options) { return Compiler(schema, options).run(); }
+Report compile(const json::Value& schema, const Options& options, Grammar& grammar) {
+  return Compiler(schema, options, grammar).run();
+}
 
-SchemaError conflict(const json::Value& schema, const Options& options) { return Compiler(schema, options).conflict(); }
+ByteSet first_bytes() {
+  ByteSet bytes;
+  for (const char byte : std::string_view("{[\"-0123456789tfn")) bytes.add(static_cast<uint8_t>(byte));
+  return bytes;
+}
+
+SchemaError conflict(const json::Value& schema, const Options& options) {
+  Grammar grammar;
+  return Compiler(schema, options, grammar).conflict();
+}
 
 }  // namespace constrain::schema

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "engine/byte_set.h"
 #include "engine/compiled_grammar.h"
 #include "engine/json/value.h"
 #include "engine/json/whitespace.h"
@@ -20,13 +21,12 @@ struct Options {
   Retrieve retrieve = [](const std::string&) { return std::nullopt; };
 };
 
-struct Compiled {
-  Grammar grammar;
-  Report report;
-};
+/// Adds rules to a grammar, the root among them, for the JSON documents that a schema allows in the spellings that the
+/// options allow. Throws SchemaError, ResourceLimit; some rules may have been added then.
+Report compile(const json::Value& schema, const Options& options, Grammar& grammar);
 
-/// The JSON documents that a schema allows, in the spellings that the options allow. Throws SchemaError, ResourceLimit.
-Compiled compile(const json::Value& schema, const Options& options);
+/// Bytes that JSON documents begin with.
+ByteSet first_bytes();
 
 /// Where a schema that nothing satisfies contradicts itself.
 SchemaError conflict(const json::Value& schema, const Options& options);
