@@ -6,13 +6,12 @@
 
 namespace constrain {
 
-size_t BudgetedMasks::HeadHash::operator()(const Head& head) const {
-  uint64_t hash = 0;
-  for (const uint64_t word : {uint64_t{head.state}, head.reg, reinterpret_cast<uint64_t>(head.below)}) {
-    hash = (hash ^ word) * 0x9FB21C651E98DF25ull, hash ^= hash >> 32;
-  }
-  return hash;
-}
+namespace {
+
+/// Steps of completions that are looked at for one mask.
+constexpr uint64_t kSteps = 4096;
+
+}  // namespace
 
 BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
     : grammar_(grammar), walk_(grammar, scratch_, true), completions_(grammar, walk_.store(), walk_.registers()) {
@@ -22,7 +21,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
 
 size_t BudgetedMasks::bytes() const {
   constexpr size_t kEntry = 120;
-  return scratch_.arena.bytes() + kEntry * (completions_.size() + after_.size() + reach_.size());
+  return scratch_.arena.bytes() + kEntry * (completions_.size() + reach_.size());
 }
 
 uint64_t BudgetedMasks::tokens(const Configuration& from) {
@@ -38,7 +37,11 @@ std::string BudgetedMasks::completion(const Configuration& from) { return comple
 MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
   if (const auto known = reach_.find(&from); known != reach_.end() && known->second <= room) return nullptr;
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  room_ = room, most_ = 0;
+  room_ = room, most_ = 0, guessed_ = false;
+  // The first token of the current completion is always among those that are measured.
+  completions_.start_round(completions_.measure(from).bytes + 1 + kSteps);
+  completions_.measure_within(from);
+  last_.reset();
   tokens_.start(vocabulary.mask_words());
   walk_.tokens.clear();
   walk_.registers().indescribable = false;
@@ -46,7 +49,7 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
   if (!walk_out_of_free_text(from)) walk_.run(vocabulary.trie(), 0, from.heads());
   // Tokens that only seemed not to be possible were not measured.
   if (walk_.registers().indescribable) most_ = kInfinite;
-  reach_[&from] = most_;
+  if (!guessed_) reach_[&from] = most_;
   if (most_ <= room) return nullptr;
   for (TokenId token : walk_.tokens) {
     for (; token != kNoToken; token = vocabulary.next_duplicate(token)) tokens_.add(token);
@@ -82,27 +85,22 @@ bool BudgetedMasks::fits(std::span<const Head> heads) {
 }
 
 uint64_t BudgetedMasks::tokens_after(std::span<const Head> heads) {
-  bool exact = true;
-  if (heads.size() != 1) return measure(heads, exact);
-  const Head& head = heads.front();
-  if (head == last_) return last_tokens_;
-  const auto known = after_.find(head);
-  const uint64_t tokens = known == after_.end() ? measure(heads, exact) : known->second;
-  if (!exact) return tokens;
-  after_.emplace(head, tokens);
-  last_ = head, last_tokens_ = tokens;
+  if (heads.size() == 1 && heads.front() == last_) return last_tokens_;
+  std::vector<Head> all(heads.begin(), heads.end());
+  const uint64_t tokens = measure(*walk_.store().make(all));
+  walk_.store().start_work();  // the limit is one of each token here: the time that all take has its own
+  if (heads.size() == 1) last_ = heads.front(), last_tokens_ = tokens;
   return tokens;
 }
 
-/// Tokens of the completion; or, not exactly, some number that is too large where the bytes alone tell that it is.
-uint64_t BudgetedMasks::measure(std::span<const Head> heads, bool& exact) {
-  const uint64_t work = walk_.store().work();
-  std::vector<Head> all(heads.begin(), heads.end());
-  const Configuration* at = walk_.store().make(all);
-  exact = completions_.cost(*at) / std::max<uint64_t>(1, grammar_.vocabulary().longest_token()) <= room_;
-  const uint64_t tokens = exact ? completions_.measure(*at).tokens : kInfinite;
-  walk_.store().start_work(work);
-  return tokens;
+/// Tokens of the completion; or some number that is too large where the bytes alone tell that it is; or, where no more
+/// is to be measured, as many as there are bytes.
+uint64_t BudgetedMasks::measure(const Configuration& at) {
+  const uint64_t bytes = completions_.cost(at);
+  if (bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token()) > room_) return kInfinite;
+  if (const auto length = completions_.measure_within(at)) return length->tokens;
+  guessed_ = true;
+  return grammar_.vocabulary().spells_all() && !grammar_.uses_depth() ? bytes : kInfinite;
 }
 
 }  // namespace constrain

@@ -1,6 +1,7 @@
 // Which tokens keep a text inside a grammar, and leave enough of a budget to complete it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,8 @@ namespace constrain {
 ///
 /// A token may come where the completion of what it leads to still fits. The first token of the current completion
 /// always does, so a text whose completion fits at the start can be completed whichever allowed tokens are taken.
+/// Where tokens lead to so many different completions that measuring all would take too long, some may come only where
+/// even one token for each byte would fit.
 class BudgetedMasks {
  public:
   explicit BudgetedMasks(const CompiledGrammar& grammar);
@@ -33,13 +36,9 @@ class BudgetedMasks {
   size_t bytes() const;
 
  private:
-  struct HeadHash {
-    size_t operator()(const Head& head) const;
-  };
-
   bool fits(std::span<const Head> heads);
   uint64_t tokens_after(std::span<const Head> heads);
-  uint64_t measure(std::span<const Head> heads, bool& exact);
+  uint64_t measure(const Configuration& at);
   void walk(const Configuration& from);
   bool walk_out_of_free_text(const Configuration& from);
 
@@ -47,11 +46,11 @@ class BudgetedMasks {
   WalkScratch scratch_;
   TrieWalk walk_;
   Completions completions_;
-  std::unordered_map<Head, uint64_t, HeadHash> after_;        // tokens of the completion of a single stack
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens left after any that may come
-  Head last_{kDone, 0, nullptr};                              // the stack that was measured last ...
+  std::optional<Head> last_;                                  // the stack that was measured last ...
   uint64_t last_tokens_ = 0;                                  // ... and its tokens
   uint64_t room_ = 0, most_ = 0;  // of the walk: what there is, and what the neediest token needs
+  bool guessed_ = false;          // ... and whether some tokens were not measured, but judged by their bytes
   TokenSet tokens_;
 };
 

@@ -101,6 +101,9 @@ class CompiledGrammar {
   const Limits& limits() const { return limits_; }
   StateId start() const { return start_; }
 
+  /// Texts depend on how deep they are nested: the spaces of their lines are no part of lengths.
+  bool uses_depth() const { return uses_depth_; }
+
   const Row& row(StateId state) const {
     const Row* row = slot(state).row.load(std::memory_order_acquire);
     return row ? *row : build(state);

@@ -18,14 +18,41 @@ Completions::Length Completions::measure(const Configuration& from) {
   std::vector<Step*> way;
   Step* at = &step(&from);
   for (; !at->measured; at = &step(at->next)) way.push_back(at);
-  for (; !way.empty(); way.pop_back()) {
-    Step& before = *way.back();
-    before.then = at;
-    before.length = {spell(before), at->length.bytes + 1};
-    before.measured = true;
-    at = &before;
+  settle(way, at);
+  return step(&from).length;
+}
+
+std::optional<Completions::Length> Completions::measure_within(const Configuration& from) {
+  std::vector<Step*> way;
+  const Step* end = nullptr;
+  for (const Configuration* at = &from; at; at = way.back()->next) {
+    const auto known = steps_.find(at);
+    if (known != steps_.end() && known->second.round == round_) {
+      end = &known->second;
+      break;
+    }
+    if (left_ == 0) {
+      for (Step* seen : way) seen->round = 0;
+      return std::nullopt;
+    }
+    --left_;
+    way.push_back(&step(at));
+    way.back()->round = round_;
   }
-  return at->length;
+  const Step& first = way.empty() ? *end : *way.front();
+  settle(way, end);
+  return first.length;
+}
+
+/// Notes the lengths of the steps of a way that leads to `end`, or to the end of the text.
+void Completions::settle(const std::vector<Step*>& way, const Step* end) {
+  for (auto before = way.rbegin(); before != way.rend(); end = *before, ++before) {
+    Step& at = **before;
+    if (at.measured) continue;
+    at.then = end;
+    at.length = {spell(at), end->length.bytes + 1};
+    at.measured = true;
+  }
 }
 
 /// Fewest tokens that spell the completion from a step on, given those of all later steps.

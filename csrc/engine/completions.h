@@ -1,6 +1,7 @@
 // How texts may be brought to an end: a shortest way, byte by byte, and the tokens it takes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +28,14 @@ class Completions {
   };
   Length measure(const Configuration& from);
 
+  /// Begins a round of measurements with `measure_within`, which together look at `steps` steps.
+  void start_round(uint64_t steps) { ++round_, left_ = steps; }
+
+  /// The same as `measure` while the round's steps suffice, and afterwards where a completion comes upon one that was
+  /// measured in this round. What is known from earlier rounds counts like what is found now, so that the outcome
+  /// does not depend on them.
+  std::optional<Length> measure_within(const Configuration& from);
+
   std::string text(const Configuration& from);
 
   /// Bytes that a completion has at least; indentation is not counted.
@@ -40,6 +49,7 @@ class Completions {
     const Configuration* next = nullptr;
     uint8_t byte = 0;
     bool measured = false;
+    uint32_t round = 0;  ///< the last in which it was looked at
     Length length = {0, 0};
     const Step* then = nullptr;  ///< of `next`, once measured
   };
@@ -47,6 +57,7 @@ class Completions {
   Step& step(const Configuration* at);
   Step first_step(const Configuration& at);
   ByteSet possible_bytes(const Configuration& at) const;
+  void settle(const std::vector<Step*>& way, const Step* end);
   const Configuration* advance(const Configuration& from, uint8_t byte);
   uint64_t spell(const Step& from) const;
 
@@ -56,6 +67,8 @@ class Completions {
   std::vector<Head> heads_;
   std::unordered_map<const Configuration*, Step> steps_;
   Costs costs_;
+  uint32_t round_ = 0;
+  uint64_t left_ = 0;  // steps of the round
 };
 
 }  // namespace constrain

@@ -63,7 +63,7 @@ class FreeTextFinder {
 
  private:
   /// Fewer characters, and fewer states than these, are better walked one by one.
-  static constexpr int kMinCharacters = 10;
+  static constexpr int kMinCharacters = 16;
   static constexpr size_t kMaxStates = 1024;
 
   /// Where there is room for so many, no narrower class is tried, which has more.

@@ -54,10 +54,10 @@ void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& charac
     const uint8_t byte = trie.byte[node];
     const uint32_t end = node + trie.size[node];
     const bool near = from.characters <= kSteps.back(), far = from.characters > kSteps.front();
-    for (; node < end && from.utf8 == Utf8State::boundary; ++node) {
-      if (trie.token[node] == kNoToken) continue;
-      if (near) leaving_.push_back({node, byte});
-      if (far) far_.push_back({node, from.characters});
+    const bool boundary = from.utf8 == Utf8State::boundary;
+    if (near && boundary) leaving_.push_back({node, byte});
+    for (uint32_t below = node; far && boundary && below < end; ++below) {
+      if (trie.token[below] != kNoToken) far_.push_back({below, from.characters});
     }
     node = end;
   }
@@ -108,11 +108,15 @@ void TokenClass::add(uint64_t room, TokenSet& tokens) const {
 TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const {
   LruCache<TriePtr>::Key key(bytes.words.begin(), bytes.words.end());
   if (const auto known = leaving_tries_.find(key)) return *known;
+  const Trie& trie = vocabulary.trie();
   std::vector<uint32_t> nodes;
   for (const Leaving& one : leaving_) {
-    if (bytes.has(one.byte)) nodes.push_back(one.node);
+    if (!bytes.has(one.byte)) continue;
+    for (uint32_t node = one.node; node < one.node + trie.size[one.node]; ++node) {
+      if (trie.token[node] != kNoToken) nodes.push_back(node);
+    }
   }
-  auto made = std::make_shared<const Trie>(vocabulary.trie().select(nodes));
+  auto made = std::make_shared<const Trie>(trie.select(nodes));
   leaving_tries_.keep(std::move(key), made, made->bytes());
   return made;
 }

@@ -47,8 +47,9 @@ class TokenClass {
     uint32_t characters;
     TokenId token;
   };
+  /// Everything at a node of the vocabulary's trie and below it leaves by a byte.
   struct Leaving {
-    uint32_t node;  // of the vocabulary's trie
+    uint32_t node;
     uint8_t byte;
   };
   struct Far {

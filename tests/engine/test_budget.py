@@ -32,6 +32,14 @@ SCHEMAS: list[Any] = [
     {"type": "object", "minProperties": 3, "propertyNames": {"pattern": "^[ab]{1,2}$"}},
     {"type": "object", "properties": {"a": {}, "ab": {"minLength": 9, "type": "string"}}, "minProperties": 2},
     {"type": "object", "dependentRequired": {"a": ["b", "c"]}, "properties": {"a": {}, "b": {}}, "minProperties": 1},
+    {
+        "type": "object",
+        "minProperties": 2,
+        "propertyNames": {"pattern": "^k\\d{3}$"},
+        "additionalProperties": {"const": 1},
+    },
+    {"not": {"propertyNames": {"not": {"const": "0"}}}, "type": "object", "patternProperties": {r"\d": {"const": 1}}},
+    {"type": "object", "oneOf": [{"patternProperties": {"a": {"enum": [10, 20]}}}, {"patternProperties": {"a": {}}}]},
     {"type": "array", "minItems": 3, "items": {"type": "integer", "minimum": 1000}},
     {"type": "array", "contains": {"type": "string", "minLength": 4}, "items": {"type": ["string", "null"]}},
     {"anyOf": [{"const": 7}, {"type": "array", "minItems": 2, "items": {"type": "array", "items": {"$ref": "#"}}}]},
@@ -114,6 +122,46 @@ def test_a_token_is_allowed_where_a_completion_still_fits(schema: Any, bpe_vocab
             budget -= 1
             if token in bpe_vocab.eos_token_ids:
                 break
+
+
+def test_tokens_that_hold_several_members() -> None:
+    """What is new beside keys of the same token is known to the last."""
+    words = [b'"a', b'a":1,"b', b'a":1,"a', b'":1,"a":1,"', b'b":1,"c":1,"d', b'" ":1,"', b'!":1,"!":1', b'":1}']
+    vocabulary = Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + words + [b""], [256 + len(words)])
+    for least in range(5):
+        for required in ([], ["a"]):
+            schema = {"properties": {"a": {}}, "required": required, "minProperties": least, "type": "object"}
+            grammar = compile_json_schema(schema | {"additionalProperties": {"const": 1}}, vocabulary)
+            check(grammar, walks=8)
+            check_subset(grammar)
+
+
+def check_subset(grammar: CompiledGrammar) -> None:
+    """Everything that a budget allows is allowed without it, and leaves what was promised."""
+    for seed in range(8):
+        matcher, rng = grammar.matcher(), random.Random(seed)
+        budget = matcher.min_tokens() + seed
+        while budget:
+            tokens = tokens_of(matcher, grammar.vocabulary, budget)
+            assert set(tokens) <= set(tokens_of(matcher, grammar.vocabulary))
+            assert all(needed_after(matcher, token) < budget for token in tokens)
+            token = rng.choice(tokens)
+            assert matcher.accept(token)
+            budget = 0 if token in grammar.vocabulary.eos_token_ids else budget - 1
+
+
+def test_masks_do_not_depend_on_what_was_measured_before(bpe_vocab: Vocabulary) -> None:
+    """Thousands of different completions: not all are measured, whichever way the matcher has come."""
+    words = [f"{i:05}" for i in range(20_000)]
+    grammar = compile_choices([word[:3] + "x" * (40 + i % 50) + word for i, word in enumerate(words)], bpe_vocab)
+    fresh, used = grammar.matcher(), grammar.matcher()
+    budget = fresh.min_tokens() + 10
+    for token in (tokens_of(used, bpe_vocab, budget + extra)[-1] for extra in (0, 20, 40)):
+        assert used.accept(token)
+        tokens_of(used, bpe_vocab, budget + 20)
+        used.rollback(1)
+    assert tokens_of(used, bpe_vocab, budget) == tokens_of(fresh, bpe_vocab, budget) != []
+    assert grammar.accepts(guarded_walk(grammar, budget, random.Random(0)))
 
 
 def needed_after(matcher: Matcher, token: int) -> int:

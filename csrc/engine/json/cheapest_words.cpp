@@ -9,10 +9,25 @@ namespace constrain::json {
 
 namespace {
 
-uint64_t spelled_length(uint8_t byte) {
-  constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
-  if (kShort.find(static_cast<char>(byte)) != std::string_view::npos) return 2;
-  return byte < 0x20 ? 6 : 1;
+constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
+
+constexpr uint64_t spelled_length(uint8_t byte) {
+  if (byte == '"' || byte == '\\') return 2;
+  if (byte >= 0x20) return 1;
+  return kShort.find(static_cast<char>(byte)) != std::string_view::npos ? 2 : 6;
+}
+
+/// Of the spellings of the least length, the first in the order of bytes.
+std::string spelled(uint8_t byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  switch (spelled_length(byte)) {
+    case 1:
+      return {static_cast<char>(byte)};
+    case 2:
+      return {'\\', kLetters[kShort.find(static_cast<char>(byte))]};
+    default:
+      return {'\\', 'u', '0', '0', kDigits[byte >> 4], kDigits[byte & 0xF]};
+  }
 }
 
 }  // namespace
@@ -29,18 +44,18 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
   asked = count;
   words.clear();
   // Ordered by the length of the shortest word that goes on from an entry, which leads straight to the words.
-  using Entry = std::tuple<uint64_t, std::string, uint64_t, State>;
+  using Entry = std::tuple<uint64_t, std::string, std::string, State>;  // length, spelling so far, word so far
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  if (start != kDead) queue.emplace(to_end(start), "", 0, start);
+  if (start != kDead) queue.emplace(to_end(start), "", "", start);
   while (!queue.empty() && words.size() < count) {
-    const auto [whole, word, spelled, state] = queue.top();
+    const auto [whole, text, word, state] = queue.top();
     queue.pop();
     if (automaton_->accepting(state)) words.push_back(word);
     const StateRow& row = automaton_->row(state);
     for (int byte = 0; byte < 256; ++byte) {
       if (row[byte] == kDead) continue;
-      const uint64_t longer = spelled + spelled_length(static_cast<uint8_t>(byte));
-      queue.emplace(longer + to_end(row[byte]), word + static_cast<char>(byte), longer, row[byte]);
+      const std::string longer = text + spelled(static_cast<uint8_t>(byte));
+      queue.emplace(longer.size() + to_end(row[byte]), longer, word + static_cast<char>(byte), row[byte]);
     }
   }
   return words;

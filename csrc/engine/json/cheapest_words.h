@@ -13,7 +13,8 @@ namespace constrain::json {
 /// Bytes that a JSON string needs for a text, without its quotes and with no more escapes than it must have.
 uint64_t spelled_length(std::string_view text);
 
-/// Finds the words of an automaton in order of their spelled length (A* search), and remembers them.
+/// Finds the words of an automaton in order of their spelled length, and of their spelling where that is the same (A*
+/// search), and remembers them.
 class CheapestWords {
  public:
   explicit CheapestWords(AutomatonPtr automaton) : automaton_(std::move(automaton)) {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "engine/errors.h"
 
@@ -216,7 +217,7 @@ bool DistinctItems::follow(Items& items, std::span<const Head> heads, uint8_t by
     if (next.empty()) return false;
     items.item = next.size() == 1 ? store.make(next.front()) : store.make(next);
   }
-  items.text = registers.make(std::array<uint64_t, 2>{items.text, byte});
+  items.text = registers.make(std::array<uint64_t, 3>{items.text, byte, text_length(items) + 1});
   if (registers.searching && items.rivals != Rivals::none) items.rivals = Rivals::unwatched;
   return is_viable(items, registers);
 }
@@ -228,8 +229,10 @@ bool DistinctItems::is_viable(Items& items, Registers& registers) const {
     registers.indescribable = true;
   }
   const bool varied = has_variety(items.item, rival_count(items));
-  // In a text that stays rivals are told apart at once, so that it is not done again for each token of a mask.
-  if (varied && (!registers.interning() || rival_count(items) > kFewRivals)) return true;
+  // In a text that stays rivals are told apart at once, so that it is not done again for each token of a mask; many of
+  // them whenever the text has doubled.
+  const bool soon = rival_count(items) <= kFewRivals || std::has_single_bit(text_length(items));
+  if (varied && !(registers.interning() && soon)) return true;
   narrow(items, registers);
   if (varied || items.rivals == Rivals::none || has_variety(items.item, rival_count(items))) return true;
   return shortest_end(items).has_value();

@@ -82,7 +82,7 @@ class DistinctItems {
     Reg used = 0;        ///< their values: a TextSet
     // Of the item under way:
     Reg taken = 0;  ///< values that it must not have, as earlier items have them or later ones need them: a TextSet
-    Reg text = 0;   ///< as a list: (rest, byte)
+    Reg text = 0;   ///< as a list: (rest, byte, length)
     const Configuration* item = nullptr;
     uint64_t base = 0;  ///< frames below it
     Rivals rivals = Rivals::none;
@@ -106,6 +106,7 @@ class DistinctItems {
   static Items unpack(Reg reg);
   static Reg pack(const Items& items, Registers& registers);
   static std::string text_of(const Items& items);
+  static uint64_t text_length(const Items& items) { return items.text ? Registers::words(items.text)[2] : 0; }
 
   bool follow(Items& items, std::span<const Head> heads, uint8_t byte, Registers& registers) const;
   bool is_viable(Items& items, Registers& registers) const;

@@ -25,6 +25,13 @@ inline bool has_short_escape(uint8_t byte) {
   return kShortBytes.find(static_cast<char>(byte)) != std::string_view::npos;
 }
 
+/// Some escape that has got so far is that of a byte.
+inline bool may_escape(uint32_t progress, uint8_t byte) {
+  if (progress == kBackslash) return byte < 0x20 || has_short_escape(byte);
+  if (byte >= 0x20 || has_short_escape(byte)) return false;
+  return progress < kU000 || (progress == kU001) == (byte >= 0x10);
+}
+
 /// Stands for any key that was not used before: a byte that no text has.
 inline constexpr uint8_t kAnyNew = 0xFF;
 
@@ -35,6 +42,8 @@ struct KeyText {
   static uint64_t length(Reg text) { return text ? Registers::words(text)[kLength] : 0; }
   static uint64_t hash(Reg text) { return text ? Registers::words(text)[kHash] : 0; }
   static Reg rest(Reg text) { return Registers::words(text)[kRest]; }
+
+  static bool is_any_new(Reg text) { return text && Registers::words(text)[kByte] == kAnyNew; }
 
   static Reg append(Reg text, uint8_t byte, Registers& registers) {
     const uint64_t hash = (KeyText::hash(text) ^ (byte + 1)) * 0x9FB21C651E98DF25ull;

@@ -37,7 +37,8 @@ std::vector<ObjectRule::OtherKey> ObjectRule::other_keys(const Members& members,
       for (const std::string& rest : words) {
         if (found.size() == count) break;
         const std::string key = typed + rest;
-        if (is_used(members, key) || is_name(key)) continue;
+        const bool planned = std::ranges::find(members.planned, key) != members.planned.end();
+        if (planned || is_used(members.used, key) || is_name(key)) continue;
         found.push_back({add_lengths(spelled_length(rest) + 2, value), key});
       }
       if (found.size() == count || words.size() < ask) break;
@@ -194,6 +195,29 @@ bool ObjectRule::needs_no_other(const Members& members, const Outlook& outlook) 
   return !spec_.duties && spec_.dependents.empty() && count >= spec_.min;
 }
 
+/// After one more member that is no property, none is needed but the properties that are missing.
+bool ObjectRule::others_suffice(const Members& members, const Outlook& outlook) const {
+  return !(spec_.duties & ~members.met) && members.count + 1 + outlook.missing >= spec_.min;
+}
+
+/// Lists the other keys among which those are that shortest ends need for the least count or for duties. None where
+/// that would be many.
+void ObjectRule::find_wanted_keys(const Lengths& lengths) {
+  constexpr uint64_t kMost = 64;
+  wanted_keys_.clear();
+  if ((spec_.min < 2 && !spec_.duties) || spec_.min > kMost) return;
+  const uint64_t wanted = spec_.min + static_cast<uint64_t>(std::popcount(spec_.duties));
+  Members none;
+  for (const uint32_t others : possible_others_) {
+    std::vector<State> states(spec_.others.size(), kDead);
+    states[others] = spec_.others[others].keys->start();
+    for (OtherKey& key : other_keys(none, "", states, wanted + kWantedBesideUsed, 0, lengths)) {
+      wanted_keys_.push_back(std::move(key.key));
+    }
+  }
+  std::ranges::sort(wanted_keys_);
+}
+
 /// Bytes of a member with its comma and, where lines are indented, the line break.
 uint64_t ObjectRule::missing_length(uint32_t name, const Lengths& lengths) const {
   return add_lengths(member_length(name, 0, lengths), whitespace_.indents() ? 3 : 2);
@@ -298,6 +322,22 @@ uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   return kInfinite;
 }
 
+/// Offers the values of the members that a key under way may still become.
+template <class Offer>
+void ObjectRule::offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer) {
+  for (const State content : spellings_[spelling].contents) {
+    const auto& key = keys_->state(content);
+    for (uint32_t at = key.low; at < key.high; ++at) {
+      const uint32_t name = keys_->sorted()[at];
+      if (may_be_name(members, outlook, name)) offer(spec_.properties[name].choices);
+    }
+    for (const uint32_t one : key.classes) {
+      const bool endless = keys_->class_words(one, keys_->class_state(content, one)) >= KeyAutomaton::kManyWords;
+      if (endless && may_be_other(members, outlook, one)) offer(spec_.others[possible_others_[one]].choices);
+    }
+  }
+}
+
 uint64_t ObjectRule::variety(Local state, Reg reg, const CompiledGrammar& grammar) {
   const auto phase = static_cast<Phase>(state & 0xF);
   if (phase == Phase::closing || phase == Phase::end || spec_.duties) return 1;
@@ -309,6 +349,7 @@ uint64_t ObjectRule::variety(Local state, Reg reg, const CompiledGrammar& gramma
   };
   const bool valued = phase == Phase::colon_before || phase == Phase::colon;
   if (valued) offer(choices(state >> 32));
+  if (phase == Phase::key) offer_keys(state >> 32, members, outlook, offer);
   // One member may be under way; others come after it.
   const bool between = phase != Phase::key && !valued;
   for (uint32_t name = 0; name < spec_.properties.size(); ++name) {

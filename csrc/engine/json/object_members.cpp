@@ -176,9 +176,8 @@ uint64_t ObjectRule::used_with_prefix(Reg used, Reg prefix) {
   return count;
 }
 
-bool ObjectRule::is_used(const Members& members, const std::string& key) const {
-  if (std::find(members.planned.begin(), members.planned.end(), key) != members.planned.end()) return true;
-  for (Reg list = members.used; list; list = UsedKeys::rest(list)) {
+bool ObjectRule::is_used(Reg used, std::string_view key) {
+  for (Reg list = used; list; list = UsedKeys::rest(list)) {
     if (KeyText::string(UsedKeys::text(list)) == key) return true;
   }
   return false;

@@ -51,7 +51,10 @@ std::vector<uint64_t> ObjectRule::settle(const Members& members) const {
   }
   words[kFlags] = may_close(members, outlook) ? kMayClose : 0;
   if (viable(words, 0, spellings_[0], nullptr)) words[kFlags] |= kMayGoOn;
-  if (needs_no_other(members, outlook)) words[kFlags] |= kNeedsNoOther;
+  if (others_suffice(members, outlook)) words[kFlags] |= kOthersSuffice;
+  for (Reg list = members.used; list; list = UsedKeys::rest(list)) {
+    if (KeyText::is_any_new(UsedKeys::text(list))) words[kFlags] |= kUsedAnyNew;
+  }
   return words;
 }
 
@@ -96,7 +99,7 @@ bool ObjectRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers
     case Test::close:
       return has_flag(kMayClose);
     case Test::member:
-      return has_flag(kMayGoOn);
+      return has_flag(kMayGoOn) && !ends_anyhow(Registers::words(reg), registers);
     case Test::value:
       return choose_value(operand, reg, registers);
     case Test::key_end:
@@ -111,28 +114,56 @@ bool ObjectRule::spell(Test test, uint8_t byte, const Spelling& spelling, Reg& r
   Reg text = reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
   // The bytes of a key matter only where other keys are possible: those must not repeat.
   const bool recorded = test != Test::key && !possible_others_.empty();
-  if (recorded) {
+  if (recorded && !KeyText::is_any_new(text)) {
     const uint8_t content = test == Test::key_raw     ? byte
                             : test == Test::key_short ? short_escape(byte)
                             : test == Test::key_low   ? hex_value(byte)
                                                       : 0x10 | hex_value(byte);
     text = KeyText::append(text, content, registers);
     const bool by_end = registers.only_endings && registers.nesting == 0;
-    if (by_end && is_any_new(Registers::words(members), text, spelling)) {
-      text = KeyText::append(0, kAnyNew, registers);
-    }
+    if (by_end && is_any_new(Registers::words(members), text, spelling)) text = KeyText::append(0, kAnyNew, registers);
+  }
+  if (Registers::words(members)[kFlags] & kUsedAnyNew && !is_needed(Registers::words(members), text, spelling)) {
+    registers.indescribable = true;
+    return false;
   }
   if (!viable(Registers::words(members), text, spelling, &registers)) return false;
   reg = text ? registers.make(std::array<uint64_t, 3>{kSpelling, members, text}) : members;
   return true;
 }
 
+/// Where some key stands for any new one, no members come but those that are needed: what else is new is not known.
+bool ObjectRule::ends_anyhow(std::span<const uint64_t> settled, Registers& registers) {
+  constexpr uint64_t kBoth = kUsedAnyNew | kMayClose;
+  const bool ends = (settled[kFlags] & kBoth) == kBoth;
+  registers.indescribable |= ends;
+  return ends;
+}
+
 /// For how the object ends it does not matter which key is being spelled: it is no name and no used key, nor is one
-/// ahead, and no other keys will be needed, which it could keep from being new.
+/// ahead, and none that will be needed, which it could keep from being new.
 bool ObjectRule::is_any_new(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const {
   const auto nameless = [&](State content) { return keys_->state(content).low == keys_->state(content).high; };
-  return settled[kFlags] & kNeedsNoOther && std::ranges::all_of(spelling.contents, nameless) &&
-         used_with_prefix(settled[kUsed], text) == 0;
+  if (!std::ranges::all_of(spelling.contents, nameless) || used_with_prefix(settled[kUsed], text) > 0) return false;
+  if (wanted_keys_.empty()) return settled[kFlags] & kOthersSuffice;
+  if (settled[kOthers] > kWantedBesideUsed || settled[kFlags] & kUsedAnyNew) return false;
+  const std::string key = KeyText::string(text);
+  const auto wanted = std::ranges::lower_bound(wanted_keys_, key);
+  return wanted == wanted_keys_.end() || !wanted->starts_with(key);
+}
+
+/// The key may become an open name, or one that shortest ends ask for. Only of these it is known that they differ from
+/// a key that stands for any new one.
+bool ObjectRule::is_needed(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const {
+  if (std::ranges::any_of(spelling.contents, [&](State content) { return name_viable(settled, content); })) return true;
+  const std::string key = KeyText::string(text);
+  for (auto at = std::ranges::lower_bound(wanted_keys_, key); at != wanted_keys_.end() && at->starts_with(key); ++at) {
+    const bool spelled =
+        spelling.escape == kPlain ||
+        (at->size() > key.size() && may_escape(spelling.escape, static_cast<uint8_t>((*at)[key.size()])));
+    if (spelled && !is_used(settled[kUsed], *at)) return true;
+  }
+  return false;
 }
 
 bool ObjectRule::end_key(uint32_t label, Reg& reg, Registers& registers) const {
@@ -151,9 +182,7 @@ bool ObjectRule::end_key(uint32_t label, Reg& reg, Registers& registers) const {
     for (Reg list = used; list; list = UsedKeys::rest(list)) {
       // Which key was finished within the text that is being looked at, no description of its start can tell.
       registers.indescribable |= registers.is_temporary(list);
-      if (!KeyText::equal(UsedKeys::text(list), text)) continue;
-      registers.indescribable |= text && Registers::words(text)[KeyText::kByte] == kAnyNew;
-      return false;
+      if (KeyText::equal(UsedKeys::text(list), text)) return false;
     }
     used = UsedKeys::append(used, text, registers);
   }

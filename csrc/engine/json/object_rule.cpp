@@ -64,6 +64,7 @@ void ObjectRule::prepare(const CompiledGrammar&, const Lengths& lengths) {
   intern_spelling(keys_->start(), kPlain);
   place_.resize(spec_.properties.size());
   for (uint32_t at = 0; at < place_.size(); ++at) place_[keys_->sorted()[at]] = at;
+  find_wanted_keys(lengths);
   Members none;
   none.seen.resize(names_words());
   first_ = settle(none);
@@ -228,13 +229,12 @@ uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
       made.contents.push_back(to);
     }
   };
-  if (escape == kPlain) made.contents.push_back(content);
-  if (escape == kBackslash) {
-    for (const char byte : kShortBytes) complete(static_cast<uint8_t>(byte));
-  }
-  for (uint8_t byte = 0; byte < 0x20 && escape != kPlain; ++byte) {
-    const bool other_half = (escape == kU000 && byte >= 0x10) || (escape == kU001 && byte < 0x10);
-    if (!has_short_escape(byte) && !other_half) complete(byte);
+  if (escape == kPlain) {
+    made.contents.push_back(content);
+  } else {
+    for (uint8_t byte = 0; byte < 0x80; ++byte) {
+      if (may_escape(escape, byte)) complete(byte);
+    }
   }
   spellings_.grow() = std::move(made);
   return it->second;

@@ -49,6 +49,9 @@ class ObjectRule final : public Rule {
   /// Keys beyond the known names that one object may have.
   static constexpr uint64_t kMaxOtherKeys = 4096;
 
+  /// So many other keys may be used before those that shortest ends ask for are no longer told in advance.
+  static constexpr uint64_t kWantedBesideUsed = 16;
+
   Local start() override { return encode(Phase::start); }
   void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
@@ -105,8 +108,9 @@ class ObjectRule final : public Rule {
   enum Flag : uint64_t {
     kMayClose = 1,
     kMayGoOn = 2,
-    kAhead = 4,         ///< of members that were begun within the text that is being looked at
-    kNeedsNoOther = 8,  ///< see `needs_no_other`
+    kAhead = 4,          ///< of members that were begun within the text that is being looked at
+    kOthersSuffice = 8,  ///< see `others_suffice`
+    kUsedAnyNew = 16,    ///< some key that was used stands for any new one
   };
 
   /// The register, unpacked.
@@ -166,6 +170,8 @@ class ObjectRule final : public Rule {
   Reg settled(Reg reg, Registers& registers) const;
   bool spell(Test test, uint8_t byte, const Spelling& spelling, Reg& reg, Registers& registers) const;
   bool is_any_new(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const;
+  static bool ends_anyhow(std::span<const uint64_t> settled, Registers& registers);
+  bool is_needed(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const;
   bool end_key(uint32_t label, Reg& reg, Registers& registers) const;
   bool choose_value(uint64_t duties, Reg& reg, Registers& registers) const;
   static bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
@@ -183,7 +189,7 @@ class ObjectRule final : public Rule {
   bool viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling, Registers* registers) const;
   bool name_viable(std::span<const uint64_t> settled, State content) const;
   bool other_viable(std::span<const uint64_t> settled, Reg text, State content) const;
-  bool is_used(const Members& members, const std::string& key) const;
+  static bool is_used(Reg used, std::string_view key);
   bool is_name(const std::string& key) const;
   /// Every property that must be there where `name` is, itself included, passes.
   template <class Pass>
@@ -210,6 +216,10 @@ class ObjectRule final : public Rule {
   uint64_t value_length(const Members& members, uint32_t label, const Lengths& lengths);
   uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths);
   bool needs_no_other(const Members& members, const Outlook& outlook) const;
+  bool others_suffice(const Members& members, const Outlook& outlook) const;
+  void find_wanted_keys(const Lengths& lengths);
+  template <class Offer>
+  void offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer);
   uint64_t missing_length(uint32_t name, const Lengths& lengths) const;
   uint64_t needed_length(const Members& members, const Outlook& outlook, const Lengths& lengths) const;
   uint64_t longest_rest(uint32_t others);
@@ -221,6 +231,7 @@ class ObjectRule final : public Rule {
   std::vector<std::vector<uint64_t>> closure_;  // of spec_.properties: what must be there where it is, itself included
   std::vector<CheapestWords> cheapest_;         // of spec_.others
   std::map<uint32_t, uint64_t> longest_rests_;  // of spec_.others
+  std::vector<std::string> wanted_keys_;        // sorted: see `find_wanted_keys`
   std::unique_ptr<KeyAutomaton> keys_;
   std::vector<FreeTextFinder> texts_;  // of the possible classes of other keys
   std::vector<uint32_t> place_;        // of spec_.properties: among the names in the order of their bytes
