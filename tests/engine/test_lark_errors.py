@@ -28,6 +28,18 @@ REFUSED = [
     # what other notations have, and Lark has not
     ('start: "a" <tool>', 1, 12, "special tokens are no text"),
     ('start: "a" @other', 1, 12, "cannot refer to other grammars"),
+    # JSON Schemas
+    ('start: "a"\n  | %json', 2, 10, "no JSON Schema after %json"),
+    ('start: %json {"type":\n "string",}', 2, 11, "no JSON Schema after %json"),
+    ("start: %json {} %json NaN", 1, 23, "JSON has no NaN"),
+    ("start: %json" + '{"not":' * 200_000, 1, 13, "nested too deeply"),
+    ('start: "a"\n  | %json {"type": "strin"} "b"', 2, 5, "# (type): there is no type 'strin'"),
+    ("start: %json {\n} | %json false", 2, 5, "no value satisfies this schema"),
+    ('start: A\nA: "a" | %json {}', 2, 10, "belongs in rules"),
+    ('start: "a"\n%ignore %json {}', 2, 9, "belongs in rules"),
+    ("start: %json {\n\n} & a", 3, 3, "Unexpected input"),
+    ('start: "a" %json {"type": "string"}\n%ignore /x("y"z)?/', 1, 12, "ignored text before terminal '%json'"),
+    ('start: A %json {}\nA: /a(?!")/', 2, 1, "which may begin with '\"'"),
     # regular expressions
     ("start: A\nA: /(/", 2, 1, "unterminated subpattern"),
     ('start: "b" /[b-a]/', 1, 12, "bad character range"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from constrain.engine import GrammarCache, Vocabulary, compile_lark
-from constrain.errors import LarkError, ResourceLimit
+from constrain.errors import ResourceLimit
 
 CALLS = r"""
 start: call (";" call)*
@@ -72,31 +72,6 @@ def test_schema_that_turns_out_to_have_no_documents_is_no_way_on(byte_vocab: Voc
     grammar = compile_lark(f'start: "a" {flags} | "b"', byte_vocab)
     assert grammar.accepts("b")
     assert not grammar.matcher().accept_bytes(b"a")
-
-
-@pytest.mark.parametrize(
-    ("grammar", "line", "column", "reason"),
-    [
-        ('start: "a"\n  | %json', 2, 10, "no JSON Schema after %json"),
-        ('start: %json {"type":\n "string",}', 2, 11, "no JSON Schema after %json"),
-        ("start: %json {} %json NaN", 1, 23, "JSON has no NaN"),
-        ("start: %json" + '{"not":' * 200_000, 1, 13, "nested too deeply"),
-        ('start: "a"\n  | %json {"type": "strin"} "b"', 2, 5, "# (type): there is no type 'strin'"),
-        ("start: %json {\n} | %json false", 2, 5, "no value satisfies this schema"),
-        ('start: A\nA: "a" | %json {}', 2, 10, "belongs in rules"),
-        ('start: "a"\n%ignore %json {}', 2, 9, "belongs in rules"),
-        ("start: %json {\n\n} & a", 3, 3, "Unexpected input"),
-        ('start: "a" %json {"type": "string"}\n%ignore /x("y"z)?/', 1, 12, "ignored text before terminal '%json'"),
-        ('start: A %json {}\nA: /a(?!")/', 2, 1, "which may begin with '\"'"),
-    ],
-)
-def test_refused_with_place_and_reason(
-    grammar: str, line: int, column: int, reason: str, byte_vocab: Vocabulary
-) -> None:
-    with pytest.raises(LarkError) as caught:
-        compile_lark(grammar, byte_vocab)
-    assert reason in caught.value.reason
-    assert (caught.value.line, caught.value.column) == (line, column)
 
 
 def test_limits_hold_for_schemas(byte_vocab: Vocabulary) -> None:
