@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copy
 from typing import cast
 
 import torch
@@ -30,18 +31,24 @@ class _RandomTensors:
             target.normal_(0.0, _SPREAD)
 
 
-def random_model(shape: Shape, folder: Path) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
-    """A loaded model, and a tokenizer that has a word for each of its ids.
+def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+    """A loaded model, and a tokenizer.
 
     Args:
         shape: of the model.
         folder: an empty folder, for the files that have to be there.
+        tokenizer_dir: has the files of the tokenizer, which has no more tokens than the model; without it, the
+            tokenizer has a word for each id.
     """
     (folder / "config.json").write_text(json.dumps(shape.config()))
-    vocabulary = {f"t{token}": token for token in range(shape.vocab_size)}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.save(str(folder / "tokenizer.json"))
+    if tokenizer_dir is None:
+        vocabulary = {f"t{token}": token for token in range(shape.vocab_size)}
+        words = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))
+        words.pre_tokenizer = pre_tokenizers.Whitespace()
+        words.save(str(folder / "tokenizer.json"))
+    else:
+        for file in tokenizer_dir.glob("tokenizer*.json"):
+            copy(file, folder)
     config = ExLlamaV2Config()
     config.model_dir = str(folder)
     config.prepare(no_tensors=True)

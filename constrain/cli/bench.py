@@ -134,6 +134,51 @@ def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool
     Console().print(table)
 
 
+@bench.command("step")
+@click.argument("data_dir", type=FOLDER)
+@click.option("--tokenizer", "tokenizer_dir", type=FOLDER, required=True, help="Folder with a tokenizer.json.")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
+)
+@click.option(
+    "--batch",
+    "batches",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(1, 32, 128),
+    show_default=True,
+    help="Sequences at a time; give the option once for each number.",
+)
+@click.option("--tokens", type=click.IntRange(min=8), default=256, show_default=True, help="Most tokens of a text.")
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+def measure_step(
+    data_dir: Path, tokenizer_dir: Path, shape: str, batches: tuple[int, ...], tokens: int, output: Path | None
+) -> None:
+    """Measure decoding under the JSON Schemas in DATA_DIR, beside decoding without constraints.
+
+    DATA_DIR has files of the form of MaskBench. The weights are random. Tokens per second are those of all sequences
+    together, and bytes those that are sent to the GPU for a token.
+    """
+    from constrain.bench import step
+
+    _require_gpu()
+    figures = step.measure_step(SHAPES[shape], batches, data_dir, tokenizer_dir, tokens) | {"shape": shape}
+    if output:
+        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    table = Table(
+        "batch", "constrained", "unconstrained", "ratio", "bytes/token", title=f"{shape}, {figures['device']}"
+    )
+    for each in figures["batches"]:
+        table.add_row(
+            str(each["batch"]),
+            f"{each['constrained']:,.0f}",
+            f"{each['unconstrained']:,.0f}",
+            f"{each['ratio']:.3f}",
+            f"{each['bytes_per_token']:.0f}",
+        )
+    Console().print(table)
+
+
 def _require_gpu() -> None:
     from torch import cuda
 

@@ -12,6 +12,7 @@ from constrain.engine import Vocabulary, allocate_bitmask
 from constrain.engine.explain.expected import expected, listed
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
+from constrain.filters.masks import EngineMask, RowMask, TokenMask
 from constrain.kernels import apply_bitmask
 
 if TYPE_CHECKING:
@@ -118,6 +119,20 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
             self._fill_healed(np.asarray(bits)[row])
             return True
         return bool(self.matcher.fill_bitmask(bits, row, budget))
+
+    def token_mask(self, words: int, budget: int | None = None) -> TokenMask | None:
+        """What :meth:`fill_bitmask` would write, as a mask with a name; ``None`` where it excludes no token.
+
+        Args:
+            words: of its rows.
+            budget: see there.
+        """
+        if self._stray is not None or self._healing:
+            bits = np.zeros((1, words), dtype=np.int32)
+            self.fill_bitmask(bits, 0, budget)
+            return RowMask(bits[0])
+        mask = self.matcher.mask(budget)
+        return None if mask is None else EngineMask(mask, words)
 
     def min_tokens(self) -> int:
         """Fewest tokens that complete the text, the one after its end included."""

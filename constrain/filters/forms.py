@@ -15,6 +15,7 @@ import torch
 
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter
+from constrain.filters.masks import RowMask, TokenMask
 from constrain.filters.time_limit import OwnThreads, call_within
 
 #: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
@@ -41,8 +42,11 @@ class Member(ABC):
         """Start the evaluation on another thread."""
 
     @abstractmethod
-    def evaluate(self, logits: torch.Tensor, budget: int | None) -> np.ndarray | None:
-        """Mask ``logits`` in place, or return the allowed tokens as a packed row; ``None`` adds no row."""
+    def evaluate(self, logits: torch.Tensor | None, budget: int | None) -> TokenMask | None:
+        """Mask ``logits`` in place, or return the allowed tokens; ``None`` adds no mask.
+
+        Only a filter that masks in place needs ``logits``.
+        """
 
     def feed(self, token: torch.Tensor) -> None:
         self.filter.feed(token)
@@ -82,9 +86,12 @@ class Packed(Member):
         self.ends = getattr(target, "end_tokens", ())
         self._words = words
         self._budgeted = hasattr(target, "min_tokens")
+        self._names_masks = _definer(target, "token_mask") is not None and (
+            _definer(target, "token_mask") is _definer(target, "fill_bitmask")
+        )
         self._last_seconds = math.inf
-        self._pending: Future[list[np.ndarray | None]] | None = None
-        self._rows: list[np.ndarray | None] = []
+        self._pending: Future[list[TokenMask | None]] | None = None
+        self._rows: list[TokenMask | None] = []
         self._ahead: list[int] = []
 
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
@@ -92,7 +99,7 @@ class Packed(Member):
         if ahead or self._last_seconds >= HANDOFF_SECONDS:
             self._pending = pool.submit(self._look_ahead, list(ahead), budget)
 
-    def evaluate(self, logits: torch.Tensor, budget: int | None) -> np.ndarray | None:
+    def evaluate(self, logits: torch.Tensor | None, budget: int | None) -> TokenMask | None:
         pending, self._pending = self._pending, None
         if pending is not None:
             self._rows = pending.result()
@@ -115,26 +122,30 @@ class Packed(Member):
         if pending is not None:
             pending.exception()
 
-    def _look_ahead(self, ahead: list[int], budget: int | None) -> list[np.ndarray | None]:
-        """Rows for the next token and for those behind each of ``ahead``, as far as they are allowed."""
+    def _look_ahead(self, ahead: list[int], budget: int | None) -> list[TokenMask | None]:
+        """Masks for the next token and for those behind each of ``ahead``, as far as they are allowed."""
         rows = [self._fill(budget)]
         probe = self.probe() if ahead else None
         for token in ahead:
-            row = rows[-1]
-            if probe is None or (row is not None and not row[token >> 5] >> (token & 31) & 1):
+            mask = rows[-1]
+            if probe is None or (mask is not None and not mask.row()[token >> 5] >> (token & 31) & 1):
                 break
             probe.feed(torch.tensor([[token]]))
             budget = None if budget is None else budget - 1
             rows.append(probe._fill(budget))
         return rows
 
-    def _fill(self, budget: int | None) -> np.ndarray | None:
+    def _fill(self, budget: int | None) -> TokenMask | None:
         begin = perf_counter()
-        bits = np.zeros((1, self._words), dtype=np.int32)
         given = {"budget": budget} if self._budgeted and budget is not None else {}
-        restricted: bool = self.filter.fill_bitmask(bits, 0, **given)  # type: ignore[attr-defined]
-        self._last_seconds = perf_counter() - begin
-        return bits[0] if restricted else None
+        try:
+            if self._names_masks:
+                return self.filter.token_mask(self._words, **given)  # type: ignore[attr-defined, no-any-return]
+            bits = np.zeros((1, self._words), dtype=np.int32)
+            restricted: bool = self.filter.fill_bitmask(bits, 0, **given)  # type: ignore[attr-defined]
+            return RowMask(bits[0]) if restricted else None
+        finally:
+            self._last_seconds = perf_counter() - begin
 
 
 class Masking(Member):
@@ -143,7 +154,8 @@ class Masking(Member):
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
         self.filter.background_prepare_logit_mask(_OWN_THREADS)
 
-    def evaluate(self, logits: torch.Tensor, budget: int | None) -> None:
+    def evaluate(self, logits: torch.Tensor | None, budget: int | None) -> None:
+        assert logits is not None
         ready = self._in_time(self.filter.get_next, True)
         if ready is not True:
             raise FilterError(f"prepare_logit_mask() must return True, not {ready!r}")
@@ -165,7 +177,7 @@ class Listing(Member):
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
         self.filter.background_next(_OWN_THREADS)
 
-    def evaluate(self, logits: torch.Tensor, budget: int | None) -> np.ndarray | None:
+    def evaluate(self, logits: torch.Tensor | None, budget: int | None) -> TokenMask | None:
         result = self._in_time(self.filter.get_next)
         if not isinstance(result, tuple) or len(result) != 2:
             raise FilterError(f"next() must return a pair of collections of ids, not {type(result).__name__}")
@@ -175,7 +187,7 @@ class Listing(Member):
         for ids in result:
             if not isinstance(ids, (set, frozenset, list, tuple)):
                 raise FilterError(f"next() must return sets or lists of ids, not {type(ids).__name__}")
-        return pack(allowed, self._words)
+        return RowMask(pack(allowed, self._words))
 
 
 def make_member(target: ExLlamaV2Filter, name: str, masks: bool, words: int, time_limit: float | None) -> Member:
@@ -194,3 +206,8 @@ def pack(ids: Collection[int], words: int) -> np.ndarray:
     flags = np.zeros(width, dtype=np.uint8)
     flags[index] = 1
     return np.packbits(flags, bitorder="little").view(np.int32)
+
+
+def _definer(target: Any, name: str) -> type | None:
+    """The class that a method of an object comes from."""
+    return next((cls for cls in type(target).__mro__ if name in vars(cls)), None)

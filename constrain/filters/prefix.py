@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
+    from constrain.filters.masks import TokenMask
     from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -70,6 +71,10 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
     def forced_tokens(self, limit: int = 64) -> list[int]:
         """The next tokens that are certain; none once satisfied."""
         return [] if self.satisfied else super().forced_tokens(limit)
+
+    def token_mask(self, words: int, budget: int | None = None) -> TokenMask | None:
+        """The tokens that go on with a string; ``None`` where one is complete."""
+        return None if self.satisfied else super().token_mask(words, budget)
 
     def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0, budget: int | None = None) -> bool:
         """Write the allowed tokens into a row of a bitmask; returns false, and writes nothing, once satisfied."""

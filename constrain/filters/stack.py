@@ -19,6 +19,7 @@ import torch
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.forms import Masking, Member, Packed, make_member, pack
+from constrain.filters.masks import RowMask, TokenMask
 from constrain.kernels import apply_bitmask
 
 if TYPE_CHECKING:
@@ -123,25 +124,39 @@ class FilterStack:
             DeadEnd: no token is allowed.
             FilterError: a filter raised, or returned something else than a filter's result.
         """
-        self._ends = set()
-        rows: list[tuple[Member, np.ndarray]] = []
-        for member in self._members:
-            row = self._blame(member, member.method, member.evaluate, logits, self.budget)
-            if row is not None:
-                rows.append((member, row))
-                self._ends.update(member.ends)
-        eos = self._tokenizer.eos_token_id if prefer_eos else None
-        if not rows:
-            self._finish_masked(logits, eos)
+        mask = self._mask(logits, prefer_eos)
+        if mask is None:
+            self._finish_masked(logits, self._tokenizer.eos_token_id if prefer_eos else None)
             return None
-        bits = rows[0][1] if len(rows) == 1 else np.bitwise_and.reduce([row for _, row in rows])
-        if eos is not None and bits[eos >> 5] >> (eos & 31) & 1:
-            bits = pack((eos,), bits.size)
-        set_words = np.flatnonzero(bits)
-        if not set_words.size:
-            raise self._dead_end(rows)
-        apply_bitmask(logits.unsqueeze(0), torch.from_numpy(bits).unsqueeze(0))
-        return _only_bit(bits, set_words)
+        apply_bitmask(logits.unsqueeze(0), torch.from_numpy(mask.row()).unsqueeze(0))
+        return only(mask)
+
+    @property
+    def names_masks(self) -> bool:
+        """Whether :meth:`mask` can be asked: no filter changes logits in place."""
+        return not any(isinstance(member, Masking) for member in self._members)
+
+    def mask(self, prefer_eos: bool = False) -> TokenMask | None:
+        """The tokens that :meth:`apply` would leave; ``None`` for all. It raises the same."""
+        return self._mask(None, prefer_eos)
+
+    def _mask(self, logits: torch.Tensor | None, prefer_eos: bool) -> TokenMask | None:
+        self._ends = set()
+        masks: list[tuple[Member, TokenMask]] = []
+        for member in self._members:
+            mask = self._blame(member, member.method, member.evaluate, logits, self.budget)
+            if mask is not None:
+                masks.append((member, mask))
+                self._ends.update(member.ends)
+        if not masks:
+            return None
+        mask = masks[0][1] if len(masks) == 1 else RowMask(np.bitwise_and.reduce([mask.row() for _, mask in masks]))
+        eos = self._tokenizer.eos_token_id
+        if prefer_eos and eos is not None:
+            mask = _narrowed(mask, eos)
+        if mask.few is not None and not mask.few:
+            raise self._dead_end(masks)
+        return mask
 
     def ends(self, token_id: int) -> bool:
         """Whether a token allowed by the last ``apply`` completes a constraint, so that the sequence ends after it."""
@@ -165,8 +180,8 @@ class FilterStack:
             told = error.reason if isinstance(error, FilterError) else f"{what} raised {type(error).__name__}: {error}"
             raise FilterError(told, (member.name,), self._tail(), _states([member])) from error
 
-    def _dead_end(self, rows: list[tuple[Member, np.ndarray]]) -> DeadEnd:
-        alone = [member for member, row in rows if not row.any()]
+    def _dead_end(self, masks: list[tuple[Member, TokenMask]]) -> DeadEnd:
+        alone = [member for member, mask in masks if not mask.row().any()]
         if alone:
             return DeadEnd("no token is allowed", (alone[0].name,), self._tail(), _states(alone[:1]))
         names = tuple(member.name for member in self._members)
@@ -187,9 +202,9 @@ class Scout:
     def apply(self, logits: torch.Tensor) -> bool:
         """Set the logits (float32, shape (width,), on the CPU) of excluded tokens to -inf; false where none is left."""
         for probe in self._probes:
-            row = probe.evaluate(logits, self._budget)
-            if row is not None:
-                apply_bitmask(logits.unsqueeze(0), torch.from_numpy(row).unsqueeze(0))
+            mask = probe.evaluate(None, self._budget)
+            if mask is not None:
+                apply_bitmask(logits.unsqueeze(0), torch.from_numpy(mask.row()).unsqueeze(0))
         return float(logits.max()) > -math.inf
 
     def feed(self, token: int) -> None:
@@ -228,9 +243,12 @@ def _adapt(candidate: Any) -> ExLlamaV2Filter:
     return _Adapted(candidate)
 
 
-def _only_bit(bits: np.ndarray, set_words: np.ndarray) -> int | None:
-    """Return the position of the only bit set, given the indices of the words that are not zero."""
-    if set_words.size != 1:
-        return None
-    word = int(bits[set_words[0]]) & 0xFFFFFFFF
-    return int(set_words[0]) * 32 + word.bit_length() - 1 if word & (word - 1) == 0 else None
+def only(mask: TokenMask) -> int | None:
+    """The only token of a mask, if there is just one."""
+    return mask.few[0] if mask.few is not None and len(mask.few) == 1 else None
+
+
+def _narrowed(mask: TokenMask, eos: int) -> TokenMask:
+    """The end of the sequence alone, if a mask allows it; else the mask."""
+    row = mask.row()
+    return RowMask(pack((eos,), row.size)) if row[eos >> 5] >> (eos & 31) & 1 else mask

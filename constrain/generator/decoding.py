@@ -14,6 +14,7 @@ import torch
 
 from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
 from constrain.filters import FilterStack
+from constrain.filters.masks import TokenMask
 from constrain.filters.stack import Scout
 from constrain.generator.hooks import call_hooks
 from constrain.generator.outcome import Drawn, End, Outcome, Piece, Request
@@ -34,6 +35,7 @@ class Decoding:
         rows: the sequence, prompt included, int64 of shape (1, n); a second one, with the other prompt, for guidance.
         new_tokens: tokens generated; a token that is generated anew does not count.
         end: why it ended; ``None`` before.
+        mask: what the filters allow next, as of the last :meth:`constrain`; ``None`` for everything.
         length: length of the sequence up to there, without a stop token.
     """
 
@@ -59,6 +61,7 @@ class Decoding:
         self.rows = rows
         self.new_tokens = 0 if prefix_token is None else -1
         self.end: End | None = None
+        self.mask: TokenMask | None = None
         self.length = len(rows[0])
         self._mirostat = request.settings.mirostat_mu
         self._request = request
@@ -145,6 +148,32 @@ class Decoding:
         """
         return self._guarded(lambda: self._step(logits.unsqueeze(1), blocked)) or Outcome()
 
+    @property
+    def seed(self) -> int:
+        """Of the draws that are made elsewhere."""
+        return self._request.seed
+
+    def is_plain(self, ahead: int) -> bool:
+        """Whether, behind ``ahead`` tokens that are not known yet, there may be another, and drawing it elsewhere,
+        under :attr:`mask`, and then :meth:`take` is all that :meth:`step` would do."""
+        request = self._request
+        return (
+            (self.remaining is None or self.remaining > ahead)
+            and self.new_tokens + ahead >= request.min_new_tokens
+            and not (self.healing or request.trigger or request.banned_strings)
+            and not (request.return_top_tokens or request.return_logits)
+            and (request.filters is None or request.filters.names_masks)
+        )
+
+    def constrain(self) -> Outcome | None:
+        """Find what may come next; returns an outcome where that ends the text."""
+        self.mask, filters = None, self.filters
+        return None if filters is None else self._guarded(lambda: self._constrain(filters))
+
+    def take(self, token: int, probability: float) -> Outcome:
+        """Go on with a token that was drawn elsewhere; -1 where none could be drawn."""
+        return self._guarded(lambda: self._take(token, probability)) or Outcome()
+
     def finish(self) -> None:
         """Let go of what runs in the background."""
         if self._request.filters is not None:
@@ -178,7 +207,20 @@ class Decoding:
         self.begin()
         if self.end is not None:
             return Outcome(end=self.end)
-        drawn, completes, feed = self._draw(logits, blocked)
+        return self._go_on(*self._draw(logits, blocked))
+
+    def _constrain(self, filters: FilterStack) -> None:
+        self._set_budget()
+        self.mask = filters.mask(self._request.prefer_eos)
+
+    def _take(self, token: int, probability: float) -> Outcome:
+        if token < 0:
+            raise NoTokenLeft("no token can be drawn: the logits are NaN")
+        drawn = Drawn(token, token in self._request.stop_tokens, probability)
+        return self._go_on(drawn, self.filters is not None and self.filters.ends(token), True)
+
+    def _go_on(self, drawn: Drawn, completes: bool, feed: bool) -> Outcome:
+        """Append a token, which may complete a filter; ``feed``: the filters are to hear of it."""
         healed, self._prefix_token = self.healing, None
         if healed and not self._request.filters_see_healing:
             self._start += 1

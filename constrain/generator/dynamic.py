@@ -118,6 +118,7 @@ class ExLlamaV2DynamicGenerator:
             self.num_draft_tokens,
             _filter_pool() if filter_background_eval else None,
             jump_forward,
+            (tokenizer.get_vocab_size(), self.padded_vocab_size),
         )
 
     @property

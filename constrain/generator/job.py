@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
+_SEED_BITS = 63
+
+
 class ExLlamaV2DynamicJob:
     """A text to be generated. Made with what is wanted, then given to ``enqueue`` of a generator, once.
 
@@ -120,6 +123,7 @@ class ExLlamaV2DynamicJob:
         self._filters = list(filters or ())
         self._healing = token_healing
         self._random = random.Random(seed).random
+        self._seed = random.getrandbits(_SEED_BITS) if seed is None else seed % 2**_SEED_BITS
         self._times: dict[str, float] = {}
         self._options: dict[str, Any] = {
             "banned_strings": [string for string in banned_strings or () if string],
@@ -146,6 +150,11 @@ class ExLlamaV2DynamicJob:
     def ready(self) -> bool:
         """Whether the next token can be drawn."""
         return all(sequence.ready for sequence in self.sequences)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has pages."""
+        return bool(self.sequences[0].pages)
 
     @property
     def copied(self) -> bool:
@@ -190,6 +199,7 @@ class ExLlamaV2DynamicJob:
         request = Request(
             settings=self.gen_settings,
             random=self._random,
+            seed=self._seed,
             max_new_tokens=self.max_new_tokens,
             min_new_tokens=self.min_new_tokens,
             early_stop_strings=self.early_stop_strings,

@@ -18,6 +18,7 @@ class Request:
     Attributes:
         settings: how tokens are drawn; read anew for each.
         random: gives a number in [0, 1) for each token.
+        seed: of the draws that are made on the device of the model; 63 bits.
         max_new_tokens: after so many the text ends; ``None``: never.
         min_new_tokens: before so many, stop tokens are blocked.
         early_stop_strings: whether stop strings end a text before ``min_new_tokens`` too.
@@ -37,6 +38,7 @@ class Request:
 
     settings: Settings
     random: Callable[[], float]
+    seed: int = 0
     max_new_tokens: int | None = None
     min_new_tokens: int = 0
     early_stop_strings: bool = False

@@ -15,6 +15,8 @@ from constrain.generator.foreseen import Foreseen
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.outcome import Outcome
 from constrain.generator.pages import PageTable
+from constrain.generator.pipeline import Pipeline
+from constrain.model import decode
 
 if TYPE_CHECKING:
     from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
@@ -39,6 +41,7 @@ class PagedRunner:
         draft_tokens: int,
         pool: Executor | None,
         jump_forward: bool,
+        sizes: tuple[int, int],
     ) -> None:
         """
         Args:
@@ -46,11 +49,14 @@ class PagedRunner:
             drafter, draft_tokens: what guesses tokens, and how many.
             pool: where filters are evaluated while the model runs; ``None``: they wait for it.
             jump_forward: take text that filters leave no choice about through the model in one pass.
+            sizes: number of tokens of the vocabulary, and number of logits.
         """
         self.loras: Sequence[ExLlamaV2Lora] = ()
         self._model, self._cache, self._table = model, cache, table
         self._drafter, self._draft_tokens = drafter, draft_tokens
         self._pool, self._jump_forward = pool, jump_forward
+        self._sizes = sizes
+        self._pipeline: Pipeline | None = None
 
     def prefill(self, job: ExLlamaV2DynamicJob, limit: int) -> bool:
         """Take at most ``limit`` tokens of a prompt through the model; returns whether there were any."""
@@ -76,7 +82,11 @@ class PagedRunner:
     def decode(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
         """Take every job on by one token or more."""
         outcomes = [(job, begun) for job in jobs if (begun := job.text.begin()) is not None]
-        turns = self._propose([job for job in jobs if job.text.end is None])
+        going = [job for job in jobs if job.text.end is None]
+        piped = self._piped(going)
+        if self._pipeline is not None:
+            outcomes += self._pipeline.step(piped)
+        turns = self._propose([job for job in going if job not in piped])
         if self._pool is not None:
             ahead = [(turn.job, turn.job.text.look_ahead(self._pool, turn.proposals)) for turn in turns]
             outcomes += [(job, outcome) for job, outcome in ahead if outcome is not None]
@@ -92,6 +102,15 @@ class PagedRunner:
                 # The last token has not been through the model.
                 sequence.computed(self._table, length - 1, length - turn.job.text.unsettled)
         return outcomes
+
+    def _piped(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[ExLlamaV2DynamicJob]:
+        """The jobs whose tokens are drawn where the model is."""
+        size = self._table.page_size
+        if self.loras or self._drafter is not None or not decode.supports(self._model, self._cache, size):
+            return []
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self._cache.decoder(size), self._table, self._sizes, self._pool)
+        return [job for job in jobs if self._pipeline.takes(job)]
 
     def _propose(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[_Turn]:
         """Find tokens that will or may come next, for each job."""

@@ -14,6 +14,7 @@ from constrain.kernels.pages import Pages, rotate_into_pages
 from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
 from constrain.kernels.rotary import rotate
 from constrain.kernels.sampling import DrawParameters, draw
+from constrain.kernels.step_tokens import StepTokens, TextPages, enter_tokens
 
 __all__ = [
     "Activation",
@@ -27,11 +28,14 @@ __all__ = [
     "PenaltyScratch",
     "PlainCoding",
     "RowNorm",
+    "StepTokens",
+    "TextPages",
     "apply_bitmask",
     "attention",
     "dequantize_exl2",
     "dequantize_gptq",
     "draw",
+    "enter_tokens",
     "gated_activation",
     "gated_linear",
     "layer_norm",

@@ -11,32 +11,40 @@ from constrain.errors import BitmaskError
 from constrain.kernels import cuda
 
 
-def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor) -> None:
+def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None = None) -> None:
     """Set the logits of excluded tokens to -inf, in place.
 
     Args:
         logits: float32, float16 or bfloat16 ``[rows, width]``, the last dimension contiguous.
         bits: int32 ``[rows, ceil(width / 32)]`` on the same device, the last dimension contiguous: token ``i`` is
             allowed where bit ``i % 32`` of word ``i // 32`` is set.
+        chosen: int32 ``[rows]``, contiguous: the row of ``bits``, which may have any number of them, that holds for
+            each row of logits; below zero, none does.
 
     Raises:
         BitmaskError: a tensor has the wrong type, shape, layout or device.
     """
-    _check(logits, bits)
+    _check(logits, bits, chosen)
     if logits.numel() == 0:
         return
     if logits.is_cuda and cuda.module is not None:
-        _apply_cuda(logits, bits)
+        _apply_cuda(logits, bits, chosen)
     elif logits.device.type == "cpu":
-        _apply_cpu(logits, bits)
+        _apply_cpu(logits, bits if chosen is None else _rows(bits, chosen))
     else:
-        apply_bitmask_reference(logits, bits)
+        apply_bitmask_reference(logits, bits, chosen)
 
 
-def apply_bitmask_reference(logits: torch.Tensor, bits: torch.Tensor) -> None:
+def apply_bitmask_reference(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None = None) -> None:
     """:func:`apply_bitmask` in plain torch, for tensors that are known to fit."""
+    if chosen is not None:
+        bits = _rows(bits, chosen)
     allowed = bits.view(torch.uint8).unsqueeze(-1).bitwise_and(_powers(bits.device)).flatten(1)[:, : logits.shape[1]]
     logits.masked_fill_(allowed == 0, -torch.inf)
+
+
+def _rows(bits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    return bits[chosen.clamp(min=0)].masked_fill_((chosen < 0).unsqueeze(1), -1)
 
 
 def _apply_cpu(logits: torch.Tensor, bits: torch.Tensor) -> None:
@@ -50,10 +58,14 @@ def _powers(device: torch.device) -> torch.Tensor:
     return torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=device)
 
 
-def _check(logits: torch.Tensor, bits: torch.Tensor) -> None:
+def _check(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None) -> None:
     if logits.dim() != 2 or logits.dtype not in cuda.DTYPES:
         raise BitmaskError(f"logits must be float [rows, width], not {logits.dtype} {list(logits.shape)}")
     rows, width = logits.shape
+    if chosen is not None:
+        if chosen.dtype != torch.int32 or tuple(chosen.shape) != (rows,) or chosen.device != logits.device:
+            raise BitmaskError(f"chosen must be int32 [{rows}] on {logits.device}, not {chosen.dtype} {chosen.shape}")
+        rows = bits.shape[0]
     expected = (rows, (width + 31) // 32)
     if bits.dtype != torch.int32 or tuple(bits.shape) != expected:
         raise BitmaskError(f"bits must be int32 {list(expected)}, not {bits.dtype} {list(bits.shape)}")
@@ -63,7 +75,7 @@ def _check(logits: torch.Tensor, bits: torch.Tensor) -> None:
         raise BitmaskError("the last dimension of logits and bits must be contiguous")
 
 
-def _apply_cuda(logits: torch.Tensor, bits: torch.Tensor) -> None:
+def _apply_cuda(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None) -> None:
     with torch.cuda.device(logits.device):
         cuda.module.apply_bitmask(
             logits=cuda.address(logits),
@@ -71,6 +83,7 @@ def _apply_cuda(logits: torch.Tensor, bits: torch.Tensor) -> None:
             logits_stride=logits.stride(0),
             bits=cuda.address(bits),
             bits_stride=bits.stride(0),
+            chosen=cuda.address(chosen),
             rows=logits.shape[0],
             width=logits.shape[1],
             stream=cuda.stream(logits),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from constrain.kernels import cuda
+from constrain.kernels.step_tokens import TextPages
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class PenaltyScratch:
 
 def penalise(
     logits: torch.Tensor,
-    ids: torch.Tensor,
+    text: TextPages,
     lengths: torch.Tensor,
     parameters: PenaltyParameters,
     scratch: PenaltyScratch | None = None,
@@ -51,17 +52,17 @@ def penalise(
 
     Args:
         logits: float32 ``[rows, width]``, the last dimension contiguous.
-        ids: int64 ``[rows, capacity]``, the texts; ids outside of the width do not count.
+        text: the text of each row; ids outside of the width do not count.
         lengths: int32 ``[rows]``, the tokens of each text.
         parameters: of each row, contiguous.
         scratch: reused between calls of one stream.
     """
     if logits.is_cuda and cuda.module is not None:
-        _penalise_cuda(logits, ids, lengths, parameters, scratch or PenaltyScratch())
+        _penalise_cuda(logits, text, lengths, parameters, scratch or PenaltyScratch())
         return
     fields = (field.tolist() for field in vars(parameters).values())
-    for row, row_ids, length, *values in zip(logits, ids, lengths.tolist(), *fields, strict=True):
-        penalise_row(row, row_ids[:length], *values)
+    for row, row_ids, length, *values in zip(logits, text.gather(), lengths.tolist(), *fields, strict=True):
+        penalise_row(row, row_ids[:length].long(), *values)
 
 
 def penalise_row(
@@ -105,7 +106,7 @@ def penalise_row(
 
 def _penalise_cuda(
     logits: torch.Tensor,
-    ids: torch.Tensor,
+    text: TextPages,
     lengths: torch.Tensor,
     parameters: PenaltyParameters,
     scratch: PenaltyScratch,
@@ -115,8 +116,7 @@ def _penalise_cuda(
         cuda.module.penalise(
             logits=cuda.address(logits),
             logits_stride=logits.stride(0),
-            ids=cuda.address(ids),
-            ids_stride=ids.stride(0),
+            **text.for_kernels(),
             lengths=cuda.address(lengths),
             **{name: cuda.address(values) for name, values in vars(parameters).items()},
             scratch=cuda.address(scratch.reserve(rows, width, logits.device)),

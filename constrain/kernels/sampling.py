@@ -31,7 +31,9 @@ class DrawParameters:
     steps: torch.Tensor
 
 
-def draw(logits: torch.Tensor, parameters: DrawParameters) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(
+    logits: torch.Tensor, parameters: DrawParameters, out: tuple[torch.Tensor, torch.Tensor] | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw a token for each row.
 
     Tokens of equal logits count in the order of their ids. What is drawn depends on the row's own logits and parameters
@@ -40,14 +42,21 @@ def draw(logits: torch.Tensor, parameters: DrawParameters) -> tuple[torch.Tensor
     Args:
         logits: float32 ``[rows, width]``, the last dimension contiguous.
         parameters: of each row, on the same device, contiguous.
+        out: where what is returned goes; contiguous.
 
     Returns:
         The tokens, int64 ``[rows]``, -1 where no logit is finite; and their probabilities among those that stayed,
         float32 ``[rows]``.
     """
+    if out is None:
+        rows = len(logits)
+        out = torch.empty(rows, dtype=torch.int64, device=logits.device), logits.new_empty(rows, dtype=torch.float32)
     if logits.is_cuda and cuda.module is not None:
-        return _draw_cuda(logits, parameters)
-    return draw_reference(logits, parameters)
+        _draw_cuda(logits, parameters, *out)
+    else:
+        for given, drawn in zip(out, draw_reference(logits, parameters), strict=True):
+            given.copy_(drawn)
+    return out
 
 
 def draw_reference(logits: torch.Tensor, parameters: DrawParameters) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,10 +108,10 @@ def philox(seed: int, step: int) -> int:
     return counter[1] << 32 | counter[0]
 
 
-def _draw_cuda(logits: torch.Tensor, parameters: DrawParameters) -> tuple[torch.Tensor, torch.Tensor]:
+def _draw_cuda(
+    logits: torch.Tensor, parameters: DrawParameters, tokens: torch.Tensor, probabilities: torch.Tensor
+) -> None:
     rows, width = logits.shape
-    tokens = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    probabilities = torch.empty(rows, dtype=torch.float32, device=logits.device)
     with torch.cuda.device(logits.device):
         cuda.module.draw(
             logits=cuda.address(logits),
@@ -114,4 +123,3 @@ def _draw_cuda(logits: torch.Tensor, parameters: DrawParameters) -> tuple[torch.
             width=width,
             stream=cuda.stream(logits),
         )
-    return tokens, probabilities

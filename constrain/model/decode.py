@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import GenerationError
-from constrain.kernels import AttentionWorkspace, Pages, PlainCoding
+from constrain.kernels import AttentionWorkspace, Pages, PlainCoding, StepTokens, TextPages, enter_tokens
 from constrain.kernels import cuda as compiled
+from constrain.kernels.graphs import Graph, Uploads
 
 if TYPE_CHECKING:
     from constrain.model.cache import ExLlamaV2CacheBase
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
     from constrain.model.paged import PagedRow
 
 # A graph serves a number of rows and of pages, and idle rows fill it up.
-_MOST_ROWS = 256
 _LEAST_PAGES = 4
 # What the kernels read at a time, of keys, of a head, and of its rotated part.
 _TILE, _PACK, _PAIRS = 16, 8, 16
-_WARM_UP_RUNS = 2
 
 
 @dataclass(frozen=True)
@@ -59,29 +58,80 @@ class DecodeStep:
     workspace: AttentionWorkspace
 
 
+@dataclass(frozen=True)
+class DecodeRow:
+    """The token of one sequence that goes through a step.
+
+    Attributes:
+        token: its id, or the row of the step before that it was drawn in.
+        past: number of positions before it.
+        pages: numbers of the pages that hold the sequence, in order.
+        drawn: whether ``token`` is a row.
+    """
+
+    token: int
+    past: int
+    pages: Sequence[int]
+    drawn: bool = False
+
+
+class StepShape:
+    """Steps of some number of rows and pages, whose tensors stay where they are.
+
+    Attributes:
+        rows: idle ones included.
+        lengths: int32 ``[rows]``, of the sequences, the token of the step included; 0 for idle rows.
+        text: the sequences.
+        states: ``[rows, 1, hidden]``, behind the token of each row, once a step has run.
+    """
+
+    def __init__(self, count: int, pages: int, text: torch.Tensor) -> None:
+        device = text.device
+        self.rows = count
+        self.moving = torch.zeros(2, count, dtype=torch.int, device=device)
+        self.moving[1] = -1
+        ids, self.lengths = torch.zeros(2, count, dtype=torch.int, device=device)
+        self.tokens = StepTokens(self.moving[0], self.moving[1], ids, self.lengths)
+        self.text = TextPages(text, torch.zeros(count, pages, dtype=torch.int, device=device))
+        self.pages: list[Sequence[int]] = []
+        self.states = torch.empty(0)
+        self.run: Callable[[], torch.Tensor]
+
+
 class Decoder:
     """Runs decode steps of a model over the pages of a cache.
 
-    The tensors of a step stay where they are, so that on a GPU the whole of it is a graph, which the host starts with a
-    single call: hundreds of kernels, each of a few microseconds, would otherwise wait for the host.
+    The tensors of a step stay where they are, so that on a GPU the whole of it is a graph.
 
-    Args:
-        model: loaded, on one device.
-        cache: of one row, in the model's dtype.
+    Attributes:
         page_size: positions of a page.
+        drawn: int64 ``[most rows]``: whoever draws tokens from the states of a step leaves them here for the next.
+        uploads: what was sent to the device.
     """
 
+    #: Most rows of a step.
+    most_rows = 256
+
     def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> None:
+        """
+        Args:
+            model: loaded, on one device.
+            cache: of one row, in the model's dtype.
+            page_size: positions of a page.
+        """
+        device = model.modules[0].device
         self.page_size = page_size
-        self._model = model
-        self._device = model.modules[0].device
+        self.model = model
+        self.drawn = torch.zeros(self.most_rows, dtype=torch.int64, device=device)
+        self.uploads = Uploads(device)
+        self.graphs = device.type == "cuda" and not model.config.no_graphs
         self._states = [
             (_paged(keys, page_size), _paged(values, page_size))
             for keys, values in zip(cache.key_states, cache.value_states, strict=True)
         ]
+        self._text = torch.zeros(cache.max_seq_len // page_size, page_size, dtype=torch.int, device=device)
         self._full, self._sliding = model.layer_sights(cache.max_seq_len)
-        self._workspace = AttentionWorkspace()
-        self._steps: dict[tuple[int, int], Callable[[torch.Tensor], torch.Tensor]] = {}
+        self._shapes: dict[tuple[int, int], StepShape] = {}
 
     def logits(self, rows: Sequence[PagedRow]) -> torch.Tensor:
         """Logits ``[rows, padded vocabulary]`` after the one new token of each row, whose keys and values are stored.
@@ -89,62 +139,83 @@ class Decoder:
         Raises:
             GenerationError: an id is outside the vocabulary.
         """
+        shape = self.run([DecodeRow(int(row.ids[0]), row.past, row.pages) for row in rows])
+        # Outside of inference mode, so that the logits are an ordinary tensor which a sampler may change.
+        with torch.no_grad():
+            return self.model.decode_logits(shape.states)[: len(rows)]
+
+    def run(self, rows: Sequence[DecodeRow]) -> StepShape:
+        """Take the token of each row through all layers; its keys and values are stored.
+
+        Returns:
+            What holds the states behind them, until the next step of the same shape.
+
+        Raises:
+            GenerationError: an id is outside the vocabulary.
+        """
+        size = self.model.config.vocab_size
+        for row in rows:
+            if not row.drawn and not 0 <= row.token < size:
+                raise GenerationError(f"token id {row.token} is outside the model's vocabulary of {size}")
         count, pages = _bucket(len(rows)), max(len(row.pages) for row in rows)
         pages = max(_LEAST_PAGES, 1 << (pages - 1).bit_length())
-        given = self._inputs(rows, count, pages)
-        step = self._steps.get((count, pages))
-        if step is None:
-            step = self._steps[count, pages] = self._make_step(count, pages)
-        return step(given)[: len(rows)]
-
-    def _inputs(self, rows: Sequence[PagedRow], count: int, pages: int) -> torch.Tensor:
-        """One tensor, so that it is copied to the device at once: ids, past, lengths, and the block table."""
-        ids = [int(row.ids[0]) for row in rows]
-        for token in ids:
-            if not 0 <= token < self._model.config.vocab_size:
-                size = self._model.config.vocab_size
-                raise GenerationError(f"token id {token} is outside the model's vocabulary of {size}")
+        shape = self._shapes.get((count, pages)) or self._make_shape(count, pages)
         idle = count - len(rows)
-        past = [row.past for row in rows]
-        heads = [*ids, *[0] * idle, *past, *[-1] * idle, *[each + 1 for each in past], *[0] * idle]
-        table = [page for row in rows for page in (*row.pages, *[0] * (pages - len(row.pages)))]
-        return torch.tensor(
-            heads + table + [0] * (idle * pages), dtype=torch.int, pin_memory=self._device.type == "cuda"
-        )
+        tokens, past = [~row.token if row.drawn else row.token for row in rows], [row.past for row in rows]
+        self.uploads.send(shape.moving, [*tokens, *[0] * idle, *past, *[-1] * idle])
+        table = [row.pages for row in rows]
+        if table != shape.pages:
+            shape.pages = table
+            filled = [page for own in table for page in (*own, *[0] * (pages - len(own)))]
+            self.uploads.send(shape.text.block_table, filled + [0] * (idle * pages))
+        shape.states = shape.run()
+        return shape
 
-    def _make_step(self, count: int, pages: int) -> Callable[[torch.Tensor], torch.Tensor]:
-        inputs = torch.zeros(count * (3 + pages), dtype=torch.int, device=self._device)
-        inputs[count : 2 * count] = -1
-        ids, past, lengths = inputs[: 3 * count].view(3, count)
-        table = inputs[3 * count :].view(count, pages)
-        layers = [Pages(keys, values, table) for keys, values in self._states]
-        step = DecodeStep(past, lengths, self._full, self._sliding, layers, self._workspace)
-        compute: Callable[[], torch.Tensor] = partial(self._compute, ids, step)
-        if self._device.type == "cuda" and not self._model.config.no_graphs:
-            compute = _graph(compute)
+    def write_text(self, pages: Sequence[int], tokens: torch.Tensor) -> None:
+        """Make a sequence known whose tokens did not all come through :meth:`run`.
 
-        def run(given: torch.Tensor) -> torch.Tensor:
-            inputs.copy_(given, non_blocking=True)
-            # Outside of inference mode, so that the copy is an ordinary tensor which a sampler may change.
-            return compute().clone()
+        Args:
+            pages: of the sequence.
+            tokens: int64 ``[n]``, from its first position on.
+        """
+        positions = torch.tensor(pages).unsqueeze(1) * self.page_size + torch.arange(self.page_size)
+        places = positions.flatten()[: len(tokens)].to(self.drawn.device)
+        self._text.view(-1)[places] = tokens.to(self.drawn.device, torch.int)
+        self.uploads.bytes += tokens.nbytes + places.nbytes
 
-        return run
+    def _make_shape(self, count: int, pages: int) -> StepShape:
+        shape = StepShape(count, pages, self._text)
+        layers = [Pages(keys, values, shape.text.block_table) for keys, values in self._states]
+        # A workspace of its own, since one that several graphs share moves when it grows.
+        step = DecodeStep(shape.tokens.past, shape.lengths, self._full, self._sliding, layers, AttentionWorkspace())
+        compute = partial(self._compute, shape, step)
+        shape.run = Graph(compute) if self.graphs else compute
+        self._shapes[count, pages] = shape
+        return shape
 
-    def _compute(self, ids: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+    def _compute(self, shape: StepShape, step: DecodeStep) -> torch.Tensor:
         with torch.inference_mode():
-            return self._model.decode(ids, step)
+            enter_tokens(shape.tokens, self.drawn, shape.text)
+            return self.model.decode(shape.tokens.ids, step)
 
 
 def takes(model: ExLlamaV2, cache: ExLlamaV2CacheBase, rows: Sequence[PagedRow]) -> bool:
     """Whether these rows are a decode step that a GPU runs faster as a graph."""
     return (
         all(row.width == 1 and row.logits == 1 for row in rows)
-        and len(rows) <= _MOST_ROWS
-        and compiled.module is not None
+        and len(rows) <= Decoder.most_rows
+        and supports(model, cache, rows[0].page_size)
+    )
+
+
+def supports(model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> bool:
+    """Whether a :class:`Decoder` is faster than ordinary passes: on a GPU, where the kernels take model and cache."""
+    return (
+        compiled.module is not None
         and model.modules[0].device.type == "cuda"
         and model.compute_dtype is not torch.float32
         and isinstance(cache.key_coding, PlainCoding)
-        and rows[0].page_size % _TILE == 0
+        and page_size % _TILE == 0
         and model.config.head_dim % _PACK == 0
         and model.config.rope.dim % _PAIRS == 0
         and model.is_decodable
@@ -160,22 +231,3 @@ def _paged(states: torch.Tensor | None, page_size: int) -> torch.Tensor:
 def _bucket(rows: int) -> int:
     """1, 2, 4, 8, and from there on multiples of 8."""
     return 1 << (rows - 1).bit_length() if rows <= 8 else -(-rows // 8) * 8
-
-
-def _graph(compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """Work on tensors that stay where they are, recorded."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(_WARM_UP_RUNS):
-            compute()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = compute()
-
-    def replay() -> torch.Tensor:
-        graph.replay()
-        return out
-
-    return replay

@@ -19,7 +19,7 @@ from constrain.model.decode import DecodeStep, LayerSight
 from constrain.model.devices import default_dtype, split_by_free_memory, split_by_size
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.lora import ExLlamaV2Lora
-from constrain.model.modules import Attention, Module, find_linear
+from constrain.model.modules import Attention, Head, Module, find_linear
 from constrain.model.paged import PagedRow, make_paged_view, places
 from constrain.model.rope import RotaryTable
 from constrain.model.step import Sight, Step, chunk_widths, make_view
@@ -398,12 +398,18 @@ class ExLlamaV2:
             step: where the sequences are.
 
         Returns:
-            Logits ``[rows, vocabulary rounded up to 32]``.
+            The input of the head, ``[rows, 1, hidden]``.
         """
         x = ids
-        for module in self.modules:
+        for module in self.modules[: self.head_layer_idx]:
             x = module.decode(x, step)
         return x
+
+    def decode_logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits ``[rows, vocabulary rounded up to 32]`` of what :meth:`decode` returns."""
+        head = self.modules[self.head_layer_idx]
+        assert isinstance(head, Head)
+        return head.decode_logits(states)
 
     def update_loras(self) -> None:
         """Nothing to do: adapters attach themselves to the layers they change."""

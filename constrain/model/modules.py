@@ -348,6 +348,9 @@ class Head(Module):
         return self._logits(x, self.weight if replaced is None else replaced)
 
     def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+        return self.decode_logits(x)
+
+    def decode_logits(self, x: torch.Tensor) -> torch.Tensor:
         """Logits ``[rows, padded_size]`` of states ``[rows, 1, hidden]``."""
         return self._logits(x.squeeze(1), self.weight)
 

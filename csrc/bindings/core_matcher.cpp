@@ -90,8 +90,34 @@ MaskRow::~MaskRow() {
   if (buffer_.obj) PyBuffer_Release(&buffer_);
 }
 
+void bind_mask(py::module_& module) {
+  using namespace py::literals;
+  py::class_<Mask, std::shared_ptr<Mask>>(module, "Mask", "A set of tokens, which never changes.")
+      .def_readonly("id", &Mask::id,
+                    "Equal sets of one vocabulary that are in use at the same time have one number, and no number is "
+                    "used for another set, so that a mask which was copied to a device can be named by it.")
+      .def_readonly("count", &Mask::count, "Number of tokens.")
+      .def_property_readonly(
+          "tokens",
+          [](const Mask& self) -> std::optional<std::vector<TokenId>> {
+            if (!self.words.empty()) return std::nullopt;
+            return self.tokens;
+          },
+          "The tokens, ascending, where they are few; ``None`` where they are many.")
+      .def(
+          "fill",
+          [](const Mask& self, const py::object& bits, Py_ssize_t row) {
+            const size_t words = self.tokens.empty() ? self.words.size() : self.tokens.back() / 32 + 1;
+            const MaskRow target(bits, row, words);
+            self.write(target.data(), words);
+            std::fill(target.data() + words, target.data() + target.words(), 0u);
+          },
+          "bits"_a, "row"_a = 0, "Writes the set into a row of a bitmask, as :meth:`Matcher.fill_bitmask` does.");
+}
+
 void bind_matcher(py::module_& module) {
   using namespace py::literals;
+  bind_mask(module);
   py::class_<Matcher>(module, "Matcher", "Follows one text in a grammar, token by token.")
       .def(py::init([](const PyGrammar& grammar) { return Matcher(grammar.grammar); }), "grammar"_a)
       .def(
@@ -116,6 +142,15 @@ void bind_matcher(py::module_& module) {
           "at the same time have one number, and no number is used for another set, so that a mask which was copied to "
           "a "
           "device can be named by it.")
+      .def(
+          "mask",
+          [](const Matcher& self, Budget budget) -> std::shared_ptr<Mask> {
+            const MaskPtr mask = budget ? self.mask(*budget) : self.mask();
+            if (mask->count >= self.grammar().vocabulary().size()) return nullptr;
+            return std::const_pointer_cast<Mask>(mask);
+          },
+          "budget"_a = py::none(), py::call_guard<py::gil_scoped_release>(),
+          "The set of tokens that ``fill_bitmask`` would write; ``None`` where it excludes none.")
       .def("accept", &Matcher::accept, "token"_a,
            "Advances by a token; returns False, and changes nothing, where it is not allowed.")
       .def(

@@ -15,6 +15,7 @@
 #include "cuda/penalties.cuh"
 #include "cuda/rotary.cuh"
 #include "cuda/sampling.cuh"
+#include "cuda/step_tokens.cuh"
 
 namespace py = pybind11;
 using namespace constrain::cuda;
@@ -51,12 +52,13 @@ void bind_bitmask(py::module_& m) {
   m.def(
       "apply_bitmask",
       [](Address logits, const std::string& dtype, int64_t logits_stride, Address bits, int64_t bits_stride,
-         int64_t rows, int64_t width, Address stream) {
+         Address chosen, int64_t rows, int64_t width, Address stream) {
         apply_bitmask(LogitsView{data(logits), float_type(dtype), logits_stride, rows, width},
-                      BitmaskView{pointer<const int32_t>(bits), bits_stride}, stream_of(stream));
+                      BitmaskView{pointer<const int32_t>(bits), bits_stride, pointer<const int32_t>(chosen)},
+                      stream_of(stream));
       },
-      py::kw_only(), arg("logits"), arg("dtype"), arg("logits_stride"), arg("bits"), arg("bits_stride"), arg("rows"),
-      arg("width"), arg("stream"), "Queue on `stream`: logits whose bit is clear become -inf.");
+      py::kw_only(), arg("logits"), arg("dtype"), arg("logits_stride"), arg("bits"), arg("bits_stride"), arg("chosen"),
+      arg("rows"), arg("width"), arg("stream"), "Queue on `stream`: logits whose bit is clear become -inf.");
 }
 
 void bind_rows(py::module_& m) {
@@ -180,19 +182,34 @@ void bind_sampling(py::module_& m) {
       "Queue the drawing of a token for each row.");
   m.def(
       "penalise",
-      [](Address logits, int64_t logits_stride, Address ids, int64_t ids_stride, Address lengths, Address repetition,
-         Address ranges, Address decays, Address frequency, Address presence, Address scratch, int rows, int width,
-         Address stream) {
+      [](Address logits, int64_t logits_stride, Address text, Address block_table, int64_t block_table_stride,
+         int page_size, Address lengths, Address repetition, Address ranges, Address decays, Address frequency,
+         Address presence, Address scratch, int rows, int width, Address stream) {
         penalise(
-            Penalties{pointer<float>(logits), logits_stride, pointer<const int64_t>(ids), ids_stride,
+            Penalties{pointer<float>(logits), logits_stride, pointer<const int32_t>(text),
+                      pointer<const int32_t>(block_table), block_table_stride, page_size,
                       pointer<const int32_t>(lengths), pointer<const float>(repetition), pointer<const int32_t>(ranges),
                       pointer<const int32_t>(decays), pointer<const float>(frequency), pointer<const float>(presence),
                       pointer<int32_t>(scratch), rows, width},
             stream_of(stream));
       },
-      py::kw_only(), arg("logits"), arg("logits_stride"), arg("ids"), arg("ids_stride"), arg("lengths"),
-      arg("repetition"), arg("ranges"), arg("decays"), arg("frequency"), arg("presence"), arg("scratch"), arg("rows"),
-      arg("width"), arg("stream"), "Queue the penalties of tokens that occurred.");
+      py::kw_only(), arg("logits"), arg("logits_stride"), arg("text"), arg("block_table"), arg("block_table_stride"),
+      arg("page_size"), arg("lengths"), arg("repetition"), arg("ranges"), arg("decays"), arg("frequency"),
+      arg("presence"), arg("scratch"), arg("rows"), arg("width"), arg("stream"),
+      "Queue the penalties of tokens that occurred.");
+  m.def(
+      "enter_tokens",
+      [](Address given, Address drawn, Address past, Address block_table, int64_t block_table_stride, int page_size,
+         Address text, Address ids, Address lengths, int rows, Address stream) {
+        enter_tokens(
+            StepTokens{pointer<const int32_t>(given), pointer<const int64_t>(drawn), pointer<const int32_t>(past),
+                       pointer<const int32_t>(block_table), block_table_stride, page_size, pointer<int32_t>(text),
+                       pointer<int32_t>(ids), pointer<int32_t>(lengths), rows},
+            stream_of(stream));
+      },
+      py::kw_only(), arg("given"), arg("drawn"), arg("past"), arg("block_table"), arg("block_table_stride"),
+      arg("page_size"), arg("text"), arg("ids"), arg("lengths"), arg("rows"), arg("stream"),
+      "Queue the tokens that go into a decode step.");
 }
 
 }  // namespace

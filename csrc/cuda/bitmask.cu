@@ -32,7 +32,9 @@ __global__ void __launch_bounds__(kThreads) exclude(LogitsView logits, BitmaskVi
   const int64_t first = (int64_t{blockIdx.x} * kPacksPerThread * kThreads + threadIdx.x) * kPack;
   for (int64_t row = blockIdx.y; row < logits.rows; row += gridDim.y) {
     Bits* out = static_cast<Bits*>(logits.data) + row * logits.stride;
-    const int32_t* words = bits.data + row * bits.stride;
+    const int64_t chosen = bits.chosen ? bits.chosen[row] : row;
+    if (chosen < 0) continue;
+    const int32_t* words = bits.data + chosen * bits.stride;
     uint32_t excluded[kPacksPerThread];
     Pack<Bits, kPack> pack[kPacksPerThread];
 #pragma unroll
@@ -77,8 +79,9 @@ void check(const LogitsView& logits, const BitmaskView& bits) {
   require(logits.data && bits.data, kName, "null pointer");
   require(aligned(logits.data, logits.type == FloatType::float32 ? 4 : 2) && aligned(bits.data, 4), kName,
           "misaligned pointer");
-  require(logits.rows == 1 || (logits.stride >= logits.width && bits.stride >= (logits.width + 31) / 32), kName,
-          "rows overlap");
+  const bool several = logits.rows > 1;
+  require(!several || logits.stride >= logits.width, kName, "rows overlap");
+  require(!(several || bits.chosen) || bits.stride >= (logits.width + 31) / 32, kName, "rows overlap");
 }
 
 }  // namespace

@@ -19,10 +19,11 @@ struct LogitsView {
 };
 
 // Rows of packed bits in device memory: token i is allowed where bit i % 32 of word i / 32 is set. `stride` is in
-// words.
+// words. `chosen`, unless null, has for each row of logits the row of bits that holds for it; below zero, none does.
 struct BitmaskView {
   const int32_t* data;
   int64_t stride;
+  const int32_t* chosen;
 };
 
 // Queues on `stream`: logits of excluded tokens become -inf. Throws std::invalid_argument where the views cannot be

@@ -7,17 +7,19 @@
 
 namespace constrain::cuda {
 
-// `logits` is (rows, width) float32, changed in place; `ids` (rows, capacity) int64, of which the first `lengths[r]`
-// are the text of row r. The last `ranges[r]` of them count in full (-1: all), the `decays[r]` before those less and
-// less, in equal steps towards nothing. With w the weight of a token's latest occurrence and v those of all, its logit
-// is divided, if positive, or else multiplied by 1 + (repetition - 1) w, and lowered by presence w + frequency sum(v).
-// `scratch` has 3 * rows * width int32, zero before the first call, which every call leaves zero. Strides are in
-// elements.
+// `logits` is (rows, width) float32, changed in place. The text of row r is its first `lengths[r]` tokens in pages:
+// token i is entry i % page_size of row block_table[r][i / page_size] of `text`, (pages, page_size) int32. The last
+// `ranges[r]` of them count in full (-1: all), the `decays[r]` before those less and less, in equal steps towards
+// nothing. With w the weight of a token's latest occurrence and v those of all, its logit is divided, if positive, or
+// else multiplied by 1 + (repetition - 1) w, and lowered by presence w + frequency sum(v). `scratch` has 3 * rows *
+// width int32, zero before the first call, which every call leaves zero. Strides are in elements.
 struct Penalties {
   float* logits;
   int64_t logits_stride;
-  const int64_t* ids;
-  int64_t ids_stride;
+  const int32_t* text;
+  const int32_t* block_table;
+  int64_t block_table_stride;
+  int page_size;
   const int32_t* lengths;
   const float* repetition;
   const int32_t* ranges;

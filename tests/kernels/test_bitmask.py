@@ -51,6 +51,29 @@ def test_rows_of_something_larger() -> None:
     assert torch.equal(padded[0, :100], whole[0]) and not padded[:, 100:].any()
 
 
+def check_chosen_rows(device: torch.device) -> None:
+    logits, bits = (each.to(device) for each in sample(4, 100, torch.float32))
+    chosen = torch.tensor([2, -1, 2, 0], dtype=torch.int32, device=device)
+    expected = logits.clone()
+    for row, choice in enumerate(chosen.tolist()):
+        if choice >= 0:
+            apply_bitmask_reference(expected[row : row + 1], bits[choice : choice + 1])
+    masked = logits.clone()
+    apply_bitmask(masked, bits, chosen)
+    assert torch.equal(masked, expected)
+    apply_bitmask_reference(logits, bits, chosen)
+    assert torch.equal(logits, expected)
+
+
+def test_rows_that_are_chosen() -> None:
+    check_chosen_rows(torch.device("cpu"))
+
+
+@pytest.mark.gpu
+def test_rows_that_are_chosen_on_a_gpu(cuda: torch.device) -> None:
+    check_chosen_rows(cuda)
+
+
 def test_nothing_to_do() -> None:
     apply_bitmask(torch.zeros(0, 32), torch.zeros(0, 1, dtype=torch.int32))
 
@@ -69,6 +92,12 @@ def test_nothing_to_do() -> None:
 def test_what_does_not_fit_is_refused(logits: torch.Tensor, bits: torch.Tensor, message: str) -> None:
     with pytest.raises(BitmaskError, match=message):
         apply_bitmask(logits, bits)
+
+
+def test_a_choice_that_does_not_fit_is_refused() -> None:
+    logits, bits = sample(2, 32, torch.float32)
+    with pytest.raises(BitmaskError, match=r"chosen must be int32 \[2\]"):
+        apply_bitmask(logits, bits, torch.tensor([0, 1]))
 
 
 @pytest.mark.gpu

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from constrain.kernels import DrawParameters, PenaltyParameters, PenaltyScratch, draw, penalise, penalise_row
+from constrain.kernels import (
+    DrawParameters,
+    PenaltyParameters,
+    PenaltyScratch,
+    StepTokens,
+    TextPages,
+    draw,
+    enter_tokens,
+    penalise,
+    penalise_row,
+)
 from constrain.kernels.sampling import draw_reference, kept_probabilities, philox
 
 SETTINGS: list[dict[str, Any]] = [
@@ -105,34 +115,63 @@ def penalty_parameters(rows: list[tuple[float, int, int, float, float]]) -> Pena
     )
 
 
-def texts(width: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def texts(width: int) -> tuple[torch.Tensor, TextPages, torch.Tensor]:
     random = torch.Generator().manual_seed(width)
-    ids = torch.randint(-2, width + 2, (4, 90), generator=random)
+    ids = torch.randint(-2, width + 2, (24, 16), generator=random, dtype=torch.int)
     ids[:, ::3] = ids[:, :1].abs() % width
+    table = torch.randperm(24, generator=random).view(4, 6).int()
     lengths = torch.tensor([90, 7, 81, 60], dtype=torch.int)
-    return torch.randn(4, width, generator=random) * 4, ids, lengths
+    return torch.randn(4, width, generator=random) * 4, TextPages(ids, table), lengths
 
 
 def test_penalties_of_every_row() -> None:
-    logits, ids, lengths = texts(50)
+    logits, text, lengths = texts(50)
     expected = logits.clone()
-    for row, row_ids, length, values in zip(expected, ids, lengths.tolist(), PENALTIES, strict=True):
-        penalise_row(row, row_ids[:length], *values)
-    penalise(logits, ids, lengths, penalty_parameters(PENALTIES))
+    pages = text.tokens.long()[text.block_table.long()]
+    for row, row_pages, length, values in zip(expected, pages, lengths.tolist(), PENALTIES, strict=True):
+        penalise_row(row, torch.cat(list(row_pages))[:length], *values)
+    penalise(logits, text, lengths, penalty_parameters(PENALTIES))
     torch.testing.assert_close(logits, expected)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", [50, 128_256])
 def test_penalties_on_a_gpu(width: int, cuda: torch.device) -> None:
-    logits, ids, lengths = texts(width)
+    logits, text, lengths = texts(width)
     values = penalty_parameters(PENALTIES)
     scratch = PenaltyScratch()
     for _ in range(2):  # the second time with the scratch that the first has left
         actual, expected = logits.to(cuda), logits.clone()
-        penalise(expected, ids, lengths, values)
-        penalise(actual, ids.to(cuda), lengths.to(cuda), on_device(values, cuda), scratch)
+        penalise(expected, text, lengths, values)
+        penalise(actual, on_device(text, cuda), lengths.to(cuda), on_device(values, cuda), scratch)
         torch.testing.assert_close(actual.cpu(), expected, atol=1e-5, rtol=1e-5)
+
+
+def step_tokens(device: torch.device) -> tuple[StepTokens, TextPages, torch.Tensor]:
+    given = torch.tensor([7, ~2, 9, ~0, 5], dtype=torch.int, device=device)
+    past = torch.tensor([0, 17, -1, 16, 31], dtype=torch.int, device=device)
+    out = torch.full((2, 5), -7, dtype=torch.int, device=device)
+    table = torch.tensor([[3, 0], [1, 4], [0, 0], [2, 5], [6, 7]], dtype=torch.int, device=device)
+    text = TextPages(torch.zeros(8, 16, dtype=torch.int, device=device), table)
+    return StepTokens(given, past, *out), text, torch.tensor([-1, 30, 40], device=device)
+
+
+def check_step_tokens(device: torch.device) -> None:
+    step, text, drawn = step_tokens(device)
+    enter_tokens(step, drawn, text)
+    assert step.ids.tolist() == [7, 40, 0, 0, 5]  # of an idle row, and of one without a token, 0
+    assert step.lengths.tolist() == [1, 18, 0, 17, 32]
+    written = text.tokens.nonzero().tolist()
+    assert [(page, slot, int(text.tokens[page, slot])) for page, slot in written] == [(3, 0, 7), (4, 1, 40), (7, 15, 5)]
+
+
+def test_tokens_of_a_step() -> None:
+    check_step_tokens(torch.device("cpu"))
+
+
+@pytest.mark.gpu
+def test_tokens_of_a_step_on_a_gpu(cuda: torch.device) -> None:
+    check_step_tokens(cuda)
 
 
 @pytest.mark.gpu

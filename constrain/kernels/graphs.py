@@ -1,0 +1,55 @@
+"""Work that a GPU does again and again, started by a single call; and what is sent to it between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+_WARM_UP_RUNS = 2
+
+
+class Graph(Generic[T]):
+    """Work on tensors that stay where they are, as a CUDA graph: hundreds of kernels would otherwise wait for the host.
+
+    What a run returns is overwritten by the next.
+    """
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        """Run ``compute``, which is to be done the same way each time, and record it."""
+        # It may own memory that the graph uses.
+        self._compute = compute
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP_RUNS):
+                compute()
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._out = compute()
+
+    def __call__(self) -> T:
+        self._graph.replay()
+        return self._out
+
+
+class Uploads:
+    """Sends values to tensors on a device without waiting for it.
+
+    Attributes:
+        bytes: sent so far.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.bytes = 0
+        self._pinned = device.type == "cuda"
+
+    def send(self, target: torch.Tensor, values: torch.Tensor | Sequence[int] | Sequence[float]) -> None:
+        """Copy values, as many as ``target`` has, into it; a tensor must be on the CPU, and is not to be changed."""
+        given = torch.as_tensor(values, dtype=target.dtype).view(target.shape)
+        target.copy_(given.pin_memory() if self._pinned else given, non_blocking=True)
+        self.bytes += target.nbytes

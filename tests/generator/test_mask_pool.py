@@ -1,0 +1,64 @@
+"""Masks that are sent to a device once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from constrain.engine import Vocabulary, compile_choices
+from constrain.filters.forms import pack
+from constrain.filters.masks import EngineMask, RowMask, TokenMask
+from constrain.generator.mask_pool import MaskPool
+from constrain.kernels.graphs import Uploads
+
+CPU = torch.device("cpu")
+
+
+def mask(*tokens: int) -> RowMask:
+    return RowMask(pack(tokens, 2))
+
+
+@pytest.fixture
+def uploads() -> Uploads:
+    return Uploads(CPU)
+
+
+def test_a_mask_is_sent_once(uploads: Uploads) -> None:
+    pool = MaskPool(4, 2, uploads, CPU)
+    places = pool.places([mask(3), None, mask(40), mask(3)])
+    assert places == [0, -1, 1, 0] and uploads.bytes == 16
+    assert pool.places([mask(40), mask(3)]) == [1, 0] and uploads.bytes == 16
+    assert pool.bits[:2].tolist() == [[8, 0], [0, 256]]
+
+
+def test_the_mask_that_was_used_longest_ago_goes(uploads: Uploads) -> None:
+    pool = MaskPool(3, 2, uploads, CPU)
+    assert pool.places([mask(1), mask(2), mask(3)]) == [0, 1, 2]
+    pool.places([mask(1)])
+    assert pool.places([mask(4), mask(1)]) == [1, 0]
+    assert pool.bits[1].tolist() == [16, 0]
+    assert pool.places([mask(2), mask(3)]) == [0, 2]
+
+
+def test_masks_of_the_engine_are_named_by_it() -> None:
+    vocabulary = Vocabulary.from_tokens([b"a", b"b", b"ab", b""], [3])
+    first, second = (compile_choices(choices, vocabulary).matcher() for choices in (["ab"], ["abb"]))
+    masks: list[TokenMask] = []
+    for matcher in (first, second):
+        found = matcher.mask()
+        assert found is not None
+        masks.append(EngineMask(found, 1))
+    assert masks[0].key == masks[1].key
+    assert list(masks[0].few or ()) == [0, 2] and masks[0].row().tolist() == [5]
+    assert first.accept(0)
+    narrower = first.mask()
+    assert narrower is not None and narrower.id != masks[0].key and narrower.tokens == [1]
+    bits = np.full((2, 3), -1, dtype=np.int32)
+    narrower.fill(bits, 1)
+    assert bits.tolist() == [[-1] * 3, [2, 0, 0]]
+
+
+@pytest.mark.parametrize(("tokens", "few"), [((), []), ((33,), [33]), ((31,), [31]), ((1, 2), None), ((1, 40), None)])
+def test_a_row_knows_its_only_token(tokens: tuple[int, ...], few: list[int] | None) -> None:
+    assert mask(*tokens).few == few

@@ -1,0 +1,302 @@
+"""Steps that the host hears of one behind: the same texts, whatever runs beside them, on the CPU in place of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
+from constrain.bench.random_model import random_model
+from constrain.bench.shapes import Shape
+from constrain.errors import DeadEnd, FilterError
+from constrain.filters import ExLlamaV2Filter, ExLlamaV2JSONSchemaFilter, ExLlamaV2RegexFilter
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.generator.pipeline import Pipeline
+from constrain.generator.runner import PagedRunner
+from constrain.kernels import cuda
+from constrain.model import decode
+from constrain.model.decode import Decoder
+
+EOS = 1
+GREEDY = ExLlamaV2Sampler.Settings.greedy()
+RANDOM = ExLlamaV2Sampler.Settings(temperature=2.0, top_k=0, top_p=0.0)
+Make = Callable[..., ExLlamaV2DynamicGenerator]
+
+
+def tiny(folder: Path, tokenizer_dir: Path) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+    """A model that the CUDA kernels take too."""
+    return random_model(Shape(64, 128, 2, 4, 2, 32, 384), folder, tokenizer_dir)
+
+
+@pytest.fixture(scope="session")
+def parts(
+    tiny_dir: Path, long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+    if torch.cuda.is_available() and cuda.module is not None:
+        return tiny(tmp_path_factory.mktemp("tiny"), tiny_dir)
+    return long_model, tiny_tokenizer
+
+
+@pytest.fixture
+def make(parts: tuple[ExLlamaV2, ExLlamaV2Tokenizer], monkeypatch: pytest.MonkeyPatch) -> Make:
+    monkeypatch.setattr(decode, "supports", lambda *_: True)
+    model, tokenizer = parts
+
+    def make(size: int = 4096, piped: bool = True, **options: Any) -> ExLlamaV2DynamicGenerator:
+        generator = ExLlamaV2DynamicGenerator(
+            model, ExLlamaV2Cache(model, max_seq_len=size), tokenizer, **{"jump_forward": False, **options}
+        )
+        if not piped:
+            monkeypatch.setattr(generator._runner, "_piped", lambda jobs: [])
+        return generator
+
+    return make
+
+
+def regex(generator: ExLlamaV2DynamicGenerator, pattern: str) -> ExLlamaV2RegexFilter:
+    return ExLlamaV2RegexFilter(generator.model, generator.tokenizer, pattern)
+
+
+def jobs(generator: ExLlamaV2DynamicGenerator, settings: ExLlamaV2Sampler.Settings) -> list[ExLlamaV2DynamicJob]:
+    """Jobs of many kinds, some of which the pipeline leaves to others now and then."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "yy"]}}}
+    json_filter = ExLlamaV2JSONSchemaFilter(generator.model, generator.tokenizer, schema)
+    penalties = settings.clone()
+    penalties.token_repetition_penalty, penalties.token_frequency_penalty = 1.3, 0.2
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"stop_conditions": [*range(2, 120)]},
+        {"stop_conditions": ["e", "t"], "max_new_tokens": 60},
+        {"min_new_tokens": 5, "stop_conditions": [*range(2, 300)]},
+        {"filters": [regex(generator, "(the|quick|fox){3}[0-9]{4}")]},
+        {"filters": [regex(generator, "[a-z ]{2,9}"), regex(generator, "[a-f ]{3,}")]},
+        {"filters": [json_filter]},
+        {"filters": [json_filter.clone()], "filter_prefer_eos": True},
+        {"gen_settings": penalties},
+        {"token_healing": True},
+        {"banned_strings": ["e"]},
+        {"max_new_tokens": 1},
+        {"filters": [regex(generator, "[a-z]{3}")], "trigger": "e"},
+    ]
+    return [
+        ExLlamaV2DynamicJob(
+            torch.randint(3, 350, (1, 5 + 40 * n), generator=torch.Generator().manual_seed(n)),
+            **{"max_new_tokens": 24, "gen_settings": settings, "seed": n, "stop_conditions": [EOS], **kind},
+        )
+        for n, kind in enumerate(kinds)
+    ]
+
+
+def run(generator: ExLlamaV2DynamicGenerator, *given: ExLlamaV2DynamicJob) -> list[dict[str, Any]]:
+    """The last result of each job."""
+    generator.enqueue(list(given))
+    results = []
+    while generator.num_remaining_jobs():
+        results += [result for result in generator.iterate() if result["eos"]]
+    return sorted(results, key=lambda result: int(result["serial"]))
+
+
+def before(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, hear: Callable[[Any], None]) -> None:
+    """Let ``hear`` see what a method is given."""
+    method = getattr(owner, name)
+
+    def watched(self: Any, given: Any) -> Any:
+        hear(given)
+        return method(self, given)
+
+    monkeypatch.setattr(owner, name, watched)
+
+
+def told(results: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+    return [(result["full_completion"], result["eos_reason"], result["new_tokens"]) for result in results]
+
+
+def check_texts(make: Make) -> None:
+    ordinary, piped = make(piped=False), make()
+    expected = told(run(ordinary, *jobs(ordinary, GREEDY)))
+    assert told(run(piped, *jobs(piped, GREEDY))) == expected
+    few = make(max_batch_size=3)
+    assert told(run(few, *jobs(few, GREEDY))) == expected
+    # Pages are as full as without a pipeline: what was written is found again.
+    again = run(piped, *jobs(piped, GREEDY))
+    assert [result["cached_tokens"] for result in again] == [
+        result["cached_tokens"] for result in run(ordinary, *jobs(ordinary, GREEDY))
+    ]
+
+
+def test_texts_are_the_same(make: Make) -> None:
+    check_texts(make)
+
+
+def test_a_seed_gives_the_same_draws_whatever_runs_beside(make: Make) -> None:
+    together = make()
+    expected = told(run(together, *jobs(together, RANDOM)))
+    for n, text in enumerate(expected):
+        alone = make()
+        assert told(run(alone, jobs(alone, RANDOM)[n])) == [text]
+    again = make()
+    assert told(run(again, *jobs(again, RANDOM))) == expected
+    prompt = torch.tensor([[5, 6]])
+    seeds = [ExLlamaV2DynamicJob(prompt, 9, gen_settings=RANDOM, seed=seed) for seed in range(4)]
+    assert len({text for text, _, _ in told(run(again, *seeds))}) == 4
+
+
+def test_penalties_see_the_whole_text(make: Make) -> None:
+    settings = ExLlamaV2Sampler.Settings.greedy(token_repetition_penalty=5.0, token_presence_penalty=2.0)
+    prompt = torch.randint(3, 350, (1, 300), generator=torch.Generator().manual_seed(0))
+    texts = []
+    for piped in (False, True):
+        generator = make(piped=piped)
+        texts.append(told(run(generator, ExLlamaV2DynamicJob(prompt, 40, gen_settings=settings))))
+    assert texts[0] == texts[1]
+
+
+def test_the_host_is_one_step_behind(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = make()
+    rows: list[int] = []
+    before(monkeypatch, Decoder, "run", lambda given: rows.append(len(given)))
+    job = ExLlamaV2DynamicJob(torch.tensor([[5, 6, 7]]), 4, gen_settings=GREEDY)
+    generator.enqueue(job)
+    known = []
+    while generator.num_remaining_jobs():
+        generator.iterate()
+        known.append((len(rows), job.new_tokens))
+    # No step is queued behind the last token, since it is known beforehand which that is.
+    assert known == [(1, 0), (2, 1), (3, 2), (4, 3), (4, 4)]
+    # What stops a text is not, so that a step too many is queued.
+    rows.clear()
+    prompt = torch.tensor([[5, 6, 7]])
+    stopped = run(generator, ExLlamaV2DynamicJob(prompt, 4, gen_settings=GREEDY, stop_conditions=[*range(384)]))
+    assert stopped[0]["eos_reason"] == "stop_token" and rows == [1, 1]
+
+
+class Watching(ExLlamaV2RegexFilter):
+    """Notes when it is asked."""
+
+    events: list[str]
+
+    def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> bool:
+        self.events.append("mask")
+        return super().fill_bitmask(bits, row, budget)
+
+
+def test_masks_are_made_while_the_model_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = make()
+    events: list[str] = []
+    monkeypatch.setattr(Watching, "events", events, raising=False)
+    before(monkeypatch, Decoder, "run", lambda _: events.append("forward"))
+    before(monkeypatch, Pipeline, "_draw", lambda _: events.append("draw"))
+    watching = Watching(generator.model, generator.tokenizer, "[0-9]{3}")
+    run(generator, ExLlamaV2DynamicJob(torch.tensor([[5]]), 3, gen_settings=GREEDY, filters=[watching]))
+    assert events == ["forward", "mask", "draw"] * 3 + ["draw"]
+
+
+def test_what_the_kernels_do_not_know_is_drawn_on_the_host(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    before(monkeypatch, Pipeline, "step", lambda given: taken.append(len(given)))
+    fields: list[dict[str, Any]] = [
+        {"typical": 0.5},
+        {"tfs": 0.5},
+        {"top_a": 0.1},
+        {"skew": 0.5},
+        {"smoothing_factor": 0.2},
+        {"min_temp": 0.5, "max_temp": 1.5},
+        {"temperature_last": True},
+        {"mirostat": True},
+        {"dry_multiplier": 0.8},
+        {"xtc_probability": 0.5},
+        {"token_bias": torch.zeros(384)},
+        {"post_sampling_hooks": [lambda result: None]},
+    ]
+    generator = make()
+    prompt = torch.tensor([[5, 6]])
+    run(generator, *(ExLlamaV2DynamicJob(prompt, 3, gen_settings=ExLlamaV2Sampler.Settings(**f)) for f in fields))
+    wants: list[dict[str, Any]] = [
+        {"return_top_tokens": 2},
+        {"return_logits": True},
+        {"banned_strings": ["x"]},
+        {"min_new_tokens": 3},
+        {"filters": [InPlace(generator.model, generator.tokenizer)]},
+    ]
+    run(generator, *(ExLlamaV2DynamicJob(prompt, 3, **want) for want in wants))
+    assert not any(taken)
+    run(generator, ExLlamaV2DynamicJob(prompt, 3))
+    assert any(taken)
+
+
+class Plain(ExLlamaV2Filter):
+    def begin(self, prefix_str: str | None) -> None: ...
+
+    def feed(self, token: torch.Tensor) -> None: ...
+
+
+class InPlace(Plain):
+    """Changes logits."""
+
+    def can_mask_logits(self) -> bool:
+        return True
+
+    def prepare_logit_mask(self) -> bool:
+        return True
+
+    def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+
+class Failing(Plain):
+    """Fails, or allows nothing, at its third token."""
+
+    def __init__(self, *parts: Any, fails: bool) -> None:
+        super().__init__(*parts)
+        self.fails, self.left = fails, 3
+
+    def next(self) -> Any:
+        self.left -= 1
+        if self.left == 0 and self.fails:
+            raise ValueError("broken")
+        return ({5, 6} if self.left else set()), set()
+
+
+def test_an_error_ends_its_own_text_alone(make: Make) -> None:
+    generator = make()
+    parts = generator.model, generator.tokenizer
+    prompt = torch.tensor([[5, 6]])
+    filters: list[list[Any] | None] = [[Failing(*parts, fails=True)], [Failing(*parts, fails=False)], None]
+    results = run(generator, *(ExLlamaV2DynamicJob(prompt, 6, gen_settings=GREEDY, filters=each) for each in filters))
+    assert [result["eos_reason"] for result in results] == ["filter_error", "dead_end", "max_new_tokens"]
+    assert isinstance(results[0]["exception"], FilterError) and isinstance(results[1]["exception"], DeadEnd)
+    assert [result["new_tokens"] for result in results] == [2, 2, 6]
+
+
+def test_jobs_that_are_taken_back(make: Make) -> None:
+    generator = make()
+    prompt = torch.tensor([[5, 6]])
+    stays, goes = (ExLlamaV2DynamicJob(prompt, 8, gen_settings=GREEDY) for _ in range(2))
+    generator.enqueue([stays, goes])
+    for _ in range(3):
+        generator.iterate()
+    generator.cancel(goes)
+    before = goes.new_tokens
+    later = ExLlamaV2DynamicJob(prompt, 8, gen_settings=GREEDY)
+    results = run(generator, later)
+    assert goes.new_tokens == before < 8
+    assert [result["job"] for result in results] == [stays, later]
+    assert results[0]["full_completion"] == results[1]["full_completion"]
+
+
+def test_a_runner_with_a_drafter_has_no_pipeline(make: Make) -> None:
+    generator = make(use_ngram_draft=True)
+    assert isinstance(generator._runner, PagedRunner)
+    run(generator, ExLlamaV2DynamicJob(torch.tensor([[5, 6]]), 4, gen_settings=GREEDY))
+    assert generator._runner._pipeline is None
+
+
+@pytest.mark.gpu
+def test_texts_on_a_gpu(make: Make) -> None:
+    if not torch.cuda.is_available() or cuda.module is None:
+        pytest.skip("no CUDA device")
+    check_texts(make)
