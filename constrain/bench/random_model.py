@@ -12,10 +12,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from constrain.bench.shapes import Shape
 from constrain.model import ExLlamaV2, ExLlamaV2Config
+from constrain.model.modules import Embedding, Head
 from constrain.model.tensor_files import TensorFiles
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _SPREAD = 0.02
+_LOUD = 1e6
 
 
 class _RandomTensors:
@@ -56,3 +58,16 @@ def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) 
     model = ExLlamaV2(config)
     model.load()
     return model, ExLlamaV2Tokenizer(config)
+
+
+def prefer(model: ExLlamaV2, weights: torch.Tensor) -> None:
+    """Let a random model draw tokens with probabilities proportional to ``weights`` ``[tokens]``, whatever came before.
+
+    One feature of its states, the same everywhere, drowns all others. Its steps cost what they did.
+    """
+    embedding, head = model.modules[0], model.modules[model.head_layer_idx]
+    assert isinstance(embedding, Embedding) and isinstance(head, Head)
+    embedding.weight[:, 0] = _LOUD
+    # What is left of it once the last norm has made the mean square 1.
+    loud = embedding.hidden_size**0.5
+    head.weight[: len(weights), 0] = (weights.log() / loud).to(head.weight)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,17 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from constrain.bench.cases import case_files
+from constrain.bench.cases import Case, case_files, read_cases
 from constrain.bench.device import device_name
-from constrain.bench.random_model import random_model
+from constrain.bench.overlap import watched
+from constrain.bench.random_model import prefer, random_model
 from constrain.bench.shapes import Shape
 from constrain.engine import CompiledGrammar, compile_json_schema
 from constrain.errors import BenchmarkError, ConstrainError
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.engine import vocabulary_of
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.generator.pipeline import Pipeline
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
-from constrain.model.decode import Decoder
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _PAGE = 256
@@ -34,6 +31,11 @@ _PAGE = 256
 _PROMPT = _PAGE + 1
 _REPEATS = 3
 _TRACED_STEPS = 24
+_FIRST_STEPS = 4
+# Tokens that no document has come as often as if all of them together had occurred this often.
+_UNSEEN = 100.0
+# Schemas that jump-forward is measured on, and how much of their texts has to be forced.
+_JUMPS, _FORCED_SHARE = 8, 0.15
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,31 @@ class Run:
 
     Attributes:
         seconds: from the first step to the last.
-        tokens: of each job.
+        texts: new tokens of each job.
         bytes: sent to the device.
     """
 
     seconds: float
-    tokens: list[int]
+    texts: list[list[int]]
     bytes: int
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.texts))
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds
 
 
 def measure_step(
-    shape: Shape, batches: Sequence[int], data_dir: Path, tokenizer_dir: Path, new_tokens: int
-) -> dict[str, Any]:
-    """Tokens per second with constraints and without.
+    shape: Shape, batches: Sequence[int], data_dir: Path, tokenizer_dir: Path, new_tokens: int, within_budget: bool
+) -> Iterator[dict[str, Any]]:
+    """Tokens per second with constraints and without, for one batch size after the other.
 
-    Both have the same prompts, and texts of the same lengths: those at which the constrained ones come to an end.
+    Both have the same prompts, and texts of the same lengths: those at which the constrained ones come to an end. The
+    model draws each token as often as it occurs in the documents of the cases.
 
     Args:
         shape: of the model, whose weights are random; its vocabulary is made as large as that of the tokenizer.
@@ -64,86 +76,113 @@ def measure_step(
         data_dir: cases whose schemas are the constraints.
         tokenizer_dir: has a ``tokenizer.json``.
         new_tokens: most tokens of a text.
+        within_budget: constrained texts have to be complete by then.
     """
-    size = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json")).get_vocab_size()
+    words = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
+    cases = list(read_cases(case_files(data_dir), words))
+    size = words.get_vocab_size()
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = random_model(replace(shape, vocab_size=size), Path(folder), tokenizer_dir)
-    grammars = _grammars(data_dir, tokenizer, 2 * max(batches), new_tokens)
-    figures = [_Bench(model, tokenizer, grammars, batch, new_tokens).measure() for batch in batches]
-    return device_name() | {"vocabulary": size, "new_tokens": new_tokens, "batches": figures}
+    prefer(model, _frequencies(cases, size))
+    grammars = _grammars(cases, tokenizer, 2 * max(*batches, 4), new_tokens)
+    about = {"vocabulary": size, "new_tokens": new_tokens, "within_budget": within_budget}
+    figures: dict[str, Any] = device_name() | about | {"batches": []}
+    for batch in batches:
+        bench = _Bench(model, tokenizer, batch, new_tokens, within_budget, jump_forward=False)
+        figures["batches"].append(bench.compare(grammars[: 2 * max(batch, 4)]) | {"trace": bench.trace(grammars)})
+        yield figures
+    forced = _forced_schemas(_Bench(model, tokenizer, max(batches), new_tokens, within_budget, False), grammars)
+    if forced:
+        bench = _Bench(model, tokenizer, 1, new_tokens, within_budget, jump_forward=True)
+        figures["jump_forward"] = bench.compare(forced)
+        yield figures
 
 
-def _grammars(data_dir: Path, tokenizer: ExLlamaV2Tokenizer, count: int, new_tokens: int) -> list[CompiledGrammar]:
-    """``count`` schemas from all over the folder, of those whose texts fit."""
-    files = case_files(data_dir)
+def forced_share(grammar: CompiledGrammar, text: Sequence[int]) -> float:
+    """The share of a text's tokens that come as they were foreseen to, because nothing else could be written."""
+    matcher, forced, hits = grammar.matcher(), list[int](), 0
+    for token in text:
+        forced = forced or matcher.forced_tokens()
+        hit = forced[:1] == [token]
+        hits, forced = hits + hit, forced[1:] if hit else []
+        if not matcher.accept(token):
+            break
+    return hits / max(1, len(text))
+
+
+def _frequencies(cases: Sequence[Case], size: int) -> torch.Tensor:
+    tokens = [token for case in cases for instance in case.instances for token in instance.tokens]
+    return torch.bincount(torch.tensor(tokens), minlength=size) + _UNSEEN / size
+
+
+def _grammars(
+    cases: Sequence[Case], tokenizer: ExLlamaV2Tokenizer, count: int, new_tokens: int
+) -> list[CompiledGrammar]:
+    """``count`` schemas from all over the cases, of those whose texts fit."""
     vocabulary = vocabulary_of(tokenizer)
     found: list[CompiledGrammar] = []
-    for file in files[:: max(1, len(files) // (2 * count))]:
+    for case in cases[:: max(1, len(cases) // (2 * count))]:
         try:
-            grammar = compile_json_schema(json.loads(file.read_text(encoding="utf-8"))["schema"], vocabulary)
+            grammar = compile_json_schema(case.schema, vocabulary)
             if grammar.matcher().min_tokens() < new_tokens:
                 found.append(grammar)
         except ConstrainError:
             continue  # a schema that is refused is none to decode under
-    if len(found) < count:
-        raise BenchmarkError(f"{data_dir} has only {len(found)} schemas for texts of {new_tokens} tokens, not {count}")
-    return found[:count]
+        if len(found) == count:
+            return found
+    raise BenchmarkError(f"the cases have only {len(found)} schemas for texts of {new_tokens} tokens, not {count}")
+
+
+def _forced_schemas(bench: _Bench, grammars: Sequence[CompiledGrammar]) -> list[CompiledGrammar]:
+    """Those with the most forced tokens, if that is enough of them."""
+    texts = bench.run(bench.constrained(grammars, seed=0)).texts
+    shares = [forced_share(grammar, text) for grammar, text in zip(grammars, texts, strict=True)]
+    best = sorted(range(len(grammars)), key=lambda i: shares[i], reverse=True)[:_JUMPS]
+    return [grammars[i] for i in best if shares[i] >= _FORCED_SHARE]
 
 
 class _Bench:
-    """Runs at one batch size, of twice as many jobs."""
+    """Runs jobs at one batch size."""
 
     def __init__(
         self,
         model: ExLlamaV2,
         tokenizer: ExLlamaV2Tokenizer,
-        grammars: Sequence[CompiledGrammar],
         batch: int,
         new_tokens: int,
+        within_budget: bool,
+        jump_forward: bool,
     ) -> None:
-        self._batch, self._new_tokens = batch, new_tokens
-        self._grammars = grammars[: 2 * max(batch, 4)]
+        self._batch, self._new_tokens, self._within_budget = batch, new_tokens, within_budget
         pages = -(-(_PROMPT + new_tokens) // _PAGE)
         cache = ExLlamaV2Cache(model, max_seq_len=(batch * pages + 1) * _PAGE)
         self._decoder = cache.decoder(_PAGE)
-        self._generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer, max_batch_size=batch, jump_forward=False)
+        self._generator = ExLlamaV2DynamicGenerator(
+            model, cache, tokenizer, max_batch_size=batch, jump_forward=jump_forward
+        )
         self._prompt = torch.randint(0, 1000, (1, _PROMPT))
 
-    def measure(self) -> dict[str, Any]:
-        self._run(self._constrained(0))  # makes the graphs
+    def compare(self, grammars: Sequence[CompiledGrammar]) -> dict[str, Any]:
+        """Figures of jobs under these schemas, and of as long ones without."""
+        self._warm_up(grammars)
         pairs = []
-        for repeat in range(1, _REPEATS + 1):
-            bound = self._run(self._constrained(repeat))
-            pairs.append((bound, self._run(self._free(repeat, bound.tokens))))
-        rates = [(sum(bound.tokens) / bound.seconds, sum(free.tokens) / free.seconds) for bound, free in pairs]
-        constrained, unconstrained = (statistics.median(each) for each in zip(*rates, strict=True))
+        for seed in range(1, _REPEATS + 1):
+            bound = self.run(self.constrained(grammars, seed))
+            pairs.append((bound, self.run(self._free(seed, [len(text) for text in bound.texts]))))
+        shares = [forced_share(*each) for bound, _ in pairs for each in zip(grammars, bound.texts, strict=True)]
         return {
             "batch": self._batch,
-            "jobs": len(self._grammars),
-            "tokens": sum(pairs[0][0].tokens),
-            "constrained": constrained,
-            "unconstrained": unconstrained,
-            "ratio": statistics.median(bound / free for bound, free in rates),
-            "ratios": [bound / free for bound, free in rates],
-            "bytes_per_token": statistics.mean(bound.bytes / sum(bound.tokens) for bound, _ in pairs),
-            "trace": self._trace(),
+            "jobs": len(grammars),
+            "tokens": statistics.median(bound.tokens for bound, _ in pairs),
+            "constrained": statistics.median(bound.rate for bound, _ in pairs),
+            "unconstrained": statistics.median(free.rate for _, free in pairs),
+            "ratio": statistics.median(bound.rate / free.rate for bound, free in pairs),
+            "ratios": [bound.rate / free.rate for bound, free in pairs],
+            "forced_share": statistics.mean(shares),
+            "bytes_per_token": statistics.mean(bound.bytes / bound.tokens for bound, _ in pairs),
         }
 
-    def _constrained(self, seed: int) -> list[ExLlamaV2DynamicJob]:
-        model, tokenizer = self._generator.model, self._generator.tokenizer
-        filters = [ExLlamaV2EngineFilter(model, tokenizer, grammar) for grammar in self._grammars]
-        return [self._job(seed, number, self._new_tokens, [each]) for number, each in enumerate(filters)]
-
-    def _free(self, seed: int, lengths: Sequence[int]) -> list[ExLlamaV2DynamicJob]:
-        return [self._job(seed, number, length, None) for number, length in enumerate(lengths)]
-
-    def _job(self, seed: int, number: int, tokens: int, filters: list[Any] | None) -> ExLlamaV2DynamicJob:
-        settings = ExLlamaV2Sampler.Settings()
-        return ExLlamaV2DynamicJob(
-            self._prompt, tokens, gen_settings=settings, seed=seed << 20 | number, filters=filters
-        )
-
-    def _run(self, jobs: list[ExLlamaV2DynamicJob]) -> Run:
+    def run(self, jobs: list[ExLlamaV2DynamicJob]) -> Run:
         sent = self._decoder.uploads.bytes
         torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -152,65 +191,51 @@ class _Bench:
             self._generator.iterate()
         torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
-        return Run(seconds, [job.new_tokens for job in jobs], self._decoder.uploads.bytes - sent)
+        texts = [job.sequences[0].tokens(_PROMPT) for job in jobs]
+        return Run(seconds, texts, self._decoder.uploads.bytes - sent)
 
-    def _trace(self) -> list[dict[str, list[float]]]:
-        """Microseconds from the first of some steps: the model's pass on the GPU, and masks on the host."""
-        with _watched() as seen:
-            self._generator.enqueue(self._constrained(99))
-            while len(seen) < 2 * _TRACED_STEPS and self._generator.num_remaining_jobs():
+    def constrained(self, grammars: Sequence[CompiledGrammar], seed: int) -> list[ExLlamaV2DynamicJob]:
+        """A job under each schema."""
+        model, tokenizer = self._generator.model, self._generator.tokenizer
+        return [
+            self._job(seed, number, self._new_tokens, [ExLlamaV2EngineFilter(model, tokenizer, grammar)])
+            for number, grammar in enumerate(grammars)
+        ]
+
+    def trace(self, grammars: Sequence[CompiledGrammar]) -> dict[str, Any]:
+        """What of the masks was made while the model's passes ran, and when."""
+        self._generator.enqueue(self.constrained(grammars[: self._batch], seed=0))
+        with watched() as watch:
+            while len(watch.masks) < 2 * _TRACED_STEPS and self._generator.num_remaining_jobs():
                 self._generator.iterate()
         self._generator.clear_queue()
-        return seen.steps()
+        steps = watch.steps()[-_TRACED_STEPS:]
+        hidden = sum(step["masks"][1] <= step["forward"][1] for step in steps)
+        return {"masks_ready_before_the_pass_ends": f"{hidden} of {len(steps)}", "steps": steps}
 
+    def _warm_up(self, grammars: Sequence[CompiledGrammar]) -> None:
+        """Make the graphs of all numbers of rows, and the masks that are met again and again."""
+        for count in [1, 2, 4, *range(8, self._batch + 1, 8)]:
+            if count <= self._batch:
+                self._start(self._free(0, [self._new_tokens] * count))
+                self._start(self.constrained([grammars[0]] * count, 0))
+        self.run(self.constrained(grammars, seed=0))
 
-class _Watch(list[tuple[Any, Any, float, float]]):
-    """Begin and end of passes, as events, and of masks, as seconds."""
+    def _start(self, jobs: list[ExLlamaV2DynamicJob]) -> None:
+        self._generator.enqueue(jobs)
+        for _ in range(_FIRST_STEPS):
+            self._generator.iterate()
+        self._generator.clear_queue()
 
-    def __init__(self) -> None:
-        super().__init__()
-        torch.cuda.synchronize()
-        self.origin: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        self.origin.record()
-        self.origin.synchronize()
-        self.start = time.perf_counter()
+    def _free(self, seed: int, lengths: Sequence[int]) -> list[ExLlamaV2DynamicJob]:
+        return [self._job(seed, number, length, None) for number, length in enumerate(lengths)]
 
-    def steps(self) -> list[dict[str, list[float]]]:
-        torch.cuda.synchronize()
-        first = None
-        told = []
-        for begin, end, masks, masked in self[_TRACED_STEPS:]:
-            passed = [self.origin.elapsed_time(event) * 1e3 for event in (begin, end)]
-            first = passed[0] if first is None else first
-            host = [(moment - self.start) * 1e6 for moment in (masks, masked)]
-            told.append({"forward": [t - first for t in passed], "masks": [t - first for t in host]})
-        return told
-
-
-@contextmanager
-def _watched() -> Iterator[_Watch]:
-    """Notes when passes and masks begin and end."""
-    watch, passes = _Watch(), []
-    run, constrain = Decoder.run, Pipeline._constrain
-
-    def watched_run(self: Decoder, *args: Any) -> Any:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        shape = run(self, *args)
-        end.record()
-        passes.append((begin, end))
-        return shape
-
-    def watched_constrain(self: Pipeline, *args: Any) -> Any:
-        begin = time.perf_counter()
-        outcomes = constrain(self, *args)
-        if passes:
-            watch.append((*passes[-1], begin, time.perf_counter()))
-        return outcomes
-
-    Decoder.run = watched_run  # type: ignore[method-assign, assignment]
-    Pipeline._constrain = watched_constrain  # type: ignore[method-assign, assignment]
-    try:
-        yield watch
-    finally:
-        Decoder.run, Pipeline._constrain = run, constrain  # type: ignore[method-assign]
+    def _job(self, seed: int, number: int, tokens: int, filters: list[Any] | None) -> ExLlamaV2DynamicJob:
+        return ExLlamaV2DynamicJob(
+            self._prompt,
+            tokens,
+            gen_settings=ExLlamaV2Sampler.Settings(),
+            seed=seed << 20 | number,
+            filters=filters,
+            complete_within_budget=self._within_budget,
+        )

@@ -149,34 +149,36 @@ def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool
     show_default=True,
     help="Sequences at a time; give the option once for each number.",
 )
-@click.option("--tokens", type=click.IntRange(min=8), default=256, show_default=True, help="Most tokens of a text.")
+@click.option("--tokens", type=click.IntRange(min=8), default=128, show_default=True, help="Most tokens of a text.")
+@click.option("--within-budget", is_flag=True, help="Have constrained texts complete within that number of tokens.")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
 def measure_step(
-    data_dir: Path, tokenizer_dir: Path, shape: str, batches: tuple[int, ...], tokens: int, output: Path | None
+    data_dir: Path,
+    tokenizer_dir: Path,
+    shape: str,
+    batches: tuple[int, ...],
+    tokens: int,
+    within_budget: bool,
+    output: Path | None,
 ) -> None:
     """Measure decoding under the JSON Schemas in DATA_DIR, beside decoding without constraints.
 
     DATA_DIR has files of the form of MaskBench. The weights are random. Tokens per second are those of all sequences
-    together, and bytes those that are sent to the GPU for a token.
+    together, and bytes those that are sent to the GPU for a token. The last line is jump-forward, on the schemas that
+    leave the least choice.
     """
     from constrain.bench import step
 
     _require_gpu()
-    figures = step.measure_step(SHAPES[shape], batches, data_dir, tokenizer_dir, tokens) | {"shape": shape}
-    if output:
-        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
-    table = Table(
-        "batch", "constrained", "unconstrained", "ratio", "bytes/token", title=f"{shape}, {figures['device']}"
-    )
-    for each in figures["batches"]:
-        table.add_row(
-            str(each["batch"]),
-            f"{each['constrained']:,.0f}",
-            f"{each['unconstrained']:,.0f}",
-            f"{each['ratio']:.3f}",
-            f"{each['bytes_per_token']:.0f}",
+    click.echo("batch  constrained  unconstrained  ratio  bytes/token  forced")
+    for figures in step.measure_step(SHAPES[shape], batches, data_dir, tokenizer_dir, tokens, within_budget):
+        each = figures.get("jump_forward") or figures["batches"][-1]
+        click.echo(
+            f"{each['batch']:5}  {each['constrained']:11,.0f}  {each['unconstrained']:13,.0f}  {each['ratio']:5.3f}  "
+            f"{each['bytes_per_token']:11.0f}  {each['forced_share']:6.1%}"
         )
-    Console().print(table)
+        if output:
+            output.write_text(json.dumps(figures | {"shape": shape}, indent=1), encoding="utf-8")
 
 
 def _require_gpu() -> None:

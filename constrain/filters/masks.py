@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from constrain import _core
+if TYPE_CHECKING:
+    from constrain import _core
 
 
 class TokenMask(Protocol):

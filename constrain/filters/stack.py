@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,6 +140,28 @@ class FilterStack:
     def mask(self, prefer_eos: bool = False) -> TokenMask | None:
         """The tokens that :meth:`apply` would leave; ``None`` for all. It raises the same."""
         return self._mask(None, prefer_eos)
+
+    def masks(self, proposals: Sequence[int], prefer_eos: bool = False) -> list[TokenMask | None]:
+        """:meth:`mask`, and what it would be behind each of the tokens that may come next, as far as can be told."""
+        found = [self.mask(prefer_eos)]
+        ahead = self._fork() if proposals else None
+        if ahead is None:
+            return found
+        with suppress(FilterError):  # it is raised when it is known that the tokens do come
+            for token in proposals:
+                ahead.feed(torch.tensor([[token]]))
+                ahead.budget = None if ahead.budget is None else ahead.budget - 1
+                found.append(ahead.mask(prefer_eos))
+        return found
+
+    def _fork(self) -> FilterStack | None:
+        """A copy that goes its own way, if every filter can be copied."""
+        probes = [probe for member in self._members if (probe := member.probe()) is not None]
+        if len(probes) < len(self._members):
+            return None
+        fork = copy(self)
+        fork._members, fork._fed = list(probes), [*self._fed]
+        return fork
 
     def _mask(self, logits: torch.Tensor | None, prefer_eos: bool) -> TokenMask | None:
         self._ends = set()

@@ -35,7 +35,7 @@ class Decoding:
         rows: the sequence, prompt included, int64 of shape (1, n); a second one, with the other prompt, for guidance.
         new_tokens: tokens generated; a token that is generated anew does not count.
         end: why it ended; ``None`` before.
-        mask: what the filters allow next, as of the last :meth:`constrain`; ``None`` for everything.
+        masks: what the last :meth:`constrain` has found; ``None`` for everything.
         length: length of the sequence up to there, without a stop token.
     """
 
@@ -61,7 +61,7 @@ class Decoding:
         self.rows = rows
         self.new_tokens = 0 if prefix_token is None else -1
         self.end: End | None = None
-        self.mask: TokenMask | None = None
+        self.masks: list[TokenMask | None] = [None]
         self.length = len(rows[0])
         self._mirostat = request.settings.mirostat_mu
         self._request = request
@@ -155,7 +155,7 @@ class Decoding:
 
     def is_plain(self, ahead: int) -> bool:
         """Whether, behind ``ahead`` tokens that are not known yet, there may be another, and drawing it elsewhere,
-        under :attr:`mask`, and then :meth:`take` is all that :meth:`step` would do."""
+        under :attr:`masks`, and then :meth:`take` is all that :meth:`step` would do."""
         request = self._request
         return (
             (self.remaining is None or self.remaining > ahead)
@@ -165,10 +165,14 @@ class Decoding:
             and (request.filters is None or request.filters.names_masks)
         )
 
-    def constrain(self) -> Outcome | None:
-        """Find what may come next; returns an outcome where that ends the text."""
-        self.mask, filters = None, self.filters
-        return None if filters is None else self._guarded(lambda: self._constrain(filters))
+    def constrain(self, proposals: Sequence[int]) -> Outcome | None:
+        """Find what may come next, and behind each of ``proposals`` as far as that can be told.
+
+        Returns:
+            An outcome where that ends the text.
+        """
+        self.masks, filters = [None], self.filters
+        return None if filters is None else self._guarded(lambda: self._constrain(filters, proposals))
 
     def take(self, token: int, probability: float) -> Outcome:
         """Go on with a token that was drawn elsewhere; -1 where none could be drawn."""
@@ -209,9 +213,9 @@ class Decoding:
             return Outcome(end=self.end)
         return self._go_on(*self._draw(logits, blocked))
 
-    def _constrain(self, filters: FilterStack) -> None:
+    def _constrain(self, filters: FilterStack, proposals: Sequence[int]) -> None:
         self._set_budget()
-        self.mask = filters.mask(self._request.prefer_eos)
+        self.masks = filters.masks(proposals, self._request.prefer_eos)
 
     def _take(self, token: int, probability: float) -> Outcome:
         if token < 0:

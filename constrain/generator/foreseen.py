@@ -9,6 +9,9 @@ import torch
 from constrain.generator.decoding import Decoding
 from constrain.generator.outcome import Outcome
 
+#: Most tokens of forced text that go through the model in one pass.
+_MOST_FORCED = 64
+
 
 class Foreseen:
     """Draws the tokens of a text as long as what is drawn is what was proposed.
@@ -37,3 +40,10 @@ class Foreseen:
         self.more = not over and self._text.last_token == self._proposals[self._drawn]
         self._drawn += 1
         return outcome
+
+
+def propose_forced(text: Decoding, room: int) -> list[int]:
+    """The tokens of text that is certain to follow, ``room`` at most, and none that ends the text."""
+    forced = text.forced(min(room, _MOST_FORCED)) if room > 0 else []
+    end = next((i for i, token in enumerate(forced) if text.ends_with(token)), len(forced))
+    return forced[:end]

@@ -2,17 +2,18 @@
 
 A step takes the tokens of the one before from where they were drawn, so that the device never waits for the host: while
 it works on a step, the host puts the text of the one before together, looks whether it ends, and has filters find what
-may come next. What was computed behind the end of a text is discarded.
+may come next. What was computed behind the end of a text, or behind a proposal that was not drawn, is discarded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from constrain.filters.masks import TokenMask
 from constrain.generator.device_draws import Drawing, RowSettings, StepSampler, row_settings
+from constrain.generator.foreseen import propose_forced
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.mask_pool import MaskPool
 from constrain.generator.outcome import Outcome
@@ -25,17 +26,33 @@ _MASKS = 4096
 
 @dataclass
 class _Turn:
-    """A job's part of a step."""
+    """A job's part of a step.
+
+    Attributes:
+        place: where the row of its first token is in the step.
+        written: whether the device knows the whole text, not only what came through here.
+        expected: what that token, if it is not known yet, has to be for the proposals behind it to be worth anything.
+        masks: what may come behind each token.
+    """
 
     job: ExLlamaV2DynamicJob
     row: DecodeRow
     settings: RowSettings
-    mask: TokenMask | None = None
+    place: int = 0
+    written: bool = False
+    expected: int | None = None
+    masks: list[TokenMask | None] = field(default_factory=lambda: [None])
 
     @property
     def goes_on(self) -> bool:
-        """Whether the text was not over, or taken back, before this step."""
-        return self.job.running and self.job.text.end is None
+        """Whether the text has come to where this step was to take it on from."""
+        job = self.job
+        return job.running and job.text.end is None and len(job.sequences[0].sequence_ids) == self.row.past + 1
+
+    @property
+    def proposals(self) -> Sequence[int]:
+        """The tokens behind the first that may still turn out to follow it."""
+        return self.row.ahead[: len(self.masks) - 1]
 
 
 @dataclass
@@ -47,28 +64,31 @@ class _Flight:
     drawing: Drawing | None = None
 
     def __post_init__(self) -> None:
-        self.places = {turn.job: place for place, turn in enumerate(self.turns)}
+        self.of = {turn.job: turn for turn in self.turns}
 
 
 class Pipeline:
-    """Takes jobs on by a token at a time."""
+    """Takes jobs on by a token at a time; a job that is alone, by all of the text that its filters force on it."""
 
-    def __init__(self, decoder: Decoder, table: PageTable, sizes: tuple[int, int], pool: Executor | None) -> None:
+    def __init__(
+        self, decoder: Decoder, table: PageTable, sizes: tuple[int, int], pool: Executor | None, jump_forward: bool
+    ) -> None:
         """
         Args:
             decoder, table: what it runs on.
             sizes: number of tokens of the vocabulary, and number of logits.
             pool: where filters are evaluated, if not between all else.
+            jump_forward: take text that filters leave no choice about through the model in one step.
         """
         size, width = sizes
-        self._decoder, self._table, self._pool = decoder, table, pool
+        self._decoder, self._table, self._pool, self._jump_forward = decoder, table, pool, jump_forward
         masks = MaskPool(_MASKS, (width + 31) // 32, decoder.uploads, decoder.drawn.device)
         self._sampler = StepSampler(decoder, min(size, width), masks)
         self._flight = _Flight()
 
     def takes(self, job: ExLlamaV2DynamicJob) -> bool:
         """Whether a job is for :meth:`step`."""
-        return job in self._flight.places or self._settings(job, 0) is not None
+        return job in self._flight.of or self._settings(job, 0) is not None
 
     def step(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
         """Queue a step of the jobs, and see what came of the step before."""
@@ -90,39 +110,68 @@ class Pipeline:
         return row_settings(job.gen_settings, text.seed)
 
     def _launch(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> _Flight:
-        turns = [turn for job in jobs[: self._decoder.most_rows] if (turn := self._turn(job)) is not None]
+        jobs = jobs[: self._decoder.most_rows]
+        turns = [turn for job in jobs if (turn := self._turn(job)) is not None]
         if not turns:
             return _Flight()
+        for turn in turns:
+            self._write_text(turn)
+        if len(turns) == 1 and self._jump_forward:
+            self._propose(turns[0])
+        for place, turn in enumerate(turns):
+            turn.place = place
         return _Flight(turns, self._decoder.run([turn.row for turn in turns]))
 
     def _turn(self, job: ExLlamaV2DynamicJob) -> _Turn | None:
-        sequence, place = job.sequences[0], self._flight.places.get(job)
-        ahead = 0 if place is None else 1
+        """What takes a job on from where it will be when the step before turns out as expected."""
+        sequence, before = job.sequences[0], self._flight.of.get(job)
+        going = before if before is not None and before.goes_on else None
+        ahead = 0 if going is None else 1 + len(going.proposals)
         settings = self._settings(job, ahead)
         if settings is None:
             return None
         past = len(sequence.sequence_ids) - 1 + ahead
-        if place is not None:
-            return _Turn(job, DecodeRow(place, past, self._flight.turns[place].row.pages, drawn=True), settings)
-        pages = [page.index for page in sequence.pages]
-        self._decoder.write_text(pages, sequence.sequence_ids.torch()[0])
-        return _Turn(job, DecodeRow(job.text.last_token, past, pages), settings)
+        if going is not None:
+            return _Turn(job, DecodeRow(going.place + ahead - 1, past, going.row.pages, drawn=True), settings)
+        return _Turn(job, DecodeRow(job.text.last_token, past, [page.index for page in sequence.pages]), settings)
+
+    def _write_text(self, turn: _Turn) -> None:
+        """Make the text known that the token depends on, if it does."""
+        before = self._flight.of.get(turn.job)
+        turn.written = before is not None and before.written
+        if turn.settings.penalises and not turn.written:
+            turn.written = True
+            self._decoder.write_text(turn.row.pages, turn.job.sequences[0].sequence_ids.torch()[0])
+
+    def _propose(self, turn: _Turn) -> None:
+        """Add the tokens of text that is certain to follow."""
+        text = turn.job.text
+        ahead = turn.row.past + 1 - len(turn.job.sequences[0].sequence_ids)
+        forced = propose_forced(text, (text.remaining or 1) - 1)
+        turn.row = replace(turn.row, ahead=forced[ahead:])
+        turn.row = replace(turn.row, ahead=self._decoder.fitting(turn.row))
+        if ahead and turn.row.ahead:
+            turn.expected = forced[ahead - 1]
 
     def _draw(self, flight: _Flight) -> None:
         if flight.shape is not None:
-            settings, masks = [turn.settings for turn in flight.turns], [turn.mask for turn in flight.turns]
-            flight.drawing = self._sampler.draw(flight.shape, settings, masks)
+            rows = [(turn.settings, mask) for turn in flight.turns for mask in turn.masks]
+            flight.drawing = self._sampler.draw(flight.shape, *map(list, zip(*rows, strict=True)))
 
     def _collect(self, flight: _Flight) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
         """Let the texts hear of the tokens of a step."""
         outcomes: list[tuple[ExLlamaV2DynamicJob, Outcome]] = []
         if flight.drawing is None:
             return outcomes
-        for turn, token, probability in zip(flight.turns, *flight.drawing.wait(), strict=True):
+        drawn = list(zip(*flight.drawing.wait(), strict=True))
+        for turn in flight.turns:
             if not turn.goes_on:
                 continue
             job, text = turn.job, turn.job.text
-            outcomes.append((job, text.take(token, probability)))
+            for place, proposal in enumerate([*turn.proposals, None], turn.place):
+                outcomes.append((job, text.take(*drawn[place])))
+                if text.end is not None or text.last_token != proposal:
+                    break
             sequence = job.sequences[0]
             length = len(sequence.sequence_ids)
             sequence.computed(self._table, length - 1, length - text.unsettled)
@@ -137,9 +186,11 @@ class Pipeline:
                 if (failed := turn.job.text.look_ahead(self._pool, ())) is not None:
                     outcomes.append((turn.job, failed))
         for turn in going:
-            if turn.job.text.end is not None:
+            text = turn.job.text
+            if text.end is not None:
                 continue
-            if (failed := turn.job.text.constrain()) is not None:
+            useful = turn.expected is None or turn.expected == text.last_token
+            if (failed := text.constrain(turn.row.ahead if useful else ())) is not None:
                 outcomes.append((turn.job, failed))
-            turn.mask = turn.job.text.mask
+            turn.masks = text.masks
         return outcomes

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from constrain.generator.decoding import Decoding
 from constrain.generator.draft import Draft, Drafter
-from constrain.generator.foreseen import Foreseen
+from constrain.generator.foreseen import Foreseen, propose_forced
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.outcome import Outcome
 from constrain.generator.pages import PageTable
@@ -20,9 +19,6 @@ from constrain.model import decode
 
 if TYPE_CHECKING:
     from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
-
-#: Most tokens of forced text that go through the model in one pass.
-_MOST_FORCED = 64
 
 
 class PagedRunner:
@@ -109,7 +105,9 @@ class PagedRunner:
         if self.loras or self._drafter is not None or not decode.supports(self._model, self._cache, size):
             return []
         if self._pipeline is None:
-            self._pipeline = Pipeline(self._cache.decoder(size), self._table, self._sizes, self._pool)
+            self._pipeline = Pipeline(
+                self._cache.decoder(size), self._table, self._sizes, self._pool, self._jump_forward
+            )
         return [job for job in jobs if self._pipeline.takes(job)]
 
     def _propose(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[_Turn]:
@@ -154,10 +152,3 @@ class _Turn:
     job: ExLlamaV2DynamicJob
     proposals: list[int]
     drafted: bool = False
-
-
-def propose_forced(text: Decoding, room: int) -> list[int]:
-    """The tokens of text that is certain to follow, ``room`` at most, and none that ends the text."""
-    forced = text.forced(min(room, _MOST_FORCED)) if room > 0 else []
-    end = next((i for i, token in enumerate(forced) if text.ends_with(token)), len(forced))
-    return forced[:end]

@@ -10,9 +10,8 @@ import torch
 
 from constrain.generator.decoding import Decoding
 from constrain.generator.draft import Draft, Drafter
-from constrain.generator.foreseen import Foreseen
+from constrain.generator.foreseen import Foreseen, propose_forced
 from constrain.generator.outcome import Outcome
-from constrain.generator.runner import propose_forced
 from constrain.generator.sequence import JobSequence
 
 if TYPE_CHECKING:

@@ -60,39 +60,43 @@ class DecodeStep:
 
 @dataclass(frozen=True)
 class DecodeRow:
-    """The token of one sequence that goes through a step.
+    """The tokens of one sequence that go through a step.
 
     Attributes:
-        token: its id, or the row of the step before that it was drawn in.
+        token: the id of the first, or the row of the step before that it was drawn in.
         past: number of positions before it.
         pages: numbers of the pages that hold the sequence, in order.
         drawn: whether ``token`` is a row.
+        ahead: ids of tokens that may follow; only in a step of this sequence alone.
     """
 
     token: int
     past: int
     pages: Sequence[int]
     drawn: bool = False
+    ahead: Sequence[int] = ()
 
 
 class StepShape:
-    """Steps of some number of rows and pages, whose tensors stay where they are.
+    """Steps of many sequences with a token each, or of one with several, whose tensors stay where they are.
 
     Attributes:
-        rows: idle ones included.
-        lengths: int32 ``[rows]``, of the sequences, the token of the step included; 0 for idle rows.
-        text: the sequences.
-        states: ``[rows, 1, hidden]``, behind the token of each row, once a step has run.
+        rows: number of tokens, those of idle sequences included.
+        block_table: int32 ``[sequences, pages]``.
+        lengths: int32 ``[rows]``, of the sequence up to each token, itself included; 0 for idle ones.
+        text: that of each token.
+        states: ``[sequences, tokens of each, hidden]``, once a step has run.
     """
 
-    def __init__(self, count: int, pages: int, text: torch.Tensor) -> None:
+    def __init__(self, sequences: int, width: int, pages: int, text: torch.Tensor) -> None:
         device = text.device
-        self.rows = count
-        self.moving = torch.zeros(2, count, dtype=torch.int, device=device)
+        self.sequences, self.rows = sequences, sequences * width
+        self.moving = torch.zeros(2, self.rows, dtype=torch.int, device=device)
         self.moving[1] = -1
-        ids, self.lengths = torch.zeros(2, count, dtype=torch.int, device=device)
+        ids, self.lengths = torch.zeros(2, self.rows, dtype=torch.int, device=device)
         self.tokens = StepTokens(self.moving[0], self.moving[1], ids, self.lengths)
-        self.text = TextPages(text, torch.zeros(count, pages, dtype=torch.int, device=device))
+        self.block_table = torch.zeros(sequences, pages, dtype=torch.int, device=device)
+        self.text = TextPages(text, self.block_table.expand(self.rows, pages))
         self.pages: list[Sequence[int]] = []
         self.states = torch.empty(0)
         self.run: Callable[[], torch.Tensor]
@@ -131,7 +135,7 @@ class Decoder:
         ]
         self._text = torch.zeros(cache.max_seq_len // page_size, page_size, dtype=torch.int, device=device)
         self._full, self._sliding = model.layer_sights(cache.max_seq_len)
-        self._shapes: dict[tuple[int, int], StepShape] = {}
+        self._shapes: dict[tuple[int, int, int], StepShape] = {}
 
     def logits(self, rows: Sequence[PagedRow]) -> torch.Tensor:
         """Logits ``[rows, padded vocabulary]`` after the one new token of each row, whose keys and values are stored.
@@ -145,7 +149,9 @@ class Decoder:
             return self.model.decode_logits(shape.states)[: len(rows)]
 
     def run(self, rows: Sequence[DecodeRow]) -> StepShape:
-        """Take the token of each row through all layers; its keys and values are stored.
+        """Take the tokens of each row through all layers; their keys and values are stored.
+
+        Tokens ``ahead`` are filled up to a power of two, less one, for which there is to be room: see :meth:`fitting`.
 
         Returns:
             What holds the states behind them, until the next step of the same shape.
@@ -157,19 +163,22 @@ class Decoder:
         for row in rows:
             if not row.drawn and not 0 <= row.token < size:
                 raise GenerationError(f"token id {row.token} is outside the model's vocabulary of {size}")
-        count, pages = _bucket(len(rows)), max(len(row.pages) for row in rows)
-        pages = max(_LEAST_PAGES, 1 << (pages - 1).bit_length())
-        shape = self._shapes.get((count, pages)) or self._make_shape(count, pages)
-        idle = count - len(rows)
-        tokens, past = [~row.token if row.drawn else row.token for row in rows], [row.past for row in rows]
-        self.uploads.send(shape.moving, [*tokens, *[0] * idle, *past, *[-1] * idle])
-        table = [row.pages for row in rows]
-        if table != shape.pages:
-            shape.pages = table
-            filled = [page for own in table for page in (*own, *[0] * (pages - len(own)))]
-            self.uploads.send(shape.text.block_table, filled + [0] * (idle * pages))
+        width, pages = 1 << len(rows[0].ahead).bit_length(), max(len(row.pages) for row in rows)
+        kind = _bucket(len(rows)), width, max(_LEAST_PAGES, 1 << (pages - 1).bit_length())
+        shape = self._shapes.get(kind) or self._make_shape(*kind)
+        tokens = [token for row in rows for token in (~row.token if row.drawn else row.token, *row.ahead)]
+        past = [row.past + i for row in rows for i in range(width)]
+        idle = shape.rows - len(past)
+        tokens += [0] * (shape.rows - len(tokens))
+        self.uploads.send(shape.moving, [*tokens, *past, *[-1] * idle])
+        self._send_pages(shape, [row.pages for row in rows])
         shape.states = shape.run()
         return shape
+
+    def fitting(self, row: DecodeRow) -> Sequence[int]:
+        """As many of the tokens ``ahead`` of a row as there is room for on its pages."""
+        room = len(row.pages) * self.page_size - row.past
+        return row.ahead[: (1 << room.bit_length() >> 1) - 1]
 
     def write_text(self, pages: Sequence[int], tokens: torch.Tensor) -> None:
         """Make a sequence known whose tokens did not all come through :meth:`run`.
@@ -179,24 +188,34 @@ class Decoder:
             tokens: int64 ``[n]``, from its first position on.
         """
         positions = torch.tensor(pages).unsqueeze(1) * self.page_size + torch.arange(self.page_size)
-        places = positions.flatten()[: len(tokens)].to(self.drawn.device)
-        self._text.view(-1)[places] = tokens.to(self.drawn.device, torch.int)
-        self.uploads.bytes += tokens.nbytes + places.nbytes
+        sent = torch.empty(2, len(tokens), dtype=torch.int, device=self.drawn.device)
+        self.uploads.send(sent, torch.stack([positions.flatten()[: len(tokens)], tokens]))
+        self._text.view(-1)[sent[0].long()] = sent[1]
 
-    def _make_shape(self, count: int, pages: int) -> StepShape:
-        shape = StepShape(count, pages, self._text)
-        layers = [Pages(keys, values, shape.text.block_table) for keys, values in self._states]
+    def _send_pages(self, shape: StepShape, table: list[Sequence[int]]) -> None:
+        if table == shape.pages:
+            return
+        shape.pages = table
+        sequences, width = shape.block_table.shape
+        filled = [page for own in table for page in (*own, *[0] * (width - len(own)))]
+        self.uploads.send(shape.block_table, filled + [0] * ((sequences - len(table)) * width))
+
+    def _make_shape(self, sequences: int, width: int, pages: int) -> StepShape:
+        shape = StepShape(sequences, width, pages, self._text)
+        layers = [Pages(keys, values, shape.block_table) for keys, values in self._states]
+        # Of each sequence its first, and its last, token.
+        past, lengths = shape.tokens.past[:sequences], shape.lengths[-sequences:]
         # A workspace of its own, since one that several graphs share moves when it grows.
-        step = DecodeStep(shape.tokens.past, shape.lengths, self._full, self._sliding, layers, AttentionWorkspace())
+        step = DecodeStep(past, lengths, self._full, self._sliding, layers, AttentionWorkspace())
         compute = partial(self._compute, shape, step)
         shape.run = Graph(compute) if self.graphs else compute
-        self._shapes[count, pages] = shape
+        self._shapes[sequences, width, pages] = shape
         return shape
 
     def _compute(self, shape: StepShape, step: DecodeStep) -> torch.Tensor:
         with torch.inference_mode():
             enter_tokens(shape.tokens, self.drawn, shape.text)
-            return self.model.decode(shape.tokens.ids, step)
+            return self.model.decode(shape.tokens.ids.view(shape.sequences, -1), step)
 
 
 def takes(model: ExLlamaV2, cache: ExLlamaV2CacheBase, rows: Sequence[PagedRow]) -> bool:

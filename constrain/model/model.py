@@ -394,11 +394,11 @@ class ExLlamaV2:
         """One token of many sequences, all on the device.
 
         Args:
-            ids: int ``[rows]``, valid ids.
+            ids: int ``[rows, width]``, valid ids, the last of each row.
             step: where the sequences are.
 
         Returns:
-            The input of the head, ``[rows, 1, hidden]``.
+            The input of the head, ``[rows, width, hidden]``.
         """
         x = ids
         for module in self.modules[: self.head_layer_idx]:
@@ -406,7 +406,7 @@ class ExLlamaV2:
         return x
 
     def decode_logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Logits ``[rows, vocabulary rounded up to 32]`` of what :meth:`decode` returns."""
+        """Logits ``[rows * width, vocabulary rounded up to 32]`` of what :meth:`decode` returns."""
         head = self.modules[self.head_layer_idx]
         assert isinstance(head, Head)
         return head.decode_logits(states)

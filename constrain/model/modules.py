@@ -66,7 +66,7 @@ class Module(ABC):
 
     @abstractmethod
     def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        """:meth:`forward` for the next token of many sequences over pages, without adapters and without the host."""
+        """:meth:`forward` for the last tokens of many sequences over pages, without adapters and without the host."""
 
     @abstractmethod
     def parameters(self) -> int:
@@ -185,8 +185,8 @@ class Embedding(Module):
         return states if self.scale == 1.0 else states * self.scale
 
     def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        """States ``[rows, 1, hidden]`` of valid ids ``[rows]``."""
-        states = torch.nn.functional.embedding(x.unsqueeze(1), self.weight)
+        """States ``[rows, width, hidden]`` of valid ids ``[rows, width]``."""
+        states = torch.nn.functional.embedding(x, self.weight)
         return states if self.scale == 1.0 else states * self.scale
 
     def _with_indexed(self, ids: torch.Tensor, step: Step) -> torch.Tensor:
@@ -351,8 +351,8 @@ class Head(Module):
         return self.decode_logits(x)
 
     def decode_logits(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits ``[rows, padded_size]`` of states ``[rows, 1, hidden]``."""
-        return self._logits(x.squeeze(1), self.weight)
+        """Logits ``[rows * width, padded_size]`` of states ``[rows, width, hidden]``."""
+        return self._logits(x.flatten(0, 1), self.weight)
 
     def _logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         logits = linear(x, weight)
