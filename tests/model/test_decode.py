@@ -9,7 +9,7 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.model import ExLlamaV2Cache, Intervention
-from constrain.model.decode import Decoder
+from constrain.model.decode import Decoder, DecodeRow
 from constrain.model.paged import PagedRow
 
 SIZE = 16
@@ -56,6 +56,29 @@ def test_steps_give_the_logits_of_ordinary_passes(checkpoint: Any, ids: torch.Te
         torch.testing.assert_close(got, wanted, atol=2e-4, rtol=1e-3)
 
 
+def tokens_ahead(decoder: Decoder, ids: torch.Tensor) -> torch.Tensor:
+    """Logits behind tokens 13 to 18 of the first sequence, in one step."""
+    row = DecodeRow(int(ids[0, 13]), 13, PAGES[0], ahead=ids[0, 14:19].tolist())
+    with torch.no_grad():
+        return decoder.model.decode_logits(decoder.run([row]).states)[:6]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tokens_ahead_give_the_logits_of_single_steps(checkpoint: Any, ids: torch.Tensor, name: str) -> None:
+    model = checkpoint(name).load()
+    cache = prefilled(model, ids)
+    expected = [model.forward_paged(rows(ids[:1], i, i + 1, 1), cache)[0] for i in range(13, 19)]
+    logits = tokens_ahead(Decoder(model, prefilled(model, ids), SIZE), ids)
+    torch.testing.assert_close(logits, torch.stack(expected), atol=2e-4, rtol=1e-3)
+
+
+def test_tokens_ahead_fit_into_pages(llama_model: Any) -> None:
+    decoder = Decoder(llama_model, ExLlamaV2Cache(llama_model, max_seq_len=8 * SIZE), SIZE)
+    ahead = range(20)
+    for past, most in ((0, 20), (SIZE + 1, 7), (SIZE + 8, 7), (SIZE + 9, 3), (2 * SIZE - 2, 1), (2 * SIZE - 1, 0)):
+        assert len(decoder.fitting(DecodeRow(3, past, [0, 1], ahead=ahead))) == most
+
+
 def test_ids_outside_of_the_vocabulary(llama_model: Any) -> None:
     decoder = Decoder(llama_model, ExLlamaV2Cache(llama_model, max_seq_len=8 * SIZE), SIZE)
     for token in (-1, 99):
@@ -84,3 +107,6 @@ def test_steps_on_a_gpu(checkpoint: Any, ids: torch.Tensor, name: str, graphs: b
         assert cache._decoder is not None
         error = (logits.cpu().float()[:, :99] - expected[:, i]).norm() / expected[:, i].norm()
         assert error < 0.02
+    ahead = tokens_ahead(Decoder(model, prefilled(model, ids), SIZE), ids).cpu().float()[:, :99]
+    for logits, wanted in zip(ahead, expected[0, 13:19], strict=True):
+        assert (logits - wanted).norm() / wanted.norm() < 0.02
