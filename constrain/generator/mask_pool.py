@@ -31,7 +31,10 @@ class MaskPool:
         self._places: OrderedDict[Hashable, int] = OrderedDict()
         # Kept, so that an equal one gets the same name.
         self._kept: dict[Hashable, TokenMask] = {}
-        self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._stream: Any = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def places(self, masks: Sequence[TokenMask | None]) -> list[int]:
         """The place of each mask, -1 for none; new ones are sent, and work that is queued from now on waits for them.
