@@ -23,6 +23,9 @@ class AutomatonRule final : public Rule {
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
   bool fits(Local, Local) const override { return true; }
   FreeText free_text(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
+  bool pass_text(Local state, Reg&, Registers&, std::vector<std::string>&) override {
+    return texts_.stays(static_cast<State>(state));
+  }
 
  private:
   static constexpr size_t kCountBudget = 20'000;

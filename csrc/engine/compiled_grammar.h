@@ -1,54 +1,21 @@
 // A grammar made ready to run: states of all rules in one numbering, and their transitions, built when first needed.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
-#include "engine/byte_set.h"
+#include "engine/arena.h"
 #include "engine/memory_account.h"
+#include "engine/row.h"
 #include "engine/rule.h"
 #include "engine/stable_vector.h"
 #include "engine/vocabulary.h"
 
 namespace constrain {
-
-/// A state of some rule, numbered over the whole grammar. 0 stands for "nothing left to do".
-using StateId = uint32_t;
-inline constexpr StateId kDone = 0;
-
-/// One way on from a state on one byte.
-struct Option {
-  Guard guard = 0;             ///< on the register of the frame itself
-  bool call = false;           ///< the byte is consumed by a callee, so the frame steps aside for it
-  StateId then = kDone;        ///< where the frame goes on after the call; kDone: it is over then, and is not kept
-  std::vector<StateId> chain;  ///< frames between this one and the innermost callee, outermost first
-  StateId target = kDone;      ///< state of the frame that consumed the byte; kDone: that frame is over
-
-  bool operator==(const Option&) const = default;
-};
-
-/// Transitions of a state.
-struct Row {
-  /// Per byte: 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
-  std::array<uint32_t, 256> action{};
-  std::vector<std::vector<Option>> lists;
-  ByteSet bytes;           ///< those with an action
-  bool accepting = false;  ///< the frame may end here
-  StateId usual = kDone;   ///< where most bytes lead within the rule, if many do
-
-  static constexpr uint32_t kGoto = 0x80000000u;
-
-  /// Two states of one rule do the same on a byte.
-  bool agrees(const Row& other, uint8_t byte) const {
-    const uint32_t mine = action[byte], its = other.action[byte];
-    if (mine == 0 || its == 0 || ((mine | its) & kGoto)) return mine == its;
-    return lists[mine - 1] == other.lists[its - 1];
-  }
-};
 
 /// Bounds on what untrusted grammars and schemas may cost; reaching one throws ResourceLimit.
 struct Limits {
@@ -117,6 +84,9 @@ class CompiledGrammar {
   /// Rule::free_text of a frame.
   FreeText free_text(StateId state, Reg reg) const;
 
+  /// Rule::pass_text of a frame.
+  bool pass_text(StateId state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const;
+
   /// Rule::describe of a frame, or Rule::outline where that is all that is asked for and there is one, together with
   /// what names the state and, where rules ask for it, the depth below it. Every description tells its own length.
   bool describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const;
@@ -157,16 +127,14 @@ class CompiledGrammar {
   size_t bytes() const;
 
  private:
+  friend class RowMaker;
+
   struct Slot {
     Rule* rule = nullptr;
     RuleId id = 0;
     Local local = 0;
     std::atomic<const Row*> row{nullptr};
     enum class Final : uint8_t { unknown, no, yes } final = Final::unknown;
-
-    Slot() = default;
-    Slot(const Slot&) = delete;
-    ~Slot() { delete row.load(std::memory_order_relaxed); }
   };
   struct Place {
     RuleId rule;
@@ -179,24 +147,13 @@ class CompiledGrammar {
     }
   };
 
-  /// What a row is made of.
-  struct RangeOption {
-    uint8_t first, last;  ///< on any of these bytes
-    Option option;
-  };
-  using RangeOptions = std::vector<RangeOption>;
-
   /// Prepares the rules, and starts to number the states anew.
   void begin();
 
   Slot& slot(StateId state) const { return slots_[state]; }
   const Row& build(StateId state) const;
-  const Row& build_locked(StateId state) const;
   StateId intern(RuleId rule, Local local) const;
   bool is_final(StateId state) const;
-  void add_options(RuleId rule, Local local, Row& row, RangeOptions& options, std::vector<Local>& visited) const;
-  void add_call(const Option& call, const Row& callee, RangeOptions& options) const;
-  void assemble(const RangeOptions& options, Row& row) const;
 
   Grammar grammar_;
   std::shared_ptr<const Vocabulary> vocabulary_;
@@ -212,8 +169,10 @@ class CompiledGrammar {
   std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
   mutable std::recursive_mutex mutex_;  // rules that follow configurations come back to the grammar
   mutable MemoryShare memory_;          // of the rows and the states
+  mutable Arena rows_;
   mutable StableVector<Slot> slots_;
-  mutable std::unordered_map<Place, StateId, PlaceHash> ids_;
+  mutable std::pmr::monotonic_buffer_resource index_;
+  mutable std::pmr::unordered_map<Place, StateId, PlaceHash> ids_{&index_};
   mutable std::unordered_map<RuleId, uint64_t> varieties_;
 };
 

@@ -112,6 +112,16 @@ const FreeText& FreeTextFinder::from(State start) {
   return known != found_.end() ? known->second : found_[start] = find(start);
 }
 
+bool FreeTextFinder::stays(State state) {
+  const FreeText& text = from(state);
+  if (text.room != FreeText::kUnbounded) return false;
+  const StateRow& row = row_(state);
+  for (int byte = text.characters.ascii.next(0); byte >= 0; byte = text.characters.ascii.next(byte + 1)) {
+    if (row[byte] != state) return false;
+  }
+  return !text.characters.beyond_ascii || beyond(state).targets == std::vector{state};
+}
+
 FreeText FreeTextFinder::find(State start) {
   CharacterClass characters;
   const StateRow& row = row_(start);

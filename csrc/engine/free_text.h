@@ -61,6 +61,9 @@ class FreeTextFinder {
   /// What is free from a state on. Answers are remembered.
   const FreeText& from(State start);
 
+  /// All texts over the class of `from`, which are of any length, lead back to the state.
+  bool stays(State state);
+
  private:
   /// Fewer characters, and fewer states than these, are better walked one by one.
   static constexpr int kMinCharacters = 16;

@@ -31,7 +31,8 @@ struct Inner {
     uint32_t tokens, tokens_end;
     uint32_t exits, exits_end;
   };
-  std::vector<Run> runs;  ///< of `tokens`, none where there are `words`
+  std::vector<Run> runs;  ///< of `tokens`
+  bool by_byte = true;    ///< the runs tell of all tokens and exits
 
   /// Adds what begins with one of `first` in another one, which has runs.
   void add(const Inner& other, const ByteSet& first) {

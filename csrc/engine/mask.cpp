@@ -42,8 +42,10 @@ MaskPtr MaskPool::intern(TokenSet& set) {
   const uint64_t hash = dense ? bits::hash(set.words_.data(), set.words_.size()) : bits::hash(list, set.tokens_.size());
   const std::lock_guard lock(mutex_);
   const auto [first, last] = known_.equal_range(hash);
+  auto expired = last;
   for (auto it = first; it != last; ++it) {
     const MaskPtr known = it->second.lock();
+    if (!known) expired = it;
     if (known && known->words.empty() == !dense &&
         (dense ? known->words == set.words_ : known->tokens == set.tokens_)) {
       return known;
@@ -58,8 +60,13 @@ MaskPtr MaskPool::intern(TokenSet& set) {
     made->tokens = set.tokens_;
     made->count = static_cast<uint32_t>(set.tokens_.size());
   }
-  known_.emplace(hash, made);
-  if (known_.size() > sweep_at_) sweep();
+  // Masks come again after the grammar that they were made for has gone.
+  if (expired != last) {
+    expired->second = made;
+  } else {
+    known_.emplace(hash, made);
+    if (known_.size() > sweep_at_) sweep();
+  }
   return made;
 }
 

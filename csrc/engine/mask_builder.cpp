@@ -267,19 +267,25 @@ Inner MaskBuilder::walk_alone(const Head& head) {
   ++grammar_.counters().inners;
   Inner inner;
   std::vector<TriePtr> tries;
+  ByteSet agreed;
+  InnerPtr like;
   const FreeText text = grammar_.free_text(head.state, head.reg);
+  walk_.tokens.clear();
   if (text.exact || text.room >= TokenClass::kSteps.front()) {
     inner.within = vocabulary.token_class(text.characters);
     inner.room = text.room;
-    tries.push_back(inner.within->leaving(text.leaving, vocabulary));
-    const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
-    if (far) tries.push_back(inner.within->far(text.room, vocabulary));
+    if (!walk_tails(head, text, inner)) {
+      like = this->like(head, text, agreed);
+      walk_.tokens.clear();
+      tries.push_back(inner.within->leaving(text.leaving, vocabulary));
+      const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
+      if (far) tries.push_back(inner.within->far(text.room, vocabulary));
+    }
   } else {
+    like = this->like(head, text, agreed);
+    walk_.tokens.clear();
     tries.push_back(vocabulary.shared_trie());
   }
-  ByteSet agreed;
-  const InnerPtr like = this->like(head, text, agreed);
-  walk_.tokens.clear();
   for (const TriePtr& trie : tries) walk_alone(trie, head, ~agreed, inner);
   inner.tokens = walk_.tokens;
   if (like) inner.add(*like, agreed);
@@ -292,7 +298,67 @@ Inner MaskBuilder::walk_alone(const Head& head) {
     }
   }
   inner.tokens = {}, inner.runs = {};
+  inner.by_byte = false;
   return inner;
+}
+
+/// Where the frame is the same after all texts of a class it suffices to look at what follows them: many tokens end
+/// alike.
+bool MaskBuilder::walk_tails(const Head& head, const FreeText& text, Inner& inner) {
+  const Row& row = grammar_.row(head.state);
+  if (text.room != FreeText::kUnbounded || row.accepting) return false;
+  Registers& registers = walk_.registers();
+  registers.depth = depth_below(head);
+  std::vector<std::string> exceptions;
+  Head after = head;
+  if (!grammar_.pass_text(head.state, after.reg, registers, exceptions)) return false;
+
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  const ByteSet leaving = text.leaving & row.bytes;
+  const TriePtr tails = inner.within->tails(leaving, vocabulary);
+  if (!tails) return false;
+  const bool indescribable = std::exchange(registers.indescribable, false);
+  walk_alone(tails, after, ByteSet::all(), inner);
+  const bool alike = !std::exchange(registers.indescribable, indescribable);
+  inner.runs.clear();
+  if (!alike) {
+    walk_.tokens.clear(), inner.exits.clear();
+    return false;
+  }
+  if (!exceptions.empty()) {
+    const auto special = std::make_shared<const Trie>(vocabulary.trie().starting_with(std::move(exceptions)));
+    if (special->nodes() > 1) {
+      drop_tokens(*special);
+      walk_alone(special, head, ByteSet::all(), inner);
+    }
+  }
+  sort_by_first_byte(inner);
+  return true;
+}
+
+/// Drops the tokens of a trie from those found so far.
+void MaskBuilder::drop_tokens(const Trie& trie) {
+  std::vector<TokenId> dropped;
+  std::ranges::copy_if(trie.token, std::back_inserter(dropped), [](TokenId token) { return token != kNoToken; });
+  std::ranges::sort(dropped);
+  std::erase_if(walk_.tokens, [&](TokenId token) { return std::ranges::binary_search(dropped, token); });
+}
+
+/// Makes the runs anew, for tokens that were found in another order. Exits have no order then.
+void MaskBuilder::sort_by_first_byte(Inner& inner) {
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  inner.runs.clear();
+  inner.by_byte = inner.exits.empty();
+  if (!inner.by_byte) return;
+  std::array<std::vector<TokenId>, 256> by_byte;
+  for (const TokenId token : walk_.tokens) by_byte[static_cast<uint8_t>(vocabulary.bytes(token)[0])].push_back(token);
+  walk_.tokens.clear();
+  for (size_t byte = 0; byte < by_byte.size(); ++byte) {
+    if (by_byte[byte].empty()) continue;
+    const auto begin = static_cast<uint32_t>(walk_.tokens.size());
+    walk_.tokens.insert(walk_.tokens.end(), by_byte[byte].begin(), by_byte[byte].end());
+    inner.runs.push_back({static_cast<uint8_t>(byte), begin, static_cast<uint32_t>(walk_.tokens.size()), 0, 0});
+  }
 }
 
 void MaskBuilder::walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner) {
@@ -328,7 +394,7 @@ InnerPtr MaskBuilder::like(const Head& head, const FreeText& text, ByteSet& agre
     ++count;
   }
   const InnerPtr like = count < kMinAgreed ? nullptr : inner({usual, head.reg, head.below});
-  if (like && like->words.empty()) return like;
+  if (like && like->by_byte) return like;
   agreed = {};
   return nullptr;
 }

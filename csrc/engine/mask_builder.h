@@ -51,6 +51,9 @@ class MaskBuilder {
   InnerPtr described_inner(const Head& head);
   Inner walk_alone(const Head& head);
   void walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner);
+  bool walk_tails(const Head& head, const FreeText& text, Inner& inner);
+  void drop_tokens(const Trie& trie);
+  void sort_by_first_byte(Inner& inner);
   InnerPtr like(const Head& head, const FreeText& text, ByteSet& agreed);
   bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 

@@ -26,6 +26,8 @@ uint64_t Rule::growth(Local, Reg, const Lengths&) { return kInfinite; }
 
 FreeText Rule::free_text(Local, Reg) { return {}; }
 
+bool Rule::pass_text(Local, Reg&, Registers&, std::vector<std::string>&) { return false; }
+
 uint64_t Rule::variety(Local, Reg, const CompiledGrammar&) { return 1; }
 
 Lengths Grammar::shortest_words() const {

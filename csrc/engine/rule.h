@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/free_text.h"
@@ -91,6 +92,12 @@ class Rule {
   /// What is known of free text from a state on, so that masks need not look at its tokens one by one. Called under
   /// the grammar's lock.
   virtual FreeText free_text(Local state, Reg reg);
+
+  /// Where texts over the class of `free_text`, whose room is unbounded, all leave a frame alike: moves `reg` on to
+  /// what it is after a text unlike all others, and returns true. Where other texts must not be taken for it, it
+  /// appends them to `exceptions`, each with the byte by which it leaves the class; where it may matter later which
+  /// text it was, `indescribable` is set. Called under the grammar's lock.
+  virtual bool pass_text(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions);
 
   /// Appends words that tell all that matters of a register for the next `horizon` bytes: where two frames in one state
   /// have the same description, the same texts of that length may follow within them, and they may end after the same

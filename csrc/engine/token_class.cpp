@@ -1,6 +1,7 @@
 #include "engine/token_class.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "engine/bits.h"
@@ -13,17 +14,19 @@ namespace constrain {
 struct TokenClass::Place {
   Utf8State utf8 = Utf8State::boundary;
   uint32_t characters = 0;  ///< the one that has begun included
+  uint8_t lead = 0;         ///< first byte of the last one
   char32_t bits = 0;        ///< of a character that is not of ASCII, as far as it was read
 
   /// False where the byte leaves the class.
   bool step(const CharacterClass& within, uint8_t byte, Place& to) const {
     const bool first = utf8 == Utf8State::boundary;
     if (first && byte < 0x80) {
-      to = {Utf8State::boundary, characters + 1, 0};
+      to = {Utf8State::boundary, characters + 1, byte, 0};
       return within.ascii.has(byte);
     }
     to.utf8 = next_utf8(utf8, byte);
     to.characters = characters + first;
+    to.lead = first ? byte : lead;
     if (!within.beyond_ascii || to.utf8 == Utf8State::malformed) return false;
     const int more = missing_bytes(to.utf8);
     to.bits = first ? static_cast<char32_t>(byte & (0x3F >> more)) : bits << 6 | (byte & 0x3F);
@@ -51,13 +54,12 @@ void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& charac
       ++node;
       continue;
     }
-    const uint8_t byte = trie.byte[node];
     const uint32_t end = node + trie.size[node];
-    const bool near = from.characters <= kSteps.back(), far = from.characters > kSteps.front();
-    const bool boundary = from.utf8 == Utf8State::boundary;
-    if (near && boundary) leaving_.push_back({node, byte});
-    for (uint32_t below = node; far && boundary && below < end; ++below) {
-      if (trie.token[below] != kNoToken) far_.push_back({below, from.characters});
+    const bool inside = from.utf8 != Utf8State::boundary;
+    const uint32_t characters = from.characters - inside;
+    leaving_.push_back({node, characters, inside ? from.lead : trie.byte[node], inside});
+    for (uint32_t below = node; characters > kSteps.front() && below < end; ++below) {
+      if (trie.token[below] != kNoToken) far_.push_back({below, characters});
     }
     node = end;
   }
@@ -111,7 +113,7 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
   const Trie& trie = vocabulary.trie();
   std::vector<uint32_t> nodes;
   for (const Leaving& one : leaving_) {
-    if (!bytes.has(one.byte)) continue;
+    if (!bytes.has(one.byte) || one.characters > FreeTextFinder::kHorizon) continue;
     for (uint32_t node = one.node; node < one.node + trie.size[one.node]; ++node) {
       if (trie.token[node] != kNoToken) nodes.push_back(node);
     }
@@ -119,6 +121,35 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
   auto made = std::make_shared<const Trie>(trie.select(nodes));
   leaving_tries_.keep(std::move(key), made, made->bytes());
   return made;
+}
+
+TriePtr TokenClass::tails(const ByteSet& bytes, const Vocabulary& vocabulary) const {
+  LruCache<TriePtr>::Key key(bytes.words.begin(), bytes.words.end());
+  if (const auto known = tails_.find(key)) return *known;
+  std::map<std::string, std::vector<TokenId>> groups;
+  size_t nodes = 0;
+  for (const Leaving& one : leaving_) {
+    // Where all texts lead back to one state there is no way on with a character outside the class.
+    if (!bytes.has(one.byte) || one.by_character) continue;
+    nodes += vocabulary.trie().size[one.node];
+    if (nodes > kManyLeaving) {
+      tails_.keep(std::move(key), nullptr, 0);
+      return nullptr;
+    }
+    vocabulary.trie().for_each_token(one.node, {static_cast<char>(one.byte)},
+                                     [&](const std::string& tail, TokenId token) { groups[tail].push_back(token); });
+  }
+  TrieBuilder builder;
+  std::vector<std::vector<TokenId>> tokens;
+  for (auto& [tail, group] : groups) {
+    builder.add(tail, static_cast<TokenId>(tokens.size()));
+    tokens.push_back(std::move(group));
+  }
+  Trie made = builder.finish();
+  made.groups = std::move(tokens);
+  const auto shared = std::make_shared<const Trie>(std::move(made));
+  tails_.keep(std::move(key), shared, shared->bytes());
+  return shared;
 }
 
 TriePtr TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {

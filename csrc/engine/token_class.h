@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "engine/free_text.h"
@@ -28,6 +29,10 @@ class TokenClass {
   /// one of the constructor.
   TriePtr leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const;
 
+  /// What follows the texts of the class in all tokens that leave by one of some bytes, that byte first, with the
+  /// tokens of each in a group. Null where these are very many.
+  TriePtr tails(const ByteSet& bytes, const Vocabulary& vocabulary) const;
+
   /// Room that `far` can be asked for, least first.
   static constexpr std::array<uint64_t, 3> kSteps = {8, 16, FreeTextFinder::kHorizon};
 
@@ -39,7 +44,7 @@ class TokenClass {
 
  private:
   static constexpr uint64_t kDense = 16;
-  static constexpr size_t kMany = 1024;
+  static constexpr size_t kMany = 1024, kManyLeaving = 8192;
   static constexpr size_t kLeavingBytes = size_t{4} << 20;
 
   struct Place;
@@ -47,10 +52,12 @@ class TokenClass {
     uint32_t characters;
     TokenId token;
   };
-  /// Everything at a node of the vocabulary's trie and below it leaves by a byte.
+  /// Everything at a node of the vocabulary's trie and below it leaves after some characters: by the node's own byte,
+  /// or by a character that begins with `byte` and is certain to be an excluded one at the node.
   struct Leaving {
-    uint32_t node;
+    uint32_t node, characters;
     uint8_t byte;
+    bool by_character;
   };
   struct Far {
     uint32_t node, characters;
@@ -66,7 +73,7 @@ class TokenClass {
   std::vector<size_t> counts_;
   std::vector<Leaving> leaving_;  // in the order of their nodes
   std::vector<Far> far_;          // beyond the first step, in the order of their nodes
-  mutable LruCache<TriePtr> leaving_tries_{kLeavingBytes};
+  mutable LruCache<TriePtr> leaving_tries_{kLeavingBytes}, tails_{kLeavingBytes};
   mutable std::array<std::once_flag, kSteps.size()> far_made_;
   mutable std::array<TriePtr, kSteps.size()> far_tries_;
 };

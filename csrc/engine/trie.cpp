@@ -12,6 +12,19 @@ uint32_t Trie::child(uint32_t node, uint8_t value) const {
   return child < end && byte[child] == value ? child : 0;
 }
 
+Trie Trie::starting_with(std::vector<std::string> prefixes) const {
+  std::ranges::sort(prefixes);
+  prefixes.erase(std::ranges::unique(prefixes).begin(), prefixes.end());
+  TrieBuilder selected;
+  for (const std::string& prefix : prefixes) {
+    uint32_t node = 0;
+    for (size_t i = 0; i < prefix.size() && (node || i == 0); ++i) node = child(node, static_cast<uint8_t>(prefix[i]));
+    if (!node) continue;
+    for_each_token(node, prefix, [&](const std::string& text, TokenId token) { selected.add(text, token); });
+  }
+  return selected.finish();
+}
+
 Trie Trie::select(std::span<const uint32_t> nodes) const {
   TrieBuilder selected;
   std::string path;
@@ -28,7 +41,9 @@ Trie Trie::select(std::span<const uint32_t> nodes) const {
 
 size_t Trie::bytes() const {
   constexpr size_t kNode = 3 * sizeof(uint32_t) + sizeof(uint16_t) + sizeof(uint8_t);
-  return nodes() * kNode + jumps.size() * sizeof(Jumps);
+  size_t grouped = 0;
+  for (const auto& group : groups) grouped += sizeof(group) + group.size() * sizeof(TokenId);
+  return nodes() * kNode + jumps.size() * sizeof(Jumps) + grouped;
 }
 
 void Trie::index_wide_nodes() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct Trie {
   std::vector<TokenId> token;   ///< a token with just these bytes, or kNoToken
   std::vector<uint32_t> wide;   ///< 1 + index into `jumps`, or 0
   std::vector<Jumps> jumps;
+  /// Where there are groups, `token` tells the number of one.
+  std::vector<std::vector<TokenId>> groups;
 
   size_t nodes() const { return size.size(); }
 
@@ -34,6 +37,21 @@ struct Trie {
 
   /// The child of a node for a byte, or 0.
   uint32_t child(uint32_t node, uint8_t byte) const;
+
+  /// Calls `use(string, token)` for the tokens at a node and below it, in the order of their bytes; `text` is the
+  /// string of the node, or what is to stand for it.
+  template <class Use>
+  void for_each_token(uint32_t node, std::string text, const Use& use) const {
+    const size_t base = text.size();
+    for (uint32_t below = node; below < node + size[node]; ++below) {
+      text.resize(base + depth[below] - depth[node]);
+      if (below != node) text.back() = static_cast<char>(byte[below]);
+      if (token[below] != kNoToken) use(text, token[below]);
+    }
+  }
+
+  /// The tokens that begin with one of some strings, none of which begins with another, arranged in the same way.
+  Trie starting_with(std::vector<std::string> prefixes) const;
 
   /// The tokens of some nodes, which come in order, arranged in the same way.
   Trie select(std::span<const uint32_t> nodes) const;

@@ -160,7 +160,13 @@ void TrieWalk::step(const Level& above, uint8_t byte) {
 
 void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const Head> heads) {
   const TokenId token = trie.token[node];
-  if (token != kNoToken && (!admits || admits(heads))) tokens.push_back(token);
+  if (token == kNoToken || (admits && !admits(heads))) return;
+  if (trie.groups.empty()) {
+    tokens.push_back(token);
+  } else {
+    const std::vector<TokenId>& group = trie.groups[static_cast<size_t>(token)];
+    tokens.insert(tokens.end(), group.begin(), group.end());
+  }
 }
 
 /// Visits a child of the root, which stands at depth `base`, and what is below.

@@ -8,6 +8,17 @@
 
 namespace constrain::json {
 
+namespace {
+
+/// The first byte with which the key goes on that has `rest` from `at` on.
+char leaving_byte(const std::string& rest, size_t at) {
+  if (at == rest.size()) return '"';
+  const auto byte = static_cast<uint8_t>(rest[at]);
+  return byte < 0x20 || byte == '"' || byte == '\\' ? '\\' : rest[at];
+}
+
+}  // namespace
+
 // What registers say of an object so far, and the guards that ask it.
 
 ObjectRule::Members ObjectRule::unpack(Reg reg) const {
@@ -217,11 +228,36 @@ FreeText ObjectRule::free_text(Local state, Reg reg) {
   best.exact = false;
   best.leaving = {};
   for (int byte = 0x20; byte < 256; ++byte) {
-    const bool within =
-        byte < 0x80 ? best.characters.ascii.has(static_cast<uint8_t>(byte)) : best.characters.beyond_ascii;
-    if (!within) best.leaving.add(static_cast<uint8_t>(byte));
+    const CharacterClass& within = best.characters;
+    const bool all =
+        byte < 0x80 ? within.ascii.has(static_cast<uint8_t>(byte)) : within.beyond_ascii && within.excluded.empty();
+    if (!all) best.leaving.add(static_cast<uint8_t>(byte));
   }
   return best;
+}
+
+bool ObjectRule::pass_text(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) {
+  const Spelling& spelling = spellings_[state >> 32];
+  if (static_cast<Phase>(state & 0xF) != Phase::key || spelling.escape != kPlain) return false;
+  const auto& key = keys_->state(spelling.content);
+  if (key.low != key.high || key.classes.size() != 1 || key.other_words < KeyAutomaton::kManyWords) return false;
+  const uint32_t one = key.classes.front();
+  if (!texts_[one].stays(keys_->class_state(spelling.content, one))) return false;
+  const Reg members = settled(reg, registers);
+  const auto words = Registers::words(members);
+  if (words[kFlags] & kUsedAnyNew) return false;
+  const Reg text = reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
+  if (words[kUsed]) registers.consult(this);
+  const CharacterClass& within = texts_[one].from(keys_->class_state(spelling.content, one)).characters;
+  for (Reg list = words[kUsed]; list; list = UsedKeys::rest(list)) {
+    if (!KeyText::starts_with(UsedKeys::text(list), text)) continue;
+    const std::string rest = KeyText::string(UsedKeys::text(list)).substr(KeyText::length(text));
+    const auto leaves = [&](uint8_t byte) { return byte < 0x80 ? !within.ascii.has(byte) : !within.beyond_ascii; };
+    const auto end = static_cast<size_t>(std::ranges::find_if(rest, leaves) - rest.begin());
+    exceptions.push_back(rest.substr(0, end) + leaving_byte(rest, end));
+  }
+  reg = registers.make(std::array<uint64_t, 3>{kSpelling, members, KeyText::append(text, kAnyNew, registers)});
+  return true;
 }
 
 bool ObjectRule::outline(Local, Reg reg, std::vector<uint64_t>& out) const {

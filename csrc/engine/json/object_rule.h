@@ -58,6 +58,7 @@ class ObjectRule final : public Rule {
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   FreeText free_text(Local state, Reg reg) override;
+  bool pass_text(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }

@@ -19,6 +19,9 @@ class StringRule final : public Rule {
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   FreeText free_text(Local state, Reg reg) override;
+  bool pass_text(Local state, Reg& reg, Registers&, std::vector<std::string>&) override {
+    return state == kBody && max_ == kNoMaximum && reg >= min_;
+  }
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t portable() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
