@@ -34,17 +34,9 @@ struct Inner {
   std::vector<Run> runs;  ///< of `tokens`
   bool by_byte = true;    ///< the runs tell of all tokens and exits
 
-  /// Adds what begins with one of `first` in another one, which has runs.
-  void add(const Inner& other, const ByteSet& first) {
-    for (const Run& run : other.runs) {
-      if (!first.has(run.byte)) continue;
-      const auto begin = static_cast<uint32_t>(tokens.size()), exit = static_cast<uint32_t>(exits.size());
-      tokens.insert(tokens.end(), other.tokens.begin() + run.tokens, other.tokens.begin() + run.tokens_end);
-      exits.insert(exits.end(), other.exits.begin() + run.exits, other.exits.begin() + run.exits_end);
-      runs.push_back(
-          {run.byte, begin, static_cast<uint32_t>(tokens.size()), exit, static_cast<uint32_t>(exits.size())});
-    }
-  }
+  /// Another one, of which what begins with one of `agreed` belongs to this one as well. It has runs.
+  std::shared_ptr<const Inner> like;
+  ByteSet agreed;
 
   size_t bytes() const {
     return (tokens.size() + words.size()) * sizeof(uint32_t) + exits.size() * sizeof(Exit) + runs.size() * sizeof(Run) +

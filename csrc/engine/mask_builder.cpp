@@ -170,12 +170,24 @@ void MaskBuilder::add(const Configuration& configuration) {
     if (inner->within) inner->within->add(inner->room, tokens_);
     if (!inner->words.empty()) bits::unite(tokens_.words().data(), inner->words.data(), inner->words.size());
     allow(inner->tokens);
-    if (!head.below) continue;
     walk_.tokens.clear();
-    if (!inner->exits.empty()) walk_.consult(*head.below);
-    for (const Inner::Exit& exit : inner->exits) walk_.run(*exit.trie, exit.node, head.below->heads());
+    follow(inner->exits, head);
+    if (const Inner* like = inner->like.get()) {
+      for (const Inner::Run& run : like->runs) {
+        if (!inner->agreed.has(run.byte)) continue;
+        allow(std::span(like->tokens).subspan(run.tokens, run.tokens_end - run.tokens));
+        follow(std::span(like->exits).subspan(run.exits, run.exits_end - run.exits), head);
+      }
+    }
     allow(walk_.tokens);
   }
+}
+
+/// Goes on with the frames below where one is over.
+void MaskBuilder::follow(std::span<const Inner::Exit> exits, const Head& head) {
+  if (exits.empty() || !head.below) return;
+  walk_.consult(*head.below);
+  for (const Inner::Exit& exit : exits) walk_.run(*exit.trie, exit.node, head.below->heads());
 }
 
 void MaskBuilder::add_jointly(const Configuration& configuration) {
@@ -206,7 +218,7 @@ void MaskBuilder::add_jointly(const Configuration& configuration) {
   allow(walk_.tokens);
 }
 
-void MaskBuilder::allow(const std::vector<TokenId>& tokens) {
+void MaskBuilder::allow(std::span<const TokenId> tokens) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   for (TokenId token : tokens) {
     for (; token != kNoToken; token = vocabulary.next_duplicate(token)) tokens_.add(token);
@@ -232,19 +244,21 @@ InnerPtr MaskBuilder::portable_inner(const Head& head, Key key) {
 InnerPtr MaskBuilder::described_inner(const Head& head) {
   const uint32_t depth = depth_below(head);
   const Rule* rule = grammar_.rule(head.state);
-  Key key, full_key;
-  const bool described = grammar_.describe(head.state, head.reg, depth, Detail::outline, key) &&
-                         grammar_.describe(head.state, head.reg, depth, Detail::full, full_key);
-  if (!described) {
-    describable_ = false;
-    return std::make_shared<const Inner>(walk_alone(head));
-  }
+  Key key;
   InnerCache& cache = grammar_.inners();
-  full_key.push_back(0);  // an outline is never the same
-  auto known = cache.find(key);
+  const auto describe = [&](Detail detail) {
+    key.clear();
+    if (!grammar_.describe(head.state, head.reg, depth, detail, key)) return false;
+    if (detail == Detail::full) key.push_back(0);  // an outline is never the same
+    return true;
+  };
+  const bool outlined = describe(Detail::outline);
+  auto known = outlined ? cache.find(key) : std::nullopt;
   const bool fully = known && !*known;
-  if (fully) known = cache.find(full_key);
-  if (fully) footprint_.consult(rule, depth);
+  if (fully) {
+    footprint_.consult(rule, depth);
+    known = describe(Detail::full) ? cache.find(key) : std::nullopt;
+  }
   if (known) return *known;
 
   // What other frames of the rule were asked for is put aside, to see what this one is.
@@ -256,9 +270,10 @@ InnerPtr MaskBuilder::described_inner(const Head& head) {
       std::exchange(walk_.registers().indescribable, others_indescribable || walk_.indescribable());
   const bool consulted = std::ranges::any_of(footprint_.frames, &Footprint::Frame::consulted);
   for (size_t i = 0; i < before.size(); ++i) footprint_.frames[i].consulted |= before[i].consulted;
-  if (indescribable) return made;
-  if (consulted) cache.keep(key, nullptr, 0);
-  cache.keep(consulted ? std::move(full_key) : std::move(key), made, made->bytes());
+  describable_ &= outlined;
+  if (!outlined || indescribable) return made;
+  if (consulted && !fully) cache.keep(key, nullptr, 0);
+  if (fully || !consulted || describe(Detail::full)) cache.keep(std::move(key), made, made->bytes());
   return made;
 }
 
@@ -267,28 +282,23 @@ Inner MaskBuilder::walk_alone(const Head& head) {
   ++grammar_.counters().inners;
   Inner inner;
   std::vector<TriePtr> tries;
-  ByteSet agreed;
-  InnerPtr like;
   const FreeText text = grammar_.free_text(head.state, head.reg);
   walk_.tokens.clear();
   if (text.exact || text.room >= TokenClass::kSteps.front()) {
     inner.within = vocabulary.token_class(text.characters);
     inner.room = text.room;
     if (!walk_tails(head, text, inner)) {
-      like = this->like(head, text, agreed);
-      walk_.tokens.clear();
+      find_like(head, text, inner);
       tries.push_back(inner.within->leaving(text.leaving, vocabulary));
       const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
       if (far) tries.push_back(inner.within->far(text.room, vocabulary));
     }
   } else {
-    like = this->like(head, text, agreed);
-    walk_.tokens.clear();
+    find_like(head, text, inner);
     tries.push_back(vocabulary.shared_trie());
   }
-  for (const TriePtr& trie : tries) walk_alone(trie, head, ~agreed, inner);
+  for (const TriePtr& trie : tries) walk_alone(trie, head, ~inner.agreed, inner);
   inner.tokens = walk_.tokens;
-  if (like) inner.add(*like, agreed);
   if (inner.tokens.size() <= vocabulary.mask_words()) return inner;
 
   inner.words.resize(vocabulary.mask_words());
@@ -351,7 +361,7 @@ void MaskBuilder::sort_by_first_byte(Inner& inner) {
   inner.by_byte = inner.exits.empty();
   if (!inner.by_byte) return;
   std::array<std::vector<TokenId>, 256> by_byte;
-  for (const TokenId token : walk_.tokens) by_byte[static_cast<uint8_t>(vocabulary.bytes(token)[0])].push_back(token);
+  for (const TokenId token : walk_.tokens) by_byte[vocabulary.first_byte(token)].push_back(token);
   walk_.tokens.clear();
   for (size_t byte = 0; byte < by_byte.size(); ++byte) {
     if (by_byte[byte].empty()) continue;
@@ -379,24 +389,27 @@ void MaskBuilder::walk_alone(const TriePtr& trie, const Head& head, const ByteSe
   }
 }
 
-/// What a frame allows that most bytes lead to from `head`, and that does the same as `head` on `agreed` of these.
+/// Looks at what a frame allows that most bytes lead to from `head`, and that does the same as `head` on many of these.
 /// While a key may still become a name, say, most of what it may be is no name.
-InnerPtr MaskBuilder::like(const Head& head, const FreeText& text, ByteSet& agreed) {
+void MaskBuilder::find_like(const Head& head, const FreeText& text, Inner& inner) {
   const Row& row = grammar_.row(head.state);
   const StateId usual = row.usual;
-  if (usual == kDone || usual == head.state || !grammar_.fits(head.state, usual)) return nullptr;
+  if (usual == kDone || usual == head.state || !grammar_.fits(head.state, usual)) return;
   const Row& other = grammar_.row(usual);
-  if (other.usual != usual || !(grammar_.free_text(usual, head.reg) == text)) return nullptr;
+  if (other.usual != usual || !(grammar_.free_text(usual, head.reg) == text)) return;
+  ByteSet agreed;
   int count = 0;
   for (int byte = row.bytes.next(0); byte >= 0; byte = row.bytes.next(byte + 1)) {
     if (!row.agrees(other, static_cast<uint8_t>(byte))) continue;
     agreed.add(static_cast<uint8_t>(byte));
     ++count;
   }
-  const InnerPtr like = count < kMinAgreed ? nullptr : inner({usual, head.reg, head.below});
-  if (like && like->by_byte) return like;
-  agreed = {};
-  return nullptr;
+  if (count < kMinAgreed) return;
+  InnerPtr like = this->inner({usual, head.reg, head.below});
+  walk_.tokens.clear();
+  if (!like->by_byte) return;
+  inner.like = std::move(like);
+  inner.agreed = agreed;
 }
 
 }  // namespace constrain

@@ -1,6 +1,7 @@
 // Which tokens keep a text inside a grammar.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "engine/compiled_grammar.h"
@@ -45,7 +46,8 @@ class MaskBuilder {
   bool consulted(const Configuration& configuration) const;
   void add(const Configuration& configuration);
   void add_jointly(const Configuration& configuration);
-  void allow(const std::vector<TokenId>& tokens);
+  void allow(std::span<const TokenId> tokens);
+  void follow(std::span<const Inner::Exit> exits, const Head& head);
   InnerPtr inner(const Head& head);
   InnerPtr portable_inner(const Head& head, Key key);
   InnerPtr described_inner(const Head& head);
@@ -54,7 +56,7 @@ class MaskBuilder {
   bool walk_tails(const Head& head, const FreeText& text, Inner& inner);
   void drop_tokens(const Trie& trie);
   void sort_by_first_byte(Inner& inner);
-  InnerPtr like(const Head& head, const FreeText& text, ByteSet& agreed);
+  void find_like(const Head& head, const FreeText& text, Inner& inner);
   bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 
   const CompiledGrammar& grammar_;

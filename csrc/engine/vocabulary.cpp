@@ -30,6 +30,10 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     }
     if (static_cast<size_t>(id) < tokens_.size()) tokens_[id].clear();
   }
+  first_bytes_.resize(size_);
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    if (!tokens_[i].empty()) first_bytes_[i] = static_cast<uint8_t>(tokens_[i][0]);
+  }
   trie_ = std::make_shared<const Trie>(build_trie());
   spells_all_ = missing_bytes().empty();
 }

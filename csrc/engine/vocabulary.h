@@ -35,6 +35,8 @@ class Vocabulary {
   std::span<const TokenId> eos() const { return eos_; }
   bool is_eos(TokenId token) const;
   std::string_view bytes(TokenId token) const;
+  /// Of a token that is in the trie.
+  uint8_t first_byte(TokenId token) const { return first_bytes_[static_cast<size_t>(token)]; }
   const Trie& trie() const { return *trie_; }
   const TriePtr& shared_trie() const { return trie_; }
   uint16_t longest_token() const { return longest_token_; }
@@ -67,6 +69,7 @@ class Vocabulary {
   std::vector<std::string> tokens_;
   std::vector<TokenId> eos_;
   std::vector<TokenId> duplicate_;
+  std::vector<uint8_t> first_bytes_;
   size_t size_;
   uint16_t longest_token_ = 0;
   bool first_space_optional_;
