@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
@@ -29,12 +31,24 @@ class Graph(Generic[T]):
                 compute()
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph), _without_collection():
             self._out = compute()
 
     def __call__(self) -> T:
         self._graph.replay()
         return self._out
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Another graph must not be freed while one is recorded, which it may be when garbage is collected."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Uploads:
