@@ -1,0 +1,143 @@
+"""The built-in model on a GPU: what it writes on the CPU, and what quantised caches take from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import constrain
+from constrain.demo.evaluate import samples
+from constrain.demo.synth import Split
+from constrain.extract import build_prompt
+from constrain.kernels import cuda
+from constrain.model import (
+    ExLlamaV2,
+    ExLlamaV2Cache,
+    ExLlamaV2Cache_Q4,
+    ExLlamaV2Cache_Q6,
+    ExLlamaV2Cache_Q8,
+    ExLlamaV2CacheBase,
+    ExLlamaV2Config,
+)
+from constrain.model.paged import PagedRow
+
+pytestmark = pytest.mark.gpu
+
+DOCUMENTS, NEW_TOKENS = 50, 96
+PAGE = 256
+
+
+class Texts(NamedTuple):
+    """Prompts, records as the documents have them, and the model's folder."""
+
+    prompts: list[torch.Tensor]
+    records: list[torch.Tensor]
+    folder: str
+    eos: int
+
+
+@pytest.fixture(scope="module")
+def texts() -> Texts:
+    if not torch.cuda.is_available() or cuda.module is None:
+        pytest.skip("no CUDA device")
+    llm = constrain.load()
+    examples = list(samples(llm, Split.WORDINGS, DOCUMENTS, seed=1))
+    encode = llm.tokenizer.encode
+    return Texts(
+        [encode(build_prompt(e.schema, e.text), add_bos=True, encode_special_tokens=True)[0] for e in examples],
+        [encode(e.answer)[0][:NEW_TOKENS] for e in examples],
+        llm.model.config.model_dir,
+        llm.tokenizer.eos_token_id,
+    )
+
+
+def load(texts: Texts, dtype: torch.dtype) -> ExLlamaV2:
+    config = ExLlamaV2Config(texts.folder)
+    config.compute_dtype = dtype
+    model = ExLlamaV2(config)
+    model.load()
+    return model
+
+
+class Steps:
+    """All sequences side by side in one cache, a token of each a step."""
+
+    def __init__(self, model: ExLlamaV2, prompts: Sequence[torch.Tensor], kind: type[ExLlamaV2CacheBase]) -> None:
+        each = -(-(max(map(len, prompts)) + NEW_TOKENS) // PAGE)
+        self._pages = [list(range(row * each, (row + 1) * each)) for row in range(len(prompts))]
+        self._model, self._cache = model, kind(model, max_seq_len=len(prompts) * each * PAGE)
+        self._lengths = [len(prompt) - 1 for prompt in prompts]
+        for prompt, pages in zip(prompts, self._pages, strict=True):
+            model.forward_paged([PagedRow(prompt[:-1], 0, pages, PAGE, 0)], self._cache)
+
+    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """float32 ``[sequences, vocabulary]`` behind one more token of each, ``[sequences]``."""
+        places = zip(tokens.split(1), self._lengths, self._pages, strict=True)
+        rows = [PagedRow(token, past, pages, PAGE, 1) for token, past, pages in places]
+        logits = self._model.forward_paged(rows, self._cache)
+        assert logits is not None
+        self._lengths = [length + 1 for length in self._lengths]
+        return logits.float().cpu()
+
+
+def greedy(model: ExLlamaV2, texts: Texts) -> list[torch.Tensor]:
+    """The tokens that the model takes for the likeliest, up to the end of each text."""
+    steps, tokens = Steps(model, texts.prompts, ExLlamaV2Cache), [torch.stack([each[-1] for each in texts.prompts])]
+    for _ in range(NEW_TOKENS):
+        tokens.append(steps.logits(tokens[-1]).argmax(dim=1))
+    written = torch.stack(tokens[1:], dim=1)
+    ends = (torch.cat((written, torch.full_like(written[:, :1], texts.eos)), dim=1) == texts.eos).int().argmax(dim=1)
+    return [row[: end + 1] for row, end in zip(written, ends.tolist(), strict=True)]
+
+
+def log_probabilities(
+    model: ExLlamaV2, texts: Texts, follow: Sequence[torch.Tensor], kind: type[ExLlamaV2CacheBase]
+) -> list[torch.Tensor]:
+    """Of all tokens, ``[len(text), vocabulary]``, where each token of the texts comes next."""
+    steps, tokens = Steps(model, texts.prompts, kind), torch.stack([each[-1] for each in texts.prompts])
+    given = torch.nn.utils.rnn.pad_sequence(list(follow), batch_first=True)
+    found = []
+    for next_tokens in given.unbind(dim=1):
+        found.append(steps.logits(tokens).log_softmax(dim=1))
+        tokens = next_tokens
+    return [row[: len(text)] for row, text in zip(torch.stack(found, dim=1), follow, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def written_on_cpu(texts: Texts) -> list[torch.Tensor]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        model = load(texts, torch.float32)
+        assert model.get_cache_devices() == ["cpu"]
+        return greedy(model, texts)
+
+
+def test_texts_are_those_of_the_cpu(texts: Texts, written_on_cpu: list[torch.Tensor]) -> None:
+    model = load(texts, torch.float32)
+    assert model.get_cache_devices() == ["cuda:0"]
+    for on_gpu, on_cpu in zip(greedy(model, texts), written_on_cpu, strict=True):
+        assert torch.equal(on_gpu, on_cpu)
+
+
+def test_tokens_in_half_precision_are_those_of_the_cpu(texts: Texts, written_on_cpu: list[torch.Tensor]) -> None:
+    found = log_probabilities(load(texts, torch.bfloat16), texts, written_on_cpu, ExLlamaV2Cache)
+    same = torch.cat([row.argmax(dim=1) == text for row, text in zip(found, written_on_cpu, strict=True)])
+    print(f"{len(same)} tokens, {float(same.float().mean()):.4%} the same")
+    assert float(same.float().mean()) >= 0.99
+
+
+def test_quantised_caches_keep_the_perplexity(texts: Texts) -> None:
+    model = load(texts, torch.float16)
+    perplexities = {}
+    for kind in (ExLlamaV2Cache, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q4):
+        found = log_probabilities(model, texts, texts.records, kind)
+        likely = [row.gather(1, text.unsqueeze(1)) for row, text in zip(found, texts.records, strict=True)]
+        perplexities[kind] = float((-torch.cat(likely).mean()).exp())
+    print({kind.__name__: value for kind, value in perplexities.items()})
+    exact = perplexities[ExLlamaV2Cache]
+    assert exact < 1.2  # the model knows these records
+    for kind, most in ((ExLlamaV2Cache_Q8, 1e-3), (ExLlamaV2Cache_Q6, 2e-2), (ExLlamaV2Cache_Q4, 2e-2)):
+        assert abs(perplexities[kind] / exact - 1) < most
