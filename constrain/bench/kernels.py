@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from constrain import kernels
 from constrain.bench.device import device_name, read_bandwidth, seconds_per_call
 from constrain.bench.shapes import Shape
-from constrain.kernels import Activation, Pages
+from constrain.kernels import Activation, Coding, GroupCoding, Pages, Parts, PlainCoding
 
 Calls: TypeAlias = list[Callable[[], Any]]
 
@@ -63,7 +63,9 @@ def cases(shape: Shape) -> Iterator[Case]:
     for batch in (1, 4, 8, 16):
         yield from _products(shape, batch)
     for batch, length in ((1, 256), (1, 32_768), (16, 32_768), (32, 256), (32, 8192)):
-        yield _attention(shape, batch, length)
+        yield _attention(shape, batch, length, "", PlainCoding(_DTYPE), PlainCoding(_DTYPE))
+        yield _attention(shape, batch, length, ", Q8", GroupCoding(8), GroupCoding(8))
+        yield _attention(shape, batch, length, ", Q4", GroupCoding(4), GroupCoding(4))
     for batch in (1, 32):
         yield from _small(shape, batch)
     for batch in (1, 32, 256):
@@ -98,27 +100,34 @@ def _few_rows(x: torch.Tensor, weight: torch.Tensor, activation: Activation | No
     return kernels.linear(x, weight) if activation is None else kernels.gated_linear(x, weight, None, activation)
 
 
-def _attention(shape: Shape, batch: int, length: int) -> Case:
+def _attention(shape: Shape, batch: int, length: int, name: str, key_coding: Coding, value_coding: Coding) -> Case:
     heads, kv_heads, dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
     blocks = -(-length // _PAGE)
-    size = 2 * 2 * batch * length * kv_heads * dim
-    q, workspace = _random(batch, 1, heads, dim), kernels.AttentionWorkspace()
+    count = batch * blocks
+    qkv, workspace = _random(batch, 1, heads + 2 * kv_heads, dim), kernels.AttentionWorkspace()
+    cos, sin = _random(blocks * _PAGE, 1, dim), _random(blocks * _PAGE, 1, dim)
     lengths = torch.full((batch,), length, dtype=torch.int, device="cuda")
-    table = torch.randperm(batch * blocks, device="cuda").view(batch, blocks).int()
-    memory = [_random(2, batch * blocks, _PAGE, kv_heads, dim) for _ in _copies(size)]
-    attend = partial(kernels.paged_attention, q, lengths=lengths, scale=dim**-0.5, workspace=workspace)
-    ours: Calls = [partial(attend, Pages(keys, values, table)) for keys, values in memory]
-    grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
+    table = torch.randperm(count, device="cuda").view(batch, blocks).int()
+    layouts = [coding.layout(dim) for coding in (key_coding, value_coding)]
+    size = batch * length * kv_heads * sum(width * dtype.itemsize for layout in layouts for width, dtype in layout)
+
+    def states(coding: Coding) -> Parts:
+        return coding.encode(_random(count, _PAGE, kv_heads, dim))
+
+    pages = [Pages(states(key_coding), states(value_coding), table, key_coding, value_coding) for _ in _copies(size)]
+    attend = partial(kernels.paged_attention, qkv, cos, sin, scale=dim**-0.5, lengths=lengths, workspace=workspace)
+    ours: Calls = [partial(attend, each) for each in pages]
     theirs: Calls = []
-    for states in memory:
-        k, v = states.view(2, batch, blocks * _PAGE, kv_heads, dim)[:, :, :length].transpose(2, 3)
-        theirs.append(partial(F.scaled_dot_product_attention, grouped, k, v))
-    return Case(f"attention over {length}", batch, size, ours, theirs)
+    if isinstance(key_coding, PlainCoding):
+        grouped = qkv[:, :, :heads].reshape(batch, kv_heads, heads // kv_heads, dim)
+        for each in pages:
+            k, v = (x[0].view(batch, -1, kv_heads, dim)[:, :length].transpose(1, 2) for x in (each.keys, each.values))
+            theirs.append(partial(F.scaled_dot_product_attention, grouped, k, v))
+    return Case(f"attention over {length}{name}", batch, size, ours, theirs)
 
 
 def _small(shape: Shape, batch: int) -> Iterator[Case]:
-    hidden, inner, dim = shape.hidden_size, shape.intermediate_size, shape.head_dim
-    all_heads = shape.num_attention_heads + 2 * shape.num_key_value_heads
+    hidden, inner = shape.hidden_size, shape.intermediate_size
     x, residual, weight = _random(batch, hidden), _random(batch, hidden), _random(hidden)
     yield Case(
         "norm and residual",
@@ -135,12 +144,6 @@ def _small(shape: Shape, batch: int) -> Iterator[Case]:
         [partial(kernels.gated_activation, gate_up, Activation.SILU)] * 64,
         [lambda: F.silu(gate_up[:, :inner]) * gate_up[:, inner:]] * 64,
     )
-    states = _random(2, batch, _PAGE, shape.num_key_value_heads, dim)
-    table = torch.arange(batch, device="cuda", dtype=torch.int).view(batch, 1)
-    cos, sin, past = _random(_PAGE, 1, dim), _random(_PAGE, 1, dim), torch.full_like(table[:, 0], 100)
-    qkv = _random(batch, 1, all_heads, dim)
-    rotate = partial(kernels.rotate_into_pages, qkv, cos, sin, past, Pages(states[0], states[1], table))
-    yield Case("rotation into pages", batch, 2 * 2 * qkv.numel(), [rotate] * 64, [])
 
 
 def _sampling(shape: Shape, batch: int) -> Iterator[Case]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from constrain.kernels.activation import Activation, gated_activation, soft_cap
 from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import apply_bitmask
-from constrain.kernels.cache_coding import Coding, FloatCoding, GroupCoding, PlainCoding
+from constrain.kernels.cache_coding import Coding, FloatCoding, GroupCoding, Parts, PlainCoding
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.linear import RowNorm, gated_linear, linear, low_rank
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
-from constrain.kernels.pages import Pages, rotate_into_pages
+from constrain.kernels.pages import Pages, kernels_read
 from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
 from constrain.kernels.rotary import rotate
 from constrain.kernels.sampling import DrawParameters, draw
@@ -24,6 +24,7 @@ __all__ = [
     "FloatCoding",
     "GroupCoding",
     "Pages",
+    "Parts",
     "PenaltyParameters",
     "PenaltyScratch",
     "PlainCoding",
@@ -38,6 +39,7 @@ __all__ = [
     "enter_tokens",
     "gated_activation",
     "gated_linear",
+    "kernels_read",
     "layer_norm",
     "linear",
     "low_rank",
@@ -46,6 +48,5 @@ __all__ = [
     "penalise_row",
     "rms_norm",
     "rotate",
-    "rotate_into_pages",
     "soft_cap",
 ]

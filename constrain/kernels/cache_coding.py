@@ -16,7 +16,13 @@ _HALF_MAX = torch.finfo(torch.half).max
 
 
 class Coding(ABC):
-    """A way to write down states ``[..., head_dim]``, head by head and position by position."""
+    """A way to write down states ``[..., head_dim]``, head by head and position by position.
+
+    Attributes:
+        kernel_bits: of a state, in which the compiled kernels know the coding; 0 where they do not.
+    """
+
+    kernel_bits = 0
 
     @abstractmethod
     def layout(self, head_dim: int) -> list[tuple[int, torch.dtype]]:
@@ -40,6 +46,7 @@ class PlainCoding(Coding):
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
+        self.kernel_bits = 16 if dtype in (torch.half, torch.bfloat16) else 0
 
     def layout(self, head_dim: int) -> list[tuple[int, torch.dtype]]:
         return [(head_dim, self._dtype)]
@@ -84,7 +91,7 @@ class GroupCoding(Coding):
     """
 
     def __init__(self, bits: int) -> None:
-        self.bits = bits
+        self.bits = self.kernel_bits = bits
         self._half_range = (2**bits - 1) / 2
 
     def layout(self, head_dim: int) -> list[tuple[int, torch.dtype]]:

@@ -7,6 +7,7 @@ import torch
 from constrain.kernels import cuda
 from constrain.kernels.attention import attention
 from constrain.kernels.pages import Pages
+from constrain.kernels.rotary import rotate
 
 
 class AttentionWorkspace:
@@ -26,7 +27,9 @@ class AttentionWorkspace:
 
 
 def paged_attention(
-    q: torch.Tensor,
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
     pages: Pages,
     lengths: torch.Tensor,
     *,
@@ -37,12 +40,17 @@ def paged_attention(
 ) -> torch.Tensor:
     """Attention of the last positions of each sequence over all of it, see :func:`constrain.kernels.attention`.
 
+    Queries and keys are rotated to their positions, and keys and values written into the pages, from which they are
+    then read as everything before them.
+
     Args:
-        q: ``[batch, queries, heads, head_dim]``, of the last ``queries`` positions, in order: each sees the positions
-            up to its own.
-        pages: keys and values.
-        lengths: int32 ``[batch]``, positions of each sequence, the queries' own included; 0: the row is idle, and comes
-            out as zeros.
+        qkv: ``[batch, queries, heads + 2 * kv_heads, head_dim]``, contiguous, of the last ``queries`` positions, in
+            order: each sees the positions up to its own.
+        cos, sin: by position, ``[positions, 1, d]``, in the form that :func:`constrain.kernels.rotate` takes.
+        pages: keys and values of the positions before, and room for the new ones.
+        lengths: int32 ``[batch]``, positions of each sequence, the new ones included; 0: the row is idle, writes
+            nothing, and comes out as zeros. A kernel that writes them, or the block table, must have ended when this is
+            launched, or be followed by another one.
         scale: factor of the scores.
         window: a query sees this number of positions at most, its own included.
         cap: soft cap of the scores.
@@ -51,13 +59,15 @@ def paged_attention(
     Returns:
         ``[batch, queries, heads * head_dim]``.
     """
-    if cuda.takes(q) and pages.fit_kernels() and q.shape[-1] <= 256:
-        return _attend_cuda(q, pages, lengths, scale, window, cap, workspace or AttentionWorkspace())
-    return paged_attention_reference(q, pages, lengths, scale=scale, window=window, cap=cap)
+    if cuda.takes(qkv, cos, sin) and cos.shape[-1] % 16 == 0 and pages.fit_kernels(qkv):
+        return _attend_cuda(qkv, cos, sin, pages, lengths, scale, window, cap, workspace or AttentionWorkspace())
+    return paged_attention_reference(qkv, cos, sin, pages, lengths, scale=scale, window=window, cap=cap)
 
 
 def paged_attention_reference(
-    q: torch.Tensor,
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
     pages: Pages,
     lengths: torch.Tensor,
     *,
@@ -66,21 +76,45 @@ def paged_attention_reference(
     cap: float | None = None,
 ) -> torch.Tensor:
     """:func:`paged_attention` in plain torch, over as much of the pages as the block table names."""
-    k, v = pages.gather()
-    key = torch.arange(k.shape[1], device=q.device)
+    kv_heads, past = pages.kv_heads, lengths - qkv.shape[1]
+    heads = qkv.shape[2] - 2 * kv_heads
+    position = (past.long().unsqueeze(1) + torch.arange(qkv.shape[1], device=qkv.device)).clamp_(min=0)
+    turned = rotate(qkv[:, :, : heads + kv_heads], cos[position], sin[position])
+    pages.write(turned[:, :, heads:], qkv[:, :, heads + kv_heads :], past)
+    return attend_pages(turned[:, :, :heads], pages, lengths, scale=scale, window=window, cap=cap)
+
+
+def attend_pages(
+    q: torch.Tensor,
+    pages: Pages,
+    lengths: torch.Tensor,
+    *,
+    scale: float,
+    window: int | None = None,
+    cap: float | None = None,
+) -> torch.Tensor:
+    """Attention of rotated queries ``[batch, queries, heads, head_dim]`` over what pages hold, in plain torch.
+
+    The rest is as for :func:`paged_attention`.
+    """
+    keys, values = pages.gather(q.dtype)
+    key = torch.arange(keys.shape[1], device=q.device)
     ends = lengths.view(-1, 1, 1) - torch.arange(q.shape[1] - 1, -1, -1, device=q.device).view(1, -1, 1)
     seen = key < ends
     if window is not None:
         seen &= key >= ends - window
     # Slots that nobody has written yet hold anything, and zero times that need not be zero.
-    written = (key < lengths.view(-1, 1)).view(*k.shape[:2], 1, 1)
+    written = (key < lengths.view(-1, 1)).view(*keys.shape[:2], 1, 1)
     mask = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill_(~seen, torch.finfo(q.dtype).min / 2)
-    out = attention(q, k.where(written, 0.0), v.where(written, 0.0), scale=scale, mask=mask.unsqueeze(1), cap=cap)
+    keys, values = (x.where(written, 0.0) for x in (keys, values))
+    out = attention(q, keys, values, scale=scale, mask=mask.unsqueeze(1), cap=cap)
     return out.masked_fill((lengths == 0).view(-1, 1, 1), 0.0)
 
 
 def _attend_cuda(
-    q: torch.Tensor,
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
     pages: Pages,
     lengths: torch.Tensor,
     scale: float,
@@ -88,27 +122,28 @@ def _attend_cuda(
     cap: float | None,
     workspace: AttentionWorkspace,
 ) -> torch.Tensor:
-    batch, queries, heads, dim = q.shape
-    out = q.new_empty(batch, queries, heads * dim)
+    batch, queries, all_heads, dim = qkv.shape
+    heads = all_heads - 2 * pages.kv_heads
+    out = qkv.new_empty(batch, queries, heads * dim)
     call = cuda.module.PagedAttention(
-        q=cuda.address(q),
+        qkv=cuda.address(qkv),
         out=cuda.address(out),
-        q_batch_stride=q.stride(0),
-        q_query_stride=q.stride(1),
-        q_head_stride=q.stride(2),
-        pages=pages.for_kernels(),
+        cos=cuda.address(cos),
+        sin=cuda.address(sin),
+        pages=pages.for_kernels(dim),
         lengths=cuda.address(lengths),
         max_length=pages.capacity,
         batch=batch,
         queries=queries,
         heads=heads,
+        rotary_dim=cos.shape[-1],
         window=window or 0,
         scale=scale,
         cap=cap or 0.0,
-        dtype=cuda.DTYPES[q.dtype],
+        dtype=cuda.DTYPES[qkv.dtype],
     )
-    with torch.cuda.device(q.device):
+    with torch.cuda.device(qkv.device):
         partial_bytes, counter_count = call.workspace()
-        partials, counters = workspace.reserve(partial_bytes, counter_count, q.device)
-        call.run(partials=cuda.address(partials), counters=cuda.address(counters), stream=cuda.stream(q))
+        partials, counters = workspace.reserve(partial_bytes, counter_count, qkv.device)
+        call.run(partials=cuda.address(partials), counters=cuda.address(counters), stream=cuda.stream(qkv))
     return out

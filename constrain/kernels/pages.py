@@ -8,7 +8,13 @@ from typing import Any
 import torch
 
 from constrain.kernels import cuda
-from constrain.kernels.rotary import rotate
+from constrain.kernels.cache_coding import Coding, Parts
+
+# Of keys and values, in the order of the codings that the kernels know.
+_KERNEL_BITS = {(16, 16), (8, 8), (8, 4), (4, 4)}
+_MOST_HEAD_DIM = 256
+_CODED_HEAD_DIMS = {64, 128, 256}
+_TILE, _PACK = 16, 8
 
 
 @dataclass(frozen=True)
@@ -16,29 +22,38 @@ class Pages:
     """The pages of one layer, and which of them a batch of sequences has.
 
     Attributes:
-        keys, values: ``[pages, page_size, kv_heads, head_dim]``, of the same strides.
+        keys, values: what the codings make of ``[pages, page_size, kv_heads, head_dim]``.
         block_table: int32 ``[batch, blocks]``: position ``i`` of a sequence is slot ``i % page_size`` of page
             ``block_table[row, i // page_size]``.
+        key_coding, value_coding: how keys and values are written down.
     """
 
-    keys: torch.Tensor
-    values: torch.Tensor
+    keys: Parts
+    values: Parts
     block_table: torch.Tensor
+    key_coding: Coding
+    value_coding: Coding
 
     @property
     def page_size(self) -> int:
         """Positions of a page."""
-        return self.keys.shape[1]
+        return self.keys[0].shape[1]
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys, and of values."""
+        return self.keys[0].shape[2]
 
     @property
     def capacity(self) -> int:
         """Positions that the block table has room for."""
         return self.block_table.shape[1] * self.page_size
 
-    def gather(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the sequences in order, ``[batch, capacity, kv_heads, head_dim]``."""
         table = self.block_table.long()
-        return self.keys[table].flatten(1, 2), self.values[table].flatten(1, 2)
+        keys, values = (tuple(part[table].flatten(1, 2) for part in parts) for parts in (self.keys, self.values))
+        return self.key_coding.decode(keys, dtype), self.value_coding.decode(values, dtype)
 
     def write(self, k: torch.Tensor, v: torch.Tensor, past: torch.Tensor) -> None:
         """Store ``[batch, width, kv_heads, head_dim]`` behind ``past`` positions of each row; none where negative."""
@@ -46,74 +61,53 @@ class Pages:
         rows, columns = (past >= 0).unsqueeze(1).expand_as(position).nonzero(as_tuple=True)
         position = position[rows, columns]
         page, slot = self.block_table.long()[rows, position // self.page_size], position % self.page_size
-        self.keys[page, slot] = k[rows, columns]
-        self.values[page, slot] = v[rows, columns]
+        new = (*self.key_coding.encode(k[rows, columns]), *self.value_coding.encode(v[rows, columns]))
+        for stored, part in zip((*self.keys, *self.values), new, strict=True):
+            stored[page, slot] = part
 
-    def for_kernels(self) -> Any:
+    def for_kernels(self, head_dim: int) -> Any:
         """The view that the compiled kernels take."""
-        page, slot, head, _ = self.keys.stride()
+        keys, key_scales, values, value_scales = (
+            cuda.address(part) for parts in (self.keys, self.values) for part in (*parts, None)[:2]
+        )
+        page, slot, head, _ = self.keys[0].stride()
+        if len(self.keys) > 1:  # codes, where strides count states
+            head, slot, page = head_dim, self.kv_heads * head_dim, self.page_size * self.kv_heads * head_dim
         return cuda.module.Pages(
-            keys=cuda.address(self.keys),
-            values=cuda.address(self.values),
+            keys=keys,
+            values=values,
+            key_scales=key_scales,
+            value_scales=value_scales,
+            key_bits=self.key_coding.kernel_bits,
+            value_bits=self.value_coding.kernel_bits,
             page_stride=page,
             slot_stride=slot,
             head_stride=head,
             block_table=cuda.address(self.block_table),
             block_table_stride=self.block_table.stride(0),
             page_size=self.page_size,
-            kv_heads=self.keys.shape[2],
-            head_dim=self.keys.shape[3],
+            kv_heads=self.kv_heads,
+            head_dim=head_dim,
         )
 
-    def fit_kernels(self) -> bool:
-        """Whether the compiled kernels can read these pages."""
+    def fit_kernels(self, states: torch.Tensor) -> bool:
+        """Whether the compiled kernels can read these pages for new states ``[..., head_dim]``."""
+        parts = (*self.keys, *self.values)
+        if len(parts) == 2:
+            fit = cuda.takes(states, *parts) and self.keys[0].stride() == self.values[0].stride()
+        else:
+            fit = all(part.is_contiguous() for part in parts)
         return (
-            cuda.takes(self.keys, self.values)
-            and self.keys.stride() == self.values.stride()
-            and self.page_size % 16 == 0
+            fit
+            and kernels_read(self.key_coding, self.value_coding, states.shape[-1], self.page_size)
             and self.block_table.stride(1) == 1
         )
 
 
-def rotate_into_pages(
-    qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: torch.Tensor, pages: Pages
-) -> torch.Tensor:
-    """Rotate queries and keys to their positions, and store keys and values.
-
-    Args:
-        qkv: ``[batch, width, heads + 2 * kv_heads, head_dim]``, contiguous; may be overwritten.
-        cos, sin: by position, ``[positions, 1, d]``, in the form that :func:`constrain.kernels.rotate` takes.
-        past: int32 ``[batch]``, the position of the first token of each row; negative: the row is idle.
-        pages: where keys and values go.
-
-    Returns:
-        The rotated queries ``[batch, width, heads, head_dim]``.
-    """
-    kv_heads = pages.keys.shape[2]
-    heads = qkv.shape[2] - 2 * kv_heads
-    if cuda.takes(qkv, cos, sin) and cos.shape[-1] % 16 == 0 and pages.fit_kernels():
-        _rotate_cuda(qkv, cos, sin, past, pages, heads)
-        return qkv[:, :, :heads]
-    position = (past.long().unsqueeze(1) + torch.arange(qkv.shape[1], device=qkv.device)).clamp_(min=0)
-    turned = rotate(qkv[:, :, : heads + kv_heads], cos[position], sin[position])
-    pages.write(turned[:, :, heads:], qkv[:, :, heads + kv_heads :], past)
-    return turned[:, :, :heads]
-
-
-def _rotate_cuda(
-    qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: torch.Tensor, pages: Pages, heads: int
-) -> None:
-    with torch.cuda.device(qkv.device):
-        cuda.module.rotate_into_pages(
-            qkv=cuda.address(qkv),
-            cos=cuda.address(cos),
-            sin=cuda.address(sin),
-            past=cuda.address(past),
-            pages=pages.for_kernels(),
-            batch=qkv.shape[0],
-            width=qkv.shape[1],
-            heads=heads,
-            rotary_dim=cos.shape[-1],
-            dtype=cuda.DTYPES[qkv.dtype],
-            stream=cuda.stream(qkv),
-        )
+def kernels_read(key_coding: Coding, value_coding: Coding, head_dim: int, page_size: int) -> bool:
+    """Whether the compiled kernels read pages of this kind: of floats with heads of up to 256, or of codes with heads
+    of 64, 128 or 256."""
+    bits = key_coding.kernel_bits, value_coding.kernel_bits
+    if bits not in _KERNEL_BITS or page_size % _TILE:
+        return False
+    return head_dim in _CODED_HEAD_DIMS or (bits[0] == 16 and head_dim <= _MOST_HEAD_DIM and head_dim % _PACK == 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import CacheError
-from constrain.kernels import Coding, PlainCoding
+from constrain.kernels import Coding, Parts, PlainCoding
 from constrain.model.decode import Decoder
 
 if TYPE_CHECKING:
@@ -153,9 +153,20 @@ class ExLlamaV2CacheBase(ABC):
             write: where they go, as many as ``width``.
             read: what is wanted back, in this order.
         """
-        stores = self._stores
-        keys = self._extend(self.key_coding, [store[layer] for store in stores[::2]], k, write, read)
-        return keys, self._extend(self.value_coding, [store[layer] for store in stores[1::2]], v, write, read)
+        keys, values = self.parts(layer)
+        read_keys = self._extend(self.key_coding, keys, k, write, read)
+        return read_keys, self._extend(self.value_coding, values, v, write, read)
+
+    def parts(self, layer: int) -> tuple[Parts, Parts]:
+        """Keys and values of a layer, as their codings write them down.
+
+        Raises:
+            CacheError: the cache is lazy, and has no memory yet.
+        """
+        tensors = [tensor for store in self._stores if (tensor := store[layer]) is not None]
+        if len(tensors) < len(self._stores):
+            raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
+        return tuple(tensors[::2]), tuple(tensors[1::2])
 
     def decoder(self, page_size: int) -> Decoder:
         """What runs decode steps over pages of this cache; made when it is first asked for."""
@@ -241,12 +252,10 @@ class ExLlamaV2CacheBase(ABC):
         keys, values = self.key_coding.layout(self.head_dim), self.value_coding.layout(self.head_dim)
         return [part for pair in zip(keys, values, strict=True) for part in pair]
 
-    def _extend(self, coding: Coding, stored: Tensors, new: torch.Tensor, write: Slots, read: Slots) -> torch.Tensor:
+    def _extend(self, coding: Coding, stored: Parts, new: torch.Tensor, write: Slots, read: Slots) -> torch.Tensor:
         batch = new.shape[0]
         parts = []
         for tensor, part in zip(stored, coding.encode(new), strict=True):
-            if tensor is None:
-                raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
             rows = tensor if batch == self.batch_size else tensor[:batch]
             rows[:, write] = part
             parts.append(rows[:, read])

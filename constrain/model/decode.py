@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import GenerationError
-from constrain.kernels import AttentionWorkspace, Pages, PlainCoding, StepTokens, TextPages, enter_tokens
+from constrain.kernels import AttentionWorkspace, Pages, Parts, StepTokens, TextPages, enter_tokens, kernels_read
 from constrain.kernels import cuda as compiled
 from constrain.kernels.graphs import Graph, Uploads
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # A graph serves a number of rows and of pages, and idle rows fill it up.
 _LEAST_PAGES = 4
-# What the kernels read at a time, of keys, of a head, and of its rotated part.
-_TILE, _PACK, _PAIRS = 16, 8, 16
+# What the kernels read at a time of the rotated part of a head.
+_PAIRS = 16
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,15 @@ class LayerSight:
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """What all layers share in one step; the tensors are int32.
+    """What all layers share in one step.
 
     Attributes:
-        past, lengths: ``[rows]``, positions before and after the step; -1 and 0 for an idle row.
+        lengths: int32 ``[rows]``, positions after the step; 0 for an idle row.
         full, sliding: of the two kinds of layers.
         pages: by layer.
         workspace: of the attention.
     """
 
-    past: torch.Tensor
     lengths: torch.Tensor
     full: LayerSight
     sliding: LayerSight
@@ -120,7 +119,7 @@ class Decoder:
         """
         Args:
             model: loaded, on one device.
-            cache: of one row, in the model's dtype.
+            cache: of one row.
             page_size: positions of a page.
         """
         device = model.modules[0].device
@@ -129,9 +128,9 @@ class Decoder:
         self.drawn = torch.zeros(self.most_rows, dtype=torch.int64, device=device)
         self.uploads = Uploads(device)
         self.graphs = device.type == "cuda" and not model.config.no_graphs
-        self._states = [
-            (_paged(keys, page_size), _paged(values, page_size))
-            for keys, values in zip(cache.key_states, cache.value_states, strict=True)
+        self._codings = cache.key_coding, cache.value_coding
+        self._layers = [
+            tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_hidden_layers)
         ]
         self._text = torch.zeros(cache.max_seq_len // page_size, page_size, dtype=torch.int, device=device)
         self._full, self._sliding = model.layer_sights(cache.max_seq_len)
@@ -202,11 +201,10 @@ class Decoder:
 
     def _make_shape(self, sequences: int, width: int, pages: int) -> StepShape:
         shape = StepShape(sequences, width, pages, self._text)
-        layers = [Pages(keys, values, shape.block_table) for keys, values in self._states]
-        # Of each sequence its first, and its last, token.
-        past, lengths = shape.tokens.past[:sequences], shape.lengths[-sequences:]
+        layers = [Pages(keys, values, shape.block_table, *self._codings) for keys, values in self._layers]
+        lengths = shape.lengths[-sequences:]  # of each sequence its last token's
         # A workspace of its own, since one that several graphs share moves when it grows.
-        step = DecodeStep(past, lengths, self._full, self._sliding, layers, AttentionWorkspace())
+        step = DecodeStep(lengths, self._full, self._sliding, layers, AttentionWorkspace())
         compute = partial(self._compute, shape, step)
         shape.run = Graph(compute) if self.graphs else compute
         self._shapes[sequences, width, pages] = shape
@@ -233,18 +231,15 @@ def supports(model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> boo
         compiled.module is not None
         and model.modules[0].device.type == "cuda"
         and model.compute_dtype is not torch.float32
-        and isinstance(cache.key_coding, PlainCoding)
-        and page_size % _TILE == 0
-        and model.config.head_dim % _PACK == 0
+        and kernels_read(cache.key_coding, cache.value_coding, model.config.head_dim, page_size)
         and model.config.rope.dim % _PAIRS == 0
         and model.is_decodable
     )
 
 
-def _paged(states: torch.Tensor | None, page_size: int) -> torch.Tensor:
-    assert states is not None
-    whole = states.shape[1] // page_size
-    return states[0, : whole * page_size].view(whole, page_size, *states.shape[2:])
+def _paged(parts: Parts, page_size: int) -> Parts:
+    whole = parts[0].shape[1] // page_size
+    return tuple(part[0, : whole * page_size].view(whole, page_size, *part.shape[2:]) for part in parts)
 
 
 def _bucket(rows: int) -> int:

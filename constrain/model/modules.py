@@ -22,7 +22,6 @@ from constrain.kernels import (
     paged_attention,
     rms_norm,
     rotate,
-    rotate_into_pages,
     soft_cap,
 )
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings
@@ -272,9 +271,10 @@ class Attention(Module):
             qk = qkv.narrow(2, 0, turned)
             qk.copy_(rms_norm(qk, None, self.norm.eps) * self.head_norm_weight)
         sight, pages = step.sliding if self.layer.sliding else step.full, step.pages[self.index]
-        q = rotate_into_pages(qkv, sight.cos, sight.sin, step.past, pages)
         out = paged_attention(
-            q,
+            qkv,
+            sight.cos,
+            sight.sin,
             pages,
             step.lengths,
             scale=self.scale,

@@ -13,7 +13,6 @@
 #include "cuda/linear.cuh"
 #include "cuda/norm.cuh"
 #include "cuda/penalties.cuh"
-#include "cuda/rotary.cuh"
 #include "cuda/sampling.cuh"
 #include "cuda/step_tokens.cuh"
 
@@ -107,49 +106,31 @@ void bind_rows(py::module_& m) {
 
 void bind_attention(py::module_& m) {
   py::class_<PagesView>(m, "Pages", "The pages of a cache.")
-      .def(py::init([](Address keys, Address values, int64_t page_stride, int64_t slot_stride, int64_t head_stride,
+      .def(py::init([](Address keys, Address values, Address key_scales, Address value_scales, int key_bits,
+                       int value_bits, int64_t page_stride, int64_t slot_stride, int64_t head_stride,
                        Address block_table, int64_t block_table_stride, int page_size, int kv_heads, int head_dim) {
              return PagesView{data(keys),         data(values),
+                              data(key_scales),   data(value_scales),
+                              key_bits,           value_bits,
                               page_stride,        slot_stride,
                               head_stride,        pointer<const int32_t>(block_table),
                               block_table_stride, page_size,
                               kv_heads,           head_dim};
            }),
-           py::kw_only(), arg("keys"), arg("values"), arg("page_stride"), arg("slot_stride"), arg("head_stride"),
-           arg("block_table"), arg("block_table_stride"), arg("page_size"), arg("kv_heads"), arg("head_dim"));
-  m.def(
-      "rotate_into_pages",
-      [](Address qkv, Address cos, Address sin, Address past, const PagesView& pages, int64_t batch, int width,
-         int heads, int rotary_dim, const std::string& dtype, Address stream) {
-        rotate_into_pages(RotaryRows{data(qkv), data(cos), data(sin), pointer<const int32_t>(past), pages, batch, width,
-                                     heads, rotary_dim, float_type(dtype)},
-                          stream_of(stream));
-      },
-      py::kw_only(), arg("qkv"), arg("cos"), arg("sin"), arg("past"), arg("pages"), arg("batch"), arg("width"),
-      arg("heads"), arg("rotary_dim"), arg("dtype"), arg("stream"),
-      "Queue the rotation of queries and keys, and the writing of keys and values.");
-  py::class_<PagedAttention>(m, "PagedAttention", "Attention of new tokens over pages.")
-      .def(py::init([](Address q, Address out, int64_t q_batch_stride, int64_t q_query_stride, int64_t q_head_stride,
-                       const PagesView& pages, Address lengths, int64_t max_length, int batch, int queries, int heads,
-                       int window, float scale, float cap, const std::string& dtype) {
-             return PagedAttention{data(q),
-                                   data(out),
-                                   q_batch_stride,
-                                   q_query_stride,
-                                   q_head_stride,
-                                   pages,
-                                   pointer<const int32_t>(lengths),
-                                   max_length,
-                                   batch,
-                                   queries,
-                                   heads,
-                                   window,
-                                   scale,
-                                   cap,
-                                   float_type(dtype)};
+           py::kw_only(), arg("keys"), arg("values"), arg("key_scales"), arg("value_scales"), arg("key_bits"),
+           arg("value_bits"), arg("page_stride"), arg("slot_stride"), arg("head_stride"), arg("block_table"),
+           arg("block_table_stride"), arg("page_size"), arg("kv_heads"), arg("head_dim"));
+  py::class_<PagedAttention>(m, "PagedAttention", "Attention of new tokens over pages, into which they are written.")
+      .def(py::init([](Address qkv, Address out, Address cos, Address sin, const PagesView& pages, Address lengths,
+                       int64_t max_length, int batch, int queries, int heads, int rotary_dim, int window, float scale,
+                       float cap, const std::string& dtype) {
+             return PagedAttention{
+                 data(qkv),  data(out), data(cos),        data(sin), pages,      pointer<const int32_t>(lengths),
+                 max_length, batch,     queries,          heads,     rotary_dim, window,
+                 scale,      cap,       float_type(dtype)};
            }),
-           py::kw_only(), arg("q"), arg("out"), arg("q_batch_stride"), arg("q_query_stride"), arg("q_head_stride"),
-           arg("pages"), arg("lengths"), arg("max_length"), arg("batch"), arg("queries"), arg("heads"), arg("window"),
+           py::kw_only(), arg("qkv"), arg("out"), arg("cos"), arg("sin"), arg("pages"), arg("lengths"),
+           arg("max_length"), arg("batch"), arg("queries"), arg("heads"), arg("rotary_dim"), arg("window"),
            arg("scale"), arg("cap"), arg("dtype"))
       .def(
           "workspace",

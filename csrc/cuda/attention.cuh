@@ -1,32 +1,37 @@
-// Attention of a few new tokens over the pages of a cache.
+// Attention of a few new tokens over the pages of a cache, into which it writes their keys and values.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "cuda/rotary.cuh"
+#include "cuda/pages.cuh"
 #include "cuda/types.cuh"
 
 namespace constrain::cuda {
 
-// `q` is (batch, queries, heads, head_dim), its last dimension contiguous, strides in elements; the queries are those
-// of the last positions of each sequence, whose length, themselves included, is `lengths[b]`. Query i sees the keys up
-// to its own position; with a window, the last `window` of them only (0: all). Scores are q . k * scale, and with a
-// `cap` cap * tanh of them over cap (0: none). `out` is (batch, queries, heads * head_dim), contiguous. Rows of length
-// 0 come out as zeros.
+// `qkv` is (batch, queries, heads + 2 * kv_heads, head_dim), contiguous: the new tokens of each sequence, which are its
+// last; with them its length is `lengths[b]`. Queries and keys are rotated to their positions: `cos` and `sin` are
+// (positions, rotary_dim), contiguous, with the first half of a row of `sin` negated; features from `rotary_dim` on are
+// left as they are. Keys and values are written into the pages.
+//
+// Query i sees the keys up to its own position; with a window, the last `window` of them only (0: all). Scores are
+// q . k * scale, and with a `cap` cap * tanh of them over cap (0: none). `out` is (batch, queries, heads * head_dim),
+// contiguous. Rows of length 0 come out as zeros.
+//
+// The kernel in front, and what that may overlap with, must not write `lengths` or the block table.
 struct PagedAttention {
-  const void* q;
+  const void* qkv;
   void* out;
-  int64_t q_batch_stride;
-  int64_t q_query_stride;
-  int64_t q_head_stride;
+  const void* cos;
+  const void* sin;
   PagesView pages;
   const int32_t* lengths;
   int64_t max_length;  // no sequence is longer
   int batch;
   int queries;
   int heads;
+  int rotary_dim;
   int window;
   float scale;
   float cap;

@@ -1,40 +1,104 @@
-"""Rotation into pages and attention over them: on the CPU against one sequence at a time, on a GPU against the CPU."""
+"""Attention over pages: on the CPU against one sequence at a time, on a GPU against the reference."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import pytest
 import torch
 
-from constrain.kernels import AttentionWorkspace, Pages, attention, paged_attention, rotate, rotate_into_pages
-from constrain.kernels.paged_attention import paged_attention_reference
+from constrain.kernels import (
+    AttentionWorkspace,
+    Coding,
+    FloatCoding,
+    GroupCoding,
+    Pages,
+    Parts,
+    PlainCoding,
+    attention,
+    paged_attention,
+    rotate,
+)
+from constrain.kernels.paged_attention import attend_pages
 
+CPU = torch.device("cpu")
 HALVES = [torch.float16, torch.bfloat16]
+PLAIN = PlainCoding(torch.float32)
+CODES = [(GroupCoding(8), GroupCoding(8)), (GroupCoding(8), GroupCoding(4)), (GroupCoding(4), GroupCoding(4))]
+CODINGS: list[tuple[Coding, Coding]] = [(PLAIN, PLAIN), (FloatCoding(), FloatCoding()), *CODES]
 
 
-def random_pages(lengths: list[int], kv_heads: int, dim: int, page_size: int = 256) -> Pages:
-    """Pages of sequences that lie in no order, with room for one more than they need."""
+class Sample(NamedTuple):
+    """What an attention takes, with the old states as they were before they were written down."""
+
+    qkv: torch.Tensor
+    cos: torch.Tensor
+    sin: torch.Tensor
+    pages: Pages
+    lengths: torch.Tensor
+
+    def to(self, dtype: torch.dtype) -> Sample:
+        """A copy in ``dtype``, but for codes; where states are floats, slots of pages are not next to each other."""
+        pages = self.pages
+        if isinstance(pages.key_coding, PlainCoding):
+            plain = PlainCoding(dtype)
+            pages = replace(pages, key_coding=plain, value_coding=plain)
+        pages = replace(pages, keys=placed(pages.keys, dtype), values=placed(pages.values, dtype))
+        return Sample(self.qkv.to(dtype), self.cos.to(dtype), self.sin.to(dtype), pages, self.lengths)
+
+
+def placed(parts: Parts, dtype: torch.dtype) -> Parts:
+    if len(parts) > 1:
+        return parts
+    width = parts[0].shape[3]
+    return (torch.cat((parts[0], torch.full_like(parts[0], torch.nan)), 3).to(dtype)[..., :width],)
+
+
+def sample(
+    lengths: Sequence[int],
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    *,
+    queries: int = 1,
+    rotary: int | None = None,
+    page_size: int = 256,
+    codings: tuple[Coding, Coding] = (PLAIN, PLAIN),
+    device: torch.device = CPU,
+) -> Sample:
+    """Sequences whose pages lie in no order, with a page more than they need."""
     blocks = max(1, -(-max(lengths) // page_size))
     count = len(lengths) * blocks + 1
-    keys, values = (torch.randn(count, page_size, kv_heads, dim) for _ in range(2))
-    table = torch.randperm(count)[: len(lengths) * blocks].view(len(lengths), blocks).int()
-    return Pages(keys, values, table)
+    keys, values = (coding.encode(torch.randn(count, page_size, kv_heads, dim, device=device)) for coding in codings)
+    table = torch.randperm(count, device=device)[: len(lengths) * blocks].view(len(lengths), blocks).int()
+    angles = torch.rand(blocks * page_size, 1, (rotary or dim) // 2, device=device) * 6
+    cos, sin = torch.cat((angles.cos(),) * 2, -1), torch.cat((-angles.sin(), angles.sin()), -1)
+    qkv = torch.randn(len(lengths), queries, heads + 2 * kv_heads, dim, device=device)
+    pages = Pages(keys, values, table, *codings)
+    return Sample(qkv, cos, sin, pages, torch.tensor(lengths, dtype=torch.int, device=device))
 
 
-def placed(pages: Pages, device: torch.device, dtype: torch.dtype) -> Pages:
-    """A copy, in which the slots of pages are not next to each other."""
-    width = pages.keys.shape[3]
-
-    def place(x: torch.Tensor) -> torch.Tensor:
-        return torch.cat((x, torch.full_like(x, torch.nan)), 3).to(device, dtype)[..., :width]
-
-    return Pages(place(pages.keys), place(pages.values), pages.block_table.to(device))
+def copied(pages: Pages) -> Pages:
+    """Pages with tensors of their own."""
+    keys, values = (tuple(part.clone() for part in parts) for parts in (pages.keys, pages.values))
+    return replace(pages, keys=keys, values=values)
 
 
-def rotation(positions: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    angles = torch.rand(positions, 1, dim // 2) * 6
-    return torch.cat((angles.cos(),) * 2, -1), torch.cat((-angles.sin(), angles.sin()), -1)
+def in_floats(pages: Pages) -> Pages:
+    """The same states in float32; codes stay codes."""
+    if not isinstance(pages.key_coding, PlainCoding):
+        return pages
+    keys, values = ((parts[0].float(),) for parts in (pages.keys, pages.values))
+    return replace(pages, keys=keys, values=values, key_coding=PLAIN, value_coding=PLAIN)
+
+
+def worst_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest error of a sequence, relative to all of what is expected of it; nan never passes a comparison."""
+    error = (actual.float() - expected).flatten(1).norm(dim=1) / expected.flatten(1).norm(dim=1).clamp(min=1e-9)
+    return float(error.max())
 
 
 @pytest.fixture(autouse=True)
@@ -42,76 +106,125 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.mark.parametrize("codings", CODINGS, ids=["plain", "float8", "q8", "q6", "q4"])
 @pytest.mark.parametrize("cap", [None, 3.0])
 @pytest.mark.parametrize("window", [None, 1, 5, 100])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_attention_is_that_of_every_sequence_alone(queries: int, window: int | None, cap: float | None) -> None:
+def test_attention_is_that_of_every_sequence_alone(
+    queries: int, window: int | None, cap: float | None, codings: tuple[Coding, Coding]
+) -> None:
     lengths = [3, 17, 40, 0]
-    pages = random_pages(lengths, kv_heads=2, dim=8, page_size=16)
-    q = torch.randn(4, queries, 6, 8)
-    out = paged_attention(q, pages, torch.tensor(lengths, dtype=torch.int), scale=0.3, window=window, cap=cap)
-    keys, values = pages.gather()
+    given = sample(lengths, 6, 2, 8, queries=queries, rotary=4, page_size=16, codings=codings)
+    qkv, cos, sin, pages, on_device = given
+    keys, values = pages.gather(torch.float)
+    out = paged_attention(qkv, cos, sin, pages, on_device, scale=0.3, window=window, cap=cap)
     for row, length in enumerate(lengths[:3]):
+        new = slice(length - queries, length)
+        q, k = (rotate(x[row, None], cos[None, new], sin[None, new]) for x in (qkv[:, :, :6], qkv[:, :, 6:8]))
+        keys[row, new] = codings[0].decode(codings[0].encode(k), torch.float)[0]
+        values[row, new] = codings[1].decode(codings[1].encode(qkv[row, :, 8:]), torch.float)
         for i in range(queries):
-            seen = slice(max(0, length - queries + i + 1 - (window or length)), length - queries + i + 1)
-            alone = attention(q[row, None, i, None], keys[row, None, seen], values[row, None, seen], scale=0.3, cap=cap)
-            assert torch.allclose(out[row, i], alone[0, 0], atol=1e-6)
+            end = length - queries + i + 1
+            seen = slice(max(0, end - (window or length)), end)
+            alone = attention(q[:, i, None], keys[row, None, seen], values[row, None, seen], scale=0.3, cap=cap)
+            torch.testing.assert_close(out[row, i], alone[0, 0], atol=1e-6, rtol=1e-5)
     assert not out[3].any()
 
 
+def test_new_states_are_written_where_the_block_table_says() -> None:
+    given = sample([18, 4, 0], 4, 2, 8, queries=4, page_size=16)
+    expected, table = copied(given.pages), given.pages.block_table
+    for row, first in ((0, 14), (1, 0)):
+        places = slice(first, first + 4)
+        turned = rotate(given.qkv[row, None, :, 4:6], given.cos[None, places], given.sin[None, places])[0]
+        for i in range(4):
+            page, slot = table[row, (first + i) // 16], (first + i) % 16
+            expected.keys[0][page, slot], expected.values[0][page, slot] = turned[i], given.qkv[row, i, 6:]
+    paged_attention(*given, scale=1.0)
+    assert torch.equal(given.pages.keys[0], expected.keys[0]) and torch.equal(given.pages.values[0], expected.values[0])
+
+
 def test_slots_that_nobody_wrote_do_not_matter() -> None:
-    pages = random_pages([20], kv_heads=1, dim=8, page_size=16)
-    q, lengths = torch.randn(1, 1, 2, 8), torch.tensor([20], dtype=torch.int)
-    expected = paged_attention(q, pages, lengths, scale=1.0)
-    for states in (pages.keys, pages.values):
-        states[pages.block_table[0, 1], 4:] = torch.nan
-    assert torch.equal(paged_attention(q, pages, lengths, scale=1.0), expected)
+    given = sample([20], 2, 1, 8, page_size=16)
+    expected = paged_attention(*given, scale=1.0)
+    for states in (given.pages.keys[0], given.pages.values[0]):
+        states[given.pages.block_table[0, 1], 4:] = torch.nan
+    assert torch.equal(paged_attention(*given, scale=1.0), expected)
 
 
-@pytest.mark.parametrize("rotary", [8, 4])
-def test_rotation_writes_where_the_block_table_says(rotary: int) -> None:
-    pages = random_pages([64, 64, 64], kv_heads=2, dim=8, page_size=16)
-    keys, values = (x.clone() for x in pages.gather())
-    cos, sin = rotation(64, rotary)
-    past = torch.tensor([14, 0, -1], dtype=torch.int)
-    qkv = torch.randn(3, 4, 3 + 2 * 2, 8)
-    given = qkv.clone()
-    q = rotate_into_pages(qkv, cos, sin, past, pages)
-    for row, start in enumerate(past.tolist()):
-        if start < 0:
-            continue
-        turned = rotate(given[row, None], cos[None, start : start + 4], sin[None, start : start + 4])[0]
-        assert torch.allclose(q[row], turned[:, :3])
-        keys[row, start : start + 4], values[row, start : start + 4] = turned[:, 3:5], given[row, :, 5:]
-    after_keys, after_values = pages.gather()
-    assert torch.allclose(after_keys, keys) and torch.equal(after_values, values)
+# Below and at the borders of tiles, pages and splits; one sequence is idle.
+LENGTHS = [4, 15, 16, 17, 65, 255, 256, 257, 1000, 0, 3100]
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize(("dim", "rotary"), [(64, 64), (128, 128), (128, 64), (256, 256), (80, 32), (96, 96)])
-@pytest.mark.parametrize("width", [1, 5])
-def test_rotation_on_a_gpu(width: int, dim: int, rotary: int, dtype: torch.dtype, cuda: torch.device) -> None:
-    past = torch.tensor([0, 255, 700, -1, 511], dtype=torch.int)
-    pages = random_pages([1024] * 5, kv_heads=2, dim=dim)
-    on_gpu = placed(pages, cuda, dtype)
-    exact = Pages(*(x.cpu().float() for x in (on_gpu.keys, on_gpu.values)), pages.block_table)
-    cos, sin = (x.to(cuda, dtype) for x in rotation(1024, rotary))
-    qkv = torch.randn(5, width, 6 + 2 * 2, dim, device=cuda, dtype=dtype)
-    expected = rotate_into_pages(qkv.cpu().float(), cos.cpu().float(), sin.cpu().float(), past, exact)
-    q = rotate_into_pages(qkv, cos, sin, past.to(cuda), on_gpu)
-    tolerance = 2e-3 if dtype is torch.float16 else 2e-2
-    active = past >= 0
-    torch.testing.assert_close(q.cpu().float()[active], expected[active], atol=tolerance, rtol=tolerance)
-    torch.testing.assert_close(on_gpu.keys.cpu().float(), exact.keys, atol=tolerance, rtol=tolerance)
-    assert torch.equal(on_gpu.values.cpu().float(), exact.values)
+def check_on_gpu(given: Sample, window: int | None = None, cap: float | None = None) -> None:
+    """Pages and outputs are those of the reference, which works in float32 on the pages as the kernel left them."""
+    heads, scale = given.qkv.shape[2] - 2 * given.pages.kv_heads, given.qkv.shape[3] ** -0.5
+    before, workspace = copied(given.pages), AttentionWorkspace()
+    torch.cuda.synchronize()
+    attend = partial(paged_attention, scale=scale, window=window, cap=cap)
+    outputs = [attend(*given, workspace=workspace)]
+    turned = rotated(given)
+    check_pages(given, turned[:, :, heads:], before)
+    # The second call finds what the first has left in the workspace, and writes the same again.
+    outputs.append(attend(*given, workspace=workspace))
+    expected = attend_pages(
+        turned[:, :, :heads].float(), in_floats(given.pages), given.lengths, scale=scale, window=window, cap=cap
+    )
+    bound = 1e-2 if given.qkv.dtype is torch.bfloat16 else 1e-3
+    assert max(worst_error(out, expected) for out in outputs) < bound
+    for row in {0, len(given.lengths) // 2, len(given.lengths) - 1}:  # alone, a sequence has more splits
+        pages = replace(given.pages, block_table=given.pages.block_table[row : row + 1])
+        torch.cuda.synchronize()
+        alone = attend(given.qkv[row, None], given.cos, given.sin, pages, given.lengths[row, None])
+        assert worst_error(alone, expected[row, None]) < bound
+
+
+def rotated(given: Sample) -> torch.Tensor:
+    """Queries and keys at their positions, computed in float32."""
+    queries = given.qkv.shape[1]
+    position = (given.lengths.view(-1, 1) - queries + torch.arange(queries, device=given.qkv.device)).clamp(min=0)
+    cos, sin = given.cos.float()[position], given.sin.float()[position]
+    return rotate(given.qkv[:, :, : -given.pages.kv_heads].float(), cos, sin).to(given.qkv.dtype)
+
+
+def check_pages(given: Sample, new_keys: torch.Tensor, before: Pages) -> None:
+    """New states are written down as the reference does, and everything else is what it was."""
+    pages, queries = given.pages, given.qkv.shape[1]
+    expected = copied(before)
+    expected.write(new_keys, given.qkv[:, :, -pages.kv_heads :], given.lengths - queries)
+    new = torch.zeros(before.keys[0].shape[:2], dtype=torch.bool, device=given.qkv.device)
+    for table, length in zip(before.block_table.tolist(), given.lengths.tolist(), strict=True):
+        for position in range(max(0, length - queries), length):
+            new[table[position // before.page_size], position % before.page_size] = True
+    for stored, were in zip((*pages.keys, *pages.values), (*before.keys, *before.values), strict=True):
+        assert torch.equal(stored[~new], were[~new])
+    if isinstance(pages.value_coding, PlainCoding):
+        assert torch.equal(pages.values[0][new], expected.values[0][new])
+    for coding, stored_parts, wanted_parts in (
+        (pages.key_coding, pages.keys, expected.keys),
+        (pages.value_coding, pages.values, expected.values),
+    ):
+        # Sums in another order may turn a code into the one beside it, or the last bit of a float.
+        states, wanted = (
+            coding.decode(tuple(x[new] for x in parts), torch.float) for parts in (stored_parts, wanted_parts)
+        )
+        assert float((states - wanted).norm() / wanted.norm()) < 2e-3
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dim"),
-    [(32, 8, 128), (8, 4, 64), (4, 4, 32), (6, 1, 96), (40, 1, 128), (16, 8, 256), (10, 2, 80), (24, 2, 128)],
+    ("heads", "kv_heads", "dim", "rotary"),
+    [
+        (32, 8, 128, 128),
+        (8, 4, 64, 64),
+        (4, 4, 32, 32),
+        (6, 1, 96, 96),
+        (40, 1, 128, 64),
+        (16, 8, 256, 256),
+        (10, 2, 80, 32),
+        (24, 2, 128, 128),
+    ],
 )
 @pytest.mark.parametrize("queries", [1, 4])
 @pytest.mark.parametrize(("window", "cap"), [(None, None), (100, None), (None, 20.0), (1024, 5.0)])
@@ -119,37 +232,55 @@ def test_attention_on_a_gpu(
     heads: int,
     kv_heads: int,
     dim: int,
+    rotary: int,
     queries: int,
     window: int | None,
     cap: float | None,
     dtype: torch.dtype,
     cuda: torch.device,
 ) -> None:
-    lengths = [4, 15, 16, 17, 65, 255, 256, 1000, 0, 3100]
-    pages = placed(random_pages(lengths, kv_heads, dim), cuda, dtype)
-    q = torch.randn(len(lengths), queries, heads, dim, device=cuda, dtype=dtype) * 2
-    on_gpu = torch.tensor(lengths, dtype=torch.int, device=cuda)
-    exact = replace(pages, keys=pages.keys.float(), values=pages.values.float())
-    options = {"scale": dim**-0.5, "window": window, "cap": cap}
-    expected = paged_attention_reference(q.float(), exact, on_gpu, **options)
-    workspace = AttentionWorkspace()
-    for _ in range(2):  # the second call finds what the first has left in the workspace
-        out = paged_attention(q, pages, on_gpu, workspace=workspace, **options)
-        error = (out.float() - expected).flatten(1).norm(dim=1) / expected.flatten(1).norm(dim=1).clamp(min=1e-9)
-        assert float(error.max()) < (2e-3 if dtype is torch.float16 else 1e-2)
-    for row in (0, 4, 9):  # alone, a sequence has more splits
-        table = pages.block_table[row : row + 1]
-        alone = paged_attention(q[row, None], replace(pages, block_table=table), on_gpu[row, None], **options)
-        assert torch.allclose(alone[0].float(), expected[row], atol=2e-2)
+    given = sample(LENGTHS, heads, kv_heads, dim, queries=queries, rotary=rotary, device=cuda).to(dtype)
+    check_on_gpu(given, window, cap)
 
 
 @pytest.mark.gpu
-def test_attention_over_a_long_context(cuda: torch.device) -> None:
-    lengths = [32_768, 20_001]
-    pages = placed(random_pages(lengths, 2, 128), cuda, torch.bfloat16)
-    q = torch.randn(2, 1, 8, 128, device=cuda, dtype=torch.bfloat16)
-    on_gpu = torch.tensor(lengths, dtype=torch.int, device=cuda)
-    exact = replace(pages, keys=pages.keys.float(), values=pages.values.float())
-    expected = paged_attention_reference(q.float(), exact, on_gpu, scale=128**-0.5)
-    actual = paged_attention(q, pages, on_gpu, scale=128**-0.5)
-    assert float((actual.float() - expected).norm() / expected.norm()) < 1e-2
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("codings", CODES, ids=["q8", "q6", "q4"])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim"), [(32, 8, 128), (8, 2, 64), (4, 4, 64), (6, 1, 256), (20, 1, 128)]
+)
+@pytest.mark.parametrize(("queries", "window", "cap"), [(1, None, None), (4, None, None), (1, 100, 20.0)])
+def test_attention_over_codes_on_a_gpu(
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    queries: int,
+    window: int | None,
+    cap: float | None,
+    codings: tuple[Coding, Coding],
+    dtype: torch.dtype,
+    cuda: torch.device,
+) -> None:
+    given = sample(LENGTHS, heads, kv_heads, dim, queries=queries, codings=codings, device=cuda).to(dtype)
+    check_on_gpu(given, window, cap)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("page_size", [16, 64])
+@pytest.mark.parametrize("codings", [(PLAIN, PLAIN), CODES[1]], ids=["plain", "q6"])
+def test_small_pages_on_a_gpu(page_size: int, codings: tuple[Coding, Coding], cuda: torch.device) -> None:
+    given = sample([1, 63, 64, 65, 700], 8, 2, 64, page_size=page_size, codings=codings, device=cuda)
+    check_on_gpu(given.to(torch.float16))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("codings", [(PLAIN, PLAIN), *CODES], ids=["plain", "q8", "q6", "q4"])
+def test_attention_over_a_long_context(codings: tuple[Coding, Coding], cuda: torch.device) -> None:
+    given = sample([32_768, 20_001], 8, 2, 128, codings=codings, device=cuda).to(torch.bfloat16)
+    check_on_gpu(given)
+
+
+@pytest.mark.gpu
+def test_many_sequences_on_a_gpu(cuda: torch.device) -> None:
+    lengths = torch.randint(1, 600, (200,)).tolist()
+    check_on_gpu(sample(lengths, 8, 4, 64, device=cuda).to(torch.bfloat16))

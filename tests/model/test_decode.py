@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from constrain.errors import GenerationError
-from constrain.model import ExLlamaV2Cache, Intervention
+from constrain.model import (
+    ExLlamaV2Cache,
+    ExLlamaV2Cache_8bit,
+    ExLlamaV2Cache_Q4,
+    ExLlamaV2Cache_Q6,
+    ExLlamaV2Cache_Q8,
+    ExLlamaV2CacheBase,
+    Intervention,
+)
 from constrain.model.decode import Decoder, DecodeRow
 from constrain.model.paged import PagedRow
 
@@ -32,8 +40,8 @@ def rows(ids: torch.Tensor, start: int, end: int, logits: int) -> list[PagedRow]
     return [PagedRow(row[start:end], start, pages, SIZE, logits) for row, pages in zip(ids, PAGES, strict=False)]
 
 
-def prefilled(model: Any, ids: torch.Tensor) -> ExLlamaV2Cache:
-    cache = ExLlamaV2Cache(model, max_seq_len=8 * SIZE)
+def prefilled(model: Any, ids: torch.Tensor, kind: type[ExLlamaV2CacheBase] = ExLlamaV2Cache) -> ExLlamaV2CacheBase:
+    cache = kind(model, max_seq_len=8 * SIZE)
     model.forward_paged(rows(ids, 0, 13, 0), cache)
     return cache
 
@@ -77,6 +85,16 @@ def test_tokens_ahead_fit_into_pages(llama_model: Any) -> None:
     ahead = range(20)
     for past, most in ((0, 20), (SIZE + 1, 7), (SIZE + 8, 7), (SIZE + 9, 3), (2 * SIZE - 2, 1), (2 * SIZE - 1, 0)):
         assert len(decoder.fitting(DecodeRow(3, past, [0, 1], ahead=ahead))) == most
+
+
+@pytest.mark.parametrize("kind", [ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q4, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q8])
+def test_steps_over_quantised_caches(llama_model: Any, ids: torch.Tensor, kind: type[ExLlamaV2CacheBase]) -> None:
+    expected_cache, cache = (prefilled(llama_model, ids, kind) for _ in range(2))
+    decoder = Decoder(llama_model, cache, SIZE)
+    for i in range(13, 21):
+        expected = llama_model.forward_paged(rows(ids, i, i + 1, 1), expected_cache)
+        # Rounding may turn a code into the one beside it.
+        torch.testing.assert_close(decoder.logits(rows(ids, i, i + 1, 1)), expected, atol=0.02, rtol=0)
 
 
 def test_ids_outside_of_the_vocabulary(llama_model: Any) -> None:
