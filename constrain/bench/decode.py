@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from constrain.bench.device import device_name, read_bandwidth
-from constrain.bench.random_model import random_model
+from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
@@ -114,15 +114,7 @@ def _generator(
 
 
 def _transformers(shape: Shape, batch: int, prompt: int, new_tokens: int) -> float:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device("cuda"):
-            model: Any = LlamaForCausalLM(LlamaConfig(**shape.config()))
-    finally:
-        torch.set_default_dtype(torch.float32)
-    model.eval()
+    model = random_transformers_model(shape)
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
 

@@ -34,17 +34,20 @@ def graph_of(work: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def replay_seconds(graph: torch.cuda.CUDAGraph, repeats: int = 15) -> float:
-    """Median time of a replay on the GPU's clock."""
-    times: list[float] = []
-    for _ in range(repeats + _WARM_UP):
-        begin, end = (_torch_cuda.Event(enable_timing=True) for _ in range(2))
+def event_seconds(work: Callable[[], Any], repeats: int) -> list[float]:
+    """Times on the GPU's clock of work that is queued again and again, without waiting between."""
+    events = [[_torch_cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats + _WARM_UP)]
+    for begin, end in events:
         begin.record()
-        graph.replay()
+        work()
         end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1000)
-    return statistics.median(times[_WARM_UP:])
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) / 1000 for begin, end in events[_WARM_UP:]]
+
+
+def replay_seconds(graph: torch.cuda.CUDAGraph, repeats: int = 15) -> float:
+    """Median time of a replay."""
+    return statistics.median(event_seconds(graph.replay, repeats))
 
 
 def seconds_per_call(calls: list[Callable[[], Any]]) -> float:

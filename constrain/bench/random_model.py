@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from shutil import copy
-from typing import cast
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -71,3 +71,16 @@ def prefer(model: ExLlamaV2, weights: torch.Tensor) -> None:
     # What is left of it once the last norm has made the mean square 1.
     loud = embedding.hidden_size**0.5
     head.weight[: len(weights), 0] = (weights.log() / loud).to(head.weight)
+
+
+def random_transformers_model(shape: Shape) -> Any:
+    """A model of a shape as transformers has it, in bfloat16 on the GPU."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            model: Any = LlamaForCausalLM(LlamaConfig(**shape.config()))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return model.eval()

@@ -39,6 +39,12 @@ class Shape:
         layer = attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
         return self.num_hidden_layers * layer + self.hidden_size + self.vocab_size * self.hidden_size
 
+    def prefill_operations(self, tokens: int) -> int:
+        """Multiplications and additions that a prompt needs: of all layers, and of the head for its last token."""
+        head = self.vocab_size * self.hidden_size
+        scores = 2 * self.num_hidden_layers * self.num_attention_heads * self.head_dim * tokens * tokens // 2
+        return 2 * (tokens * (self.weights_read - head) + head + scores)
+
     @property
     def cache_elements(self) -> int:
         """Elements of keys and values of one position, over all layers."""

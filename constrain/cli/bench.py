@@ -127,11 +127,30 @@ def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool
     if output:
         output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     title = f"{shape}, {batch} x {prompt} + {tokens} tokens, {figures['device']}"
-    table = Table(Column("", no_wrap=True), "tokens/s", "% of limit", title=title)
-    for name in ("limit", "model", "generator", "transformers"):
-        if figures[name]:
-            table.add_row(name, f"{figures[name]:,.0f}", f"{figures[name] / figures['limit'] * 100:.0f}")
-    Console().print(table)
+    Console().print(_rates(title, figures))
+
+
+@bench.command("prefill")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
+)
+@click.option("--prompt", type=click.IntRange(min=1), default=4096, show_default=True, help="Tokens of the prompt.")
+@click.option("--peers", is_flag=True, help="Measure transformers too.")
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+def measure_prefill(shape: str, prompt: int, peers: bool, output: Path | None) -> None:
+    """Measure how fast a prompt goes through a model with random weights.
+
+    Tokens per second, of the model alone and of the dynamic generator up to the first token, and as a share of what the
+    rate of large matrix products allows.
+    """
+    from constrain.bench import prefill
+
+    _require_gpu()
+    figures = prefill.measure_prefill(SHAPES[shape], prompt, peers) | {"shape": shape}
+    if output:
+        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    title = f"{shape}, {prompt} tokens, {figures['device']}, {figures['matrix_rate'] / 1e12:.0f} TFLOP/s"
+    Console().print(_rates(title, figures))
 
 
 @bench.command("step")
@@ -179,6 +198,14 @@ def measure_step(
         )
         if output:
             output.write_text(json.dumps(figures | {"shape": shape}, indent=1), encoding="utf-8")
+
+
+def _rates(title: str, figures: dict[str, Any]) -> Table:
+    table = Table(Column("", no_wrap=True), "tokens/s", "% of limit", title=title)
+    for name in ("limit", "model", "generator", "transformers"):
+        if figures[name]:
+            table.add_row(name, f"{figures[name]:,.0f}", f"{figures[name] / figures['limit'] * 100:.0f}")
+    return table
 
 
 def _require_gpu() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.bias import causal_lower_right
 
 from constrain.kernels.activation import soft_cap
 
@@ -26,7 +27,7 @@ def attention(
             ``h // (heads // kv_heads)``.
         scale: factor of the scores.
         mask: added to the scores, ``[1 or batch, 1, queries, keys]``, finite.
-        causal: query ``i`` sees keys 0 to ``i`` only; takes as many keys as queries, and no mask.
+        causal: the last query sees all keys, and each one before it one key less; takes no mask.
         cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
 
     Returns:
@@ -42,8 +43,15 @@ def attention(
         # The heads of a group all read the same keys: as rows of one product, nothing has to be repeated for them.
         grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
         return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale).reshape(batch, 1, heads * dim)
+    later = causal and keys > queries
     out = F.scaled_dot_product_attention(
-        q.transpose(1, 2), k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=heads != kv_heads
+        q.transpose(1, 2),
+        k,
+        v,
+        attn_mask=causal_lower_right(queries, keys) if later else mask,
+        is_causal=causal and not later,
+        scale=scale,
+        enable_gqa=heads != kv_heads,
     )
     return out.transpose(1, 2).reshape(batch, queries, heads * dim)
 
@@ -62,5 +70,5 @@ def _capped(
 
 
 def _causal_mask(q: torch.Tensor, keys: int) -> torch.Tensor:
-    mask = torch.full((keys, keys), torch.finfo(q.dtype).min / 2, dtype=q.dtype, device=q.device)
-    return mask.triu_(1)
+    mask = torch.full((q.shape[1], keys), torch.finfo(q.dtype).min / 2, dtype=q.dtype, device=q.device)
+    return mask.triu_(keys - q.shape[1] + 1)

@@ -53,7 +53,7 @@ class View:
         past: number of old positions.
         start: first position that any query sees.
         mask: added to the scores of keys from ``start``, ``[1 or batch, 1, queries, keys]``, or ``None``.
-        causal: query ``i`` sees keys 0 to ``i``; there is no mask then.
+        causal: the last query sees all keys, and each before it one less; there is no mask then.
     """
 
     cos: torch.Tensor
@@ -160,7 +160,9 @@ def visible(
     start = 0 if window is None else max(0, past + 1 - window)
     keys = past + width - start
     narrow = window is not None and keys > window
-    if padding is None and (width == 1 or (keys == width and not narrow)):
+    # On a GPU there are kernels that need no mask for old keys either; elsewhere, layers had better share one.
+    maskless = keys == width or device.type == "cuda"
+    if padding is None and (width == 1 or (maskless and not narrow)):
         return start, None, width > 1
     mask = torch.zeros(1, 1, width, keys, dtype=dtype, device=device)
     excluded = torch.finfo(dtype).min / 2

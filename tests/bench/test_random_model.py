@@ -35,7 +35,13 @@ def test_model_and_tokenizer_have_the_shape(tmp_path: Path, monkeypatch: pytest.
     assert SHAPE.weights_read == sum(module.parameters() for module in model.modules) - embedding - norms
 
 
-@pytest.mark.parametrize("command", ["decode", "kernels"])
+def test_operations_of_a_prompt() -> None:
+    layers, head, heads = SHAPE.weights_read - 96 * 32, 96 * 32, 4 * 8
+    # A token by itself: every weight is used once; and each of the scores and of the weighted values that it sees.
+    assert SHAPE.prefill_operations(2) == 2 * (2 * layers + head + 2 * 2 * heads * 2)
+
+
+@pytest.mark.parametrize("command", ["decode", "prefill", "kernels"])
 def test_without_a_gpu_there_is_nothing_to_measure(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(bench, [command])

@@ -75,7 +75,7 @@ def exact_attention(
 
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-@pytest.mark.parametrize(("queries", "kind"), [(1, "all"), (1, "mask"), (5, "causal"), (3, "mask")])
+@pytest.mark.parametrize(("queries", "kind"), [(1, "all"), (1, "mask"), (5, "causal"), (3, "causal"), (3, "mask")])
 def test_attention(queries: int, kind: str, kv_heads: int, cap: float | None) -> None:
     keys = 5
     q = torch.randn(2, queries, 4, 8)
@@ -84,10 +84,20 @@ def test_attention(queries: int, kind: str, kv_heads: int, cap: float | None) ->
     visible = np.ones((2, queries, keys), dtype=bool)
     mask = None
     if kind == "causal":
-        visible &= np.tril(np.ones((queries, keys), dtype=bool))
+        visible &= np.tril(np.ones((queries, keys), dtype=bool), keys - queries)
     if kind == "mask":
         visible[1, :, :2] = False
         visible[:, 0, 3] = False
         mask = torch.where(torch.from_numpy(visible), 0.0, -1e30)[:, None]
     actual = attention(q, k, v, scale=0.3, mask=mask, causal=kind == "causal", cap=cap)
     assert close(actual, exact_attention(q, k, v, 0.3, visible, cap))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_queries_behind_old_keys_on_a_gpu(dtype: torch.dtype, cap: float | None, cuda: torch.device) -> None:
+    q, k, v = (torch.randn(1, n, heads, 64, device=cuda).to(dtype) for n, heads in ((70, 8), (200, 2), (200, 2)))
+    expected = attention(*(x.cpu().float() for x in (q, k, v)), scale=0.2, causal=True, cap=cap)
+    actual = attention(q, k, v, scale=0.2, causal=True, cap=cap).cpu().float()
+    assert float((actual - expected).norm() / expected.norm()) < (1e-2 if dtype is torch.bfloat16 else 1e-3)

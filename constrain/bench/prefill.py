@@ -1,0 +1,112 @@
+"""Tokens per second of prompts, beside what the matrix units of the GPU allow."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from constrain.bench.device import device_name, event_seconds
+from constrain.bench.random_model import random_model, random_transformers_model
+from constrain.bench.shapes import Shape
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.model import ExLlamaV2, ExLlamaV2Cache
+from constrain.model.paged import PagedRow
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_PAGE = 256
+_REPEATS = 5
+_MATRIX = 8192
+# About half a second of products, after which the GPU has come down to the clock that it can keep up.
+_PRODUCTS = 400
+
+
+def measure_prefill(shape: Shape, prompt: int, peers: bool) -> dict[str, Any]:
+    """Figures of one prompt of random tokens, up to the logits behind it, in tokens per second.
+
+    Args:
+        shape: of the model, whose weights are random.
+        prompt: tokens.
+        peers: measure transformers too.
+
+    Returns:
+        ``matrix_rate``: operations per second of large bfloat16 products, sustained. ``limit``: what that would allow.
+        ``model``: of passes as wide as the generator's. ``generator``: of the dynamic generator, up to the first token.
+        ``transformers``: of that, or ``None``.
+    """
+    rate = matrix_rate()
+    with tempfile.TemporaryDirectory() as folder:
+        model, tokenizer = random_model(shape, Path(folder))
+    cache = ExLlamaV2Cache(model, max_seq_len=(-(-prompt // _PAGE) + 1) * _PAGE)
+    figures = device_name() | {
+        "prompt": prompt,
+        "matrix_rate": rate,
+        "limit": prompt * rate / shape.prefill_operations(prompt),
+        "model": _passes(model, cache, prompt),
+        "generator": _generator(model, cache, tokenizer, prompt),
+    }
+    model.unload()
+    del model, cache
+    torch.cuda.empty_cache()
+    return figures | {"transformers": _transformers(shape, prompt) if peers else None}
+
+
+def matrix_rate() -> float:
+    """Operations per second of large bfloat16 products of random matrices, one after the other for half a second."""
+    x, y = (torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(x)
+    return 2 * _MATRIX**3 / statistics.median(event_seconds(lambda: torch.mm(x, y, out=out), _PRODUCTS))
+
+
+def _median_rate(tokens: int, work: Callable[[], object]) -> float:
+    """Tokens per second; the first run does not count."""
+    times = []
+    for _ in range(_REPEATS + 1):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return tokens / statistics.median(times[1:])
+
+
+def _passes(model: ExLlamaV2, cache: ExLlamaV2Cache, prompt: int) -> float:
+    ids = torch.randint(0, model.config.vocab_size, (prompt,))
+    pages = range(-(-prompt // _PAGE))
+    ends = [*range(0, prompt, model.config.max_input_len), prompt]
+
+    def run() -> None:
+        for start, end in pairwise(ends):
+            model.forward_paged([PagedRow(ids[start:end], start, pages, _PAGE, int(end == prompt))], cache)
+
+    return _median_rate(prompt, run)
+
+
+def _generator(model: ExLlamaV2, cache: ExLlamaV2Cache, tokenizer: ExLlamaV2Tokenizer, prompt: int) -> float:
+    settings = ExLlamaV2Sampler.Settings.greedy()
+    generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer)
+
+    def run() -> None:
+        ids = torch.randint(0, model.config.vocab_size, (1, prompt))
+        generator.enqueue(ExLlamaV2DynamicJob(ids, max_new_tokens=1, gen_settings=settings))
+        while generator.num_remaining_jobs():
+            generator.iterate()
+
+    return _median_rate(prompt, run)
+
+
+def _transformers(shape: Shape, prompt: int) -> float:
+    model = random_transformers_model(shape)
+    ids = torch.randint(0, shape.vocab_size, (1, prompt), device="cuda")
+
+    def run() -> None:
+        with torch.no_grad():
+            model(ids, use_cache=True, logits_to_keep=1)
+
+    return _median_rate(prompt, run)
