@@ -6,12 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from safetensors import safe_open
+
+from constrain.errors import CacheError
+
+if TYPE_CHECKING:
+    from constrain.model import ExLlamaV2
 
 
 @click.command()
@@ -31,8 +37,12 @@ def plugins() -> None:
 @click.command("info")
 @click.argument("model_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def info(model_dir: Path) -> None:
-    """Describe the model in MODEL_DIR without loading its weights."""
-    from constrain.model import ExLlamaV2Config
+    """Describe the model in MODEL_DIR without loading its weights, and the memory that it would take here.
+
+    Caches are given as bytes for a token of context, and as the longest that fits beside the weights: into the memory
+    that is free on the GPUs now, or without a GPU into that of the machine.
+    """
+    from constrain.model import ExLlamaV2, ExLlamaV2Config
 
     config = ExLlamaV2Config(str(model_dir))
     tensors = list(_tensors(config.tensor_files))
@@ -48,7 +58,30 @@ def info(model_dir: Path) -> None:
         "context": f"{config.max_seq_len:,} tokens",
     }.items():
         table.add_row(name, value)
-    Console().print(table)
+    model = ExLlamaV2(config)
+    model.choose_dtype()
+    console = Console()
+    console.print(table)
+    console.print(_memory(model))
+
+
+def _memory(model: ExLlamaV2) -> Table:
+    from constrain import model as kinds
+    from constrain.model.memory import longest_cache, module_sizes, token_bytes
+
+    weights = f"{_gibibytes(sum(module_sizes(model)))} of weights in {str(model.compute_dtype)[6:]}"
+    table = Table("cache", "bytes a token", "longest here", title=weights)
+    for name in ("", "_8bit", "_Q8", "_Q6", "_Q4"):
+        kind = getattr(kinds, f"ExLlamaV2Cache{name}")
+        try:
+            table.add_row(kind.__name__, f"{token_bytes(model, kind):,}", f"{longest_cache(model, kind):,} tokens")
+        except CacheError:
+            continue  # not for heads of this size
+    return table
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / 1024**3:.1f} GiB"
 
 
 def _tensors(files: Iterable[str]) -> Iterator[tuple[str, int]]:

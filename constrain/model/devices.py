@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import torch
@@ -33,13 +34,19 @@ def split_by_size(sizes: Sequence[int], gpu_split: Sequence[float] | None) -> li
 
 
 def split_by_free_memory(sizes: Sequence[int], reserve: int | Sequence[int] | None) -> list[torch.device]:
-    """A device for every module, filling devices in order up to their free memory less ``reserve`` bytes each.
+    """A device for every module, filling devices in order up to :func:`free_memory`.
 
     Raises:
         ModelError: the modules need more than the devices have.
     """
+    devices = _fill(sizes, free_memory(reserve))
+    return devices if torch.cuda.is_available() else [torch.device("cpu")] * len(devices)
+
+
+def free_memory(reserve: int | Sequence[int] | None) -> list[int]:
+    """Bytes free on every GPU, less ``reserve`` bytes each; without one, those that the machine has."""
     if not torch.cuda.is_available():
-        return [torch.device("cpu")] * len(sizes)
+        return [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     count = torch.cuda.device_count()
     if reserve is None:
         reserves = [_RESERVE_FIRST] + [_RESERVE_OTHERS] * (count - 1)
@@ -47,8 +54,7 @@ def split_by_free_memory(sizes: Sequence[int], reserve: int | Sequence[int] | No
         reserves = [reserve] * count
     else:
         reserves = [*reserve, *[_RESERVE_OTHERS] * count][:count]
-    free = [torch.cuda.mem_get_info(index)[0] for index in range(count)]
-    return _fill(sizes, [have - keep for have, keep in zip(free, reserves, strict=True)])
+    return [torch.cuda.mem_get_info(index)[0] - reserves[index] for index in range(count)]
 
 
 def _fill(sizes: Sequence[int], budgets: list[int]) -> list[torch.device]:

@@ -19,6 +19,7 @@ from constrain.model.decode import DecodeStep, LayerSight
 from constrain.model.devices import default_dtype, split_by_free_memory, split_by_size
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.lora import ExLlamaV2Lora
+from constrain.model.memory import module_sizes
 from constrain.model.modules import Attention, Head, Module, find_linear
 from constrain.model.paged import PagedRow, make_paged_view, places
 from constrain.model.rope import RotaryTable
@@ -105,8 +106,8 @@ class ExLlamaV2:
         callback_gen: CallbackGenerator | None = None,
     ) -> Generator[Any, None, None]:
         """:meth:`load` as a generator, which yields what ``callback_gen(index, total)`` yields."""
-        self._choose_dtype()
-        self._place(split_by_size([self._bytes(module) for module in self.modules], gpu_split))
+        self.choose_dtype()
+        self._place(split_by_size(module_sizes(self), gpu_split))
         if not lazy:
             yield from self._load_modules(callback, callback_gen)
 
@@ -143,12 +144,8 @@ class ExLlamaV2:
     ) -> Generator[Any, None, None]:
         """:meth:`load_autosplit` as a generator, which yields what ``callback_gen(index, total)`` yields."""
         self.config.max_input_len = min(self.config.max_input_len, self.config.max_seq_len)
-        self._choose_dtype()
-        sizes = [
-            self._bytes(module) + (cache.layer_bytes() if isinstance(module, Attention) else 0)
-            for module in self.modules
-        ]
-        self._place(split_by_free_memory(sizes, reserve_vram))
+        self.choose_dtype()
+        self._place(split_by_free_memory(module_sizes(self, cache.layer_bytes()), reserve_vram))
         yield from self._load_modules(callback, callback_gen)
         cache.update_cache_tensors()
 
@@ -186,13 +183,11 @@ class ExLlamaV2:
             raise ModelError("the config was prepared with no_tensors=True; call prepare() to find the weights")
         return self.config.files
 
-    def _choose_dtype(self) -> None:
+    def choose_dtype(self) -> None:
+        """Decide on ``compute_dtype``, as the load methods do first."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         stored = self._files().dtype(f"{self.config.layout.embedding}.weight")
         self.compute_dtype = self.config.compute_dtype or default_dtype(device, stored)
-
-    def _bytes(self, module: Module) -> int:
-        return module.parameters() * self.compute_dtype.itemsize
 
     def _place(self, devices: Sequence[torch.device]) -> None:
         for module, device in zip(self.modules, devices, strict=True):

@@ -124,6 +124,8 @@ def test_info_describes_a_model(tiny_dir: Path) -> None:
     assert "LlamaForCausalLM" in result.stdout
     assert "256 tokens" in result.stdout
     assert "F32" in result.stdout
+    assert "GiB of weights in float32" in result.stdout
+    assert re.search(r"ExLlamaV2Cache_Q4 .*[1-9][0-9,]* tokens", result.stdout)
 
 
 def test_info_names_what_is_wrong(tmp_path: Path) -> None:
