@@ -79,6 +79,8 @@ class Steps:
         rows = [PagedRow(token, past, pages, PAGE, 1) for token, past, pages in places]
         logits = self._model.forward_paged(rows, self._cache)
         assert logits is not None
+        # In half precision, these are the graphs of decode steps, whatever the cache.
+        assert self._model.compute_dtype is torch.float32 or self._cache._decoder is not None
         self._lengths = [length + 1 for length in self._lengths]
         return logits.float().cpu()
 

@@ -24,6 +24,7 @@ from constrain.model import (
     ExLlamaV2MMEmbedding,
 )
 from constrain.model import model as model_module
+from constrain.model.memory import module_sizes
 
 pytestmark = pytest.mark.gpu
 
@@ -115,3 +116,18 @@ def test_embeddings_and_adapters(llama: Any, ids: torch.Tensor, tmp_path: Path) 
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 1, "lora_alpha": 1}))
     lora = ExLlamaV2Lora.from_directory(model, tmp_path)
     assert not torch.allclose(model.forward(ids[:1], loras=[lora]), model.forward(ids[:1]))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_layers_on_two_gpus(llama: Any, ids: torch.Tensor, dtype: torch.dtype) -> None:
+    config = ExLlamaV2Config(llama.folder)
+    config.compute_dtype = dtype
+    model = ExLlamaV2(config)
+    sizes = module_sizes(model)
+    model.load(gpu_split=[sum(sizes) / 2 / 1024**3, 1.0])
+    assert {*model.cache_map.values()} == {"cuda:0", "cuda:1"}
+    cache = ExLlamaV2Cache(model, batch_size=2)
+    logits = torch.cat((model.forward(ids[:, :15], cache), model.forward(ids[:, 15:], cache)), dim=1)
+    bound = 5e-4 if dtype is torch.float32 else 0.1
+    torch.testing.assert_close(logits.cpu().float()[..., :99], llama.logits(ids), atol=bound, rtol=0)
