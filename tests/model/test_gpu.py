@@ -129,5 +129,5 @@ def test_layers_on_two_gpus(llama: Any, ids: torch.Tensor, dtype: torch.dtype) -
     assert {*model.cache_map.values()} == {"cuda:0", "cuda:1"}
     cache = ExLlamaV2Cache(model, batch_size=2)
     logits = torch.cat((model.forward(ids[:, :15], cache), model.forward(ids[:, 15:], cache)), dim=1)
-    bound = 5e-4 if dtype is torch.float32 else 0.1
-    torch.testing.assert_close(logits.cpu().float()[..., :99], llama.logits(ids), atol=bound, rtol=0)
+    atol, rtol = (5e-4, 0.0) if dtype is torch.float32 else (0.1, 0.05)
+    torch.testing.assert_close(logits.cpu().float()[..., :99], llama.logits(ids), atol=atol, rtol=rtol)
