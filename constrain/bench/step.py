@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 import time
@@ -13,13 +14,13 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from constrain.bench.cases import Case, case_files, read_cases
+from constrain.bench.cases import case_files
 from constrain.bench.device import device_name
 from constrain.bench.overlap import watched
 from constrain.bench.random_model import prefer, random_model
 from constrain.bench.shapes import Shape
-from constrain.engine import CompiledGrammar, compile_json_schema
-from constrain.errors import BenchmarkError, ConstrainError
+from constrain.engine import CompiledGrammar, Vocabulary, compile_json_schema
+from constrain.errors import ConstrainError
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.engine import vocabulary_of
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
@@ -34,8 +35,10 @@ _TRACED_STEPS = 24
 _FIRST_STEPS = 4
 # Tokens that no document has come as often as if all of them together had occurred this often.
 _UNSEEN = 100.0
-# Schemas that jump-forward is measured on, and how much of their texts has to be forced.
-_JUMPS, _FORCED_SHARE = 8, 0.15
+# A model writes a word as one token where it can: by how much it prefers each byte of a token, and up to how many.
+_PER_BYTE, _MOST_BYTES = 4.0, 8
+# Schemas that jump-forward is measured on: how much of their texts has to be forced, and how long these have to be.
+_JUMPS, _FORCED_SHARE, _LEAST_TOKENS = 8, 0.15, 32
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def measure_step(
     """Tokens per second with constraints and without, for one batch size after the other.
 
     Both have the same prompts, and texts of the same lengths: those at which the constrained ones come to an end. The
-    model draws each token as often as it occurs in the documents of the cases.
+    model draws tokens that occur in the documents of the cases, long ones first. At the end jump-forward is measured,
+    on schemas that force the most tokens, in their strictest layout.
 
     Args:
         shape: of the model, whose weights are random; its vocabulary is made as large as that of the tokenizer.
@@ -79,11 +83,11 @@ def measure_step(
         within_budget: constrained texts have to be complete by then.
     """
     words = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
-    cases = list(read_cases(case_files(data_dir), words))
+    cases = [json.loads(file.read_text(encoding="utf-8")) for file in case_files(data_dir)]
     size = words.get_vocab_size()
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = random_model(replace(shape, vocab_size=size), Path(folder), tokenizer_dir)
-    prefer(model, _frequencies(cases, size))
+    prefer(model, _weights(cases, words, vocabulary_of(tokenizer)))
     grammars = _grammars(cases, tokenizer, 2 * max(*batches, 4), new_tokens)
     about = {"vocabulary": size, "new_tokens": new_tokens, "within_budget": within_budget}
     figures: dict[str, Any] = device_name() | about | {"batches": []}
@@ -91,7 +95,8 @@ def measure_step(
         bench = _Bench(model, tokenizer, batch, new_tokens, within_budget, jump_forward=False)
         figures["batches"].append(bench.compare(grammars[: 2 * max(batch, 4)]) | {"trace": bench.trace(grammars)})
         yield figures
-    forced = _forced_schemas(_Bench(model, tokenizer, max(batches), new_tokens, within_budget, False), grammars)
+    strict = _grammars(cases, tokenizer, 2 * max(batches), new_tokens, whitespace="compact", property_order="schema")
+    forced = _forced_schemas(_Bench(model, tokenizer, max(batches), new_tokens, within_budget, False), strict)
     if forced:
         bench = _Bench(model, tokenizer, 1, new_tokens, within_budget, jump_forward=True)
         figures["jump_forward"] = bench.compare(forced)
@@ -110,35 +115,43 @@ def forced_share(grammar: CompiledGrammar, text: Sequence[int]) -> float:
     return hits / max(1, len(text))
 
 
-def _frequencies(cases: Sequence[Case], size: int) -> torch.Tensor:
-    tokens = [token for case in cases for instance in case.instances for token in instance.tokens]
-    return torch.bincount(torch.tensor(tokens), minlength=size) + _UNSEEN / size
+def _weights(cases: Sequence[dict[str, Any]], words: Tokenizer, vocabulary: Vocabulary) -> torch.Tensor:
+    """How readily each token is drawn."""
+    documents = [
+        json.dumps(test["data"], separators=layout)
+        for case in cases
+        for test in case["tests"]
+        for layout in ((", ", ": "), (",", ":"))
+    ]
+    tokens = [token for each in words.encode_batch(documents, add_special_tokens=False) for token in each.ids]
+    size = words.get_vocab_size()
+    counts = torch.bincount(torch.tensor(tokens), minlength=size)
+    lengths = torch.tensor([len(vocabulary.token_bytes(token)) for token in range(size)]).clamp(max=_MOST_BYTES)
+    return counts * _PER_BYTE**lengths + _UNSEEN / size
 
 
 def _grammars(
-    cases: Sequence[Case], tokenizer: ExLlamaV2Tokenizer, count: int, new_tokens: int
+    cases: Sequence[dict[str, Any]], tokenizer: ExLlamaV2Tokenizer, count: int, new_tokens: int, **layout: Any
 ) -> list[CompiledGrammar]:
-    """``count`` schemas from all over the cases, of those whose texts fit."""
+    """``count`` schemas from all over the cases, of those whose texts fit; all of those if they are fewer."""
     vocabulary = vocabulary_of(tokenizer)
     found: list[CompiledGrammar] = []
-    for case in cases[:: max(1, len(cases) // (2 * count))]:
+    for case in cases:
         try:
-            grammar = compile_json_schema(case.schema, vocabulary)
+            grammar = compile_json_schema(case["schema"], vocabulary, **layout)
             if grammar.matcher().min_tokens() < new_tokens:
                 found.append(grammar)
         except ConstrainError:
             continue  # a schema that is refused is none to decode under
-        if len(found) == count:
-            return found
-    raise BenchmarkError(f"the cases have only {len(found)} schemas for texts of {new_tokens} tokens, not {count}")
+    return found[:: max(1, len(found) // count)][:count]
 
 
 def _forced_schemas(bench: _Bench, grammars: Sequence[CompiledGrammar]) -> list[CompiledGrammar]:
     """Those with the most forced tokens, if that is enough of them."""
     texts = bench.run(bench.constrained(grammars, seed=0)).texts
     shares = [forced_share(grammar, text) for grammar, text in zip(grammars, texts, strict=True)]
-    best = sorted(range(len(grammars)), key=lambda i: shares[i], reverse=True)[:_JUMPS]
-    return [grammars[i] for i in best if shares[i] >= _FORCED_SHARE]
+    enough = [i for i, text in enumerate(texts) if shares[i] >= _FORCED_SHARE and len(text) >= _LEAST_TOKENS]
+    return [grammars[i] for i in sorted(enough, key=lambda i: shares[i], reverse=True)[:_JUMPS]]
 
 
 class _Bench:

@@ -226,12 +226,13 @@ class Decoding:
     def _go_on(self, drawn: Drawn, completes: bool, feed: bool) -> Outcome:
         """Append a token, which may complete a filter; ``feed``: the filters are to hear of it."""
         healed, self._prefix_token = self.healing, None
+        token = torch.tensor([[drawn.id]])
         if healed and not self._request.filters_see_healing:
             self._start += 1
         elif feed:
-            self._observe(drawn.id)
+            self._observe(token)
         for row in self.rows:
-            row.append(torch.tensor([[drawn.id]]))
+            row.append(token)
         self.new_tokens += 1
         self._held.push(drawn.id, drawn, len(self._prefix) if healed else 0)
         return self._heal(completes) if healed else self._judge(drawn, completes)
@@ -293,17 +294,17 @@ class Decoding:
         rest = self._trigger.rest_after(token)
         return rest is None or self._request.filters.begin_within(rest)
 
-    def _observe(self, token: int) -> None:
-        """Tell the trigger, or the filters once they hold, of a token."""
+    def _observe(self, token: torch.Tensor) -> None:
+        """Tell the trigger, or the filters once they hold, of a token (int64, shape (1, 1))."""
         filters, trigger = self._request.filters, self._trigger
         if filters is None:
             return
         if trigger is None or trigger.found:
             if self._constrained:
-                filters.feed(torch.tensor([[token]]))
+                filters.feed(token)
             return
-        rest = trigger.rest_after(token)
-        trigger.feed(token)
+        rest = trigger.rest_after(int(token))
+        trigger.feed(int(token))
         if rest is not None:
             self._constrained = filters.begin_within(rest)
 
@@ -360,8 +361,8 @@ class Decoding:
         else:
             self._trigger.reset()
             self._constrained = False
-        for token in self.rows[0].torch_slice(self._start, None)[0].tolist():
-            self._observe(token)
+        for token in self.rows[0].torch_slice(self._start, None)[0]:
+            self._observe(token.view(1, 1))
 
     def _ended(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> End:
         return End(reason, trigger, error, Piece(*self._held.take()))

@@ -38,6 +38,8 @@ class RowSettings(NamedTuple):
 
 _FLOATS = slice(1, 7)
 _INTEGERS = slice(7, 10)
+# Where the masks of a step allow no more tokens together, the head computes the logits of these alone.
+_FEW = 64
 
 
 def row_settings(settings: Settings, seed: int) -> RowSettings | None:
@@ -107,10 +109,29 @@ class StepSampler:
         self._decoder, self._width, self._masks = decoder, width, masks
         self._probabilities = torch.zeros(decoder.most_rows, device=decoder.drawn.device)
         self._inputs: dict[StepShape, _Inputs] = {}
-        self._draws: dict[tuple[StepShape, bool, bool], Callable[[], None]] = {}
+        self._draws: dict[tuple[StepShape, bool, bool, bool], Callable[[], None]] = {}
 
     def draw(self, shape: StepShape, rows: Sequence[RowSettings], masks: Sequence[TokenMask | None]) -> Drawing:
         """Draw the token of each row of the step that has run last; it is then in ``Decoder.drawn``."""
+        allowed = _allowed(masks)
+        if allowed is not None and all(len(each) == 1 for each in allowed):
+            self._take([token for (token,) in allowed])
+        else:
+            self._queue(shape, rows, masks, None if allowed is None else sorted(set().union(*allowed)))
+        return Drawing(self._decoder.drawn[: len(rows)], self._probabilities[: len(rows)])
+
+    def _take(self, tokens: list[int]) -> None:
+        """Draw the only tokens that there are."""
+        self._decoder.uploads.send(self._decoder.drawn[: len(tokens)], tokens)
+        self._probabilities[: len(tokens)] = 1.0
+
+    def _queue(
+        self,
+        shape: StepShape,
+        rows: Sequence[RowSettings],
+        masks: Sequence[TokenMask | None],
+        allowed: Sequence[int] | None,
+    ) -> None:
         inputs = self._inputs.get(shape)
         if inputs is None:
             inputs = self._inputs[shape] = _Inputs(shape.rows, self._decoder)
@@ -118,18 +139,28 @@ class StepSampler:
         masked, penalised = any(masks), any(row.penalises for row in rows)
         if masked:
             inputs.choose(self._masks.places(masks))
-        kind = shape, penalised, masked
+        few = allowed is not None and len(allowed) <= _FEW
+        if allowed is not None and few:
+            inputs.allow(allowed)
+        kind = shape, penalised, masked, few
         run = self._draws.get(kind)
         if run is None:
             scratch = PenaltyScratch() if penalised else None
-            run = partial(self._compute, shape, inputs, scratch, masked)
+            run = partial(self._compute, shape, inputs, scratch, masked, few)
             run = self._draws[kind] = Graph(run) if self._decoder.graphs else run
         run()
-        return Drawing(self._decoder.drawn[: len(rows)], self._probabilities[: len(rows)])
 
-    def _compute(self, shape: StepShape, inputs: _Inputs, scratch: PenaltyScratch | None, masked: bool) -> None:
+    def _compute(
+        self, shape: StepShape, inputs: _Inputs, scratch: PenaltyScratch | None, masked: bool, few: bool
+    ) -> None:
         with torch.inference_mode():
-            logits = self._decoder.model.decode_logits(shape.states).float()[:, : self._width]
+            model = self._decoder.model
+            if few:
+                tokens = inputs.allowed.long()
+                logits = torch.full((shape.rows, self._width), -torch.inf, device=tokens.device)
+                logits.index_copy_(1, tokens, model.decode_logits(shape.states, tokens).float())
+            else:
+                logits = model.decode_logits(shape.states).float()[:, : self._width]
             if scratch is not None:
                 penalise(logits, shape.text, shape.lengths, inputs.penalties, scratch)
             if masked:
@@ -144,11 +175,14 @@ class _Inputs:
     def __init__(self, rows: int, decoder: Decoder) -> None:
         device = decoder.drawn.device
         self.chosen = torch.full((rows,), -1, dtype=torch.int, device=device)
+        #: Tokens that the masks allow, and others.
+        self.allowed = torch.zeros(_FEW, dtype=torch.int, device=device)
         self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
         self._floats = torch.zeros(6, rows, device=device)
         self._integers = torch.zeros(3, rows, dtype=torch.int, device=device)
         self._uploads = decoder.uploads
         self._settings: list[RowSettings] = []
+        self._sent: dict[torch.Tensor, list[Any]] = {}
 
     @property
     def penalties(self) -> PenaltyParameters:
@@ -166,13 +200,33 @@ class _Inputs:
         if settings == self._settings:
             return
         self._settings = settings
-        self._uploads.send(self._seeds, [row.seed for row in settings])
-        self._uploads.send(self._floats, list(zip(*(row[_FLOATS] for row in settings), strict=True)))
-        self._uploads.send(self._integers, list(zip(*(row[_INTEGERS] for row in settings), strict=True)))
+        self._update(self._seeds, [row.seed for row in settings])
+        self._update(self._floats, list(zip(*(row[_FLOATS] for row in settings), strict=True)))
+        self._update(self._integers, list(zip(*(row[_INTEGERS] for row in settings), strict=True)))
+
+    def _update(self, target: torch.Tensor, values: list[Any]) -> None:
+        if self._sent.get(target) != values:
+            self._sent[target] = values
+            self._uploads.send(target, values)
 
     def choose(self, places: Sequence[int]) -> None:
         """Send the place of each row's mask."""
         self._uploads.send(self.chosen, [*places, *[-1] * (len(self.chosen) - len(places))])
+
+    def allow(self, tokens: Sequence[int]) -> None:
+        """Send the tokens that are allowed."""
+        self._uploads.send(self.allowed[: len(tokens)], tokens)
+
+
+def _allowed(masks: Sequence[TokenMask | None]) -> list[Sequence[int]] | None:
+    """The tokens of each mask, if all of them have few."""
+    found: list[Sequence[int]] = []
+    for mask in masks:
+        few = None if mask is None else mask.few
+        if few is None:
+            return None
+        found.append(few)
+    return found
 
 
 def _to_host(values: torch.Tensor) -> torch.Tensor:

@@ -338,8 +338,7 @@ class ExLlamaV2DynamicGenerator:
 
     def _start(self, job: ExLlamaV2DynamicJob) -> bool:
         """Give a job its pages, if there is room for it."""
-        running = sum(len(each.sequences) for each in self.active_jobs)
-        if running + len(job.sequences) > self.max_batch_size or not job.start(self._table):
+        if self._scheduler.running + len(job.sequences) > self.max_batch_size or not job.start(self._table):
             return False
         job.mark("prefill")
         return True

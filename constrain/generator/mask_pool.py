@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from constrain.filters.masks import TokenMask
@@ -52,14 +53,29 @@ class MaskPool:
 
     def _send(self, masks: Sequence[TokenMask]) -> None:
         if self._stream is None:
-            for mask in masks:
-                self._uploads.send(self.bits[self._place(mask)], torch.from_numpy(mask.row()))
+            self._fill(masks)
             return
         # Beside the model's pass, which is running.
         with torch.cuda.stream(self._stream):
-            for mask in masks:
-                self._uploads.send(self.bits[self._place(mask)], torch.from_numpy(mask.row()))
+            self._fill(masks)
         torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _fill(self, masks: Sequence[TokenMask]) -> None:
+        """Send whole rows, and of those with few tokens only the words that are not zero."""
+        sparse = []
+        for mask in masks:
+            place, row = self._place(mask), mask.row()
+            words = np.flatnonzero(row)
+            if 2 * len(words) < len(row):
+                self.bits[place].zero_()
+                sparse.append(np.stack([place * len(row) + words, row[words]]))
+            else:
+                self._uploads.send(self.bits[place], torch.from_numpy(row))
+        if sparse:
+            words = np.concatenate(sparse, axis=1).astype(np.int32)
+            sent = torch.empty(words.shape, dtype=torch.int, device=self.bits.device)
+            self._uploads.send(sent, torch.from_numpy(words))
+            self.bits.view(-1)[sent[0].long()] = sent[1]
 
     def _place(self, mask: TokenMask) -> int:
         place = len(self._places)

@@ -168,9 +168,9 @@ class Pipeline:
             if not turn.goes_on:
                 continue
             job, text = turn.job, turn.job.text
-            for place, proposal in enumerate([*turn.proposals, None], turn.place):
-                outcomes.append((job, text.take(*drawn[place])))
-                if text.end is not None or text.last_token != proposal:
+            for (token, probability), proposal in zip(drawn[turn.place :], [*turn.proposals, None], strict=False):
+                outcomes.append((job, text.take(token, probability)))
+                if text.end is not None or token != proposal:
                     break
             sequence = job.sequences[0]
             length = len(sequence.sequence_ids)

@@ -15,11 +15,13 @@ class Scheduler:
     Attributes:
         pending: jobs that wait, in the order in which they came.
         active: jobs that run, in the order in which they started.
+        running: number of their sequences.
     """
 
     def __init__(self) -> None:
         self.pending: list[ExLlamaV2DynamicJob] = []
         self.active: list[ExLlamaV2DynamicJob] = []
+        self.running = 0
 
     def start(self, starts: Callable[[ExLlamaV2DynamicJob], bool]) -> list[ExLlamaV2DynamicJob]:
         """Start the jobs that ``starts`` can find room for.
@@ -36,6 +38,7 @@ class Scheduler:
                     overtaken.skips += 1
                 started.append(job)
                 self.active.append(job)
+                self.running += len(job.sequences)
                 blocked = any(_patience_is_over(overtaken) for overtaken in waiting)
             else:
                 waiting.append(job)
@@ -48,9 +51,11 @@ class Scheduler:
 
     def remove(self, job: ExLlamaV2DynamicJob) -> None:
         """Forget a job, if it is known."""
-        for jobs in (self.pending, self.active):
-            if job in jobs:
-                jobs.remove(job)
+        if job in self.active:
+            self.active.remove(job)
+            self.running -= len(job.sequences)
+        elif job in self.pending:
+            self.pending.remove(job)
 
 
 def _patience_is_over(job: ExLlamaV2DynamicJob) -> bool:

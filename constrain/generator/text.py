@@ -128,16 +128,16 @@ class HeldText(Generic[T]):
         Args:
             stop: look for stop strings too.
         """
-        lower = _lower(self.text)
         ending = _leftmost(self.text, self._stop) if stop else None
-        excluded = _leftmost(lower[: ending[0]] if ending else lower, self._banned)
+        before = self.text[: ending[0]] if ending else self.text
+        excluded = _leftmost(_lower(before), self._banned) if self._banned else None
         if excluded is not None:
             return Banned(next(i for i, held in enumerate(self.tokens) if held.end > excluded[0]))
         return None if ending is None else Stop(ending[1], ending[0])
 
     def undecided(self, stop: bool = True) -> bool:
         """Whether a character is incomplete, or a string that is looked for may have begun."""
-        if not self._detokenizer.complete or _may_begin(_lower(self.text), self._banned):
+        if not self._detokenizer.complete or (self._banned and _may_begin(_lower(self.text), self._banned)):
             return True
         return stop and _may_begin(self.text, self._stop)
 

@@ -400,11 +400,14 @@ class ExLlamaV2:
             x = module.decode(x, step)
         return x
 
-    def decode_logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Logits ``[rows * width, vocabulary rounded up to 32]`` of what :meth:`decode` returns."""
+    def decode_logits(self, states: torch.Tensor, tokens: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits ``[rows * width, vocabulary rounded up to 32]`` of what :meth:`decode` returns.
+
+        With int64 ``tokens`` ``[n]``, the logits ``[rows * width, n]`` of these alone.
+        """
         head = self.modules[self.head_layer_idx]
         assert isinstance(head, Head)
-        return head.decode_logits(states)
+        return head.decode_logits(states, tokens)
 
     def update_loras(self) -> None:
         """Nothing to do: adapters attach themselves to the layers they change."""

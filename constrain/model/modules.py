@@ -350,14 +350,20 @@ class Head(Module):
     def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
         return self.decode_logits(x)
 
-    def decode_logits(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits ``[rows * width, padded_size]`` of states ``[rows, width, hidden]``."""
-        return self._logits(x.flatten(0, 1), self.weight)
+    def decode_logits(self, x: torch.Tensor, tokens: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits ``[rows * width, padded_size]`` of states ``[rows, width, hidden]``; of ``n`` tokens, if given."""
+        x = x.flatten(0, 1)
+        if tokens is None:
+            return self._logits(x, self.weight)
+        weight = self.weight[tokens]
+        # Something has to come between what writes a weight and its product: see `linear`.
+        return self._capped(linear(x.clone(), weight))
+
+    def _capped(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if self.cap is None else soft_cap(logits, self.cap)
 
     def _logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        logits = linear(x, weight)
-        if self.cap is not None:
-            logits = soft_cap(logits, self.cap)
+        logits = self._capped(linear(x, weight))
         if self.padded_size > self.size:
             logits[..., self.size :] = PADDING_LOGIT
         return logits

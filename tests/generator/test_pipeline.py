@@ -14,7 +14,7 @@ from constrain.bench.random_model import random_model
 from constrain.bench.shapes import Shape
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters import ExLlamaV2Filter, ExLlamaV2JSONSchemaFilter, ExLlamaV2RegexFilter
-from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler, device_draws
 from constrain.generator.decoding import Decoding
 from constrain.generator.pipeline import Pipeline
 from constrain.generator.runner import PagedRunner
@@ -178,6 +178,35 @@ def test_forced_text_takes_one_step(make: Make, monkeypatch: pytest.MonkeyPatch)
             assert told(run(ahead, job)) == expected
             assert job.sequences[0].sequence_ids.torch()[0].tolist() == text
             assert max(widths) > 1 and len(widths) <= most
+
+
+def test_few_allowed_tokens_need_a_part_of_the_head(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, parts = [], []
+    for whole in (True, False):
+        generator = make()
+        logits, sizes = generator.model.decode_logits, list[int]()
+
+        def watched(states: Any, tokens: Any = None, sizes: Any = sizes, logits: Any = logits) -> Any:
+            sizes.append(0 if tokens is None else len(tokens))
+            return logits(states, tokens)
+
+        monkeypatch.setattr(generator.model, "decode_logits", watched)
+        if whole:
+            monkeypatch.setattr(device_draws, "_allowed", lambda masks: None)
+        for settings in (GREEDY, RANDOM):
+            patterns = "(a|b|c)[a-z ]{2}(quick)", "[0-9]{4}"
+            given = [
+                ExLlamaV2DynamicJob(
+                    torch.tensor([[5]]), 12, gen_settings=settings, seed=3, filters=[regex(generator, p)]
+                )
+                for p in patterns
+            ]
+            texts.append(told(run(generator, *given)))
+        parts.append(sizes)
+        monkeypatch.undo()
+        monkeypatch.setattr(decode, "supports", lambda *_: True)
+    assert texts[:2] == texts[2:]
+    assert set(parts[0]) == {0} and set(parts[1]) == {0, 64} and len(parts[1]) < len(parts[0])
 
 
 def test_the_host_is_one_step_behind(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
