@@ -148,10 +148,13 @@ def _grammars(
 
 def _forced_schemas(bench: _Bench, grammars: Sequence[CompiledGrammar]) -> list[CompiledGrammar]:
     """Those with the most forced tokens, if that is enough of them."""
-    texts = bench.run(bench.constrained(grammars, seed=0)).texts
-    shares = [forced_share(grammar, text) for grammar, text in zip(grammars, texts, strict=True)]
-    enough = [i for i, text in enumerate(texts) if shares[i] >= _FORCED_SHARE and len(text) >= _LEAST_TOKENS]
-    return [grammars[i] for i in sorted(enough, key=lambda i: shares[i], reverse=True)[:_JUMPS]]
+    rounds = [bench.run(bench.constrained(grammars, seed)).texts for seed in range(_REPEATS)]
+    found = []
+    for grammar, *texts in zip(grammars, *rounds, strict=True):
+        share = statistics.mean(forced_share(grammar, text) for text in texts)
+        if share >= _FORCED_SHARE and min(map(len, texts)) >= _LEAST_TOKENS:
+            found.append((share, grammar))
+    return [grammar for _, grammar in sorted(found, key=lambda each: each[0], reverse=True)[:_JUMPS]]
 
 
 class _Bench:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from constrain.filters.masks import TokenMask
 from constrain.generator.device_draws import Drawing, RowSettings, StepSampler, row_settings
@@ -148,8 +148,8 @@ class Pipeline:
         text = turn.job.text
         ahead = turn.row.past + 1 - len(turn.job.sequences[0].sequence_ids)
         forced = propose_forced(text, (text.remaining or 1) - 1)
-        turn.row = replace(turn.row, ahead=forced[ahead:])
-        turn.row = replace(turn.row, ahead=self._decoder.fitting(turn.row))
+        turn.row = turn.row._replace(ahead=forced[ahead:])
+        turn.row = turn.row._replace(ahead=self._decoder.fitting(turn.row))
         if ahead and turn.row.ahead:
             turn.expected = forced[ahead - 1]
 

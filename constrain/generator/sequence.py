@@ -10,6 +10,9 @@ from constrain.generator.pages import CachePage, PageTable
 from constrain.model import SeqTensor
 from constrain.model.paged import PagedRow
 
+# Generated tokens are listed so many at a time, since each time costs as much as a token.
+_LISTED = 16
+
 
 class JobSequence:
     """Tokens and pages.
@@ -31,7 +34,7 @@ class JobSequence:
         self.position = self.draft_position = 0
         self.cached_pages = self.cached_tokens = 0
         self.copied = False
-        self._committed = 0
+        self._committed = self._final = 0
         self._prompt_end = 0
 
     @property
@@ -60,6 +63,7 @@ class JobSequence:
 
     def stop(self, table: PageTable) -> None:
         """Give the pages back."""
+        self._commit(table)
         table.release(self.pages)
         self.pages = []
 
@@ -76,7 +80,7 @@ class JobSequence:
             self.cached_pages += int(whole)
             self.copied |= not whole
             self.position = end
-        self._committed = self.draft_position = self.position
+        self._committed = self._final = self.draft_position = self.position
         self.cached_tokens += self.position - before
         return self.position - before
 
@@ -102,10 +106,14 @@ class JobSequence:
         """Note that keys and values up to ``end`` are there, and those up to ``final`` will not change."""
         self.position = end
         self.draft_position = min(self.draft_position, end)
-        final = min(end, final)
-        if final > self._committed:
-            table.commit(self.pages, self.tokens(self._committed)[: final - self._committed], self._committed)
-            self._committed = final
+        self._final = min(end, final)
+        if self._final <= self._prompt_end or self._final - self._committed >= _LISTED:
+            self._commit(table)
+
+    def _commit(self, table: PageTable) -> None:
+        if self._final > self._committed:
+            table.commit(self.pages, self.tokens(self._committed)[: self._final - self._committed], self._committed)
+            self._committed = self._final
 
     def _row(self, ids: torch.Tensor, table: PageTable, logits: int) -> PagedRow:
         return PagedRow(ids, self.position, [page.index for page in self.pages], table.page_size, logits)

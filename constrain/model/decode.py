@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -57,8 +57,7 @@ class DecodeStep:
     workspace: AttentionWorkspace
 
 
-@dataclass(frozen=True)
-class DecodeRow:
+class DecodeRow(NamedTuple):
     """The tokens of one sequence that go through a step.
 
     Attributes:
