@@ -219,7 +219,7 @@ class Decoding:
 
     def _take(self, token: int, probability: float) -> Outcome:
         if token < 0:
-            raise NoTokenLeft("no token can be drawn: the logits are NaN")
+            raise NoTokenLeft("no token can be drawn: none that is allowed has a finite logit")
         drawn = Drawn(token, token in self._request.stop_tokens, probability)
         return self._go_on(drawn, self.filters is not None and self.filters.ends(token), True)
 

@@ -113,7 +113,7 @@ class StepSampler:
 
     def draw(self, shape: StepShape, rows: Sequence[RowSettings], masks: Sequence[TokenMask | None]) -> Drawing:
         """Draw the token of each row of the step that has run last; it is then in ``Decoder.drawn``."""
-        allowed = _allowed(masks)
+        allowed = _allowed(masks, self._width)
         if allowed is not None and all(len(each) == 1 for each in allowed):
             self._take([token for (token,) in allowed])
         else:
@@ -218,12 +218,12 @@ class _Inputs:
         self._uploads.send(self.allowed[: len(tokens)], tokens)
 
 
-def _allowed(masks: Sequence[TokenMask | None]) -> list[Sequence[int]] | None:
-    """The tokens of each mask, if all of them have few."""
+def _allowed(masks: Sequence[TokenMask | None], width: int) -> list[Sequence[int]] | None:
+    """The tokens of each mask, if all of them have few, and all below ``width``."""
     found: list[Sequence[int]] = []
     for mask in masks:
         few = None if mask is None else mask.few
-        if few is None:
+        if few is None or max(few) >= width:
             return None
         found.append(few)
     return found

@@ -187,7 +187,7 @@ def test_few_allowed_tokens_need_a_part_of_the_head(make: Make, monkeypatch: pyt
         before(monkeypatch, device_draws._Inputs, "allow", parts.append)
         before(monkeypatch, StepSampler, "_take", only.append)
         if whole:
-            monkeypatch.setattr(device_draws, "_allowed", lambda masks: None)
+            monkeypatch.setattr(device_draws, "_allowed", lambda *_: None)
         generator, texts = make(), []
         for settings in (GREEDY, RANDOM):
             filters = [regex(generator, pattern) for pattern in ("(a|b|c)[a-z ]{2}(quick)", "[0-9]{4}")]
@@ -314,6 +314,21 @@ def test_an_error_ends_its_own_text_alone(make: Make) -> None:
     assert [result["eos_reason"] for result in results] == ["filter_error", "dead_end", "max_new_tokens"]
     assert isinstance(results[0]["exception"], FilterError) and isinstance(results[1]["exception"], DeadEnd)
     assert [result["new_tokens"] for result in results] == [2, 2, 6]
+
+
+class Beyond(Plain):
+    """Allows a logit that the tokenizer has no token for."""
+
+    def next(self) -> Any:
+        return {300}, set()
+
+
+def test_a_filter_that_allows_no_token_of_the_tokenizer(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = make()
+    monkeypatch.setattr(generator._runner, "_sizes", (300, 384))
+    filters = [Beyond(generator.model, generator.tokenizer)]
+    results = run(generator, ExLlamaV2DynamicJob(torch.tensor([[5, 6]]), 6, gen_settings=GREEDY, filters=filters))
+    assert results[0]["eos_reason"] == "dead_end" and results[0]["new_tokens"] == 0
 
 
 def test_jobs_that_are_taken_back(make: Make) -> None:
