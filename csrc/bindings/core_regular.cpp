@@ -59,7 +59,7 @@ AutomatonPtr from_regex(const std::string& pattern, const std::string& dialect, 
 }
 
 std::optional<std::pair<AutomatonPtr, AutomatonPtr>> from_format(const std::string& name) {
-  const auto format = make_format(name);
+  const auto format = find_format(name);
   if (!format) return std::nullopt;
   return std::pair(format->inner, format->outer);
 }

@@ -24,7 +24,7 @@ using StateRow = std::array<State, 256>;
 /// A deterministic automaton whose states come into being when first asked for.
 ///
 /// Only live states exist: `start` and every successor can reach an accepting state, so that following an automaton
-/// never runs into a dead end. Not thread-safe; the grammar that owns it holds a lock while it grows.
+/// never runs into a dead end. The grammar that owns it holds a lock while it grows.
 class Automaton {
  public:
   virtual ~Automaton() = default;
@@ -39,6 +39,9 @@ class Automaton {
 
   /// Bytes of a shortest accepted word from a state, where there is a quicker way than to look at states one by one.
   virtual std::optional<uint32_t> shortest(State, size_t /*budget*/) { return std::nullopt; }
+
+  /// Not 0 where grammars share the automaton: a name for it. Others are not thread-safe.
+  virtual uint64_t shared_id() const { return 0; }
 
   State step(State state, uint8_t byte) { return state == kDead ? kDead : row(state)[byte]; }
 };

@@ -22,6 +22,7 @@ class AutomatonRule final : public Rule {
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
   bool fits(Local, Local) const override { return true; }
+  uint64_t portable() const override { return automaton_->shared_id(); }
   FreeText free_text(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
   bool pass_text(Local state, Reg&, Registers&, std::vector<std::string>&) override {
     return texts_.stays(static_cast<State>(state));

@@ -4,6 +4,7 @@
 
 #include "engine/format_patterns.h"
 #include "engine/regex.h"
+#include "engine/shared_automaton.h"
 
 namespace constrain {
 
@@ -99,6 +100,7 @@ Format make_regex() {
 struct Entry {
   std::string_view name;
   Format (*make)();
+  bool exact = false;
 };
 
 constexpr Entry kFormats[] = {
@@ -110,24 +112,32 @@ constexpr Entry kFormats[] = {
     {"idn-email", make_idn_email},
     {"hostname", make_hostname},
     {"idn-hostname", make_idn_hostname},
-    {"ipv4", make_ipv4},
+    {"ipv4", make_ipv4, true},
     {"ipv6", make_ipv6},
-    {"uri", make_uri},
-    {"uri-reference", make_uri_reference},
-    {"iri", make_iri},
-    {"iri-reference", make_iri_reference},
+    {"uri", make_uri, true},
+    {"uri-reference", make_uri_reference, true},
+    {"iri", make_iri, true},
+    {"iri-reference", make_iri_reference, true},
     {"uri-template", make_uri_template},
-    {"uuid", make_uuid},
-    {"json-pointer", make_json_pointer},
+    {"uuid", make_uuid, true},
+    {"json-pointer", make_json_pointer, true},
     {"relative-json-pointer", make_relative_json_pointer},
     {"regex", make_regex},
 };
 
 }  // namespace
 
-std::unique_ptr<Format> make_format(std::string_view name) {
+std::optional<Format> find_format(std::string_view name) {
   const auto entry = std::ranges::find(kFormats, name, &Entry::name);
-  return entry == std::end(kFormats) ? nullptr : std::make_unique<Format>(entry->make());
+  if (entry == std::end(kFormats)) return std::nullopt;
+  std::optional<Format> made;
+  const auto make = [&] {
+    if (!made) made = entry->make();
+    return *made;
+  };
+  const AutomatonPtr inner = shared_automaton("inner " + std::string(name), [&] { return make().inner; });
+  if (entry->exact) return Format{inner, inner};
+  return Format{inner, shared_automaton("outer " + std::string(name), [&] { return make().outer; })};
 }
 
 }  // namespace constrain

@@ -1,6 +1,7 @@
 // The standard values of JSON Schema's `format`.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "engine/automaton.h"
@@ -13,8 +14,7 @@ struct Format {
   AutomatonPtr inner, outer;
 };
 
-/// The format of that name, or nullptr. Built on first use, one instance a call: automata are not shared between
-/// grammars.
-std::unique_ptr<Format> make_format(std::string_view name);
+/// The format of that name, made when it is first asked for; its automata are shared.
+std::optional<Format> find_format(std::string_view name);
 
 }  // namespace constrain

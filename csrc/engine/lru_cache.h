@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -53,7 +52,7 @@ class LruCache {
     Value value;
     size_t bytes;
   };
-  using Place = typename std::pmr::list<Entry>::iterator;
+  using Place = typename std::list<Entry>::iterator;
   struct Hash {
     size_t operator()(const Key* key) const {
       uint64_t hash = key->size();
@@ -72,9 +71,8 @@ class LruCache {
   }
 
   mutable std::mutex mutex_;
-  std::pmr::unsynchronized_pool_resource memory_;
-  std::pmr::list<Entry> entries_{&memory_};
-  std::pmr::unordered_map<const Key*, Place, Hash, Equal> index_{&memory_};
+  std::list<Entry> entries_;
+  std::unordered_map<const Key*, Place, Hash, Equal> index_;
   size_t max_bytes_, bytes_ = 0;
 };
 

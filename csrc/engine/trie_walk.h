@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/configuration.h"
+#include "engine/inner.h"
 #include "engine/trie.h"
 
 namespace constrain {
@@ -49,6 +50,9 @@ class TrieWalk {
   void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first,
                  std::vector<Run>& runs);
 
+  /// The same for the strings below a node, at which the frame stands.
+  void run_below(const Trie& trie, uint32_t node, StateId state, Reg reg);
+
   /// Notes that what follows depends on the frames of a configuration.
   void consult(const Configuration& configuration) { store_.consult(configuration); }
 
@@ -68,6 +72,10 @@ class TrieWalk {
   /// Where it is set, only tokens are appended that lead to heads for which it holds.
   std::function<bool(std::span<const Head>)> admits;
 
+  /// Where it is set, it may tell what a single head allows below a node of the vocabulary's trie, so that the walk need
+  /// not look.
+  std::function<InnerPtr(const Head&, uint32_t node)> known_below;
+
   std::vector<TokenId> tokens;
   std::vector<uint32_t> exits;
   uint64_t visited = 0;  ///< nodes looked at
@@ -76,6 +84,7 @@ class TrieWalk {
   using Level = WalkScratch::Level;
 
   void walk(const Trie& trie, uint32_t child, size_t base);
+  bool take_below(const Trie& trie, uint32_t node, size_t base, const Head& head, size_t begin);
   template <class Visit>
   void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);
   void enter(const Trie& trie, uint32_t node, size_t begin, Level& made);

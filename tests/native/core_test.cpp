@@ -73,7 +73,13 @@ std::vector<Value> schemas() {
   const Value quotes =
       object({{"type", text("array")},
               {"items", object({{"type", text("string")}, {"x-verbatim", object({{"source", text("text")}})}})}});
-  return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}}), differing, quotes};
+  const auto format = [](const char* name) { return object({{"type", text("string")}, {"format", text(name)}}); };
+  const Value contact =
+      object({{"type", text("object")},
+              {"properties", object({{"a", format("email")}, {"b", format("date-time")}, {"c", format("uuid")}})},
+              {"additionalProperties", object({{"type", text("number")}})}});
+  return {flag(true), integer, string, pattern, record, keys, tree, one, object({{"not", string}}),
+          differing,  quotes,  contact};
 }
 
 Grammar rules(const Value& schema, const schema::Options& options) {

@@ -16,6 +16,7 @@
 #include "engine/json/verbatim_rule.h"
 #include "engine/schema/length_language.h"
 #include "engine/schema/normalise.h"
+#include "engine/shared_automaton.h"
 
 namespace constrain::schema {
 
@@ -164,7 +165,7 @@ class Compiler {
     if (cells.booleans[1]) words.push_back("true");
     if (words.empty()) return;
     const int key = cells.null | cells.booleans[0] << 1 | cells.booleans[1] << 2;
-    out.push_back(shared("literal " + std::to_string(key), [&] { return literal_set(words); }));
+    out.push_back(common("literal " + std::to_string(key), [&] { return literal_set(words); }));
   }
 
   void add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out) {
@@ -181,7 +182,7 @@ class Compiler {
       NumberRange range;
       range.integer = integer;
       const char* key = integer ? "integer" : "number";
-      out.push_back(shared(key, [&] { return number_language(range); }, integer));
+      out.push_back(common(key, [&] { return number_language(range); }, integer));
       if (!integer) return;
     }
     std::vector<AutomatonPtr> parts;
@@ -249,7 +250,13 @@ class Compiler {
     const auto make = [&] {
       return json_string(contents.size() == 1 ? contents[0] : unite(contents), Escapes::minimal);
     };
-    out.push_back(shared("string " + key, make));
+    const bool format = cells.size() == 1 && is_format(cells.front());
+    out.push_back(format ? common("string " + key, make) : shared("string " + key, make));
+  }
+
+  static bool is_format(const StringCell& cell) {
+    const bool bounded = cell.min > 0 || cell.max != kInfinite;
+    return !bounded && !cell.words && cell.contents.size() == 1 && cell.contents.front().id.starts_with("format ");
   }
 
   static std::string content_key(const StringCell& cell) {
@@ -507,6 +514,12 @@ class Compiler {
     const auto [it, added] = shared_.try_emplace(key, 0);
     if (added) it->second = regular(make(), words_are_values);
     return it->second;
+  }
+
+  /// The same for one of the few languages that many schemas have.
+  template <class Make>
+  RuleId common(const std::string& key, const Make& make, bool words_are_values = true) {
+    return shared(key, [&] { return shared_automaton(key, make); }, words_are_values);
   }
 
   Options options_;

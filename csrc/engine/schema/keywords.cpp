@@ -112,7 +112,7 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
     }
   }
   if (const Value* name = schema.find("format"); name && name->is(Type::string)) {
-    if (const auto format = make_format(name->text)) {
+    if (const auto format = find_format(name->text)) {
       cell.contents.push_back({"format " + name->text, format->inner});
       if (format->inner != format->outer) findings_.narrowed(id, "format", kAgreedTexts);
     } else {

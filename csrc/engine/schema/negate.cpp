@@ -127,7 +127,7 @@ void Normaliser::negate_strings(NodeId id, const Schema& schema, Cells& out) {
   }
   const Value* name = schema.find("format");
   if (!name || !name->is(Type::string)) return;
-  if (const auto format = make_format(name->text)) {
+  if (const auto format = find_format(name->text)) {
     unite(out, only(StringCell{.contents = {outside({"outer format " + name->text, format->outer})}}));
   }
 }
