@@ -27,6 +27,10 @@ class AutomatonRule final : public Rule {
   bool pass_text(Local state, Reg&, Registers&, std::vector<std::string>&) override {
     return texts_.stays(static_cast<State>(state));
   }
+  /// In the middle of a character three more bytes may be missing.
+  uint64_t growth(Local state, Reg, const Lengths&) override {
+    return texts_.stays(static_cast<State>(state)) ? 3 : kInfinite;
+  }
 
  private:
   static constexpr size_t kCountBudget = 20'000;

@@ -14,9 +14,12 @@ constexpr uint64_t kSteps = 4096;
 }  // namespace
 
 BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
-    : grammar_(grammar), walk_(grammar, scratch_, true), completions_(grammar, walk_.store(), walk_.registers()) {
+    : grammar_(grammar),
+      walk_(grammar, scratch_, true),
+      completions_(grammar, walk_.store(), walk_.registers()),
+      one_for_each_byte_(grammar.vocabulary().spells_all() && !grammar.uses_depth()) {
   walk_.registers().only_endings = true;
-  walk_.admits = [this](std::span<const Head> heads) { return fits(heads); };
+  walk_.admits = [this](std::span<const Head> heads) { return admits(heads); };
 }
 
 size_t BudgetedMasks::bytes() const {
@@ -32,15 +35,16 @@ uint64_t BudgetedMasks::tokens(const Configuration& from) {
   return tokens;
 }
 
+bool BudgetedMasks::fits(const Configuration& from, uint64_t room) {
+  return bytes_fit(completions_.cost(from), room) || tokens(from) <= room;
+}
+
 std::string BudgetedMasks::completion(const Configuration& from) { return completions_.text(from); }
 
 MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
   if (const auto known = reach_.find(&from); known != reach_.end() && known->second <= room) return nullptr;
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  room_ = room, most_ = 0, guessed_ = false;
-  // The first token of the current completion is always among those that are measured.
-  completions_.start_round(completions_.measure(from).bytes + 1 + kSteps);
-  completions_.measure_within(from);
+  from_ = &from, room_ = room, most_ = 0, measuring_ = guessed_ = false;
   last_.reset();
   tokens_.start(vocabulary.mask_words());
   walk_.tokens.clear();
@@ -62,11 +66,11 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
 
 /// Where it is clear that whatever stays within free text fits, walks only the tokens that leave it.
 bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
-  if (from.count != 1 || !grammar_.vocabulary().spells_all()) return false;
+  if (from.count != 1) return false;
   const Vocabulary& vocabulary = grammar_.vocabulary();
   const Head& head = from.heads().front();
-  const uint64_t most = add_lengths(completions_.measure(from).bytes, grammar_.growth(head.state, head.reg));
-  if (most > room_) return false;
+  const uint64_t most = add_lengths(completions_.cost(from), grammar_.growth(head.state, head.reg));
+  if (!bytes_fit(most, room_)) return false;
   const FreeText text = grammar_.free_text(head.state, head.reg);
   if (!text.exact && text.room < TokenClass::kSteps.front()) return false;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
@@ -78,7 +82,7 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   return true;
 }
 
-bool BudgetedMasks::fits(std::span<const Head> heads) {
+bool BudgetedMasks::admits(std::span<const Head> heads) {
   const uint64_t tokens = tokens_after(heads);
   most_ = std::max(most_, tokens);
   return tokens <= room_;
@@ -93,14 +97,21 @@ uint64_t BudgetedMasks::tokens_after(std::span<const Head> heads) {
   return tokens;
 }
 
-/// Tokens of the completion; or some number that is too large where the bytes alone tell that it is; or, where no more
-/// is to be measured, as many as there are bytes.
+/// Tokens of the completion; or as many as there are bytes, where these fit or no more is to be measured; or some
+/// number that is too large where the bytes alone tell that it is.
 uint64_t BudgetedMasks::measure(const Configuration& at) {
   const uint64_t bytes = completions_.cost(at);
+  if (bytes_fit(bytes, room_)) return bytes;
   if (bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token()) > room_) return kInfinite;
+  if (!measuring_) {
+    // The first token of the current completion is always among those that are measured.
+    completions_.start_round(completions_.measure(*from_).bytes + 1 + kSteps);
+    completions_.measure_within(*from_);
+    measuring_ = true;
+  }
   if (const auto length = completions_.measure_within(at)) return length->tokens;
   guessed_ = true;
-  return grammar_.vocabulary().spells_all() && !grammar_.uses_depth() ? bytes : kInfinite;
+  return one_for_each_byte_ ? bytes : kInfinite;
 }
 
 }  // namespace constrain

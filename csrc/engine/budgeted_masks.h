@@ -25,6 +25,9 @@ class BudgetedMasks {
   /// Fewest tokens that spell `completion`. Throws VocabularyError where none do.
   uint64_t tokens(const Configuration& from);
 
+  /// Whether they are at most `room`, which is told faster.
+  bool fits(const Configuration& from, uint64_t room);
+
   /// A shortest text that completes the text so far.
   std::string completion(const Configuration& from);
 
@@ -36,9 +39,10 @@ class BudgetedMasks {
   size_t bytes() const;
 
  private:
-  bool fits(std::span<const Head> heads);
+  bool admits(std::span<const Head> heads);
   uint64_t tokens_after(std::span<const Head> heads);
   uint64_t measure(const Configuration& at);
+  bool bytes_fit(uint64_t bytes, uint64_t room) const { return one_for_each_byte_ && bytes <= room; }
   void walk(const Configuration& from);
   bool walk_out_of_free_text(const Configuration& from);
 
@@ -46,11 +50,14 @@ class BudgetedMasks {
   WalkScratch scratch_;
   TrieWalk walk_;
   Completions completions_;
+  bool one_for_each_byte_;  // no text takes more tokens than it has bytes, all of which are counted
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens left after any that may come
   std::optional<Head> last_;                                  // the stack that was measured last ...
   uint64_t last_tokens_ = 0;                                  // ... and its tokens
-  uint64_t room_ = 0, most_ = 0;  // of the walk: what there is, and what the neediest token needs
-  bool guessed_ = false;          // ... and whether some tokens were not measured, but judged by their bytes
+  const Configuration* from_ = nullptr;                       // of the walk
+  uint64_t room_ = 0, most_ = 0;  // ... what there is, and what the neediest token needs, or a little more
+  bool measuring_ = false;        // ... whether completions are measured, and not only their bytes
+  bool guessed_ = false;          // ... and whether some that should be were not
   TokenSet tokens_;
 };
 

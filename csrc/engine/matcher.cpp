@@ -53,14 +53,14 @@ MaskPtr Matcher::make_mask(const Configuration& at) const {
 }
 
 MaskPtr Matcher::mask(uint64_t budget) const {
-  const uint64_t needed = min_tokens();
-  if (budget < needed) throw BudgetError(budget, needed);
   if (last_->terminated) return mask();
-  if (budget < 2) return end_mask();
   MaskPtr mask;
   {
     const Deadline deadline(grammar().limits().max_seconds);
     const std::lock_guard lock(session_->mutex);
+    const Configuration& at = *last_->configuration;
+    if (budget == 0 || !budgeted().fits(at, budget - 1)) throw BudgetError(budget, budgeted().tokens(at) + 1);
+    if (budget < 2) return end_mask();
     mask = budgeted().mask(*last_->configuration, budget - 2);
   }
   return mask ? mask : this->mask();

@@ -72,8 +72,8 @@ class TrieWalk {
   /// Where it is set, only tokens are appended that lead to heads for which it holds.
   std::function<bool(std::span<const Head>)> admits;
 
-  /// Where it is set, it may tell what a single head allows below a node of the vocabulary's trie, so that the walk need
-  /// not look.
+  /// Where it is set, it may tell what a single head allows below a node of the vocabulary's trie, so that the walk
+  /// need not look.
   std::function<InnerPtr(const Head&, uint32_t node)> known_below;
 
   std::vector<TokenId> tokens;

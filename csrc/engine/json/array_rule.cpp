@@ -252,6 +252,11 @@ uint64_t ArrayRule::remaining_tallied(Local state, Reg reg, const Lengths& lengt
 }
 
 uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
+  return add_lengths(remaining_after_run(state, reg, lengths), whitespace_.missing(static_cast<uint32_t>(state) >> 4));
+}
+
+/// The same without what the white space under way still wants.
+uint64_t ArrayRule::remaining_after_run(Local state, Reg reg, const Lengths& lengths) const {
   const auto phase = static_cast<Phase>(state & 0xF);
   if (tallied()) return remaining_tallied(state, reg, lengths);
   const uint64_t index = state >> 32;

@@ -68,6 +68,7 @@ class ArrayRule final : public Rule {
   uint64_t most_needed(const Tallied& at, uint64_t more) const;
   /// Bytes of the item under way, if there is one, and of at least `more` further items, each with a comma.
   uint64_t further_items(const Tallied& at, uint64_t more, const Lengths& lengths) const;
+  uint64_t remaining_after_run(Local state, Reg reg, const Lengths& lengths) const;
   uint64_t remaining_tallied(Local state, Reg reg, const Lengths& lengths) const;
 
   /// Most items that can be had: an item without instances ends the array before it.

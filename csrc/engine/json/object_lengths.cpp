@@ -294,6 +294,11 @@ uint64_t ObjectRule::value_length(const Members& members, uint32_t label, const 
 }
 
 uint64_t ObjectRule::remaining(Local state, Reg reg, const Lengths& lengths) {
+  return add_lengths(remaining_after_run(state, reg, lengths), whitespace_.missing(static_cast<uint32_t>(state) >> 4));
+}
+
+/// The same without what the white space under way still wants.
+uint64_t ObjectRule::remaining_after_run(Local state, Reg reg, const Lengths& lengths) {
   const auto phase = static_cast<Phase>(state & 0xF);
   const uint32_t run = static_cast<uint32_t>(state) >> 4, operand = static_cast<uint32_t>(state >> 32);
   const Members members = unpack(reg);

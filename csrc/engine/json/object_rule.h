@@ -221,6 +221,7 @@ class ObjectRule final : public Rule {
   void find_wanted_keys(const Lengths& lengths);
   template <class Offer>
   void offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer);
+  uint64_t remaining_after_run(Local state, Reg reg, const Lengths& lengths);
   uint64_t missing_length(uint32_t name, const Lengths& lengths) const;
   uint64_t needed_length(const Members& members, const Outlook& outlook, const Lengths& lengths) const;
   uint64_t longest_rest(uint32_t others);

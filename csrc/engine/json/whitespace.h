@@ -43,6 +43,11 @@ class WhitespaceRun {
   /// The run may end here, and what it leads up to may follow.
   bool may_end(Whitespace::Slot slot, uint32_t state) const;
 
+  /// Bytes without which the run may not end: a carriage return wants its line feed.
+  uint64_t missing(uint32_t state) const {
+    return whitespace_.mode == Whitespace::Mode::bounded && state == kCarriageReturn ? 1 : 0;
+  }
+
   /// The depth of nesting decides: guards compare the spaces of a line with `indent`.
   bool indents() const { return whitespace_.mode == Whitespace::Mode::indent; }
 
