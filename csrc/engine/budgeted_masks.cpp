@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/errors.h"
+#include "engine/portable.h"
 
 namespace constrain {
 
@@ -17,7 +18,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
     : grammar_(grammar),
       walk_(grammar, scratch_, true),
       completions_(grammar, walk_.store(), walk_.registers()),
-      one_for_each_byte_(grammar.vocabulary().spells_all() && !grammar.uses_depth()) {
+      one_for_each_byte_(grammar.vocabulary().spells_all() && !grammar.uses_depth() && grammar.measures_exactly()) {
   walk_.registers().only_endings = true;
   walk_.admits = [this](std::span<const Head> heads) { return admits(heads); };
 }
@@ -50,6 +51,12 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
   walk_.tokens.clear();
   walk_.registers().indescribable = false;
   walk_.store().start_work();
+  if (all_fit(from)) {
+    reach_[&from] = most_;
+    return nullptr;
+  }
+  walk_.tokens.clear();
+  most_ = 0;
   if (!walk_out_of_free_text(from)) walk_.run(vocabulary.trie(), 0, from.heads());
   // Tokens that only seemed not to be possible were not measured.
   if (walk_.registers().indescribable) most_ = kInfinite;
@@ -64,13 +71,29 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
   return vocabulary.masks().intern(tokens_);
 }
 
+/// Where it is known how much one token may add to what the top frame still needs, looks only at tokens that leave it.
+/// False also where some of them are not measured, or do not fit.
+bool BudgetedMasks::all_fit(const Configuration& from) {
+  if (from.count != 1 || !one_for_each_byte_) return false;
+  const Head& head = from.heads().front();
+  const InnerPtr known = portable_growth(grammar_, head);
+  if (!known) return false;
+  most_ = add_lengths(completions_.cost(from), known->growth);
+  if (most_ > room_) return false;
+  for (const Inner::Exit& exit : known->exits) {
+    if (head.below) walk_.run(*exit.trie, exit.node, head.below->heads());
+  }
+  return most_ <= room_ && !guessed_ && !walk_.registers().indescribable;
+}
+
 /// Where it is clear that whatever stays within free text fits, walks only the tokens that leave it.
 bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
-  if (from.count != 1) return false;
+  if (from.count != 1 || !grammar_.vocabulary().spells_all()) return false;
   const Vocabulary& vocabulary = grammar_.vocabulary();
   const Head& head = from.heads().front();
-  const uint64_t most = add_lengths(completions_.cost(from), grammar_.growth(head.state, head.reg));
-  if (!bytes_fit(most, room_)) return false;
+  const uint64_t bytes = one_for_each_byte_ ? completions_.cost(from) : completions_.measure(from).bytes;
+  const uint64_t most = add_lengths(bytes, grammar_.growth(head.state, head.reg));
+  if (most > room_) return false;
   const FreeText text = grammar_.free_text(head.state, head.reg);
   if (!text.exact && text.room < TokenClass::kSteps.front()) return false;
   const TokenClassPtr within = vocabulary.token_class(text.characters);

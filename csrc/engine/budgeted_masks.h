@@ -44,6 +44,7 @@ class BudgetedMasks {
   uint64_t measure(const Configuration& at);
   bool bytes_fit(uint64_t bytes, uint64_t room) const { return one_for_each_byte_ && bytes <= room; }
   void walk(const Configuration& from);
+  bool all_fit(const Configuration& from);
   bool walk_out_of_free_text(const Configuration& from);
 
   const CompiledGrammar& grammar_;

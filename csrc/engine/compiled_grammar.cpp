@@ -35,6 +35,7 @@ void CompiledGrammar::begin() {
   for (const auto& rule : grammar_.rules) {
     rule->prepare(*this, lengths_);
     uses_depth_ |= rule->uses_depth();
+    measures_exactly_ &= rule->measures_exactly();
   }
   const auto lock = this->lock();
   slots_.clear();

@@ -71,6 +71,9 @@ class CompiledGrammar {
   /// Texts depend on how deep they are nested: the spaces of their lines are no part of lengths.
   bool uses_depth() const { return uses_depth_; }
 
+  /// Rule::measures_exactly of all rules.
+  bool measures_exactly() const { return measures_exactly_; }
+
   const Row& row(StateId state) const {
     const Row* row = slot(state).row.load(std::memory_order_acquire);
     return row ? *row : build(state);
@@ -160,7 +163,7 @@ class CompiledGrammar {
   Limits limits_;
   Lengths lengths_;
   StateId start_ = kDone;
-  bool uses_depth_ = false;
+  bool uses_depth_ = false, measures_exactly_ = true;
 
   mutable MaskCache masks_;
   mutable InnerCache inners_;

@@ -24,6 +24,7 @@ struct Inner {
   std::vector<TokenId> tokens;  ///< allowed beside these
   std::vector<uint32_t> words;  ///< ... as a mask, where that is smaller than the list
   std::vector<Exit> exits;
+  uint64_t growth = 0;  ///< see portable_growth
 
   /// What begins with one byte: tokens and exits from one index to another.
   struct Run {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/bits.h"
+#include "engine/portable.h"
 
 namespace constrain {
 
@@ -15,9 +16,6 @@ constexpr size_t kJointAbove = 1024;
 
 /// Fewer bytes on which two frames do the same are not looked up, but walked.
 constexpr int kMinAgreed = 16;
-
-/// Sets keys of what is below a node apart from those of frames.
-constexpr uint64_t kBelow = ~uint64_t{0};
 
 /// Masks that depend on more levels of frames are not kept.
 constexpr size_t kMaxLevels = 32;
@@ -242,25 +240,6 @@ InnerPtr MaskBuilder::portable_inner(const Head& head, Key key) {
   InnerCache& cache = grammar_.vocabulary().inners();
   if (const auto known = cache.find(key)) return *known;
   auto made = std::make_shared<const Inner>(walk_alone(head));
-  cache.keep(std::move(key), made, made->bytes());
-  return made;
-}
-
-/// The same below a node of the vocabulary's trie; null for frames that only mean something in their grammar.
-InnerPtr MaskBuilder::portable_below(const CompiledGrammar& grammar, const Head& head, uint32_t node) {
-  Key key;
-  if (!grammar.describe_portably(head.state, head.reg, key)) return nullptr;
-  key.push_back(node);
-  key.push_back(kBelow);
-  const Vocabulary& vocabulary = grammar.vocabulary();
-  InnerCache& cache = vocabulary.inners();
-  if (const auto known = cache.find(key)) return *known;
-  thread_local WalkScratch scratch;
-  TrieWalk walk(grammar, scratch);
-  walk.run_below(vocabulary.trie(), node, head.state, head.reg);
-  auto made = std::make_shared<Inner>();
-  made->tokens = std::move(walk.tokens);
-  for (const uint32_t exit : walk.exits) made->exits.push_back({vocabulary.shared_trie(), exit});
   cache.keep(std::move(key), made, made->bytes());
   return made;
 }

@@ -50,7 +50,6 @@ class MaskBuilder {
   void follow(std::span<const Inner::Exit> exits, const Head& head);
   InnerPtr inner(const Head& head);
   InnerPtr portable_inner(const Head& head, Key key);
-  static InnerPtr portable_below(const CompiledGrammar& grammar, const Head& head, uint32_t node);
   InnerPtr described_inner(const Head& head);
   Inner walk_alone(const Head& head);
   void walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner);

@@ -126,6 +126,9 @@ class Rule {
   /// result must be reachable, or infinite). Called under the grammar's lock.
   virtual uint64_t remaining(Local state, Reg reg, const Lengths& lengths) = 0;
 
+  /// False where a text may need a few bytes more than `remaining` says.
+  virtual bool measures_exactly() const { return true; }
+
   /// A number of different values (JSON values, however spelled) that can still be read from a state to the rule's end;
   /// there may be more. At least 1. Called under the grammar's lock.
   virtual uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar);

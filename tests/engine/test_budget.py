@@ -44,6 +44,13 @@ SCHEMAS: list[Any] = [
     {"type": "array", "contains": {"type": "string", "minLength": 4}, "items": {"type": ["string", "null"]}},
     {"anyOf": [{"const": 7}, {"type": "array", "minItems": 2, "items": {"type": "array", "items": {"$ref": "#"}}}]},
     {"type": "array", "uniqueItems": True, "minItems": 2, "items": {"type": "object", "maxProperties": 1}},
+    {
+        "type": "array",
+        "uniqueItems": True,
+        "prefixItems": [{"enum": [1, 2]}],
+        "items": {"enum": [1, 2, "a"]},
+        "minItems": 3,
+    },
     {"enum": ["long alternative", "lo", {"k": [None, 12]}, "🙂🙂"]},
     {"type": "string", "format": "date-time"},
 ]

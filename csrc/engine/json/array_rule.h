@@ -26,6 +26,7 @@ class ArrayRule final : public Rule {
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
   FreeText free_text(Local state, Reg reg) override;
+  bool measures_exactly() const override { return !distinct_ || distinct_->alike(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   std::vector<RuleId> callees() const override;
