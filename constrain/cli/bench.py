@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -151,6 +152,32 @@ def measure_prefill(shape: str, prompt: int, peers: bool, output: Path | None) -
         output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     title = f"{shape}, {prompt} tokens, {figures['device']}, {figures['matrix_rate'] / 1e12:.0f} TFLOP/s"
     Console().print(_rates(title, figures))
+
+
+@bench.command("load")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
+)
+@click.option("--folder", type=FOLDER, help="Where to write the checkpoint; by default where temporary files go.")
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+def measure_load(shape: str, folder: Path | None, output: Path | None) -> None:
+    """Measure how fast weights come from a disk to the GPU.
+
+    A checkpoint with random weights is written, loaded, and removed. Gigabytes per second: of reading the files and
+    nothing else, of loading the model, and of safetensors; with the files cached by the system and without.
+    """
+    from constrain.bench import load
+
+    _require_gpu()
+    with TemporaryDirectory(dir=folder) as made:
+        figures = load.measure_load(SHAPES[shape], Path(made)) | {"shape": shape}
+    if output:
+        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    title = f"{shape}, {figures['bytes'] / 1e9:.1f} GB, {figures['device']}, bus {figures['bus'] / 1e9:.1f} GB/s"
+    table = Table("GB/s", "cached", "cold", title=title)
+    for name, rate in figures["cached"].items():
+        table.add_row(name, f"{rate / 1e9:.1f}", f"{figures['cold'][name] / 1e9:.1f}")
+    Console().print(table)
 
 
 @bench.command("step")

@@ -10,7 +10,7 @@ import torch
 from constrain.model.decode import DecodeStep
 from constrain.model.modules import Linear, Module
 from constrain.model.step import Step
-from constrain.model.tensor_files import TensorFiles
+from constrain.model.tensor_reader import TensorSource
 
 Hook = Callable[..., torch.Tensor]
 
@@ -50,8 +50,8 @@ class Intervention(Module):
         """Run the module without the hooks; a model that has them takes ordinary passes instead."""
         return self.inner.decode(x, step)
 
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
-        self.inner.load(files, self.device, dtype)
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        self.inner.load(source, self.device, dtype)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

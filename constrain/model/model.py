@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from constrain.model.paged import PagedRow, make_paged_view, places
 from constrain.model.rope import RotaryTable
 from constrain.model.step import Sight, Step, chunk_widths, make_view
 from constrain.model.tensor_files import TensorFiles
+from constrain.model.tensor_reader import LoadOrder, TensorSource
 
 Callback = Callable[[int, int], Any]
 CallbackGenerator = Callable[[int, int], Iterable[Any]]
@@ -196,11 +198,12 @@ class ExLlamaV2:
         self._spread = len({*devices}) > 1
 
     def _load_modules(self, callback: Callback | None, callback_gen: CallbackGenerator | None) -> Iterator[Any]:
-        files = self._files()
-        total = len(self.modules)
-        for index, module in enumerate(self.modules):
-            yield from _notify(index, total, callback, callback_gen)
-            module.load(files, module.device, self.compute_dtype)
+        devices = [module.device for module in self.modules]
+        total = len(devices)
+        with self._source(devices) as source:
+            for index, (module, device) in enumerate(zip(self.modules, devices, strict=True)):
+                yield from _notify(index, total, callback, callback_gen)
+                module.load(source, device, self.compute_dtype)
         config = self.config
         # The dials of the user are for the long context; windows of sliding layers never outgrow their training.
         full = RotaryTable(
@@ -210,6 +213,15 @@ class ExLlamaV2:
         self._rotary = full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, self.compute_dtype)
         self.loaded = True
         yield from _notify(total, total, callback, callback_gen)
+
+    def _source(self, devices: Sequence[torch.device]) -> AbstractContextManager[TensorSource]:
+        """The files; for GPUs, what reads ahead in them, in the order in which the modules take their weights."""
+        if all(device.type == "cpu" for device in devices):
+            return nullcontext(self._files())
+        order = LoadOrder()
+        for module in self.modules:
+            module.load(order, torch.device("meta"), self.compute_dtype)
+        return self._files().reader(order.tensors)
 
     # Running
 

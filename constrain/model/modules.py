@@ -27,7 +27,7 @@ from constrain.kernels import (
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings
 from constrain.model.layout import LayerLayout, LinearLayout
 from constrain.model.step import Step
-from constrain.model.tensor_files import TensorFiles
+from constrain.model.tensor_reader import TensorSource
 
 if TYPE_CHECKING:
     from constrain.model.decode import DecodeStep
@@ -52,13 +52,13 @@ class Module(ABC):
         self.key = key
         self.device = torch.device("cpu")
 
-    def load(self, files: TensorFiles, device: torch.device, dtype: torch.dtype) -> None:
+    def load(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         """Bring the weights to ``device`` as ``dtype``."""
         self.device = device
-        self._load(files, dtype)
+        self._load(source, dtype)
 
     @abstractmethod
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None: ...
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None: ...
 
     @abstractmethod
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor: ...
@@ -87,9 +87,9 @@ class RMSNorm(Module):
     def parameters(self) -> int:
         return self.size
 
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         weight = torch.empty(self.size, dtype=torch.float, device=self.device)
-        files.copy(f"{self.key}.weight", weight)
+        source.copy(f"{self.key}.weight", weight)
         self.weight = (weight + self.offset).to(dtype)
 
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
@@ -129,15 +129,15 @@ class Linear(Module):
         start = sum(self.layout.outputs[:number])
         return slice(start, start + self.layout.outputs[number])
 
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         rows = sum(self.layout.outputs)
         self.weight = torch.empty(rows, self.layout.inputs, dtype=dtype, device=self.device)
         self.bias = torch.empty(rows, dtype=dtype, device=self.device) if self.layout.bias else None
         start = 0
         for key, count in self.layout.parts():
-            files.copy(f"{key}.weight", self.weight[start : start + count])
+            source.copy(f"{key}.weight", self.weight[start : start + count])
             if self.bias is not None:
-                files.copy(f"{key}.bias", self.bias[start : start + count])
+                source.copy(f"{key}.bias", self.bias[start : start + count])
             start += count
 
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
@@ -168,8 +168,8 @@ class Embedding(Module):
     def parameters(self) -> int:
         return self.padded_size * self.hidden_size
 
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
-        self.weight = load_padded(files, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device)
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        self.weight = load_padded(source, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device)
 
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
         """States of ids ``[batch, width]``: negative ones are padding and look like id 0."""
@@ -238,10 +238,10 @@ class Attention(Module):
         yield from self.qkv.submodules()
         yield from self.output.submodules()
 
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         for part in (self.norm, self.post_norm, *self.head_norms, self.qkv, self.output):
             if part is not None:
-                part.load(files, self.device, dtype)
+                part.load(source, self.device, dtype)
         if self.head_norms:
             # Queries and keys are normalised together, each head by its own weight.
             query, key = (norm.weight for norm in self.head_norms)
@@ -303,10 +303,10 @@ class MLP(Module):
         yield from self.gate_up.submodules()
         yield from self.down.submodules()
 
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         for part in (self.norm, self.post_norm, self.gate_up, self.down):
             if part is not None:
-                part.load(files, self.device, dtype)
+                part.load(source, self.device, dtype)
 
     def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
         out = self.gate_up.forward(self.norm.forward(x, step), step)
@@ -335,10 +335,10 @@ class Head(Module):
     def parameters(self) -> int:
         return self.padded_size * self.hidden_size
 
-    def _load(self, files: TensorFiles, dtype: torch.dtype) -> None:
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         if self.tied is None:
             self.weight = load_padded(
-                files, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device
+                source, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device
             )
         else:
             self.weight = self.tied.weight.to(self.device)
@@ -370,11 +370,11 @@ class Head(Module):
 
 
 def load_padded(
-    files: TensorFiles, key: str, size: int, padded: int, width: int, dtype: torch.dtype, device: torch.device
+    source: TensorSource, key: str, size: int, padded: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """Weight ``[size, width]`` of ``key``, with rows of zeros up to ``padded``."""
     weight = torch.zeros(padded, width, dtype=dtype, device=device)
-    files.copy(f"{key}.weight", weight[:size])
+    source.copy(f"{key}.weight", weight[:size])
     return weight
 
 

@@ -1,11 +1,14 @@
 """The safetensors files of a model folder: what is in them, and single tensors out of them.
 
 Nothing but headers is read until a tensor is asked for; tensors are then copied straight from the mapped file to where
-they belong, so that memory never holds a model twice.
+they belong, so that memory never holds a model twice. What many of them takes to GPUs faster is a
+:class:`~constrain.model.tensor_reader.TensorReader`.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from constrain.errors import WeightsError
 from constrain.model.quantized import QuantizedWeight, find_quantized
+from constrain.model.tensor_reader import Region, TensorReader
 from constrain.tokenizer.files import read_json_object
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -120,6 +124,24 @@ class TensorFiles:
         else:
             target.copy_(self.stored(key))
 
+    def reader(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> TensorReader:
+        """What reads many tensors ahead.
+
+        Args:
+            tensors: names and shapes, in the order in which they will be copied.
+
+        Raises:
+            WeightsError: as :meth:`require`, or a file is not any more what it was. The reader raises it too.
+        """
+        plain = []
+        for key, shape in tensors:
+            self.require(key, shape)
+            if key not in self.quantized:
+                plain.append(key)
+        headers = {file: _read_header(file) for file in {self.tensors[key].file: None for key in plain}}
+        regions = [self._region(key, headers[self.tensors[key].file]) for key in plain]
+        return TensorReader(regions, self.copy)
+
     def stored(self, key: str) -> torch.Tensor:
         """A tensor that is known to be there, as it is stored.
 
@@ -135,6 +157,14 @@ class TensorFiles:
         weight = self.quantized.get(f"{key.removesuffix('.bias')}.weight")
         return weight is not None and weight.form == "gptq" and not self.stored(key).any()
 
+    def _region(self, key: str, header: _Header) -> Region:
+        stored, dtype = self.tensors[key], self.dtype(key)
+        entry = header.tensors.get(key)
+        if entry is None or (entry["dtype"], tuple(entry["shape"])) != (stored.dtype, stored.shape):
+            raise WeightsError(f"{stored.file}: tensor {key} has changed since the config was prepared")
+        start = header.size + entry["data_offsets"][0]
+        return Region(key, stored.file, dtype, start, math.prod(stored.shape) * dtype.itemsize)
+
     def _add(self, path: Path) -> None:
         with _opened(path) as file:
             for key in file.keys():  # noqa: SIM118  a file is no mapping
@@ -142,6 +172,21 @@ class TensorFiles:
                 if key in self.tensors:
                     raise WeightsError(f"{path}: tensor {key} is in {self.tensors[key].file.name} too")
                 self.tensors[key] = StoredTensor(path, tuple(header.get_shape()), header.get_dtype())
+
+
+@dataclass(frozen=True)
+class _Header:
+    """Entries of a safetensors file by the names of tensors, and how many bytes stand before its data."""
+
+    tensors: dict[str, Any]
+    size: int
+
+
+def _read_header(path: Path) -> _Header:
+    """The header of a file that safetensors has found whole."""
+    with _opened(path), path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return _Header(json.loads(file.read(length)), 8 + length)
 
 
 @contextmanager

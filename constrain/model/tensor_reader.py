@@ -1,0 +1,172 @@
+"""Many tensors from files to GPUs, at the speed of the disk.
+
+Threads read the files part by part into a ring of pinned buffers, in the order in which the tensors will be wanted.
+Meanwhile the GPUs copy what has been read to where it belongs, and convert it there; no processor is needed for that.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from constrain.errors import WeightsError
+
+PART_BYTES = 8 * 1024**2
+BUFFERS = 24
+THREADS = 12
+
+# Its events have no types.
+_torch_cuda: Any = torch.cuda
+
+
+class TensorSource(Protocol):
+    """What modules take their weights from."""
+
+    def copy(self, key: str, target: torch.Tensor) -> None:
+        """Fill ``target`` with the tensor ``key``, converted to its dtype; on a GPU by its current stream."""
+
+
+class LoadOrder:
+    """A source without tensors, which notes what modules ask it for: names and shapes, in ``tensors``."""
+
+    def __init__(self) -> None:
+        self.tensors: list[tuple[str, tuple[int, ...]]] = []
+
+    def copy(self, key: str, target: torch.Tensor) -> None:
+        self.tensors.append((key, tuple(target.shape)))
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where in a file a tensor lies: ``start`` and ``size`` in bytes."""
+
+    key: str
+    file: Path
+    dtype: torch.dtype
+    start: int
+    size: int
+
+    def parts(self) -> Iterator[Region]:
+        """The same in pieces that fit into a buffer."""
+        for start in range(0, self.size, PART_BYTES):
+            yield Region(self.key, self.file, self.dtype, self.start + start, min(PART_BYTES, self.size - start))
+
+
+class _Buffer:
+    """Room for a part, and the event after which it may be written again."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        self._view: Any = memoryview(self._bytes.numpy())  # type: ignore[arg-type]
+        self._copied: Any = None
+
+    def fill(self, part: Region, descriptor: int) -> None:
+        self.wait()
+        done = 0
+        while done < part.size:
+            try:
+                count = os.preadv(descriptor, [self._view[done : part.size]], part.start + done)
+            except OSError as cause:
+                raise WeightsError(f"{part.file}: tensor {part.key} cannot be read ({cause.strerror})") from cause
+            if count == 0:
+                raise WeightsError(f"{part.file}: tensor {part.key} is cut off; the file has become shorter")
+            done += count
+
+    def copy_to(self, target: torch.Tensor, stored: torch.dtype) -> None:
+        """Copy what was filled in to a flat tensor, without waiting for it where that is on a GPU."""
+        values = self._bytes[: target.numel() * stored.itemsize].view(stored)
+        if values.dtype is not target.dtype:
+            values = values.to(target.device, non_blocking=True)
+        target.copy_(values, non_blocking=True)
+        if target.is_cuda:
+            self._copied = _event(target.device)
+
+    def wait(self) -> None:
+        if self._copied is not None:
+            self._copied.synchronize()
+
+
+class TensorReader:
+    """Tensors of known regions, each to be copied once and in the order of ``regions``.
+
+    Memory beside the targets is at most ``BUFFERS`` times ``PART_BYTES``.
+
+    Args:
+        regions: of all tensors that lie in files as they are.
+        other: copies the tensors that are not among them.
+
+    Raises:
+        WeightsError: a file cannot be opened. Also raised by ``copy``, where a part cannot be read.
+    """
+
+    def __init__(self, regions: Sequence[Region], other: Callable[[str, torch.Tensor], None]) -> None:
+        self._regions = {region.key: region for region in regions}
+        self._other = other
+        self._parts = iter([part for region in regions for part in region.parts()])
+        self._filled: deque[tuple[_Buffer, Future[None]]] = deque()
+        self._descriptors: dict[Path, int] = {}
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="weights")
+        sizes = [min(region.size, PART_BYTES) for region in regions]
+        count = min(BUFFERS, sum(math.ceil(region.size / PART_BYTES) for region in regions))
+        self._buffers = [_Buffer(max(sizes)) for _ in range(count)]
+        try:
+            for buffer in self._buffers:
+                self._read_on(buffer)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> TensorReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop reading, and wait until what was copied has arrived."""
+        self._pool.shutdown(cancel_futures=True)
+        for buffer in self._buffers:
+            buffer.wait()
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def copy(self, key: str, target: torch.Tensor) -> None:
+        """See :class:`TensorSource`; ``target`` is contiguous, and of the shape of the tensor."""
+        region = self._regions.get(key)
+        if region is None:
+            self._other(key, target)
+            return
+        for part in torch.split(target.view(-1), PART_BYTES // region.dtype.itemsize):
+            buffer, filled = self._filled.popleft()
+            filled.result()
+            buffer.copy_to(part, region.dtype)
+            self._read_on(buffer)
+
+    def _read_on(self, buffer: _Buffer) -> None:
+        part = next(self._parts, None)
+        if part is not None:
+            filled = self._pool.submit(buffer.fill, part, self._descriptor(part.file))
+            self._filled.append((buffer, filled))
+
+    def _descriptor(self, file: Path) -> int:
+        if file not in self._descriptors:
+            try:
+                self._descriptors[file] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as cause:
+                raise WeightsError(f"{file}: cannot be read ({cause.strerror})") from cause
+        return self._descriptors[file]
+
+
+def _event(device: torch.device) -> Any:
+    """Passed once the GPU has done what it was given so far; threads that wait for it sleep."""
+    event = _torch_cuda.Event(blocking=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
