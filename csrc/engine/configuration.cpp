@@ -84,10 +84,7 @@ const Configuration* ConfigurationStore::store(std::span<const Head> heads) {
 
 void Stepper::take(const Option& option, const Head& head, uint8_t byte, std::vector<Head>& out) {
   Reg reg = head.reg;
-  if (option.guard) {
-    registers_.depth = registers_.base + (head.below ? head.below->depth : 0);
-    if (!grammar_.apply(head.state, option.guard, byte, reg, registers_)) return;
-  }
+  if (!allows(option, head, byte, reg)) return;
   const Configuration* below = head.below;
   if (option.call) {
     if (option.then != kDone) below = store_.make(Head{option.then, reg, below});

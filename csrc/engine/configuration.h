@@ -100,7 +100,19 @@ class Stepper {
     if (row.accepting && head.below) step_below(head.below, byte, out);
   }
 
+  /// Moves a head by an option that stays; false where the option is refused.
+  bool move(const Option& option, uint8_t byte, Head& head) {
+    if (!allows(option, head, byte, head.reg)) return false;
+    head.state = option.target;
+    return true;
+  }
+
  private:
+  bool allows(const Option& option, const Head& head, uint8_t byte, Reg& reg) {
+    if (!option.guard) return true;
+    registers_.depth = registers_.base + (head.below ? head.below->depth : 0);
+    return grammar_.apply(head.state, option.guard, byte, reg, registers_);
+  }
   void take(const Option& option, const Head& head, uint8_t byte, std::vector<Head>& out);
   void step_below(const Configuration* below, uint8_t byte, std::vector<Head>& out);
   void release(const Configuration* below, std::vector<Head>& out);

@@ -1,13 +1,14 @@
 // A bounded table that forgets what was not used for longest.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <list>
-#include <memory>
+#include <cstring>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace constrain {
@@ -16,27 +17,39 @@ namespace constrain {
 template <class Value>
 class LruCache {
  public:
-  using Key = std::vector<uint64_t>;
+  using Key = std::span<const uint64_t>;
 
   explicit LruCache(size_t max_bytes) : max_bytes_(max_bytes) {}
+  ~LruCache() {
+    while (oldest_) forget(oldest_);
+  }
+  LruCache(const LruCache&) = delete;
+  LruCache& operator=(const LruCache&) = delete;
 
-  std::optional<Value> find(const Key& key) {
+  std::optional<Value> find(Key key) {
+    const uint64_t hash = hash_of(key);
     const std::lock_guard lock(mutex_);
-    const auto it = index_.find(&key);
-    if (it == index_.end()) return std::nullopt;
-    entries_.splice(entries_.begin(), entries_, it->second);
-    return it->second->value;
+    Entry* found = entry(key, hash);
+    if (!found) return std::nullopt;
+    unlink(found);
+    put_first(found);
+    return found->value;
   }
 
   /// `bytes` is what the value takes beside its key. Where the key is known already the new value takes its place.
   void keep(Key key, Value value, size_t bytes) {
+    const uint64_t hash = hash_of(key);
     const std::lock_guard lock(mutex_);
-    if (const auto it = index_.find(&key); it != index_.end()) forget(it->second);
-    bytes += key.size() * sizeof(uint64_t) + kOverhead;
-    entries_.push_front({std::move(key), std::move(value), bytes});
-    index_.emplace(&entries_.front().key, entries_.begin());
-    bytes_ += bytes;
-    while (bytes_ > max_bytes_ && entries_.size() > 1) forget(std::prev(entries_.end()));
+    if (Entry* known = entry(key, hash)) forget(known);
+    if (count_ >= buckets_.size()) grow();
+    Entry* made = new (::operator new(sizeof(Entry) + key.size_bytes()))
+        Entry{std::move(value), hash, bytes + sizeof(Entry) + key.size_bytes() + kOverhead, key.size()};
+    std::ranges::copy(key, made->words());
+    chain(made);
+    put_first(made);
+    ++count_;
+    bytes_ += made->bytes;
+    while (bytes_ > max_bytes_ && oldest_ != made) forget(oldest_);
   }
 
   size_t bytes() const {
@@ -45,35 +58,70 @@ class LruCache {
   }
 
  private:
-  static constexpr size_t kOverhead = 160;  // of the list and the index
+  static constexpr size_t kOverhead = 32;  // of allocating, and of the buckets
 
+  /// The words of the key follow it in memory.
   struct Entry {
-    Key key;
     Value value;
-    size_t bytes;
-  };
-  using Place = typename std::list<Entry>::iterator;
-  struct Hash {
-    size_t operator()(const Key* key) const {
-      uint64_t hash = key->size();
-      for (const uint64_t word : *key) hash = (hash ^ word) * 0x9FB21C651E98DF25ull, hash ^= hash >> 29;
-      return hash;
-    }
-  };
-  struct Equal {
-    bool operator()(const Key* a, const Key* b) const { return *a == *b; }
+    uint64_t hash;
+    size_t bytes, size;
+    Entry* next = nullptr;  ///< in its bucket
+    Entry *newer = nullptr, *older = nullptr;
+
+    uint64_t* words() { return reinterpret_cast<uint64_t*>(this + 1); }
+    bool matches(Key key) { return size == key.size() && std::memcmp(words(), key.data(), key.size_bytes()) == 0; }
   };
 
-  void forget(Place place) {
-    bytes_ -= place->bytes;
-    index_.erase(&place->key);
-    entries_.erase(place);
+  static uint64_t hash_of(Key key) {
+    uint64_t hash = key.size();
+    for (const uint64_t word : key) hash = (hash ^ word) * 0x9FB21C651E98DF25ull, hash ^= hash >> 29;
+    return hash;
+  }
+
+  Entry*& bucket(uint64_t hash) { return buckets_[hash & (buckets_.size() - 1)]; }
+
+  Entry* entry(Key key, uint64_t hash) {
+    if (buckets_.empty()) return nullptr;
+    for (Entry* at = bucket(hash); at; at = at->next) {
+      if (at->hash == hash && at->matches(key)) return at;
+    }
+    return nullptr;
+  }
+
+  void chain(Entry* made) { made->next = std::exchange(bucket(made->hash), made); }
+
+  void grow() {
+    buckets_.assign(std::max<size_t>(16, 2 * buckets_.size()), nullptr);
+    for (Entry* at = newest_; at; at = at->older) chain(at);
+  }
+
+  void put_first(Entry* entry) {
+    entry->newer = nullptr;
+    entry->older = newest_;
+    (newest_ ? newest_->newer : oldest_) = entry;
+    newest_ = entry;
+  }
+
+  void unlink(Entry* entry) {
+    (entry->newer ? entry->newer->older : newest_) = entry->older;
+    (entry->older ? entry->older->newer : oldest_) = entry->newer;
+  }
+
+  void forget(Entry* entry) {
+    Entry** at = &bucket(entry->hash);
+    while (*at != entry) at = &(*at)->next;
+    *at = entry->next;
+    unlink(entry);
+    bytes_ -= entry->bytes;
+    --count_;
+    entry->~Entry();
+    ::operator delete(entry);
   }
 
   mutable std::mutex mutex_;
-  std::list<Entry> entries_;
-  std::unordered_map<const Key*, Place, Hash, Equal> index_;
-  size_t max_bytes_, bytes_ = 0;
+  std::vector<Entry*> buckets_;  // a power of two
+  Entry *newest_ = nullptr, *oldest_ = nullptr;
+  size_t max_bytes_, bytes_ = 0, count_ = 0;
 };
 
 }  // namespace constrain

@@ -34,10 +34,38 @@ void TokenSet::start(size_t words) {
   dense_ = false;
 }
 
+void TokenSet::add(std::span<const TokenId> tokens) {
+  if (dense_) {
+    for (const TokenId token : tokens) bits::set(words_.data(), static_cast<size_t>(token));
+    return;
+  }
+  size_t count = tokens_.size();
+  tokens_.resize(count + tokens.size());
+  for (const TokenId token : tokens) {
+    uint32_t& word = words_[static_cast<size_t>(token) / 32];
+    const uint32_t bit = 1u << (token % 32);
+    // One that is there already is written over.
+    tokens_[count] = token;
+    count += !(word & bit);
+    word |= bit;
+  }
+  tokens_.resize(count);
+}
+
+void TokenSet::sort() {
+  if (tokens_.size() < kFew) {
+    std::ranges::sort(tokens_);
+    return;
+  }
+  // The bits have them in order.
+  tokens_.clear();
+  bits::for_each(words_.data(), words_.size(), [&](size_t bit) { tokens_.push_back(static_cast<TokenId>(bit)); });
+}
+
 MaskPtr MaskPool::intern(TokenSet& set) {
   static std::atomic<uint64_t> last_id{0};
   const bool dense = set.is_dense();
-  if (!dense) std::sort(set.tokens_.begin(), set.tokens_.end());
+  if (!dense) set.sort();
   const auto* list = reinterpret_cast<const uint32_t*>(set.tokens_.data());
   const uint64_t hash = dense ? bits::hash(set.words_.data(), set.words_.size()) : bits::hash(list, set.tokens_.size());
   const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -42,6 +43,8 @@ class TokenSet {
     word |= bit;
   }
 
+  void add(std::span<const TokenId> tokens);
+
   /// The bits, to have many added at once.
   std::vector<uint32_t>& words() {
     dense_ = true;
@@ -51,10 +54,15 @@ class TokenSet {
  private:
   friend class MaskPool;
 
+  /// Puts the list in order.
+  void sort();
+
   bool is_dense() const { return dense_ || tokens_.size() > kSparse; }
 
   /// Up to so many tokens a list takes less time and space than bits.
   static constexpr size_t kSparse = 512;
+  /// Fewer are in order sooner by comparing them than by reading all bits.
+  static constexpr size_t kFew = 48;
 
   std::vector<uint32_t> words_;
   std::vector<TokenId> tokens_;  // while the set is not dense

@@ -72,7 +72,8 @@ bool MaskBuilder::describe(const Configuration& configuration, Detail detail, Ke
 }
 
 MaskPtr MaskBuilder::find() const {
-  Key key{configuration_.accepting};
+  Key& key = scratch().key;
+  key.assign(1, configuration_.accepting);
   const Configuration* at = &configuration_;
   Detail detail = Detail::outline;
   while (describe(*at, detail, key)) {
@@ -90,7 +91,8 @@ MaskPtr MaskBuilder::find() const {
 }
 
 void MaskBuilder::keep(const MaskPtr& mask) const {
-  Key key{configuration_.accepting};
+  Key& key = scratch().key;
+  key.assign(1, configuration_.accepting);
   const Configuration* at = &configuration_;
   for (size_t level = 0; level < kMaxLevels; ++level) {
     if (!describe(*at, Detail::outline, key)) return;
@@ -102,7 +104,7 @@ void MaskBuilder::keep(const MaskPtr& mask) const {
     const bool uniform = one_below(*at, below);
     const uint32_t next = below ? below->depth : 0;
     if (uniform && (!below || next < walk_.lowest())) {
-      grammar_.masks().keep(std::move(key), {KnownMask::Next::done, mask}, mask->bytes());
+      grammar_.masks().keep(key, {KnownMask::Next::done, mask}, mask->bytes());
       return;
     }
     if (!uniform) {
@@ -110,7 +112,7 @@ void MaskBuilder::keep(const MaskPtr& mask) const {
       const bool needed = std::any_of(heads.begin(), heads.end(), [&](const Head& head) {
         return head.below && head.below->depth >= walk_.lowest();
       });
-      if (!needed) grammar_.masks().keep(std::move(key), {KnownMask::Next::done, mask}, mask->bytes());
+      if (!needed) grammar_.masks().keep(key, {KnownMask::Next::done, mask}, mask->bytes());
       return;
     }
     grammar_.masks().keep(key, {KnownMask::Next::below, nullptr}, 0);
@@ -222,9 +224,11 @@ void MaskBuilder::add_jointly(const Configuration& configuration) {
 }
 
 void MaskBuilder::allow(std::span<const TokenId> tokens) {
+  tokens_.add(tokens);
   const Vocabulary& vocabulary = grammar_.vocabulary();
+  if (!vocabulary.has_duplicates()) return;
   for (TokenId token : tokens) {
-    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) tokens_.add(token);
+    while ((token = vocabulary.next_duplicate(token)) != kNoToken) tokens_.add(token);
   }
 }
 
@@ -232,15 +236,14 @@ void MaskBuilder::allow(std::span<const TokenId> tokens) {
 
 InnerPtr MaskBuilder::inner(const Head& head) {
   Key key;
-  return grammar_.describe_portably(head.state, head.reg, key) ? portable_inner(head, std::move(key))
-                                                               : described_inner(head);
+  return grammar_.describe_portably(head.state, head.reg, key) ? portable_inner(head, key) : described_inner(head);
 }
 
-InnerPtr MaskBuilder::portable_inner(const Head& head, Key key) {
+InnerPtr MaskBuilder::portable_inner(const Head& head, const Key& key) {
   InnerCache& cache = grammar_.vocabulary().inners();
   if (const auto known = cache.find(key)) return *known;
   auto made = std::make_shared<const Inner>(walk_alone(head));
-  cache.keep(std::move(key), made, made->bytes());
+  cache.keep(key, made, made->bytes());
   return made;
 }
 
@@ -276,7 +279,7 @@ InnerPtr MaskBuilder::described_inner(const Head& head) {
   describable_ &= outlined;
   if (!outlined || indescribable) return made;
   if (consulted && !fully) cache.keep(key, nullptr, 0);
-  if (fully || !consulted || describe(Detail::full)) cache.keep(std::move(key), made, made->bytes());
+  if (fully || !consulted || describe(Detail::full)) cache.keep(key, made, made->bytes());
   return made;
 }
 
@@ -375,10 +378,11 @@ void MaskBuilder::sort_by_first_byte(Inner& inner) {
 }
 
 void MaskBuilder::walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner) {
-  std::vector<TrieWalk::Run> runs;
+  auto& runs = walk_.runs;
+  runs.clear();
   walk_.exits.clear();
   auto tokens = static_cast<uint32_t>(walk_.tokens.size());
-  walk_.run_alone(*trie, head.state, head.reg, depth_below(head), first, runs);
+  walk_.run_alone(*trie, head.state, head.reg, depth_below(head), first);
   // At the very start the frames below speak for themselves.
   size_t next = !walk_.exits.empty() && walk_.exits.front() == 0 ? 1 : 0;
   for (const TrieWalk::Run& run : runs) {

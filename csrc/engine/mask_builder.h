@@ -35,6 +35,7 @@ class MaskBuilder {
     WalkScratch walk;
     TokenSet tokens;
     Footprint footprint;
+    Key key;
   };
   static Scratch& scratch();
 
@@ -49,7 +50,7 @@ class MaskBuilder {
   void allow(std::span<const TokenId> tokens);
   void follow(std::span<const Inner::Exit> exits, const Head& head);
   InnerPtr inner(const Head& head);
-  InnerPtr portable_inner(const Head& head, Key key);
+  InnerPtr portable_inner(const Head& head, const Key& key);
   InnerPtr described_inner(const Head& head);
   Inner walk_alone(const Head& head);
   void walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner);

@@ -15,7 +15,7 @@ constexpr uint64_t kBelow = ~uint64_t{0}, kGrowth = ~uint64_t{1};
 template <class Make>
 InnerPtr find_or_make(const CompiledGrammar& grammar, const Head& head, uint64_t node, uint64_t kind,
                       const Make& make) {
-  InnerCache::Key key;
+  std::vector<uint64_t> key;
   if (!grammar.describe_portably(head.state, head.reg, key)) return nullptr;
   key.push_back(node);
   key.push_back(kind);
@@ -26,7 +26,7 @@ InnerPtr find_or_make(const CompiledGrammar& grammar, const Head& head, uint64_t
   auto made = std::make_shared<Inner>();
   make(walk, *made);
   for (const uint32_t exit : walk.exits) made->exits.push_back({grammar.vocabulary().shared_trie(), exit});
-  cache.keep(std::move(key), made, made->bytes());
+  cache.keep(key, made, made->bytes());
   return made;
 }
 
@@ -35,7 +35,7 @@ InnerPtr find_or_make(const CompiledGrammar& grammar, const Head& head, uint64_t
 InnerPtr portable_below(const CompiledGrammar& grammar, const Head& head, uint32_t node) {
   return find_or_make(grammar, head, node, kBelow, [&](TrieWalk& walk, Inner& made) {
     walk.run_below(grammar.vocabulary().trie(), node, head.state, head.reg);
-    made.tokens = std::move(walk.tokens);
+    made.tokens = walk.tokens;
   });
 }
 

@@ -25,6 +25,9 @@ struct Option {
   std::span<const StateId> chain;  ///< frames between this one and the innermost callee, outermost first
   bool call = false;               ///< the byte is consumed by a callee, so the frame steps aside for it
 
+  /// The frame goes on itself.
+  bool stays() const { return !call && target != kDone; }
+
   bool operator==(const Option& other) const {
     return guard == other.guard && then == other.then && target == other.target && call == other.call &&
            std::ranges::equal(chain, other.chain);
@@ -41,6 +44,12 @@ struct Row {
   StateId usual = kDone;   ///< where most bytes lead within the rule, if many do
 
   static constexpr uint32_t kGoto = 0x80000000u;
+
+  /// What an entry of `lists` stands for, where it is one move of the frame itself; else null.
+  const Option* only_move(uint32_t action) const {
+    const std::span<const Option> list = lists[action - 1];
+    return list.size() == 1 && list.front().stays() ? &list.front() : nullptr;
+  }
 
   /// Two states of one rule do the same on a byte.
   bool agrees(const Row& other, uint8_t byte) const {

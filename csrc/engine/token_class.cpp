@@ -108,8 +108,7 @@ void TokenClass::add(uint64_t room, TokenSet& tokens) const {
 }
 
 TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const {
-  LruCache<TriePtr>::Key key(bytes.words.begin(), bytes.words.end());
-  if (const auto known = leaving_tries_.find(key)) return *known;
+  if (const auto known = leaving_tries_.find(bytes.words)) return *known;
   const Trie& trie = vocabulary.trie();
   std::vector<uint32_t> nodes;
   for (const Leaving& one : leaving_) {
@@ -119,13 +118,12 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
     }
   }
   auto made = std::make_shared<const Trie>(trie.select(nodes));
-  leaving_tries_.keep(std::move(key), made, made->bytes());
+  leaving_tries_.keep(bytes.words, made, made->bytes());
   return made;
 }
 
 TriePtr TokenClass::tails(const ByteSet& bytes, const Vocabulary& vocabulary) const {
-  LruCache<TriePtr>::Key key(bytes.words.begin(), bytes.words.end());
-  if (const auto known = tails_.find(key)) return *known;
+  if (const auto known = tails_.find(bytes.words)) return *known;
   std::map<std::string, std::vector<TokenId>> groups;
   size_t nodes = 0;
   for (const Leaving& one : leaving_) {
@@ -133,7 +131,7 @@ TriePtr TokenClass::tails(const ByteSet& bytes, const Vocabulary& vocabulary) co
     if (!bytes.has(one.byte) || one.by_character) continue;
     nodes += vocabulary.trie().size[one.node];
     if (nodes > kManyLeaving) {
-      tails_.keep(std::move(key), nullptr, 0);
+      tails_.keep(bytes.words, nullptr, 0);
       return nullptr;
     }
     vocabulary.trie().for_each_token(one.node, {static_cast<char>(one.byte)},
@@ -148,7 +146,7 @@ TriePtr TokenClass::tails(const ByteSet& bytes, const Vocabulary& vocabulary) co
   Trie made = builder.finish();
   made.groups = std::move(tokens);
   const auto shared = std::make_shared<const Trie>(std::move(made));
-  tails_.keep(std::move(key), shared, shared->bytes());
+  tails_.keep(bytes.words, shared, shared->bytes());
   return shared;
 }
 

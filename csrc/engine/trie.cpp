@@ -27,14 +27,20 @@ Trie Trie::starting_with(std::vector<std::string> prefixes) const {
 
 Trie Trie::select(std::span<const uint32_t> nodes) const {
   TrieBuilder selected;
-  std::string path;
-  uint32_t node = 1;
+  std::vector<uint32_t> path{0};
   for (const uint32_t wanted : nodes) {
-    for (; node <= wanted; ++node) {
-      path.resize(std::max<size_t>(path.size(), depth[node]));
-      path[depth[node] - 1] = static_cast<char>(byte[node]);
+    uint32_t child = path.back() + 1;
+    while (path.back() + size[path.back()] <= wanted) {
+      child = path.back() + size[path.back()];
+      path.pop_back();
     }
-    selected.add(std::string_view(path).substr(0, depth[wanted]), token[wanted]);
+    selected.back_to(path.size() - 1);
+    while (path.back() != wanted) {
+      while (child + size[child] <= wanted) child += size[child];
+      selected.descend(byte[child]);
+      path.push_back(child++);
+    }
+    selected.set(token[wanted]);
   }
   return selected.finish();
 }
@@ -74,7 +80,7 @@ uint32_t TrieBuilder::add_node(uint8_t byte, size_t depth) {
   return static_cast<uint32_t>(trie_.size.size() - 1);
 }
 
-void TrieBuilder::close_to(size_t depth) {
+void TrieBuilder::back_to(size_t depth) {
   while (path_.size() > depth + 1) {
     const uint32_t node = path_.back();
     path_.pop_back();
@@ -82,21 +88,23 @@ void TrieBuilder::close_to(size_t depth) {
   }
 }
 
+void TrieBuilder::descend(uint8_t byte) { path_.push_back(add_node(byte, path_.size())); }
+
+void TrieBuilder::set(TokenId token) { trie_.token[path_.back()] = token; }
+
 void TrieBuilder::add(std::string_view text, TokenId token) {
   size_t common = 0;
   while (common < text.size() && common + 1 < path_.size() &&
          trie_.byte[path_[common + 1]] == static_cast<uint8_t>(text[common])) {
     ++common;
   }
-  close_to(common);
-  for (size_t depth = common; depth < text.size(); ++depth) {
-    path_.push_back(add_node(static_cast<uint8_t>(text[depth]), depth + 1));
-  }
-  trie_.token[path_.back()] = token;
+  back_to(common);
+  for (const char byte : text.substr(common)) descend(static_cast<uint8_t>(byte));
+  set(token);
 }
 
 Trie TrieBuilder::finish() {
-  close_to(0);
+  back_to(0);
   trie_.index_wide_nodes();
   return std::move(trie_);
 }

@@ -71,11 +71,16 @@ class TrieBuilder {
 
   /// `text` is not empty, and comes after all before it.
   void add(std::string_view text, TokenId token);
+
+  /// The same node by node: goes back up to a depth, then down by bytes, and gives the node that was come to a token.
+  void back_to(size_t depth);
+  void descend(uint8_t byte);
+  void set(TokenId token);
+
   Trie finish();
 
  private:
   uint32_t add_node(uint8_t byte, size_t depth);
-  void close_to(size_t depth);
 
   Trie trie_;
   std::vector<uint32_t> path_;  // nodes of the last string, by depth

@@ -18,7 +18,10 @@ constexpr size_t kKeptScratch = size_t{4} << 20;
 }  // namespace
 
 TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool interning)
-    : grammar_(grammar),
+    : tokens(scratch.tokens),
+      exits(scratch.exits),
+      runs(scratch.runs),
+      grammar_(grammar),
       registers_(scratch.arena, interning),
       store_(grammar, scratch.arena, interning),
       stepper_(grammar, store_, registers_),
@@ -26,6 +29,7 @@ TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool in
       merged_(scratch.merged),
       levels_(scratch.levels),
       scratch_(scratch) {
+  tokens.clear(), exits.clear(), runs.clear();
   store_.start_work();
   levels_.resize(std::max(levels_.size(), size_t{grammar.vocabulary().longest_token()} + 1));
 }
@@ -44,8 +48,7 @@ void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from) 
   for_each_child(trie, root, ByteSet::all(), [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
 }
 
-void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first,
-                         std::vector<Run>& runs) {
+void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first) {
   bottom_ = store_.make_bottom(depth);
   heads_.assign(1, Head{state, reg, bottom_});
   enter(trie, 0, 0, levels_[0]);
@@ -218,8 +221,16 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       node = skip(trie, above, node);
       continue;
     }
-    if (action & Row::kGoto) {
-      const Head head{action & ~Row::kGoto, above.head.reg, above.head.below};
+    const bool goes = action & Row::kGoto;
+    const Option* only = above.row && !goes ? above.row->only_move(action) : nullptr;
+    if (goes || only) {
+      Head head = above.head;
+      if (goes) {
+        head.state = action & ~Row::kGoto;
+      } else if (!stepper_.move(*only, byte, head)) {
+        node = skip(trie, above, node);
+        continue;
+      }
       take(trie, node, {&head, 1});
       if (take_below(trie, node, base, head, above.end)) {
         node += trie.size[node];

@@ -22,9 +22,17 @@ struct WalkScratch {
     ByteSet bytes;             ///< with which something may go on, where there are jumps
     uint32_t node_end;         ///< the node after its subtree
   };
+  /// The tokens and exits so far, when all strings with one first byte had been visited.
+  struct Run {
+    uint8_t byte;
+    size_t tokens_end, exits_end;
+  };
   Arena arena;
   std::vector<Head> heads, merged;
   std::vector<Level> levels;
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> exits;
+  std::vector<Run> runs;
 };
 
 /// Walks with readings of a text through the trie.
@@ -42,13 +50,9 @@ class TrieWalk {
 
   /// The same for a single frame, of which nothing is known but that `depth` others wait below it. Appends to `exits`
   /// the nodes at which it is over, and the rest of the string is for those others to take. Only strings are visited
-  /// that begin with one of `first`; `runs` tells which byte gave what.
-  struct Run {
-    uint8_t byte;
-    size_t tokens_end, exits_end;
-  };
-  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first,
-                 std::vector<Run>& runs);
+  /// that begin with one of `first`; `runs` is appended to.
+  using Run = WalkScratch::Run;
+  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first);
 
   /// The same for the strings below a node, at which the frame stands.
   void run_below(const Trie& trie, uint32_t node, StateId state, Reg reg);
@@ -76,8 +80,9 @@ class TrieWalk {
   /// need not look.
   std::function<InnerPtr(const Head&, uint32_t node)> known_below;
 
-  std::vector<TokenId> tokens;
-  std::vector<uint32_t> exits;
+  std::vector<TokenId>& tokens;
+  std::vector<uint32_t>& exits;
+  std::vector<Run>& runs;
   uint64_t visited = 0;  ///< nodes looked at
 
  private:

@@ -57,6 +57,7 @@ Trie Vocabulary::build_trie() {
   for (size_t i = 0; i < order.size(); ++i) {
     if (i > 0 && tokens_[order[i]] == tokens_[order[i - 1]]) {
       duplicate_[order[i - 1]] = order[i];
+      has_duplicates_ = true;
     } else {
       trie.add(tokens_[order[i]], order[i]);
     }
@@ -65,11 +66,11 @@ Trie Vocabulary::build_trie() {
 }
 
 TokenClassPtr Vocabulary::token_class(const CharacterClass& characters) const {
-  TokenClassCache::Key key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
+  std::vector<uint64_t> key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
   for (const auto& [first, last] : characters.excluded) key.push_back(uint64_t{first} << 32 | last);
   if (const auto known = classes_.find(key)) return *known;
   auto made = std::make_shared<const TokenClass>(*this, characters);
-  classes_.keep(std::move(key), made, made->bytes());
+  classes_.keep(key, made, made->bytes());
   return made;
 }
 

@@ -50,6 +50,8 @@ class Vocabulary {
 
   /// The next token with the same bytes as this one, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
+  /// Some tokens have the same bytes.
+  bool has_duplicates() const { return has_duplicates_; }
 
   /// The decoder drops one space at the start of a text, so a first token may carry one that nobody will see.
   bool first_space_optional() const { return first_space_optional_; }
@@ -72,6 +74,7 @@ class Vocabulary {
   std::vector<uint8_t> first_bytes_;
   size_t size_;
   uint16_t longest_token_ = 0;
+  bool has_duplicates_ = false;
   bool first_space_optional_;
   bool spells_all_;
   TriePtr trie_;
