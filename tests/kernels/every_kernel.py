@@ -1,0 +1,167 @@
+"""Launches every kernel of the package at small sizes, for compute-sanitizer, under which tests would take hours.
+
+    compute-sanitizer --tool memcheck --kernel-name kns=constrain python tests/kernels/every_kernel.py
+    compute-sanitizer --tool racecheck --kernel-name kns=constrain python tests/kernels/every_kernel.py
+
+Prints the names of the kernels that ran with ``--names``, for which no sanitizer may run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import torch
+
+from constrain.kernels import (
+    Activation,
+    AttentionWorkspace,
+    Coding,
+    DrawParameters,
+    GroupCoding,
+    Pages,
+    PenaltyParameters,
+    PenaltyScratch,
+    PlainCoding,
+    RowNorm,
+    StepTokens,
+    TextPages,
+    apply_bitmask,
+    cuda,
+    draw,
+    enter_tokens,
+    gated_activation,
+    gated_linear,
+    layer_norm,
+    linear,
+    paged_attention,
+    penalise,
+    rms_norm,
+)
+
+HALVES = torch.float16, torch.bfloat16
+# Below and at the borders of tiles and pages, and idle.
+LENGTHS = [4, 16, 17, 257, 0]
+
+
+def bitmasks() -> None:
+    chosen = torch.tensor([1, -1], dtype=torch.int32)
+    for dtype, width, gap in product((torch.float32, *HALVES), (33, 1000, 9000), (0, 3)):
+        logits, bits = torch.randn(2, width + gap).to(dtype)[:, :width], torch.randint(-(2**31), 2**31, (2, 300)).int()
+        bits = bits[:, : -(-width // 32)].contiguous()
+        apply_bitmask(logits, bits)
+        apply_bitmask(logits, bits, chosen)
+
+
+def norms() -> None:
+    for dtype, (rows, width) in product(HALVES, ((1, 8), (3, 320), (2, 16_384))):
+        x, residual = torch.randn(2, rows, width).to(dtype)
+        weight, bias = torch.randn(2, width).to(dtype)
+        rms_norm(x, weight, 1e-5, residual)
+        rms_norm(x, None, 1e-5)
+        layer_norm(x, weight, bias, 1e-5, residual)
+
+
+def products() -> None:
+    for dtype, rows, (inputs, outputs) in product(HALVES, (1, 7, 8), ((8, 37), (520, 100), (4096, 24))):
+        x, residual = torch.randn(rows, inputs).to(dtype), torch.randn(rows, outputs).to(dtype)
+        weight, bias = torch.randn(2 * outputs, inputs).to(dtype), torch.randn(2 * outputs).to(dtype)
+        for norm in (None, RowNorm(torch.randn(inputs).to(dtype), 1e-5)):
+            linear(x, weight[:outputs], bias[:outputs], residual, norm)
+            linear(x, weight, norm=norm)
+            for activation in Activation:
+                gated_linear(x, weight, bias, activation, norm)
+                gated_activation(torch.randn(rows, 2 * outputs // 8 * 8).to(dtype), activation)
+
+
+def attend(
+    dtype: torch.dtype,
+    lengths: Sequence[int],
+    shape: tuple[int, int, int],
+    codings: tuple[Coding, Coding],
+    queries: int = 1,
+    window: int | None = None,
+    cap: float | None = None,
+) -> None:
+    heads, kv_heads, dim = shape
+    blocks = -(-max(lengths) // 256)
+    states = torch.randn(2, len(lengths) * blocks, 256, kv_heads, dim).to(dtype)
+    keys, values = (coding.encode(each) for coding, each in zip(codings, states, strict=True))
+    table = torch.randperm(len(lengths) * blocks).view(len(lengths), blocks).int()
+    pages = Pages(keys, values, table, *codings)
+    qkv = torch.randn(len(lengths), queries, heads + 2 * kv_heads, dim).to(dtype)
+    cos, sin = torch.randn(2, blocks * 256, 1, dim // 16 * 16).to(dtype)
+    on_device, workspace = torch.tensor(lengths, dtype=torch.int), AttentionWorkspace()
+    for _ in range(2):  # the second finds what the first has left in the workspace
+        paged_attention(qkv, cos, sin, pages, on_device, scale=dim**-0.5, window=window, cap=cap, workspace=workspace)
+
+
+def attentions() -> None:
+    plain = [(8, 4, 64), (4, 2, 32), (8, 2, 128), (6, 2, 96), (4, 2, 256)]
+    coded = [(8, 4, 64), (8, 2, 128), (4, 2, 256)]
+    codes = [(GroupCoding(8), GroupCoding(8)), (GroupCoding(8), GroupCoding(4)), (GroupCoding(4), GroupCoding(4))]
+    for dtype in HALVES:
+        own = PlainCoding(dtype)
+        for codings, shape in [*product([(own, own)], plain), *product(codes, coded)]:
+            attend(dtype, LENGTHS, shape, codings)
+            attend(dtype, [1500], shape, codings, window=1024, cap=5.0)  # one sequence has many splits
+            attend(dtype, LENGTHS, shape, codings, queries=4, window=100)
+        attend(dtype, LENGTHS, (40, 1, 128), (own, own), queries=2)  # several blocks of rows
+        attend(dtype, [40 + i for i in range(100)], (8, 4, 64), (own, own))  # several blocks to a multiprocessor
+
+
+def draws() -> None:
+    settings = [(0.0, 0, 0.0, 0.0), (1.0, 0, 0.0, 0.0), (0.8, 50, 0.8, 0.0), (1.5, 3, 0.5, 0.2), (1.0, 0, 0.95, 0.05)]
+    rows = len(settings) + 1
+    temperature, top_k, top_p, min_p = (torch.tensor(each) for each in zip(*settings, settings[1], strict=True))
+    seeds, steps = torch.arange(rows), torch.arange(rows)
+    values = DrawParameters(temperature, top_k.int(), top_p, min_p, seeds, steps)
+    for width in (50, 4003, 33_000):
+        logits = torch.randn(rows, width)
+        logits[-1] = -torch.inf
+        draw(logits, values)
+        draw(logits.bfloat16().float(), values)  # many are equal
+
+
+def steps() -> None:
+    text = TextPages(torch.randint(0, 50, (24, 16)).int(), torch.randperm(24).view(4, 6).int())
+    lengths = torch.tensor([90, 7, 81, 60], dtype=torch.int)
+    some, places = torch.tensor([1.2, 1.0, 1.5, 1.1]), torch.tensor([-1, -1, 20, 0], dtype=torch.int)
+    values = PenaltyParameters(some, places, torch.tensor([0, 0, 40, 64], dtype=torch.int), some - 1, some - 1)
+    scratch = PenaltyScratch()
+    for _ in range(2):
+        penalise(torch.randn(4, 50), text, lengths, values, scratch)
+    given, past = torch.tensor([7, ~2, 9, ~0]).int(), torch.tensor([0, 17, -1, 16]).int()
+    enter_tokens(StepTokens(given, past, *torch.zeros(2, 4).int()), torch.tensor([-1, 30, 40]), text)
+
+
+def reading() -> None:
+    """The kernel of the benchmarks that does nothing else."""
+    memory, out = torch.randn(1 << 16), torch.empty(1, dtype=torch.int32)
+    cuda.module.read_all(
+        memory=cuda.address(memory), bytes=memory.nbytes, out=cuda.address(out), stream=cuda.stream(memory)
+    )
+
+
+def launch_all() -> None:
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        for family in (bitmasks, norms, products, attentions, draws, steps, reading):
+            family()
+            torch.cuda.synchronize()
+            print(family.__name__, file=sys.stderr, flush=True)
+
+
+def names() -> Iterator[str]:
+    """Kernels that ran, as they are declared."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        launch_all()
+    yield from sorted({event.key for event in profile.key_averages() if "constrain::" in event.key})
+
+
+if __name__ == "__main__":
+    if "--names" in sys.argv:
+        print(*names(), sep="\n")
+    else:
+        launch_all()

@@ -1,0 +1,32 @@
+"""What compute-sanitizer is run over has every kernel that was compiled."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.mark.gpu
+def test_every_kernel_is_launched(cuda: torch.device) -> None:
+    cuobjdump, demangle = shutil.which("cuobjdump"), shutil.which("c++filt")
+    if cuobjdump is None or demangle is None:
+        pytest.skip("needs cuobjdump, of the CUDA toolkit, and c++filt")
+    usage = output_of([cuobjdump, "-res-usage", str(sys.modules["constrain._cuda"].__file__)])
+    compiled = output_of([demangle], "\n".join({*re.findall(r"Function (\w+):", usage)}))
+    ran = output_of([sys.executable, str(Path(__file__).with_name("every_kernel.py")), "--names"])
+    assert kernels(ran) == kernels(compiled) != set()
+
+
+def output_of(command: list[str], given: str = "") -> str:
+    return subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def kernels(declarations: str) -> set[str]:
+    """Names with their template arguments."""
+    return {line.removeprefix("void ").rpartition("(")[0] for line in declarations.splitlines() if "constrain" in line}
