@@ -33,13 +33,15 @@ def split_by_size(sizes: Sequence[int], gpu_split: Sequence[float] | None) -> li
     return _fill(sizes, [int(gigabytes * 1024**3) for gigabytes in gpu_split])
 
 
-def split_by_free_memory(sizes: Sequence[int], reserve: int | Sequence[int] | None) -> list[torch.device]:
-    """A device for every module, filling devices in order up to :func:`free_memory`.
+def split_by_free_memory(
+    sizes: Sequence[int], reserve: int | Sequence[int] | None, working: int = 0
+) -> list[torch.device]:
+    """A device for every module, filling devices in order up to :func:`free_memory`, less ``working`` bytes each.
 
     Raises:
         ModelError: the modules need more than the devices have.
     """
-    devices = _fill(sizes, free_memory(reserve))
+    devices = _fill(sizes, [free - working for free in free_memory(reserve)])
     return devices if torch.cuda.is_available() else [torch.device("cpu")] * len(devices)
 
 

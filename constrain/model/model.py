@@ -17,10 +17,10 @@ from constrain.model.builder import build_modules
 from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.decode import DecodeStep, LayerSight
-from constrain.model.devices import default_dtype, split_by_free_memory, split_by_size
+from constrain.model.devices import default_dtype
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.lora import ExLlamaV2Lora
-from constrain.model.memory import module_sizes
+from constrain.model.memory import place, place_with_cache
 from constrain.model.modules import Attention, Head, Module, find_linear
 from constrain.model.paged import PagedRow, make_paged_view, places
 from constrain.model.rope import RotaryTable
@@ -109,7 +109,7 @@ class ExLlamaV2:
     ) -> Generator[Any, None, None]:
         """:meth:`load` as a generator, which yields what ``callback_gen(index, total)`` yields."""
         self.choose_dtype()
-        self._place(split_by_size(module_sizes(self), gpu_split))
+        self._place(place(self, gpu_split))
         if not lazy:
             yield from self._load_modules(callback, callback_gen)
 
@@ -147,7 +147,7 @@ class ExLlamaV2:
         """:meth:`load_autosplit` as a generator, which yields what ``callback_gen(index, total)`` yields."""
         self.config.max_input_len = min(self.config.max_input_len, self.config.max_seq_len)
         self.choose_dtype()
-        self._place(split_by_free_memory(module_sizes(self, cache.layer_bytes()), reserve_vram))
+        self._place(place_with_cache(self, cache, reserve_vram))
         yield from self._load_modules(callback, callback_gen)
         cache.update_cache_tensors()
 

@@ -333,7 +333,7 @@ class Head(Module):
         self.weight = torch.empty(0)
 
     def parameters(self) -> int:
-        return self.padded_size * self.hidden_size
+        return 0 if self.tied is not None else self.padded_size * self.hidden_size
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         if self.tied is None:

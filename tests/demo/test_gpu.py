@@ -12,6 +12,7 @@ import constrain
 from constrain.demo.evaluate import samples
 from constrain.demo.synth import Split
 from constrain.extract import build_prompt
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
 from constrain.kernels import cuda
 from constrain.model import (
     ExLlamaV2,
@@ -22,7 +23,9 @@ from constrain.model import (
     ExLlamaV2CacheBase,
     ExLlamaV2Config,
 )
+from constrain.model.memory import module_sizes
 from constrain.model.paged import PagedRow
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 pytestmark = pytest.mark.gpu
 
@@ -54,11 +57,11 @@ def texts() -> Texts:
     )
 
 
-def load(texts: Texts, dtype: torch.dtype) -> ExLlamaV2:
+def load(texts: Texts, dtype: torch.dtype, gpu_split: list[float] | None = None) -> ExLlamaV2:
     config = ExLlamaV2Config(texts.folder)
     config.compute_dtype = dtype
     model = ExLlamaV2(config)
-    model.load()
+    model.load(gpu_split)
     return model
 
 
@@ -122,6 +125,28 @@ def test_texts_are_those_of_the_cpu(texts: Texts, written_on_cpu: list[torch.Ten
     assert model.get_cache_devices() == ["cuda:0"]
     for on_gpu, on_cpu in zip(greedy(model, texts), written_on_cpu, strict=True):
         assert torch.equal(on_gpu, on_cpu)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_texts_over_two_gpus(texts: Texts, written_on_cpu: list[torch.Tensor]) -> None:
+    half = sum(module_sizes(load(texts, torch.float32))) / 2 / 1024**3
+    model = load(texts, torch.float32, [half, 1.0])
+    assert model.get_cache_devices() == ["cuda:0", "cuda:1"]
+    for on_gpus, on_cpu in zip(greedy(model, texts), written_on_cpu, strict=True):
+        assert torch.equal(on_gpus, on_cpu)
+    tokenizer = ExLlamaV2Tokenizer(model.config)
+    generator = ExLlamaV2DynamicGenerator(model, ExLlamaV2Cache(model, max_seq_len=4096), tokenizer)
+    written = generator.generate(
+        [tokenizer.decode(prompt[1:], decode_special_tokens=True) for prompt in texts.prompts[:8]],
+        max_new_tokens=NEW_TOKENS,
+        gen_settings=ExLlamaV2Sampler.Settings.greedy(),
+        stop_conditions=[texts.eos],
+        add_bos=True,
+        encode_special_tokens=True,
+        completion_only=True,
+    )
+    ends = [tokens[:-1] if tokens[-1] == texts.eos else tokens for tokens in written_on_cpu[:8]]
+    assert written == [tokenizer.decode(tokens) for tokens in ends]
 
 
 def test_tokens_in_half_precision_are_those_of_the_cpu(texts: Texts, written_on_cpu: list[torch.Tensor]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from constrain.model import (
     ExLlamaV2Config,
     ExLlamaV2Lora,
     ExLlamaV2MMEmbedding,
+    memory,
 )
-from constrain.model import model as model_module
 from constrain.model.memory import module_sizes
 
 pytestmark = pytest.mark.gpu
@@ -74,7 +74,7 @@ def test_layers_on_several_devices(llama: Any, ids: torch.Tensor, monkeypatch: p
     def in_turn(sizes: list[int], split: object) -> list[torch.device]:
         return [torch.device("cpu" if number % 4 < 2 else "cuda:0") for number in range(len(sizes))]
 
-    monkeypatch.setattr(model_module, "split_by_size", in_turn)
+    monkeypatch.setattr(memory, "split_by_size", in_turn)
     model = llama.load(compute_dtype=torch.float32)
     assert {*model.cache_map.values()} == {"cpu", "cuda:0"}
     cache = ExLlamaV2Cache(model, batch_size=2)
@@ -118,7 +118,10 @@ def test_embeddings_and_adapters(llama: Any, ids: torch.Tensor, tmp_path: Path) 
     assert not torch.allclose(model.forward(ids[:1], loras=[lora]), model.forward(ids[:1]))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+@two_gpus
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_layers_on_two_gpus(llama: Any, ids: torch.Tensor, dtype: torch.dtype) -> None:
     config = ExLlamaV2Config(llama.folder)
@@ -131,3 +134,38 @@ def test_layers_on_two_gpus(llama: Any, ids: torch.Tensor, dtype: torch.dtype) -
     logits = torch.cat((model.forward(ids[:, :15], cache), model.forward(ids[:, 15:], cache)), dim=1)
     atol, rtol = (5e-4, 0.0) if dtype is torch.float32 else (0.1, 0.05)
     torch.testing.assert_close(logits.cpu().float()[..., :99], llama.logits(ids), atol=atol, rtol=rtol)
+
+
+@two_gpus
+@pytest.mark.parametrize("family_name", ["llama", "qwen3", "gemma2"])
+@pytest.mark.parametrize("kind", [ExLlamaV2Cache, ExLlamaV2Cache_Q4])
+def test_autosplit_over_two_gpus(
+    checkpoint: Callable[[str], Any],
+    family_name: str,
+    kind: type[ExLlamaV2CacheBase],
+    ids: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = checkpoint(family_name)
+    config = ExLlamaV2Config(source.folder)
+    config.compute_dtype = torch.float32
+    model = ExLlamaV2(config)
+    cache = kind(model, batch_size=2, lazy=True)
+    model.choose_dtype()
+    working = memory.working_bytes(model, cache)
+    half = sum(module_sizes(model, cache.layer_bytes())) // 2
+    # The first has room for half of it; the embedding comes first, and is a large part of so small a model.
+    free = [working + half + 192 * 1024**2, torch.cuda.mem_get_info(1)[0]]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (free[index], 0))
+    model.load_autosplit(cache)
+    assert {*model.cache_map.values()} <= {"cuda:0", "cuda:1"} and model.modules[-1].device.index == 1
+    assert [str(tensor.device) for tensor in cache.key_states] == [model.cache_map[i] for i in range(3)]
+    sizes = [0, 0]
+    for module, size in zip(model.modules, module_sizes(model, cache.layer_bytes()), strict=True):
+        sizes[module.device.index] += size
+    assert sizes[0] <= half
+    one = source.load(compute_dtype=torch.float32)
+    expected = one.forward(ids, kind(one, batch_size=2))
+    logits = torch.cat((model.forward(ids[:, :15], cache), model.forward(ids[:, 15:], cache)), dim=1)
+    bound = 5e-4 if kind is ExLlamaV2Cache else 0.2
+    torch.testing.assert_close(logits.cpu()[..., :99], expected.cpu()[..., :99], atol=bound, rtol=0)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 import torch
 
 from constrain.errors import ModelError
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2CacheBase
-from constrain.model.devices import split_by_free_memory
-from constrain.model.memory import longest_cache, module_sizes, token_bytes
+from constrain.model.memory import (
+    longest_cache,
+    module_sizes,
+    place,
+    place_with_cache,
+    token_bytes,
+    working_bytes,
+)
 
 RESERVES = 192 * 1024**2, 64 * 1024**2
 
@@ -34,31 +43,74 @@ def test_the_longest_cache_fits_and_no_longer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = sum(module_sizes(llama_model)) + 5000 * token_bytes(llama_model, kind)
-    give_gpus(monkeypatch, *(int(room * share) for share in shares))
+    working = working_bytes(llama_model, kind(llama_model, max_seq_len=5000, lazy=True))
+    give_gpus(monkeypatch, *(int(room * share) + working for share in shares))
     tokens = longest_cache(llama_model, kind)
     assert 0 < tokens <= 5000 and tokens % 512 == 0
 
-    def place(length: int) -> list[torch.device]:
-        layer_bytes = kind(llama_model, max_seq_len=length, lazy=True).layer_bytes()
-        return split_by_free_memory(module_sizes(llama_model, layer_bytes), None)
+    def placed(length: int) -> list[torch.device]:
+        return place_with_cache(llama_model, kind(llama_model, max_seq_len=length, lazy=True))
 
-    assert len(place(tokens)) == len(llama_model.modules)
+    assert len(placed(tokens)) == len(llama_model.modules)
     with pytest.raises(ModelError, match="Insufficient VRAM"):
-        place(tokens + 512)
+        placed(tokens + 512)
+
+
+@pytest.mark.parametrize("kind", [ExLlamaV2Cache, ExLlamaV2Cache_Q4])
+def test_passes_need_room_too(
+    llama_model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = kind(llama_model, max_seq_len=512, lazy=True)
+    needed = sum(module_sizes(llama_model, cache.layer_bytes()))
+    working = working_bytes(llama_model, cache)
+    # Gate, up and their product, of all tokens of a pass.
+    assert working > 2048 * 3 * 80 * 4
+    give_gpus(monkeypatch, needed + working)
+    place_with_cache(llama_model, cache)
+    give_gpus(monkeypatch, needed + working - 1)
+    with pytest.raises(ModelError, match="Insufficient VRAM"):
+        place_with_cache(llama_model, cache)
+    llama_model.config.max_input_len = 1024
+    place_with_cache(llama_model, cache)
+
+
+def test_a_tied_head_takes_memory_only_where_the_embedding_is_not(
+    checkpoint: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = checkpoint("llama_tied").load()
+    sizes, gigabyte = module_sizes(model), 1024**3
+    assert sizes[-1] == 0 and sum(sizes) == sum(linear_bytes(model))
+    give_gpus(monkeypatch, 0, 0)
+    one, embedding = sum(sizes) / gigabyte, sizes[0] / gigabyte
+    assert {*place(model, [one])} == {torch.device("cuda:0")}
+    assert place(model, [embedding, one])[-1] == torch.device("cuda:1")
+    with pytest.raises(ModelError, match="Insufficient VRAM"):
+        place(model, [embedding, one - embedding])
+
+
+def linear_bytes(model: ExLlamaV2) -> Iterator[int]:
+    """Of the tensors that the files have, but for the norms in layers, which the model counts twice."""
+    for key, shape in model.config.layout.tensors():
+        size = torch.Size(shape).numel() * 4
+        rounded = 128 * 48 * 4 if "embed" in key else size
+        yield 2 * rounded if "layers" in key and "norm" in key else rounded
 
 
 def test_where_the_weights_do_not_fit_no_cache_does(llama_model: ExLlamaV2, monkeypatch: pytest.MonkeyPatch) -> None:
-    give_gpus(monkeypatch, sum(module_sizes(llama_model)) // 2)
+    working = working_bytes(llama_model, ExLlamaV2Cache(llama_model, max_seq_len=512, lazy=True))
+    give_gpus(monkeypatch, sum(module_sizes(llama_model)) // 2 + working)
     assert longest_cache(llama_model, ExLlamaV2Cache) == 0
 
 
 def test_without_a_gpu_the_machine_counts(llama_model: ExLlamaV2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 3000, "SC_PAGE_SIZE": 4096}.__getitem__)
-    room = 3000 * 4096 - sum(module_sizes(llama_model))
+    pages = 40_000
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": pages, "SC_PAGE_SIZE": 4096}.__getitem__)
     longest = longest_cache(llama_model, ExLlamaV2Cache)
-    assert (
-        longest * token_bytes(llama_model, ExLlamaV2Cache)
-        <= room
-        < (longest + 512) * token_bytes(llama_model, ExLlamaV2Cache)
-    )
+    assert longest > 512
+
+    def needed(tokens: int) -> int:
+        cache = ExLlamaV2Cache(llama_model, max_seq_len=tokens, lazy=True)
+        return sum(module_sizes(llama_model, cache.layer_bytes())) + working_bytes(llama_model, cache)
+
+    assert needed(longest) <= pages * 4096 < needed(longest + 512)
