@@ -27,6 +27,30 @@ bool CharacterClass::excludes(Range range) const {
                              [&](const Range& one) { return one.first <= range.first && range.second <= one.second; });
 }
 
+namespace {
+
+/// Puts ranges in order, and those together that touch.
+std::vector<CharacterClass::Range> merged(std::vector<CharacterClass::Range> ranges) {
+  std::ranges::sort(ranges);
+  std::vector<CharacterClass::Range> out;
+  for (const auto& range : ranges) {
+    if (!out.empty() && range.first <= out.back().second + 1) {
+      out.back().second = std::max(out.back().second, range.second);
+    } else {
+      out.push_back(range);
+    }
+  }
+  return out;
+}
+
+/// The first byte of a character beyond ASCII.
+int first_byte(char32_t character) {
+  if (character < 0x800) return static_cast<int>(0xC0 | character >> 6);
+  return static_cast<int>(character < 0x10000 ? 0xE0 | character >> 12 : 0xF0 | character >> 18);
+}
+
+}  // namespace
+
 /// Follows all characters beyond ASCII at once, byte by byte. Those that come to one place by different first bytes are
 /// followed together; only a few of them are remembered, to name the characters that lead nowhere.
 class FreeTextFinder::BeyondSearch {
@@ -41,22 +65,13 @@ class FreeTextFinder::BeyondSearch {
       pending_.clear();
       for (const Place& place : level) follow(place);
     }
-    std::ranges::sort(found_.excluded);
-    std::vector<CharacterClass::Range> merged;
-    for (const auto& range : found_.excluded) {
-      if (!merged.empty() && merged.back().second + 1 == range.first) {
-        merged.back().second = range.second;
-      } else {
-        merged.push_back(range);
-      }
-    }
-    found_.excluded = std::move(merged);
+    found_.excluded = merged(std::move(found_.excluded));
     found_.most &= found_.excluded.size() <= kMaxExcluded;
     return std::move(found_);
   }
 
  private:
-  static constexpr size_t kRemembered = 8, kMaxPlaces = 64;
+  static constexpr size_t kRemembered = 8, kMaxPlaces = 512;
 
   struct Place {
     Utf8State utf8;
@@ -119,36 +134,56 @@ bool FreeTextFinder::stays(State state) {
   for (int byte = text.characters.ascii.next(0); byte >= 0; byte = text.characters.ascii.next(byte + 1)) {
     if (row[byte] != state) return false;
   }
-  return !text.characters.beyond_ascii || beyond(state).targets == std::vector{state};
+  if (!text.characters.beyond_ascii) return true;
+  return beyond(state).targets == std::vector{state} && beyond(state).excluded == text.characters.excluded;
 }
 
 FreeText FreeTextFinder::find(State start) {
-  CharacterClass characters;
   const StateRow& row = row_(start);
   const CharacterClass plain = CharacterClass::plain();
+  CharacterClass characters;
   for (int byte = plain.ascii.next(0); byte >= 0; byte = plain.ascii.next(byte + 1)) {
-    if (row[byte] != kDead && live_(row[byte])) characters.ascii.add(static_cast<uint8_t>(byte));
+    if (usable(row[byte])) characters.ascii.add(static_cast<uint8_t>(byte));
   }
+  characters.ascii = lasting(start, characters.ascii);
+  characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
+  if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
   FreeText best;
   for (int tries = 0; tries < kTries; ++tries) {
-    const bool beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
-    characters.beyond_ascii = beyond_ascii;
-    characters.excluded = beyond_ascii ? beyond(start).excluded : std::vector<CharacterClass::Range>();
-    if (characters.count() - (beyond_ascii ? 128 : 0) < kMinCharacters) break;
+    if (characters.count() - (characters.beyond_ascii ? 128 : 0) < kMinCharacters) break;
     // Characters that some text of the class cannot go on with are left out of it next time.
-    ByteSet missing;
+    CharacterClass missing;
     FreeText found = explore(start, characters, missing);
     if (tries == 0 || found.room > best.room) best = std::move(found);
-    if (best.exact || best.room >= kEnough || missing == ByteSet()) break;
-    characters.ascii = characters.ascii & ~missing;
+    if (best.exact || best.room >= kEnough || missing == CharacterClass()) break;
+    characters.ascii = characters.ascii & ~missing.ascii;
+    characters.excluded.insert(characters.excluded.end(), missing.excluded.begin(), missing.excluded.end());
+    characters.excluded = merged(std::move(characters.excluded));
+    if (characters.excluded.size() > kMaxExcluded) characters.beyond_ascii = false, characters.excluded.clear();
   }
   return best;
 }
 
-FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, ByteSet& missing) {
+/// Those of some bytes after which half of them may follow still, where that leaves enough.
+ByteSet FreeTextFinder::lasting(State start, const ByteSet& bytes) {
+  const StateRow& row = row_(start);
+  int total = 0;
+  std::unordered_map<State, int> following;
+  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1), ++total) following[row[byte]] = 0;
+  for (auto& [state, count] : following) {
+    const StateRow& after = row_(state);
+    for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) count += after[byte] != kDead;
+  }
+  CharacterClass kept;
+  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+    if (2 * following[row[byte]] >= total) kept.ascii.add(static_cast<uint8_t>(byte));
+  }
+  return kept.count() >= kMinCharacters ? kept.ascii : bytes;
+}
+
+FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, CharacterClass& missing) {
   FreeText found;
   found.characters = characters;
-  const auto usable = [&](State state) { return state != kDead && live_(state); };
   std::unordered_set<State> met{start};
   std::vector<State> layer{start}, next;
   bool chain = true;  // one state after every number of characters
@@ -176,14 +211,14 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
         if (found.characters.ascii.has(static_cast<uint8_t>(byte))) {
           if (row[byte] == previous && previous != kDead) continue;
           previous = row[byte];
-          if (!usable(previous)) missing.add(static_cast<uint8_t>(byte));
+          if (!usable(previous)) missing.ascii.add(static_cast<uint8_t>(byte));
           if (previous == kDead || std::find(next.begin(), next.end(), previous) == next.end()) step(previous);
         } else if (row[byte] != kDead && !(found.characters.beyond_ascii && byte >= 0x80)) {
           found.leaving.add(static_cast<uint8_t>(byte));
         }
       }
       if (!found.characters.beyond_ascii) continue;
-      if (!beyond(state).most || beyond(state).excluded != found.characters.excluded) {
+      if (!covers(characters, state, missing, found.leaving)) {
         every = false;
         some |= std::any_of(row.begin() + 0x80, row.end(), [](State to) { return to != kDead; });
       }
@@ -202,6 +237,23 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
   if (layer.empty()) found.room = FreeText::kUnbounded;
   if (over) found.leaving.fill();
   return found;
+}
+
+/// All characters of a class that are beyond ASCII may follow. Others that may as well leave it.
+bool FreeTextFinder::covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving) {
+  const Beyond& follows = beyond(state);
+  if (!follows.most) return false;
+  bool all = true;
+  for (const CharacterClass::Range& range : follows.excluded) {
+    if (characters.excludes(range)) continue;
+    all = false;
+    missing.excluded.push_back(range);
+  }
+  if (follows.excluded == characters.excluded) return all;
+  for (const auto& [first, last] : characters.excluded) {
+    for (int byte = first_byte(first); byte <= first_byte(last); ++byte) leaving.add(static_cast<uint8_t>(byte));
+  }
+  return all;
 }
 
 }  // namespace constrain

@@ -61,7 +61,8 @@ class FreeTextFinder {
   /// What is free from a state on. Answers are remembered.
   const FreeText& from(State start);
 
-  /// All texts over the class of `from`, which are of any length, lead back to the state.
+  /// All texts over the class of `from`, which are of any length, lead back to the state, and it refuses the characters
+  /// beyond ASCII that the class excludes.
   bool stays(State state);
 
  private:
@@ -71,7 +72,7 @@ class FreeTextFinder {
 
   /// Where there is room for so many, no narrower class is tried, which has more.
   static constexpr uint64_t kEnough = 8;
-  static constexpr int kTries = 3;
+  static constexpr int kTries = 4;
 
   /// At most so many ranges of characters are excluded from a class.
   static constexpr size_t kMaxExcluded = 24;
@@ -85,7 +86,10 @@ class FreeTextFinder {
   class BeyondSearch;
   const Beyond& beyond(State state);
   FreeText find(State start);
-  FreeText explore(State start, const CharacterClass& characters, ByteSet& missing);
+  bool usable(State state) const { return state != kDead && live_(state); }
+  ByteSet lasting(State start, const ByteSet& bytes);
+  FreeText explore(State start, const CharacterClass& characters, CharacterClass& missing);
+  bool covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving);
 
   std::function<const StateRow&(State)> row_;
   std::function<bool(State)> live_, final_;

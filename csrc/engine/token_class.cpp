@@ -80,31 +80,29 @@ void TokenClass::sort_within() {
 
 void TokenClass::make_masks(size_t words) {
   up_to_.emplace_back(words);
-  counts_.push_back(0);
   auto next = within_.begin();
   for (uint64_t room = 1; next != within_.end() && room <= kDense; ++room) {
     up_to_.push_back(up_to_.back());
     for (; next != within_.end() && next->characters <= room; ++next) {
       bits::set(up_to_.back().data(), static_cast<size_t>(next->token));
     }
-    counts_.push_back(static_cast<size_t>(next - within_.begin()));
   }
-  // The last mask has them all where they end before, and is followed by the rest where they do not.
-  if (next == within_.end()) return;
-  up_to_.push_back(up_to_.back());
-  for (; next != within_.end(); ++next) bits::set(up_to_.back().data(), static_cast<size_t>(next->token));
+  all_ = up_to_.back();
+  within_ = {next, within_.end()};
+  for (const Within& longer : within_) bits::set(all_.data(), static_cast<size_t>(longer.token));
 }
 
 void TokenClass::add(uint64_t room, TokenSet& tokens) const {
-  auto next = within_.begin();
   if (!up_to_.empty()) {
-    const bool every = room >= within_.back().characters;
-    const size_t mask = every ? up_to_.size() - 1 : std::min<size_t>(room, counts_.size() - 1);
-    bits::unite(tokens.words().data(), up_to_[mask].data(), up_to_[mask].size());
+    const bool every = within_.empty() ? room + 1 >= up_to_.size() : room >= within_.back().characters;
+    const std::vector<uint32_t>& mask = every ? all_ : up_to_[std::min<size_t>(room, up_to_.size() - 1)];
+    bits::unite(tokens.words().data(), mask.data(), mask.size());
     if (every) return;
-    next += static_cast<ptrdiff_t>(counts_[mask]);
   }
-  for (; next != within_.end() && next->characters <= room; ++next) tokens.add(next->token);
+  for (const Within& one : within_) {
+    if (one.characters > room) return;
+    tokens.add(one.token);
+  }
 }
 
 TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const {
@@ -165,7 +163,7 @@ TriePtr TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {
 
 size_t TokenClass::bytes() const {
   constexpr size_t kTries = size_t{2} << 20;  // about what is made of them later
-  const size_t masks = up_to_.empty() ? 0 : up_to_.size() * up_to_[0].size() * sizeof(uint32_t);
+  const size_t masks = (up_to_.size() + 1) * all_.size() * sizeof(uint32_t);
   return masks + within_.size() * sizeof(Within) + leaving_.size() * sizeof(Leaving) + far_.size() * sizeof(Far) +
          kTries;
 }

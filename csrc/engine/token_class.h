@@ -45,7 +45,7 @@ class TokenClass {
  private:
   static constexpr uint64_t kDense = 16;
   static constexpr size_t kMany = 1024, kManyLeaving = 8192;
-  static constexpr size_t kLeavingBytes = size_t{4} << 20;
+  static constexpr size_t kLeavingBytes = size_t{8} << 20;
 
   struct Place;
   struct Within {
@@ -67,10 +67,10 @@ class TokenClass {
   void sort_within();
   void make_masks(size_t words);
 
-  std::vector<Within> within_;  // shortest first
-  // Where there are many: masks of those of at most n characters, and how many of `within_` these are.
+  // Where many tokens are within: masks of those of at most n characters, and of all.
   std::vector<std::vector<uint32_t>> up_to_;
-  std::vector<size_t> counts_;
+  std::vector<uint32_t> all_;
+  std::vector<Within> within_;    // those that are not in `up_to_`, shortest first
   std::vector<Leaving> leaving_;  // in the order of their nodes
   std::vector<Far> far_;          // beyond the first step, in the order of their nodes
   mutable LruCache<TriePtr> leaving_tries_{kLeavingBytes}, tails_{kLeavingBytes};

@@ -19,7 +19,7 @@ namespace constrain {
 class Vocabulary {
  public:
   /// Bounds on what is kept of frames and of classes of tokens.
-  static constexpr size_t kInnerBytes = size_t{128} << 20, kClassBytes = size_t{64} << 20;
+  static constexpr size_t kInnerBytes = size_t{128} << 20, kClassBytes = size_t{128} << 20;
 
   /// The tokens that a tokenizer cuts a text into that stands in the middle of another one.
   using Encode = std::function<std::vector<TokenId>(const std::string&)>;

@@ -210,29 +210,43 @@ bool ObjectRule::choose_value(uint64_t duties, Reg& reg, Registers& registers) c
   return true;
 }
 
+namespace {
+
+/// Control characters, which no key holds as they are, and the first bytes of which all characters are in the class.
+ByteSet bytes_within(const CharacterClass& characters) {
+  ByteSet within = characters.ascii;
+  for (uint8_t byte = 0; byte < 0x20; ++byte) within.add(byte);
+  for (int byte = 0x80; byte < 256 && characters.beyond_ascii && characters.excluded.empty(); ++byte) {
+    within.add(static_cast<uint8_t>(byte));
+  }
+  return within;
+}
+
+}  // namespace
+
 FreeText ObjectRule::free_text(Local state, Reg reg) {
   if (static_cast<Phase>(state & 0xF) != Phase::key || spellings_[state >> 32].escape != kPlain) return {};
   const auto words = members_of(reg);
   const State content = spellings_[state >> 32].content;
   const auto open = words.subspan(kSets + 2 * names_words());
   FreeText best;
+  size_t classes = 0;
   for (const uint32_t one : keys_->state(content).classes) {
     if (!(open[one / 64] >> (one % 64) & 1)) continue;
+    ++classes;
     const FreeText& text = texts_[one].from(keys_->class_state(content, one));
     const auto worth = [](const FreeText& a) {
       return std::pair(std::min(a.room, FreeTextFinder::kHorizon), a.characters.count());
     };
     if (worth(text) > worth(best)) best = text;
   }
-  // Names and keys of other classes may go on with anything else.
   best.exact = false;
-  best.leaving = {};
-  for (int byte = 0x20; byte < 256; ++byte) {
-    const CharacterClass& within = best.characters;
-    const bool all =
-        byte < 0x80 ? within.ascii.has(static_cast<uint8_t>(byte)) : within.beyond_ascii && within.excluded.empty();
-    if (!all) best.leaving.add(static_cast<uint8_t>(byte));
-  }
+  // Keys of other classes may go on with anything else, and names with their own bytes.
+  if (classes > 1) best.leaving = ByteSet::all();
+  best.leaving.add(name_bytes_);
+  best.leaving.add('"');
+  best.leaving.add('\\');
+  best.leaving = best.leaving & ~bytes_within(best.characters);
   return best;
 }
 

@@ -42,6 +42,7 @@ void ObjectRule::prepare(const CompiledGrammar&, const Lengths& lengths) {
   std::vector<std::string> names;
   for (auto& property : spec_.properties) {
     names.push_back(property.name);
+    for (const char byte : property.name) name_bytes_.add(static_cast<uint8_t>(byte));
     drop_empty(property.choices);
   }
   for (uint32_t name = 0; name < names.size(); ++name) {

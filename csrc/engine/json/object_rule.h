@@ -235,6 +235,7 @@ class ObjectRule final : public Rule {
   std::map<uint32_t, uint64_t> longest_rests_;  // of spec_.others
   std::vector<std::string> wanted_keys_;        // sorted: see `find_wanted_keys`
   std::unique_ptr<KeyAutomaton> keys_;
+  ByteSet name_bytes_;                 // all bytes of the names
   std::vector<FreeTextFinder> texts_;  // of the possible classes of other keys
   std::vector<uint32_t> place_;        // of spec_.properties: among the names in the order of their bytes
   std::vector<uint64_t> first_;        // a settled block without members, after its size
