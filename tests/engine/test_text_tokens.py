@@ -1,4 +1,4 @@
-"""Tokens that hold keys and texts, whole or in part, and what follows them: masks against every token tried by itself."""
+"""Tokens that hold keys and texts, whole or in part: masks against every token tried by itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def vocabulary_of_keys(rng: random.Random) -> Vocabulary:
     return Vocabulary.from_tokens([b"", *sorted(tokens)], [0])
 
 
-# Characters beyond ASCII that some places of a text refuse and others do not, and characters after which few may follow.
+# Characters beyond ASCII that some places of a text refuse and others do not, and characters that few may follow.
 PATTERNS = [
     "^[^:]+:[0-9a-f]+$", "^[^:]+:.+$", "^([^:]+:[a-f]+|[a-f]{9}|)$", "^.*é.*$", r"^[^é\n]+\.\w+$", r"\w", "^[^é]+=.+$",
     r"^(.{1,3}:)*[^\u2028]+$", r"^[^\u2028é]+(:[^é]*|=.*)$", r"^.[^é]*:[^\u2029]*$",
