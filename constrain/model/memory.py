@@ -40,7 +40,7 @@ def working_bytes(model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> int:
     config = model.config
     heads = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
     states = 3 * config.hidden_size + max(3 * config.intermediate_size, 4 * heads)
-    tokens = config.max_input_len * config.max_batch_size
+    tokens = min(config.max_input_len, config.max_seq_len) * config.max_batch_size
     positions = min(cache.max_seq_len, config.max_seq_len)
     row = config.num_key_value_heads * config.head_dim
     rotations = 2 * (1 << (cache.max_seq_len - 1).bit_length()) * config.head_dim

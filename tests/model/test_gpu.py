@@ -154,7 +154,7 @@ def test_autosplit_over_two_gpus(
     model.choose_dtype()
     working = memory.working_bytes(model, cache)
     half = sum(module_sizes(model, cache.layer_bytes())) // 2
-    # The first has room for half of it; the embedding comes first, and is a large part of so small a model.
+    # The first has room for half of it.
     free = [working + half + 192 * 1024**2, torch.cuda.mem_get_info(1)[0]]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (free[index], 0))
     model.load_autosplit(cache)

@@ -63,14 +63,14 @@ def test_passes_need_room_too(
     cache = kind(llama_model, max_seq_len=512, lazy=True)
     needed = sum(module_sizes(llama_model, cache.layer_bytes()))
     working = working_bytes(llama_model, cache)
-    # Gate, up and their product, of all tokens of a pass.
-    assert working > 2048 * 3 * 80 * 4
+    # Gate, up and their product, of all tokens of a pass, of which there are no more than positions.
+    assert working > 64 * 3 * 80 * 4
     give_gpus(monkeypatch, needed + working)
     place_with_cache(llama_model, cache)
     give_gpus(monkeypatch, needed + working - 1)
     with pytest.raises(ModelError, match="Insufficient VRAM"):
         place_with_cache(llama_model, cache)
-    llama_model.config.max_input_len = 1024
+    llama_model.config.max_input_len = 32
     place_with_cache(llama_model, cache)
 
 

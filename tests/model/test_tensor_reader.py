@@ -69,8 +69,9 @@ def test_a_model_is_the_same_whatever_it_is_cut_into(llama: Any, monkeypatch: py
     cut = llama.load()
     monkeypatch.setattr(tensor_reader, "PART_BYTES", 1 << 20)
     whole = llama.load()
-    for name, linear in cut.modules_dict.items():
-        assert torch.equal(linear.weight, whole.modules_dict[name].weight), name
+    for mine, other in zip(cut.modules, whole.modules, strict=True):
+        for (name, linear), (_, expected) in zip(mine.submodules(), other.submodules(), strict=True):
+            assert torch.equal(linear.weight, expected.weight), name
 
 
 def test_reading_ahead_is_bounded(
