@@ -132,7 +132,7 @@ class Decoder:
             tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_hidden_layers)
         ]
         self._text = torch.zeros(cache.max_seq_len // page_size, page_size, dtype=torch.int, device=device)
-        self._full, self._sliding = model.layer_sights(cache.max_seq_len)
+        self._full, self._sliding = model.layer_sights(min(cache.max_seq_len, model.config.max_seq_len))
         self._shapes: dict[tuple[int, int, int], StepShape] = {}
 
     def logits(self, rows: Sequence[PagedRow]) -> torch.Tensor:
@@ -218,7 +218,7 @@ class Decoder:
 def takes(model: ExLlamaV2, cache: ExLlamaV2CacheBase, rows: Sequence[PagedRow]) -> bool:
     """Whether these rows are a decode step that a GPU runs faster as a graph."""
     return (
-        all(row.width == 1 and row.logits == 1 for row in rows)
+        all(row.width == 1 and row.logits == 1 and row.past < model.config.max_seq_len for row in rows)
         and len(rows) <= Decoder.most_rows
         and supports(model, cache, rows[0].page_size)
     )

@@ -43,7 +43,7 @@ def working_bytes(model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> int:
     tokens = min(config.max_input_len, config.max_seq_len) * config.max_batch_size
     positions = min(cache.max_seq_len, config.max_seq_len)
     row = config.num_key_value_heads * config.head_dim
-    rotations = 2 * (1 << (cache.max_seq_len - 1).bit_length()) * config.head_dim
+    rotations = 2 * (1 << (positions - 1).bit_length()) * config.head_dim
     decoding = 0 if isinstance(cache.key_coding, PlainCoding) else positions * row * _DECODING_BYTES
     return (tokens * states + 2 * positions * row + rotations) * model.compute_dtype.itemsize + decoding
 

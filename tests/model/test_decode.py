@@ -9,6 +9,7 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.model import (
+    ExLlamaV2,
     ExLlamaV2Cache,
     ExLlamaV2Cache_8bit,
     ExLlamaV2Cache_Q4,
@@ -16,6 +17,7 @@ from constrain.model import (
     ExLlamaV2Cache_Q8,
     ExLlamaV2CacheBase,
     Intervention,
+    decode,
 )
 from constrain.model.decode import Decoder, DecodeRow
 from constrain.model.paged import PagedRow
@@ -128,3 +130,14 @@ def test_steps_on_a_gpu(checkpoint: Any, ids: torch.Tensor, name: str, graphs: b
     ahead = tokens_ahead(Decoder(model, prefilled(model, ids), SIZE), ids).cpu().float()[:, :99]
     for logits, wanted in zip(ahead, expected[0, 13:19], strict=True):
         assert (logits - wanted).norm() / wanted.norm() < 0.02
+
+
+def test_rotations_are_kept_for_positions_that_a_sequence_may_have(
+    llama_model: ExLlamaV2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ExLlamaV2Cache(llama_model, max_seq_len=4096)
+    assert len(Decoder(llama_model, cache, SIZE)._full.cos) == 1024
+    monkeypatch.setattr(decode, "supports", lambda *_: True)
+    longest, pages = llama_model.config.max_seq_len, list(range(100))
+    last, beyond = (PagedRow(torch.tensor([5]), past, pages, SIZE, 1) for past in (longest - 1, longest))
+    assert decode.takes(llama_model, cache, [last]) and not decode.takes(llama_model, cache, [last, beyond])
