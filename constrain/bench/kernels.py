@@ -169,6 +169,6 @@ def _sampling(shape: Shape, batch: int) -> Iterator[Case]:
             torch.full((batch,), top_p, device="cuda"),
             torch.zeros(batch, device="cuda"),
             torch.arange(batch, device="cuda"),
-            torch.zeros(batch, dtype=torch.long, device="cuda"),
+            torch.zeros(batch, dtype=torch.int, device="cuda"),
         )
         yield Case(name, batch, logits.nbytes, [partial(kernels.draw, logits, parameters)] * 16, [])

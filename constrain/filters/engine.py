@@ -18,7 +18,7 @@ from constrain.kernels import apply_bitmask
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from constrain.engine import CompiledGrammar
+    from constrain.engine import CompiledGrammar, Matcher
     from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -133,6 +133,10 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
             return RowMask(bits[0])
         mask = self.matcher.mask(budget)
         return None if mask is None else EngineMask(mask, words)
+
+    def lone_matcher(self) -> Matcher | None:
+        """What does all that :meth:`feed` and :meth:`token_mask` do now; ``None`` where there is more to it."""
+        return self.matcher if self._stray is None and not self._healing else None
 
     def min_tokens(self) -> int:
         """Fewest tokens that complete the text, the one after its end included."""

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from constrain.errors import FilterError
+from constrain.filters.advance import Advance, Promise
 from constrain.filters.base import ExLlamaV2Filter
-from constrain.filters.masks import RowMask, TokenMask
+from constrain.filters.masks import EngineMask, RowMask, TokenMask
 from constrain.filters.time_limit import OwnThreads, call_within
 
 #: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
@@ -48,8 +49,21 @@ class Member(ABC):
         Only a filter that masks in place needs ``logits``.
         """
 
-    def feed(self, token: torch.Tensor) -> None:
-        self.filter.feed(token)
+    def promise(self, advance: Advance, token: int, budget: int | None) -> bool:
+        """Have the filter hear of a token, and find what may come behind it, together with others.
+
+        The next :meth:`feed` is of that token; what becomes of it shows in :meth:`settle`.
+
+        Returns:
+            Whether the filter can be told in this way.
+        """
+        return False
+
+    def settle(self) -> None:
+        """Wait for what was promised, if anything was."""
+
+    def feed(self, token: int) -> None:
+        self.filter.feed(torch.tensor([[token]]))
 
     def feed_text(self, text: str) -> bool:
         feed = getattr(self.filter, "feed_text", None)
@@ -86,15 +100,40 @@ class Packed(Member):
         self.ends = getattr(target, "end_tokens", ())
         self._words = words
         self._budgeted = hasattr(target, "min_tokens")
-        self._names_masks = _definer(target, "token_mask") is not None and (
-            _definer(target, "token_mask") is _definer(target, "fill_bitmask")
+        definer = _definer(target, "token_mask")
+        self._names_masks = definer is not None and definer is _definer(target, "fill_bitmask")
+        # What a subclass does in its own way cannot be left to the matcher.
+        self._promises = self._names_masks and all(
+            _definer(target, name) is definer for name in ("feed", "lone_matcher")
         )
+        self._promise: Promise | None = None
+        self._promised: int | None = None
         self._last_seconds = math.inf
         self._pending: Future[list[TokenMask | None]] | None = None
         self._rows: list[TokenMask | None] = []
         self._ahead: list[int] = []
 
+    def promise(self, advance: Advance, token: int, budget: int | None) -> bool:
+        matcher = self.filter.lone_matcher() if self._promises else None  # type: ignore[attr-defined]
+        if matcher is not None:
+            self._promise = advance.add(matcher, token, budget if self._budgeted else None)
+        return self._promise is not None
+
+    def settle(self) -> None:
+        promise, self._promise = self._promise, None
+        token, self._promised = self._promised, None
+        if promise is None:
+            return
+        taken, mask = promise.result()
+        if taken:
+            self._rows = [None if mask is None else EngineMask(mask, self._words)]
+        elif token is not None:
+            super().feed(token)
+
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
+        if self._promise is not None and not ahead:
+            return
+        self.settle()
         self._ahead, self._rows = list(ahead), []
         if ahead or self._last_seconds >= HANDOFF_SECONDS:
             self._pending = pool.submit(self._look_ahead, list(ahead), budget)
@@ -105,18 +144,35 @@ class Packed(Member):
             self._rows = pending.result()
         return self._rows[0] if self._rows else self._fill(budget)
 
-    def feed(self, token: torch.Tensor) -> None:
-        foreseen = self._ahead[:1] == [int(token)]
-        self._rows, self._ahead = (self._rows[1:], self._ahead[1:]) if foreseen else ([], [])
-        super().feed(token)
+    def feed(self, token: int) -> None:
+        if self._ahead[:1] == [token]:
+            self._rows, self._ahead = self._rows[1:], self._ahead[1:]
+        else:
+            self._rows.clear()
+            self._ahead.clear()
+        if self._promise is not None:
+            self._promised = token
+        else:
+            super().feed(token)
+
+    def feed_text(self, text: str) -> bool:
+        self.settle()
+        return super().feed_text(text)
+
+    def forced(self, limit: int) -> list[int]:
+        self.settle()
+        return super().forced(limit)
 
     def probe(self) -> Packed | None:
+        self.settle()
         # The base class cannot know what a subclass would have to copy.
         if type(self.filter).clone is ExLlamaV2Filter.clone:
             return None
         return Packed(self.filter.clone(), self.name, self._words)
 
     def drop(self) -> None:
+        with suppress(Exception):  # nobody is going to ask what comes behind the token
+            self.settle()
         pending, self._pending = self._pending, None
         self._rows, self._ahead = [], []
         if pending is not None:
@@ -130,7 +186,7 @@ class Packed(Member):
             mask = rows[-1]
             if probe is None or (mask is not None and not mask.row()[token >> 5] >> (token & 31) & 1):
                 break
-            probe.feed(torch.tensor([[token]]))
+            probe.feed(token)
             budget = None if budget is None else budget - 1
             rows.append(probe._fill(budget))
         return rows

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from constrain import _core
 
 
+#: Tokens of a mask that is told by them rather than by its bits.
+MOST_FEW = 64
+
+
 class TokenMask(Protocol):
     """An immutable set of tokens."""
 
@@ -21,8 +25,12 @@ class TokenMask(Protocol):
         """Its name: masks of one name are equal, as long as one of them is kept."""
 
     @property
+    def empty(self) -> bool:
+        """Whether there is no token, as far as that is known without counting."""
+
+    @property
     def few(self) -> Sequence[int] | None:
-        """The tokens, ascending, where they are few."""
+        """The tokens, ascending, where they are known to be :data:`MOST_FEW` at most."""
 
     def row(self) -> np.ndarray:
         """The tokens as a packed row: int32, bit ``i % 32`` of word ``i // 32``; not to be changed."""
@@ -31,14 +39,20 @@ class TokenMask(Protocol):
 class EngineMask:
     """A mask of the engine, which names them itself."""
 
+    __slots__ = ("_mask", "_words", "key")
+
     def __init__(self, mask: _core.Mask, words: int) -> None:
         """``words``: of a row."""
         self.key = mask.id
         self._mask, self._words = mask, words
 
     @property
+    def empty(self) -> bool:
+        return self._mask.count == 0
+
+    @property
     def few(self) -> Sequence[int] | None:
-        return self._mask.tokens
+        return self._mask.tokens if self._mask.count <= MOST_FEW else None
 
     def row(self) -> np.ndarray:
         bits = np.empty(self._words, dtype=np.int32)
@@ -55,6 +69,10 @@ class RowMask:
     @cached_property
     def key(self) -> bytes:
         return blake2b(self._bits.tobytes(), digest_size=16).digest()
+
+    @property
+    def empty(self) -> bool:
+        return self.few == []
 
     @cached_property
     def few(self) -> Sequence[int] | None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from constrain.errors import DeadEnd, FilterError
+from constrain.filters.advance import Advance
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.forms import Masking, Member, Packed, make_member, pack
 from constrain.filters.masks import RowMask, TokenMask
@@ -79,11 +80,26 @@ class FilterStack:
         self.begin()
         return not text or all(self._blame(member, "feed_text", member.feed_text, text) for member in self._members)
 
-    def feed(self, token: torch.Tensor) -> None:
-        """Tell every filter of a token (int64, shape (1, 1), on the CPU) that became part of the sequence."""
+    def promise(self, advance: Advance, token: int, budget: int | None) -> bool:
+        """Have filters of the engine hear of a token, and find what may come behind it, together with others.
+
+        The next :meth:`feed` has to be of that token.
+
+        Args:
+            advance: is yet to be started.
+            token: becomes part of the sequence.
+            budget: what :attr:`budget` is going to be behind it.
+
+        Returns:
+            Whether :meth:`start` has nothing left to do then.
+        """
+        return all([member.promise(advance, token, budget) for member in self._members])
+
+    def feed(self, token: int) -> None:
+        """Tell every filter of a token that became part of the sequence."""
         for member in self._members:
             self._blame(member, "feed", member.feed, token)
-        self._fed.append(int(token))
+        self._fed.append(token)
 
     def start(self, pool: Executor, ahead: Sequence[int] = ()) -> None:
         """Start the evaluation of those filters that want to be evaluated in the background; ``apply`` collects it.
@@ -149,7 +165,7 @@ class FilterStack:
             return found
         with suppress(FilterError):  # it is raised when it is known that the tokens do come
             for token in proposals:
-                ahead.feed(torch.tensor([[token]]))
+                ahead.feed(token)
                 ahead.budget = None if ahead.budget is None else ahead.budget - 1
                 found.append(ahead.mask(prefer_eos))
         return found
@@ -167,6 +183,7 @@ class FilterStack:
         self._ends = set()
         masks: list[tuple[Member, TokenMask]] = []
         for member in self._members:
+            self._blame(member, "feed", member.settle)
             mask = self._blame(member, member.method, member.evaluate, logits, self.budget)
             if mask is not None:
                 masks.append((member, mask))
@@ -177,7 +194,7 @@ class FilterStack:
         eos = self._tokenizer.eos_token_id
         if prefer_eos and eos is not None:
             mask = _narrowed(mask, eos)
-        if mask.few is not None and not mask.few:
+        if mask.empty:
             raise self._dead_end(masks)
         return mask
 
@@ -233,7 +250,7 @@ class Scout:
     def feed(self, token: int) -> None:
         """Go on by a token that ``apply`` has left."""
         for probe in self._probes:
-            probe.feed(torch.tensor([[token]]))
+            probe.feed(token)
         if self._budget is not None:
             self._budget -= 1
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
 from constrain.filters import FilterStack
+from constrain.filters.advance import Advance
 from constrain.filters.masks import TokenMask
 from constrain.filters.stack import Scout
 from constrain.generator.hooks import call_hooks
@@ -37,6 +38,7 @@ class Decoding:
         end: why it ended; ``None`` before.
         masks: what the last :meth:`constrain` has found; ``None`` for everything.
         length: length of the sequence up to there, without a stop token.
+        last_token: the last token of the sequence.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Decoding:
         self.end: End | None = None
         self.masks: list[TokenMask | None] = [None]
         self.length = len(rows[0])
+        self.last_token = int(rows[0].torch()[0, -1])
         self._mirostat = request.settings.mirostat_mu
         self._request = request
         self._tokenizer = tokenizer
@@ -74,6 +77,10 @@ class Decoding:
         self._held: HeldText[Drawn] = HeldText(detokenizer, request.stop_strings, request.banned_strings)
         self._trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
         self._constrained = False
+        self._ordinary = (
+            not (request.trigger or request.banned_strings or request.return_top_tokens or request.return_logits)
+            and (request.filters is None or request.filters.names_masks)
+        )
 
     @property
     def unsettled(self) -> int:
@@ -105,11 +112,6 @@ class Decoding:
             return None
         return self._guarded(self._begin_filters)
 
-    @property
-    def last_token(self) -> int:
-        """The last token of the sequence."""
-        return int(self.rows[0].torch()[0, -1])
-
     def ends_with(self, token: int) -> bool:
         """Whether a token ends the text."""
         return token in self._request.stop_tokens
@@ -137,7 +139,7 @@ class Decoding:
         if filters is None:
             return None
         self._set_budget()
-        return self._guarded(lambda: filters.start(pool, proposals))
+        return self._guarded(filters.start, pool, proposals)
 
     def step(self, logits: torch.Tensor, blocked: Sequence[int] = ()) -> Outcome:
         """Draw the next token.
@@ -146,7 +148,7 @@ class Decoding:
             logits: float32 of shape (rows, padded vocabulary), on the CPU; changed in place.
             blocked: tokens not to be drawn, this time.
         """
-        return self._guarded(lambda: self._step(logits.unsqueeze(1), blocked)) or Outcome()
+        return self._guarded(self._step, logits.unsqueeze(1), blocked) or Outcome()
 
     @property
     def seed(self) -> int:
@@ -156,14 +158,25 @@ class Decoding:
     def is_plain(self, ahead: int) -> bool:
         """Whether, behind ``ahead`` tokens that are not known yet, there may be another, and drawing it elsewhere,
         under :attr:`masks`, and then :meth:`take` is all that :meth:`step` would do."""
-        request = self._request
+        most, count = self._request.max_new_tokens, self.new_tokens + ahead
         return (
-            (self.remaining is None or self.remaining > ahead)
-            and self.new_tokens + ahead >= request.min_new_tokens
-            and not (self.healing or request.trigger or request.banned_strings)
-            and not (request.return_top_tokens or request.return_logits)
-            and (request.filters is None or request.filters.names_masks)
+            self._ordinary
+            and not self.healing
+            and (most is None or count < most)
+            and count >= self._request.min_new_tokens
         )
+
+    def promise(self, advance: Advance, token: int) -> bool:
+        """Have the filters hear of the token that :meth:`take` is given next, with those of other texts.
+
+        Returns:
+            Whether :meth:`look_ahead` has nothing left to do then.
+        """
+        filters, remaining = self.filters, self.remaining
+        if filters is None or token < 0 or token in self._request.stop_tokens or remaining == 1:
+            return False
+        # The token itself and the one after the end of the text make up for each other.
+        return filters.promise(advance, token, remaining if self._request.within_budget else None)
 
     def constrain(self, proposals: Sequence[int]) -> Outcome | None:
         """Find what may come next, and behind each of ``proposals`` as far as that can be told.
@@ -172,21 +185,21 @@ class Decoding:
             An outcome where that ends the text.
         """
         self.masks, filters = [None], self.filters
-        return None if filters is None else self._guarded(lambda: self._constrain(filters, proposals))
+        return None if filters is None else self._guarded(self._constrain, filters, proposals)
 
     def take(self, token: int, probability: float) -> Outcome:
         """Go on with a token that was drawn elsewhere; -1 where none could be drawn."""
-        return self._guarded(lambda: self._take(token, probability)) or Outcome()
+        return self._guarded(self._take, token, probability) or Outcome()
 
     def finish(self) -> None:
         """Let go of what runs in the background."""
         if self._request.filters is not None:
             self._request.filters.drop()
 
-    def _guarded(self, work: Callable[[], Outcome | None]) -> Outcome | None:
+    def _guarded(self, work: Callable[..., Outcome | None], *args: Any) -> Outcome | None:
         """The outcome of ``work``; an error in it ends this text, and no other."""
         try:
-            outcome = work()
+            outcome = work(*args)
         except ConstrainError as error:
             outcome = Outcome(end=self._ended(_reason(error), error=error))
         if outcome is not None and outcome.end is not None:
@@ -226,13 +239,13 @@ class Decoding:
     def _go_on(self, drawn: Drawn, completes: bool, feed: bool) -> Outcome:
         """Append a token, which may complete a filter; ``feed``: the filters are to hear of it."""
         healed, self._prefix_token = self.healing, None
-        token = torch.tensor([[drawn.id]])
         if healed and not self._request.filters_see_healing:
             self._start += 1
         elif feed:
-            self._observe(token)
+            self._observe(drawn.id)
         for row in self.rows:
-            row.append(token)
+            row.append_one(drawn.id)
+        self.last_token = drawn.id
         self.new_tokens += 1
         self._held.push(drawn.id, drawn, len(self._prefix) if healed else 0)
         return self._heal(completes) if healed else self._judge(drawn, completes)
@@ -294,8 +307,8 @@ class Decoding:
         rest = self._trigger.rest_after(token)
         return rest is None or self._request.filters.begin_within(rest)
 
-    def _observe(self, token: torch.Tensor) -> None:
-        """Tell the trigger, or the filters once they hold, of a token (int64, shape (1, 1))."""
+    def _observe(self, token: int) -> None:
+        """Tell the trigger, or the filters once they hold, of a token."""
         filters, trigger = self._request.filters, self._trigger
         if filters is None:
             return
@@ -303,8 +316,8 @@ class Decoding:
             if self._constrained:
                 filters.feed(token)
             return
-        rest = trigger.rest_after(int(token))
-        trigger.feed(int(token))
+        rest = trigger.rest_after(token)
+        trigger.feed(token)
         if rest is not None:
             self._constrained = filters.begin_within(rest)
 
@@ -341,6 +354,7 @@ class Decoding:
         position = len(self.rows[0]) - len(suppressed.tokens)
         for row in self.rows:
             row.truncate(len(row) - len(suppressed.tokens))
+        self.last_token = int(self.rows[0].torch()[0, -1])
         # What is forbidden further on was so after another beginning.
         self._forbidden = {place: tokens for place, tokens in self._forbidden.items() if place <= position}
         forbidden, first = self._forbidden.setdefault(position, set()), suppressed.tokens[0].id
@@ -361,8 +375,8 @@ class Decoding:
         else:
             self._trigger.reset()
             self._constrained = False
-        for token in self.rows[0].torch_slice(self._start, None)[0]:
-            self._observe(token.view(1, 1))
+        for token in self.rows[0].torch_slice(self._start, None)[0].tolist():
+            self._observe(token)
 
     def _ended(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> End:
         return End(reason, trigger, error, Piece(*self._held.take()))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from constrain.filters.masks import TokenMask
+from constrain.filters.masks import MOST_FEW, TokenMask
 from constrain.generator.mask_pool import MaskPool
 from constrain.generator.settings import Settings
 from constrain.kernels import DrawParameters, PenaltyParameters, PenaltyScratch, apply_bitmask, draw, penalise
@@ -39,7 +39,7 @@ class RowSettings(NamedTuple):
 _FLOATS = slice(1, 7)
 _INTEGERS = slice(7, 10)
 # Where the masks of a step allow no more tokens together, the head computes the logits of these alone.
-_FEW = 64
+_FEW = MOST_FEW
 
 
 def row_settings(settings: Settings, seed: int) -> RowSettings | None:
@@ -78,10 +78,15 @@ def row_settings(settings: Settings, seed: int) -> RowSettings | None:
 class Drawing:
     """Tokens that are being drawn, on their way to the host."""
 
-    def __init__(self, tokens: torch.Tensor, probabilities: torch.Tensor) -> None:
+    def __init__(self, tokens: torch.Tensor, probabilities: torch.Tensor, stream: Any) -> None:
+        """``stream``: where they are copied, beside what is queued next, and must not change them before."""
         self._event: Any = None
-        self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
-        if tokens.is_cuda:
+        if stream is None:
+            self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
+            return
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
 
@@ -107,18 +112,22 @@ class StepSampler:
             masks: what allows them.
         """
         self._decoder, self._width, self._masks = decoder, width, masks
-        self._probabilities = torch.zeros(decoder.most_rows, device=decoder.drawn.device)
+        device = decoder.drawn.device
+        self._probabilities = torch.zeros(decoder.most_rows, device=device)
+        self._read: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._inputs: dict[StepShape, _Inputs] = {}
         self._draws: dict[tuple[StepShape, bool, bool, bool], Callable[[], None]] = {}
 
     def draw(self, shape: StepShape, rows: Sequence[RowSettings], masks: Sequence[TokenMask | None]) -> Drawing:
         """Draw the token of each row of the step that has run last; it is then in ``Decoder.drawn``."""
+        if self._read is not None:
+            torch.cuda.current_stream().wait_stream(self._read)
         allowed = _allowed(masks, self._width)
         if allowed is not None and all(len(each) == 1 for each in allowed):
             self._take([token for (token,) in allowed])
         else:
             self._queue(shape, rows, masks, None if allowed is None else sorted(set().union(*allowed)))
-        return Drawing(self._decoder.drawn[: len(rows)], self._probabilities[: len(rows)])
+        return Drawing(self._decoder.drawn[: len(rows)], self._probabilities[: len(rows)], self._read)
 
     def _take(self, tokens: list[int]) -> None:
         """Draw the only tokens that there are."""
@@ -192,7 +201,7 @@ class _Inputs:
 
     def parameters(self, lengths: torch.Tensor) -> DrawParameters:
         temperature, top_p, min_p = self._floats[:3]
-        return DrawParameters(temperature, self._integers[0], top_p, min_p, self._seeds, lengths.long())
+        return DrawParameters(temperature, self._integers[0], top_p, min_p, self._seeds, lengths)
 
     def set(self, rows: Sequence[RowSettings]) -> None:
         """Send settings if they are not those that are there."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from os import cpu_count
 
+from constrain._core import Workers
+from constrain.filters.advance import Advance
 from constrain.filters.masks import TokenMask
 from constrain.generator.device_draws import Drawing, RowSettings, StepSampler, row_settings
 from constrain.generator.foreseen import propose_forced
@@ -22,9 +25,11 @@ from constrain.model.decode import Decoder, DecodeRow, StepShape
 
 #: Masks that are kept on the device: 64 MB of them for a vocabulary of 128,000 tokens.
 _MASKS = 4096
+#: Threads that find masks of filters of the engine, at most.
+_MOST_WORKERS = 8
 
 
-@dataclass
+@dataclass(slots=True)
 class _Turn:
     """A job's part of a step.
 
@@ -32,6 +37,7 @@ class _Turn:
         place: where the row of its first token is in the step.
         written: whether the device knows the whole text, not only what came through here.
         expected: what that token, if it is not known yet, has to be for the proposals behind it to be worth anything.
+        promised: whether filters are on their way to what may come behind the next token.
         masks: what may come behind each token.
     """
 
@@ -41,7 +47,8 @@ class _Turn:
     place: int = 0
     written: bool = False
     expected: int | None = None
-    masks: list[TokenMask | None] = field(default_factory=lambda: [None])
+    promised: bool = False
+    masks: Sequence[TokenMask | None] = (None,)
 
     @property
     def goes_on(self) -> bool:
@@ -82,6 +89,7 @@ class Pipeline:
         """
         size, width = sizes
         self._decoder, self._table, self._pool, self._jump_forward = decoder, table, pool, jump_forward
+        self._workers = None if pool is None else Workers(min(_MOST_WORKERS, cpu_count() or 1))
         masks = MaskPool(_MASKS, (width + 31) // 32, decoder.uploads, decoder.drawn.device)
         self._sampler = StepSampler(decoder, min(size, width), masks)
         self._flight = _Flight()
@@ -155,27 +163,39 @@ class Pipeline:
 
     def _draw(self, flight: _Flight) -> None:
         if flight.shape is not None:
-            rows = [(turn.settings, mask) for turn in flight.turns for mask in turn.masks]
-            flight.drawing = self._sampler.draw(flight.shape, *map(list, zip(*rows, strict=True)))
+            masks = [mask for turn in flight.turns for mask in turn.masks]
+            settings = [turn.settings for turn in flight.turns for _ in turn.masks]
+            flight.drawing = self._sampler.draw(flight.shape, settings, masks)
 
     def _collect(self, flight: _Flight) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
         """Let the texts hear of the tokens of a step."""
         outcomes: list[tuple[ExLlamaV2DynamicJob, Outcome]] = []
         if flight.drawing is None:
             return outcomes
-        drawn = list(zip(*flight.drawing.wait(), strict=True))
-        for turn in flight.turns:
-            if not turn.goes_on:
-                continue
+        tokens, probabilities = flight.drawing.wait()
+        going = [turn for turn in flight.turns if turn.goes_on]
+        self._promise(going, tokens)
+        for turn in going:
             job, text = turn.job, turn.job.text
-            for (token, probability), proposal in zip(drawn[turn.place :], [*turn.proposals, None], strict=False):
-                outcomes.append((job, text.take(token, probability)))
-                if text.end is not None or token != proposal:
+            for place, proposal in enumerate([*turn.proposals, None], turn.place):
+                outcomes.append((job, text.take(tokens[place], probabilities[place])))
+                if text.end is not None or tokens[place] != proposal:
                     break
             sequence = job.sequences[0]
             length = len(sequence.sequence_ids)
             sequence.computed(self._table, length - 1, length - text.unsettled)
         return outcomes
+
+    def _promise(self, turns: Sequence[_Turn], tokens: Sequence[int]) -> None:
+        """Have the filters of many texts take their tokens on other threads, while this one puts the texts together."""
+        if self._workers is None or len(turns) < 2:
+            return
+        advance = Advance(self._workers)
+        for turn in turns:
+            following = self._flight.of.get(turn.job)
+            if following is not None:
+                following.promised = turn.job.text.promise(advance, tokens[turn.place])
+        advance.start()
 
     def _constrain(self, flight: _Flight) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
         """Find what may come in each row of a step."""
@@ -183,7 +203,7 @@ class Pipeline:
         going = [turn for turn in flight.turns if turn.goes_on]
         if self._pool is not None:
             for turn in going:
-                if (failed := turn.job.text.look_ahead(self._pool, ())) is not None:
+                if not turn.promised and (failed := turn.job.text.look_ahead(self._pool, ())) is not None:
                     outcomes.append((turn.job, failed))
         for turn in going:
             text = turn.job.text

@@ -42,6 +42,11 @@ class Detokenizer:
         """Whether a token holds a part of a character."""
         return _REPLACEMENT in self._piece(token)
 
+    def whole(self, token: int) -> str | None:
+        """The text of a token where it is all that there is: nothing was held back, and nothing is going to be."""
+        text = self._piece(token)
+        return None if self._parts or _REPLACEMENT in text else text
+
     def push(self, token: int) -> str:
         """What a token adds to the text."""
         if not self.is_part(token):
@@ -72,7 +77,7 @@ class Detokenizer:
         return str(self._tokenizer.decode(torch.tensor(self._parts, dtype=torch.long), self._special))
 
 
-@dataclass
+@dataclass(slots=True)
 class Held(Generic[T]):
     """A token whose text is not released: what came with it, and where its text ends in the held text."""
 
@@ -111,9 +116,15 @@ class HeldText(Generic[T]):
         self.text = ""
         self.tokens: list[Held[T]] = []
         self._open = 0
+        self._searches = bool(self._stop or self._banned)
 
     def push(self, token: int, item: T, skip: int = 0) -> None:
         """Add a token, without the first ``skip`` characters of its text."""
+        whole = self._detokenizer.whole(token)
+        if whole is not None:
+            self.text += whole[skip:]
+            self.tokens.append(Held(item, len(self.text)))
+            return
         if not self._detokenizer.is_part(token):
             self._add(self._detokenizer.flush())
         text = self._detokenizer.push(token)[skip:]
@@ -128,6 +139,8 @@ class HeldText(Generic[T]):
         Args:
             stop: look for stop strings too.
         """
+        if not self._searches:
+            return None
         ending = _leftmost(self.text, self._stop) if stop else None
         before = self.text[: ending[0]] if ending else self.text
         excluded = _leftmost(_lower(before), self._banned) if self._banned else None
@@ -137,6 +150,8 @@ class HeldText(Generic[T]):
 
     def undecided(self, stop: bool = True) -> bool:
         """Whether a character is incomplete, or a string that is looked for may have begun."""
+        if not self._searches:
+            return not self._detokenizer.complete
         if not self._detokenizer.complete or (self._banned and _may_begin(_lower(self.text), self._banned)):
             return True
         return stop and _may_begin(self.text, self._stop)

@@ -20,7 +20,7 @@ class DrawParameters:
         top_k: int32 ``[rows]``, the number of most likely tokens that stay (0: all).
         top_p: float32 ``[rows]``, then the fewest that together reach this probability stay (0, or 1 and above: all).
         min_p: float32 ``[rows]``, then those with this part of the largest probability stay (0, or 1 and above: all).
-        seeds, steps: int64 ``[rows]``, the key and the counter of the random number, see :func:`philox`.
+        seeds, steps: int64 and int32 ``[rows]``, key and counter of the random number, see :func:`philox`.
     """
 
     temperatures: torch.Tensor

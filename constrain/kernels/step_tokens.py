@@ -42,8 +42,9 @@ class StepTokens:
     """What goes into a step; int32 ``[rows]``, on the device of the step, contiguous.
 
     Attributes:
-        given: the token of each row; below zero, the one drawn in row ``~given`` of the step before.
-        past: its position; negative for an idle row.
+        given: the token of each row; below zero, the one drawn in row ``~given`` of the step before. Becomes ``~row``
+            for every row that is not idle.
+        past: its position; negative for an idle row. Becomes the next position.
         ids: gets the tokens, 0 for those of idle rows, and for those that could not be drawn.
         lengths: gets the lengths of the texts, 0 for those of idle rows.
     """
@@ -56,6 +57,8 @@ class StepTokens:
 
 def enter_tokens(step: StepTokens, drawn: torch.Tensor, text: TextPages) -> None:
     """Fill in ``step.ids`` and ``step.lengths``, and append the tokens to their texts.
+
+    The same again goes on with the tokens that were drawn meanwhile.
 
     Args:
         step: of each row.
@@ -72,6 +75,8 @@ def enter_tokens(step: StepTokens, drawn: torch.Tensor, text: TextPages) -> None
     rows, size = busy.nonzero(as_tuple=True)[0], text.tokens.shape[1]
     past = step.past[rows].long()
     text.tokens[text.block_table[rows, past // size].long(), past % size] = found[rows]
+    step.past.add_(busy)
+    step.given.copy_((~torch.arange(len(busy), device=busy.device)).where(busy, step.given))
 
 
 def _enter_cuda(step: StepTokens, drawn: torch.Tensor, text: TextPages) -> None:

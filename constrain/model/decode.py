@@ -96,6 +96,8 @@ class StepShape:
         self.block_table = torch.zeros(sequences, pages, dtype=torch.int, device=device)
         self.text = TextPages(text, self.block_table.expand(self.rows, pages))
         self.pages: list[Sequence[int]] = []
+        #: What ``moving`` holds by the time of the next step, if nothing is sent.
+        self.coming: list[int] = []
         self.states = torch.empty(0)
         self.run: Callable[[], torch.Tensor]
 
@@ -167,8 +169,12 @@ class Decoder:
         tokens = [token for row in rows for token in (~row.token if row.drawn else row.token, *row.ahead)]
         past = [row.past + i for row in rows for i in range(width)]
         idle = shape.rows - len(past)
-        tokens += [0] * (shape.rows - len(tokens))
-        self.uploads.send(shape.moving, [*tokens, *past, *[-1] * idle])
+        moving = [*tokens, *[0] * (shape.rows - len(tokens)), *past, *[-1] * idle]
+        # The next tokens of the same sequences need nothing from the host.
+        if moving != shape.coming:
+            self.uploads.send(shape.moving, moving)
+        busy = len(past)
+        shape.coming = [*range(-1, ~busy, -1), *[0] * idle, *[each + 1 for each in past], *[-1] * idle]
         self._send_pages(shape, [row.pages for row in rows])
         shape.states = shape.run()
         return shape

@@ -33,6 +33,7 @@ class SeqTensor:
         sizes = [capacity if dim == self.seq_dim else size for dim, size in enumerate(shape)]
         self._storage = torch.empty(sizes, dtype=dtype, device=device)
         self._length = 0
+        self._open: list[float] = []
 
     @staticmethod
     def from_tensor(tensor: Tensor, seq_dim: int) -> SeqTensor:
@@ -52,11 +53,18 @@ class SeqTensor:
         if new_data is None:
             return
         tensor = new_data.torch() if isinstance(new_data, SeqTensor) else new_data
+        self._close()
         end = self._length + tensor.shape[self.seq_dim]
         if end > self._storage.shape[self.seq_dim]:
             self._grow(end)
         self._storage.narrow(self.seq_dim, self._length, end - self._length).copy_(tensor)
         self._length = end
+
+    def append_one(self, value: float) -> None:
+        """Add a number at the end of a tensor whose other dimensions are 1."""
+        # They become a tensor together, since making one takes as long for one number as for many.
+        self._open.append(value)
+        self._length += 1
 
     def set(self, new_data: Tensor | SeqTensor | None = None) -> None:
         """Replace all content."""
@@ -68,14 +76,17 @@ class SeqTensor:
 
     def clear(self) -> None:
         """Forget all content."""
+        self._open.clear()
         self._length = 0
 
     def truncate(self, new_len: int) -> None:
         """Forget everything from ``new_len`` on."""
+        self._close()
         self._length = min(self._length, new_len)
 
     def torch(self) -> Tensor:
         """View of the content."""
+        self._close()
         return self._storage.narrow(self.seq_dim, 0, self._length)
 
     def torch_slice(self, a: int | None, b: int | None) -> Tensor:
@@ -91,6 +102,16 @@ class SeqTensor:
     def clone(self, drop: int | None = None) -> SeqTensor:
         """Copy of the content, without the last ``drop``."""
         return self.slice(None, max(0, self._length - (drop or 0)))
+
+    def _close(self) -> None:
+        """Bring what was added number by number to the rest."""
+        if not self._open:
+            return
+        numbers, self._open = self._open, []
+        self._length -= len(numbers)
+        shape = [1] * self._storage.dim()
+        shape[self.seq_dim] = len(numbers)
+        self.append(torch.tensor(numbers, dtype=self._storage.dtype).view(shape))
 
     def _grow(self, length: int) -> None:
         sizes = list(self._storage.shape)

@@ -107,7 +107,7 @@ class FilterCourse(Course):
         import torch
 
         self._ended = self._stack.ends(token)
-        self._stack.feed(torch.tensor([[token]]))
+        self._stack.feed(token)
 
     def finish(self) -> bytes:
         rng, added = random.Random(0), b""

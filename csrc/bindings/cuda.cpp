@@ -154,7 +154,7 @@ void bind_sampling(py::module_& m) {
          Address seeds, Address steps, Address tokens, Address probabilities, int rows, int width, Address stream) {
         draw(Draw{pointer<const float>(logits), stride, pointer<const float>(temperatures),
                   pointer<const int32_t>(top_k), pointer<const float>(top_p), pointer<const float>(min_p),
-                  pointer<const int64_t>(seeds), pointer<const int64_t>(steps), pointer<int64_t>(tokens),
+                  pointer<const int64_t>(seeds), pointer<const int32_t>(steps), pointer<int64_t>(tokens),
                   pointer<float>(probabilities), rows, width},
              stream_of(stream));
       },
@@ -183,7 +183,7 @@ void bind_sampling(py::module_& m) {
       [](Address given, Address drawn, Address past, Address block_table, int64_t block_table_stride, int page_size,
          Address text, Address ids, Address lengths, int rows, Address stream) {
         enter_tokens(
-            StepTokens{pointer<const int32_t>(given), pointer<const int64_t>(drawn), pointer<const int32_t>(past),
+            StepTokens{pointer<int32_t>(given), pointer<const int64_t>(drawn), pointer<int32_t>(past),
                        pointer<const int32_t>(block_table), block_table_stride, page_size, pointer<int32_t>(text),
                        pointer<int32_t>(ids), pointer<int32_t>(lengths), rows},
             stream_of(stream));

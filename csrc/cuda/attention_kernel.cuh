@@ -12,6 +12,10 @@
 
 namespace constrain::cuda {
 
+// Rounds of tiles that are brought into the L2 cache before the kernel in front has ended. What is asked for later waits
+// behind the weights that the kernel behind this one is asking for by then.
+constexpr int kRoundsAhead = 4;
+
 // One block attends with one block of rows to one split of the keys; its warps take turns at tiles. What they find is
 // joined in shared memory, and the splits are joined by the block that ends last.
 template <typename T, typename Keys, typename Values, int kDim>
@@ -49,10 +53,12 @@ __global__ void __launch_bounds__(kMostAttentionWarps<kDim>* kWarp, 1) attend(At
 
   int tile = tile_begin + warp;
   int64_t offset = offset_of(tile);
-  if (tile < tile_end) {
-    prefetch_tile<Keys::kBits>(pages, pages.keys, offset);
-    prefetch_tile<Values::kBits>(pages, pages.values, offset);
+  for (int round = 0; round < kRoundsAhead && tile + round * warps < tile_end; ++round) {
+    const int64_t ahead = round == 0 ? offset : offset_of(tile + round * warps);
+    prefetch_tile<Keys::kBits>(pages, pages.keys, ahead);
+    prefetch_tile<Values::kBits>(pages, pages.values, ahead);
   }
+  if (split < active) prefetch_angles<T>(p, length);
   wait_for_predecessor();
   release_successor();
   if (split >= active) return;

@@ -46,6 +46,18 @@ __device__ __forceinline__ void prefetch_tile(const PagesView& pages, const void
   }
 }
 
+// The same for the angles of the new positions.
+template <typename T>
+__device__ __forceinline__ void prefetch_angles(const PagedAttention& p, int length) {
+  constexpr int kLine = 128 / sizeof(T);
+  const int lines = (p.rotary_dim + kLine - 1) / kLine;
+  for (int i = threadIdx.x; i < p.queries * lines; i += blockDim.x) {
+    const int64_t first = int64_t{max(length - 1 - i / lines, 0)} * p.rotary_dim + i % lines * kLine;
+    for (const void* angles : {p.cos, p.sin})
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const T*>(angles) + first));
+  }
+}
+
 // Eight features of a head, from `at` on. With a position, they are turned by its angle.
 template <typename T>
 __device__ __forceinline__ void load_features(const PagedAttention& p, const T* head, int at, int position,

@@ -22,7 +22,7 @@ struct Draw {
   const float* top_p;
   const float* min_p;
   const int64_t* seeds;
-  const int64_t* steps;
+  const int32_t* steps;
   int64_t* tokens;
   float* probabilities;
   int rows;

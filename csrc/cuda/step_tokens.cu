@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(kThreads) enter(StepTokens p) {
   const int64_t page = p.block_table[r * p.block_table_stride + past / p.page_size];
   p.text[page * p.page_size + past % p.page_size] = id;
   p.ids[r] = id;
-  p.lengths[r] = past + 1;
+  p.lengths[r] = p.past[r] = past + 1;
+  p.given[r] = ~r;
 }
 
 }  // namespace

@@ -10,11 +10,12 @@ namespace constrain::cuda {
 // For each row: the token is `given`, or where that is below zero, the one in `drawn[~given]`, which is taken for 0
 // where none could be drawn. It goes to `ids`, and to position `past` of the row's text: entry past % page_size of row
 // block_table[r][past / page_size] of `text`, (pages, page_size) int32. `lengths` becomes past + 1. A row with a
-// negative `past` is idle: its token is 0, its length is 0, and nothing else is written. Strides are in elements.
+// negative `past` is idle: its token is 0, its length is 0, and nothing else is written. Of the others, `given` becomes
+// ~r and `past` the next position, so that the same again goes on with what was drawn. Strides are in elements.
 struct StepTokens {
-  const int32_t* given;
+  int32_t* given;
   const int64_t* drawn;
-  const int32_t* past;
+  int32_t* past;
   const int32_t* block_table;
   int64_t block_table_stride;
   int page_size;

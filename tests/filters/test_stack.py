@@ -166,7 +166,7 @@ def trace_of(made: FilterStack, watched: Listing, pool: ThreadPoolExecutor) -> l
     for token_id in (4, 5):
         made.start(pool)
         made.apply(torch.zeros(WIDTH))
-        made.feed(token(token_id))
+        made.feed(token_id)
     made.drop()
     return watched.trace
 
@@ -253,10 +253,10 @@ class Exploding(ExLlamaV2Filter):
 def test_a_filter_that_raises_is_named_with_the_end_of_the_text(tokenizer: ExLlamaV2Tokenizer) -> None:
     made = stack(tokenizer, Listing(), Exploding())
     for token_id in tokenizer.encode("hello there")[0].tolist():
-        made.feed(token(token_id))
+        made.feed(token_id)
     made = stack(tokenizer, Exploding())
     for token_id in tokenizer.encode("hello there")[0].tolist():
-        made.feed(token(token_id))
+        made.feed(token_id)
     with pytest.raises(FilterError, match=r"Exploding: next\(\) raised ZeroDivisionError: boom") as caught:
         made.apply(torch.zeros(WIDTH))
     assert caught.value.filters == ("Exploding",)
@@ -278,7 +278,7 @@ def test_begin_and_feed_that_raise_are_named(tokenizer: ExLlamaV2Tokenizer) -> N
     with pytest.raises(FilterError, match="Refusing: begin raised LookupError: no such state"):
         stack(tokenizer, Refusing())
     with pytest.raises(FilterError, match="Choking: feed raised ValueError: cannot swallow"):
-        stack(tokenizer, Choking()).feed(token(5))
+        stack(tokenizer, Choking()).feed(5)
 
 
 @pytest.mark.parametrize(

@@ -362,3 +362,26 @@ def test_texts_on_a_gpu(make: Make) -> None:
     ordinary, piped = make(piped=False), make()
     for n in range(len(jobs(piped, GREEDY))):
         assert told(run(piped, jobs(piped, GREEDY)[n])) == told(run(ordinary, jobs(ordinary, GREEDY)[n]))
+
+
+@pytest.mark.gpu
+def test_batches_on_a_gpu(make: Make) -> None:
+    """A job beside others: products of more rows are rounded otherwise, which decides between equally likely tokens."""
+    if not torch.cuda.is_available() or cuda.module is None:
+        pytest.skip("no CUDA device")
+    together, alone = make(8192), make(8192)
+    batch, same = jobs(together, GREEDY), 0
+    run(together, *batch)
+    for n, job in enumerate(batch):
+        single = jobs(alone, GREEDY)[n]
+        run(alone, single)
+        texts = [each.sequences[0].tokens() for each in (job, single)]
+        at = next((at for at, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), None)
+        if at is None:
+            assert texts[0] == texts[1]
+            same += 1
+        elif job.gen_settings is GREEDY:
+            logits = alone.model.forward(torch.tensor([texts[0][:at]]))[0, -1].float()
+            first, second = (float(logits[text[at]]) for text in texts)
+            assert abs(first - second) < 0.02 * float(logits[:350].abs().max())
+    assert same >= len(batch) // 2

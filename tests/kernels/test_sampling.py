@@ -53,7 +53,7 @@ def parameters(rows: int, settings: dict[str, Any], seed: int = 0) -> DrawParame
         torch.full((rows,), values["top_p"]),
         torch.full((rows,), values["min_p"]),
         torch.arange(rows) * 7919 + seed,
-        torch.full((rows,), 11),
+        torch.full((rows,), 11, dtype=torch.int),
     )
 
 
@@ -163,6 +163,8 @@ def check_step_tokens(device: torch.device) -> None:
     assert step.lengths.tolist() == [1, 18, 0, 17, 32]
     written = text.tokens.nonzero().tolist()
     assert [(page, slot, int(text.tokens[page, slot])) for page, slot in written] == [(3, 0, 7), (4, 1, 40), (7, 15, 5)]
+    # The same again goes on.
+    assert step.given.tolist() == [~0, ~1, 9, ~3, ~4] and step.past.tolist() == [1, 18, -1, 17, 32]
 
 
 def test_tokens_of_a_step() -> None:

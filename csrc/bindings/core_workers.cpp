@@ -1,0 +1,104 @@
+#include <optional>
+
+#include "bindings/core.h"
+#include "engine/matcher.h"
+#include "engine/workers.h"
+
+namespace constrain {
+
+namespace {
+
+using Budget = std::optional<uint64_t>;
+
+/// One text of many that are taken on by a token.
+struct Turn {
+  Matcher* matcher;
+  TokenId token;
+  Budget budget;
+  bool taken = false;
+  MaskPtr mask;
+
+  /// Does all or nothing: whoever asks the matcher for the same afterwards hears what went wrong.
+  void take() {
+    try {
+      taken = matcher->accept(token);
+    } catch (...) {
+    }
+    if (!taken) return;
+    try {
+      mask = budget ? matcher->mask(*budget) : matcher->mask();
+    } catch (...) {
+      matcher->rollback(1);
+      taken = false;
+    }
+  }
+};
+
+/// The turns of some matchers, whose Python objects it keeps.
+class Turns {
+ public:
+  Turns(Workers& workers, const py::list& matchers, const std::vector<TokenId>& tokens,
+        const std::vector<Budget>& budgets)
+      : matchers_(matchers) {
+    if (matchers.size() != tokens.size()) throw py::value_error("as many tokens as matchers are needed");
+    if (matchers.size() != budgets.size()) throw py::value_error("as many budgets as matchers are needed");
+    for (size_t i = 0; i < tokens.size(); ++i)
+      turns_.push_back({py::cast<Matcher*>(matchers[i]), tokens[i], budgets[i], false, nullptr});
+    for (const Turn& turn : turns_) {
+      if (!turn.matcher) throw py::type_error("None is no matcher");
+    }
+    batch_ = workers.start(turns_.size(), [this](size_t i) { turns_[i].take(); });
+  }
+
+  ~Turns() { finish(); }
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  std::pair<std::vector<bool>, std::vector<std::shared_ptr<Mask>>> result() {
+    finish();
+    std::vector<bool> taken;
+    std::vector<std::shared_ptr<Mask>> masks;
+    for (const Turn& turn : turns_) {
+      const bool all = !turn.taken || turn.mask->count >= turn.matcher->grammar().vocabulary().size();
+      taken.push_back(turn.taken);
+      masks.push_back(all ? nullptr : std::const_pointer_cast<Mask>(turn.mask));
+    }
+    return {std::move(taken), std::move(masks)};
+  }
+
+ private:
+  void finish() {
+    if (!batch_) return;
+    const py::gil_scoped_release release;
+    batch_->finish();
+  }
+
+  py::list matchers_;
+  std::vector<Turn> turns_;
+  std::shared_ptr<Workers::Batch> batch_;
+};
+
+}  // namespace
+
+void bind_workers(py::module_& module) {
+  using namespace py::literals;
+  py::class_<Turns>(module, "Turns", "Texts that are being taken on by a token each.")
+      .def("result", &Turns::result,
+           "Waits; returns of each matcher whether it has taken its token and found the mask behind it, and that mask, "
+           "``None`` where it excludes nothing. Otherwise the matcher is where it was, and tells the reason when it is "
+           "asked for the same by itself.");
+  py::class_<Workers>(module, "Workers", "Threads that need no lock of the interpreter.")
+      .def(py::init<size_t>(), "threads"_a)
+      .def(
+          "take",
+          [](Workers& self, const py::list& matchers, const std::vector<TokenId>& tokens,
+             const std::vector<Budget>& budgets) { return std::make_unique<Turns>(self, matchers, tokens, budgets); },
+          "matchers"_a, "tokens"_a, "budgets"_a, py::keep_alive<0, 1>(),
+          "Has each of several matchers, no two of which are the same, take a token, and find its mask behind it with "
+          "a "
+          "budget or ``None``, see :meth:`Matcher.mask`. Does not wait; until ``result()`` has returned, nobody else "
+          "may "
+          "use the matchers.");
+}
+
+}  // namespace constrain

@@ -1,0 +1,58 @@
+// Threads that do the same for many texts at a time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace constrain {
+
+/// A pool of threads. Thread-safe.
+class Workers {
+ public:
+  /// Pieces of work that were started together.
+  class Batch {
+   public:
+    Batch(size_t count, std::function<void(size_t)> work) : work_(std::move(work)), count_(count), left_(count) {}
+
+    /// Helps with the pieces that nobody has begun, and waits for the others.
+    void finish();
+
+   private:
+    friend class Workers;
+
+    bool all_begun() const { return next_ >= count_; }
+    void work_off();
+
+    std::function<void(size_t)> work_;
+    size_t count_;
+    std::atomic<size_t> next_{0};
+    std::atomic<size_t> left_;
+  };
+
+  explicit Workers(size_t threads);
+
+  /// Lets go of what nobody has begun, for which whoever has started it can still wait.
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  /// Calls `work(i)`, which must not throw, for every i below `count`, and does not wait for it.
+  std::shared_ptr<Batch> start(size_t count, std::function<void(size_t)> work);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Batch>> batches_;
+  bool stopped_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace constrain
