@@ -14,7 +14,7 @@ from constrain.bench.device import device_name, read_bandwidth
 from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.model import ExLlamaV2, ExLlamaV2Cache
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.paged import PagedRow
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -48,7 +48,7 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
         "new_tokens": new_tokens,
         "read_bandwidth": bandwidth,
         "limit": batch * bandwidth / size,
-        "model": _steps(model, cache, batch, prompt, new_tokens),
+        "model": step_rate(model, cache, batch, prompt, new_tokens),
         "generator": _generator(model, cache, tokenizer, batch, prompt, new_tokens),
     }
     model.unload()
@@ -66,19 +66,25 @@ def _random_ids(batch: int, length: int, size: int) -> torch.Tensor:
     return torch.randint(0, size, (batch, length))
 
 
-def _steps(model: ExLlamaV2, cache: ExLlamaV2Cache, batch: int, prompt: int, new_tokens: int) -> float:
+def step_rate(model: ExLlamaV2, cache: ExLlamaV2CacheBase, batch: int, past: int, new_tokens: int) -> float:
+    """Tokens per second of steps that compute logits and take the largest.
+
+    Args:
+        model: what it runs on.
+        cache: has pages for each of the sequences, which hold anything.
+        batch: sequences.
+        past: tokens of each before the first step.
+        new_tokens: steps.
+    """
     per_row = cache.max_seq_len // _PAGE // batch
     pages = [[row * per_row + i for i in range(per_row)] for row in range(batch)]
 
     def run() -> float:
-        ids = _random_ids(batch, prompt, model.config.vocab_size)
-        for row in range(batch):
-            model.forward_paged([PagedRow(ids[row], 0, pages[row], _PAGE, 0)], cache)
-        tokens = ids[:, -1:]
+        tokens = _random_ids(batch, 1, model.config.vocab_size)
         torch.cuda.synchronize()
         begin = time.perf_counter()
-        for past in range(prompt, prompt + new_tokens):
-            rows = [PagedRow(each, past, own, _PAGE, 1) for each, own in zip(tokens, pages, strict=True)]
+        for length in range(past, past + new_tokens):
+            rows = [PagedRow(each, length, own, _PAGE, 1) for each, own in zip(tokens, pages, strict=True)]
             logits = model.forward_paged(rows, cache)
             assert logits is not None
             tokens = logits.argmax(1, keepdim=True).cpu()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import tempfile
@@ -37,8 +38,9 @@ _FIRST_STEPS = 4
 _UNSEEN = 100.0
 # A model writes a word as one token where it can: by how much it prefers each byte of a token, and up to how many.
 _PER_BYTE, _MOST_BYTES = 4.0, 8
-# Schemas that jump-forward is measured on: how much of their texts has to be forced, and how long these have to be.
-_JUMPS, _FORCED_SHARE, _LEAST_TOKENS = 8, 0.15, 32
+# Schemas that jump-forward is measured on: out of how many, how much of their texts has to be forced (more than is
+# wanted of those that are measured, which are others), and how long these have to be.
+_CANDIDATES, _JUMPS, _FORCED_SHARE, _LEAST_TOKENS = 512, 8, 0.2, 32
 
 
 @dataclass(frozen=True)
@@ -83,19 +85,23 @@ def measure_step(
         within_budget: constrained texts have to be complete by then.
     """
     words = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
-    cases = [json.loads(file.read_text(encoding="utf-8")) for file in case_files(data_dir)]
     size = words.get_vocab_size()
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = random_model(replace(shape, vocab_size=size), Path(folder), tokenizer_dir)
+    cases = [json.loads(file.read_text(encoding="utf-8")) for file in case_files(data_dir)]
     prefer(model, _weights(cases, words, vocabulary_of(tokenizer)))
     grammars = _grammars(cases, tokenizer, 2 * max(*batches, 4), new_tokens)
+    strict = _grammars(cases, tokenizer, _CANDIDATES, new_tokens, whitespace="compact", property_order="schema")
+    del cases
+    # As servers do when they are ready, so that what is there by now is not looked through again and again for garbage.
+    gc.collect()
+    gc.freeze()
     about = {"vocabulary": size, "new_tokens": new_tokens, "within_budget": within_budget}
     figures: dict[str, Any] = device_name() | about | {"batches": []}
     for batch in batches:
         bench = _Bench(model, tokenizer, batch, new_tokens, within_budget, jump_forward=False)
         figures["batches"].append(bench.compare(grammars[: 2 * max(batch, 4)]) | {"trace": bench.trace(grammars)})
         yield figures
-    strict = _grammars(cases, tokenizer, 2 * max(batches), new_tokens, whitespace="compact", property_order="schema")
     forced = _forced_schemas(_Bench(model, tokenizer, max(batches), new_tokens, within_budget, False), strict)
     if forced:
         bench = _Bench(model, tokenizer, 1, new_tokens, within_budget, jump_forward=True)

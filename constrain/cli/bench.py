@@ -180,6 +180,31 @@ def measure_load(shape: str, folder: Path | None, output: Path | None) -> None:
     Console().print(table)
 
 
+@bench.command("caches")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
+)
+@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Sequences at a time.")
+@click.option("--context", type=click.IntRange(min=1), default=8192, show_default=True, help="Tokens of each sequence.")
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+def measure_caches(shape: str, batch: int, context: int, output: Path | None) -> None:
+    """Measure decoding over quantised caches.
+
+    Memory of each kind of cache, and tokens per second of all sequences together, of steps of the model alone.
+    """
+    from constrain.bench import caches
+
+    _require_gpu()
+    figures = caches.measure_caches(SHAPES[shape], batch, context) | {"shape": shape}
+    if output:
+        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    title = f"{shape}, {batch} x {context} tokens, {figures['device']}"
+    table = Table(Column("", no_wrap=True), "GB", "tokens/s", title=title)
+    for cache in figures["caches"]:
+        table.add_row(cache["name"], f"{cache['bytes'] / 1e9:.1f}", f"{cache['tokens_per_second']:,.0f}")
+    Console().print(table)
+
+
 @bench.command("step")
 @click.argument("data_dir", type=FOLDER)
 @click.option("--tokenizer", "tokenizer_dir", type=FOLDER, required=True, help="Folder with a tokenizer.json.")

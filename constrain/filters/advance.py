@@ -8,7 +8,7 @@ from constrain._core import Mask, Matcher, Turns, Workers
 
 
 class Advance:
-    """Matchers that take a token each, and find what may come behind it, while whoever started them does other things."""
+    """Matchers that take a token each, and find what may come behind it, while the caller does other things."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers

@@ -61,6 +61,7 @@ class Member(ABC):
 
     def settle(self) -> None:
         """Wait for what was promised, if anything was."""
+        return
 
     def feed(self, token: int) -> None:
         self.filter.feed(torch.tensor([[token]]))

@@ -93,7 +93,7 @@ class FilterStack:
         Returns:
             Whether :meth:`start` has nothing left to do then.
         """
-        return all([member.promise(advance, token, budget) for member in self._members])
+        return all(member.promise(advance, token, budget) for member in self._members)
 
     def feed(self, token: int) -> None:
         """Tell every filter of a token that became part of the sequence."""

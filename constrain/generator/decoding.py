@@ -77,10 +77,9 @@ class Decoding:
         self._held: HeldText[Drawn] = HeldText(detokenizer, request.stop_strings, request.banned_strings)
         self._trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
         self._constrained = False
-        self._ordinary = (
-            not (request.trigger or request.banned_strings or request.return_top_tokens or request.return_logits)
-            and (request.filters is None or request.filters.names_masks)
-        )
+        self._ordinary = not (
+            request.trigger or request.banned_strings or request.return_top_tokens or request.return_logits
+        ) and (request.filters is None or request.filters.names_masks)
 
     @property
     def unsettled(self) -> int:

@@ -104,8 +104,6 @@ class FilterCourse(Course):
         return self._ended or any(float(self._logits[token]) == 0 for token in self.vocabulary.eos_token_ids)
 
     def accept(self, token: int) -> None:
-        import torch
-
         self._ended = self._stack.ends(token)
         self._stack.feed(token)
 

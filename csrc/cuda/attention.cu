@@ -45,7 +45,7 @@ AttentionShape shape_of(const PagedAttention& p) {
     const size_t bytes = shared_bytes(p, warps);
     if (bytes + static_shared_bytes(p) > shared) continue;
     const int resident = most_warps / warps;
-    const int64_t wanted = std::min(multiprocessors * resident / blocks, tiles / (kLeastTiles * warps));
+    const int64_t wanted = std::min(multiprocessors * resident / blocks, ceil_div(tiles, kLeastTiles));
     const int64_t splits = std::clamp<int64_t>(wanted, 1, kMaxSplits);
     const int64_t together = ceil_div(blocks * splits, multiprocessors);
     const int64_t rounds = ceil_div(tiles, splits * warps);
@@ -54,6 +54,8 @@ AttentionShape shape_of(const PagedAttention& p) {
     if (cost > 0.9 * least) continue;
     least = cost;
     best = {warps, static_cast<int>(splits), row_blocks, blocks, bytes};
+    // Nothing is faster than all at the same time.
+    if (splits * warps >= tiles) break;
   }
   return best;
 }

@@ -12,8 +12,8 @@
 
 namespace constrain::cuda {
 
-// Rounds of tiles that are brought into the L2 cache before the kernel in front has ended. What is asked for later waits
-// behind the weights that the kernel behind this one is asking for by then.
+// Rounds of tiles that are brought into the L2 cache before the kernel in front has ended. What is asked for later
+// waits behind the weights that the kernel behind this one is asking for by then.
 constexpr int kRoundsAhead = 4;
 
 // One block attends with one block of rows to one split of the keys; its warps take turns at tiles. What they find is
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kMostAttentionWarps<kDim>* kWarp, 1) attend(At
                          seen_by(p, make_row(p, kv_head, first_row + lane_group() + 8), length)};
   const int start = seen_by(p, make_row(p, kv_head, first_row), length).begin / kKeys * kKeys;
   const int tiles = (length - start + kKeys - 1) / kKeys;
-  const int per_split = max(kLeastTiles * warps, (tiles + splits - 1) / splits);
+  const int whole = max(kLeastTiles, 3 * warps / 2);  // tiles that one block is done with before two have joined theirs
+  const int per_split = tiles <= whole ? whole : max(kLeastTiles, (tiles + splits - 1) / splits);
   const int active = max(1, (tiles + per_split - 1) / per_split);
   const int tile_begin = split * per_split, tile_end = min(tiles, tile_begin + per_split);
 

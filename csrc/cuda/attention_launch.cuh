@@ -14,8 +14,8 @@ constexpr const char* kAttentionName = "paged_attention";
 constexpr int kAttentionRows = 16;  // rows of a block: heads of one group, times queries
 constexpr int kAttentionKeys = 16;  // keys of a tile, which lies within one page
 constexpr int kMaxSplits = 128;
-// Tiles that each warp of a split has at least: to join splits takes as long as some three.
-constexpr int kLeastTiles = 3;
+// Tiles of a split, at least: to join two takes as long as some seven.
+constexpr int kLeastTiles = 12;
 
 // Warps that the registers of a multiprocessor allow.
 template <int kDim>

@@ -224,7 +224,7 @@ def test_masks_behind_tokens_that_may_come(tokenizer: ExLlamaV2Tokenizer) -> Non
     expected = []
     for number, token in enumerate(text, 1):
         expected.append(other.mask())
-        other.feed(torch.tensor([[token]]))
+        other.feed(token)
         other.budget = 9 - number
     expected.append(other.mask())
     keys = [None if mask is None else mask.key for mask in expected]

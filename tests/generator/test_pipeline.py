@@ -13,7 +13,7 @@ from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
 from constrain.bench.random_model import random_model
 from constrain.bench.shapes import Shape
 from constrain.errors import DeadEnd, FilterError
-from constrain.filters import ExLlamaV2Filter, ExLlamaV2JSONSchemaFilter, ExLlamaV2RegexFilter
+from constrain.filters import ExLlamaV2EngineFilter, ExLlamaV2Filter, ExLlamaV2JSONSchemaFilter, ExLlamaV2RegexFilter
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler, device_draws
 from constrain.generator.decoding import Decoding
 from constrain.generator.device_draws import StepSampler
@@ -329,6 +329,40 @@ def test_a_filter_that_allows_no_token_of_the_tokenizer(make: Make, monkeypatch:
     filters = [Beyond(generator.model, generator.tokenizer)]
     results = run(generator, ExLlamaV2DynamicJob(torch.tensor([[5, 6]]), 6, gen_settings=GREEDY, filters=filters))
     assert results[0]["eos_reason"] == "dead_end" and results[0]["new_tokens"] == 0
+
+
+def test_filters_of_many_texts_take_their_tokens_together(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    told_one_by_one: list[int] = []
+    before(monkeypatch, ExLlamaV2EngineFilter, "feed", lambda token: told_one_by_one.append(int(token)))
+    texts = []
+    for background in (True, False):
+        generator = make(filter_background_eval=background)
+        given = [
+            ExLlamaV2DynamicJob(
+                torch.tensor([[5, n]]),
+                12,
+                gen_settings=GREEDY,
+                stop_conditions=[EOS],
+                filters=[regex(generator, pattern)],
+            )
+            for n, pattern in enumerate(("[a-z ]{3,}", "(the|quick|fox){3}[0-9]{4}", "[0-9]{2}"), 5)
+        ]
+        texts.append(told(run(generator, *given)))
+        # All but the last tokens of texts, behind which nothing has to be known.
+        assert len(told_one_by_one) == (3 if background else sum(job.new_tokens for job in given))
+        told_one_by_one.clear()
+    assert texts[0] == texts[1]
+
+
+def test_nothing_is_sent_while_texts_go_on(make: Make) -> None:
+    generator = make(max_batch_size=3)
+    jobs = [ExLlamaV2DynamicJob(torch.tensor([[5, n]]), 20, gen_settings=RANDOM, seed=n) for n in range(3)]
+    generator.enqueue(list(jobs))
+    uploads, sent = generator.cache.decoder(generator.page_size).uploads, list[int]()
+    while generator.num_remaining_jobs():
+        generator.iterate()
+        sent.append(uploads.bytes)
+    assert sent[3] == sent[15] > 0
 
 
 def test_jobs_that_are_taken_back(make: Make) -> None:

@@ -23,6 +23,23 @@ def test_growing(seq_dim: int) -> None:
     assert grown and len(grown) == 100 and torch.equal(grown.torch(), expected)
 
 
+def test_growing_by_single_numbers() -> None:
+    grown = SeqTensor((1, 0), torch.long, 1, init_cap=4)
+    for number in range(11):
+        grown.append_one(number)
+        assert len(grown) == number + 1
+    grown.append(torch.tensor([[20, 21]]))
+    grown.append_one(22)
+    assert grown.torch().tolist() == [[*range(11), 20, 21, 22]]
+    grown.append_one(23)
+    grown.truncate(12)
+    grown.append_one(5)
+    assert grown.torch_slice(10, None).tolist() == [[10, 20, 5]]
+    grown.append_one(6)
+    grown.clear()
+    assert not grown and grown.torch().tolist() == [[]]
+
+
 def test_parts_and_copies() -> None:
     values = torch.arange(12).view(4, 3)
     whole = SeqTensor.from_tensor(values, 0)

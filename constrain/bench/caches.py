@@ -1,0 +1,51 @@
+"""What caches of several kinds cost: the memory that they take, and tokens per second of steps that read them."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from constrain.bench.decode import step_rate
+from constrain.bench.device import device_name, read_bandwidth
+from constrain.bench.random_model import random_model
+from constrain.bench.shapes import Shape
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Cache_Q8, ExLlamaV2CacheBase
+
+_PAGE = 256
+_STEPS = 64
+_KINDS: tuple[type[ExLlamaV2CacheBase], ...] = (ExLlamaV2Cache, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q4)
+
+
+def measure_caches(shape: Shape, batch: int, context: int) -> dict[str, Any]:
+    """Figures of greedy steps behind sequences whose keys and values are random.
+
+    Args:
+        shape: of the model, whose weights are random.
+        batch: sequences.
+        context: tokens of each, before the first step.
+
+    Returns:
+        ``caches``: of each kind its ``name``, its ``bytes``, and ``tokens_per_second`` of all sequences together.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        model, _ = random_model(shape, Path(folder))
+    about = {"batch": batch, "context": context, "read_bandwidth": read_bandwidth()}
+    return device_name() | about | {"caches": [_figures(model, kind, batch, context) for kind in _KINDS]}
+
+
+def _figures(model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], batch: int, context: int) -> dict[str, Any]:
+    gc.collect()  # the graphs of the cache before
+    torch.cuda.empty_cache()
+    pages = -(-(context + _STEPS) // _PAGE)
+    cache = kind(model, max_seq_len=batch * pages * _PAGE)
+    size = 0
+    for layer in range(cache.num_hidden_layers):
+        for part in (each for parts in cache.parts(layer) for each in parts):
+            part.normal_() if part.is_floating_point() else part.random_()
+            size += part.nbytes
+    rate = step_rate(model, cache, batch, context, _STEPS)
+    return {"name": kind.__name__, "bytes": size, "tokens_per_second": rate}
