@@ -138,7 +138,7 @@ class TensorFiles:
             self.require(key, shape)
             if key not in self.quantized:
                 plain.append(key)
-        headers = {file: _read_header(file) for file in {self.tensors[key].file: None for key in plain}}
+        headers = {file: _read_header(file) for file in {self.tensors[key].file for key in plain}}
         regions = [self._region(key, headers[self.tensors[key].file]) for key in plain]
         return TensorReader(regions, self.copy)
 

@@ -6,7 +6,6 @@ Meanwhile the GPUs copy what has been read to where it belongs, and convert it t
 
 from __future__ import annotations
 
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -111,13 +110,13 @@ class TensorReader:
     def __init__(self, regions: Sequence[Region], other: Callable[[str, torch.Tensor], None]) -> None:
         self._regions = {region.key: region for region in regions}
         self._other = other
-        self._parts = iter([part for region in regions for part in region.parts()])
+        parts = [part for region in regions for part in region.parts()]
+        self._parts = iter(parts)
         self._filled: deque[tuple[_Buffer, Future[None]]] = deque()
         self._descriptors: dict[Path, int] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="weights")
-        sizes = [min(region.size, PART_BYTES) for region in regions]
-        count = min(BUFFERS, sum(math.ceil(region.size / PART_BYTES) for region in regions))
-        self._buffers = [_Buffer(max(sizes)) for _ in range(count)]
+        largest = max((part.size for part in parts), default=0)
+        self._buffers = [_Buffer(largest) for _ in parts[:BUFFERS]]
         try:
             for buffer in self._buffers:
                 self._read_on(buffer)
