@@ -18,7 +18,7 @@ import torch
 
 from constrain.errors import WeightsError
 
-# With these an H200 gets what its 16 cores can read from the memory of the system; with twice as much it gets no more.
+# With these the bus to an H200 is nearly full where the files are in memory; with more of anything it gets no more.
 PART_BYTES = 8 * 1024**2
 BUFFERS = 24
 THREADS = 12
