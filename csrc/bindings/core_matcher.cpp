@@ -100,14 +100,17 @@ void bind_mask(py::module_& module) {
       .def_property_readonly(
           "tokens",
           [](const Mask& self) -> std::optional<std::vector<TokenId>> {
-            if (!self.words.empty()) return std::nullopt;
-            return self.tokens;
+            if (self.many) return std::nullopt;
+            std::vector<TokenId> tokens = self.tokens;
+            std::ranges::sort(tokens);
+            return tokens;
           },
           "The tokens, ascending, where they are few; ``None`` where they are many.")
       .def(
           "fill",
           [](const Mask& self, const py::object& bits, Py_ssize_t row) {
-            const size_t words = self.tokens.empty() ? self.words.size() : self.tokens.back() / 32 + 1;
+            const size_t listed = self.tokens.empty() ? 0 : static_cast<size_t>(std::ranges::max(self.tokens)) / 32 + 1;
+            const size_t words = self.many ? self.many->words.size() : listed;
             const MaskRow target(bits, row, words);
             self.write(target.data(), words);
             std::fill(target.data() + words, target.data() + target.words(), 0u);

@@ -17,9 +17,14 @@ struct Footprint {
     bool consulted = false;  ///< Rule::outline does not tell all that was asked
   };
   std::vector<Frame> frames;
+  uint64_t asked = 0;  ///< how often one of them was consulted
 
   void consult(const Rule* rule, uint32_t depth) {
-    for (Frame& frame : frames) frame.consulted |= frame.rule == rule && frame.depth == depth;
+    for (Frame& frame : frames) {
+      if (frame.rule != rule || frame.depth != depth) continue;
+      frame.consulted = true;
+      ++asked;
+    }
   }
 };
 

@@ -145,6 +145,7 @@ FreeText FreeTextFinder::find(State start) {
   for (int byte = plain.ascii.next(0); byte >= 0; byte = plain.ascii.next(byte + 1)) {
     if (usable(row[byte])) characters.ascii.add(static_cast<uint8_t>(byte));
   }
+  if (characters.count() < kMinCharacters) return {};
   characters.ascii = lasting(start, characters.ascii);
   characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
   if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
@@ -167,16 +168,22 @@ FreeText FreeTextFinder::find(State start) {
 /// Those of some bytes after which half of them may follow still, where that leaves enough.
 ByteSet FreeTextFinder::lasting(State start, const ByteSet& bytes) {
   const StateRow& row = row_(start);
-  int total = 0;
-  std::unordered_map<State, int> following;
-  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1), ++total) following[row[byte]] = 0;
-  for (auto& [state, count] : following) {
-    const StateRow& after = row_(state);
-    for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) count += after[byte] != kDead;
+  std::vector<State> targets;
+  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+    if (std::ranges::find(targets, row[byte]) == targets.end()) targets.push_back(row[byte]);
   }
+  const auto lasts = [&](State state) {
+    const StateRow& after = row_(state);
+    int more = 0;
+    for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) more += after[byte] != kDead ? 1 : -1;
+    return state == start || more >= 0;
+  };
+  if (targets.size() == 1) return bytes;
+  std::erase_if(targets, lasts);
+  if (targets.empty()) return bytes;
   CharacterClass kept;
   for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
-    if (2 * following[row[byte]] >= total) kept.ascii.add(static_cast<uint8_t>(byte));
+    if (std::ranges::find(targets, row[byte]) == targets.end()) kept.ascii.add(static_cast<uint8_t>(byte));
   }
   return kept.count() >= kMinCharacters ? kept.ascii : bytes;
 }

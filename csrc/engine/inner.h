@@ -7,6 +7,7 @@
 
 #include "engine/byte_set.h"
 #include "engine/lru_cache.h"
+#include "engine/mask.h"
 #include "engine/token_class.h"
 #include "engine/trie.h"
 
@@ -22,7 +23,7 @@ struct Inner {
   TokenClassPtr within;         ///< where the text is free, the tokens that stay within its class ...
   uint64_t room = 0;            ///< ... of which those of up to so many characters are allowed
   std::vector<TokenId> tokens;  ///< allowed beside these
-  std::vector<uint32_t> words;  ///< ... as a mask, where that is smaller than the list
+  TokenBitsPtr many;            ///< ... as bits, where they are many
   std::vector<Exit> exits;
   uint64_t growth = 0;  ///< see portable_growth
 
@@ -40,8 +41,8 @@ struct Inner {
   ByteSet agreed;
 
   size_t bytes() const {
-    return (tokens.size() + words.size()) * sizeof(uint32_t) + exits.size() * sizeof(Exit) + runs.size() * sizeof(Run) +
-           sizeof(Inner);
+    return tokens.size() * sizeof(TokenId) + (many ? many->bytes() : 0) + exits.size() * sizeof(Exit) +
+           runs.size() * sizeof(Run) + sizeof(Inner);
   }
 };
 

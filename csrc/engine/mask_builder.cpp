@@ -1,10 +1,11 @@
 #include "engine/mask_builder.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
 #include <utility>
 
-#include "engine/bits.h"
 #include "engine/portable.h"
 
 namespace constrain {
@@ -16,6 +17,9 @@ constexpr size_t kJointAbove = 1024;
 
 /// Fewer bytes on which two frames do the same are not looked up, but walked.
 constexpr int kMinAgreed = 16;
+
+/// Words that descriptions seldom exceed.
+constexpr size_t kUsualWords = 24;
 
 /// Masks that depend on more levels of frames are not kept.
 constexpr size_t kMaxLevels = 32;
@@ -104,7 +108,7 @@ void MaskBuilder::keep(const MaskPtr& mask) const {
     const bool uniform = one_below(*at, below);
     const uint32_t next = below ? below->depth : 0;
     if (uniform && (!below || next < walk_.lowest())) {
-      grammar_.masks().keep(key, {KnownMask::Next::done, mask}, mask->bytes());
+      grammar_.masks().keep(key, {KnownMask::Next::done, mask}, mask->bytes);
       return;
     }
     if (!uniform) {
@@ -112,7 +116,7 @@ void MaskBuilder::keep(const MaskPtr& mask) const {
       const bool needed = std::any_of(heads.begin(), heads.end(), [&](const Head& head) {
         return head.below && head.below->depth >= walk_.lowest();
       });
-      if (!needed) grammar_.masks().keep(key, {KnownMask::Next::done, mask}, mask->bytes());
+      if (!needed) grammar_.masks().keep(key, {KnownMask::Next::done, mask}, mask->bytes);
       return;
     }
     grammar_.masks().keep(key, {KnownMask::Next::below, nullptr}, 0);
@@ -173,7 +177,7 @@ void MaskBuilder::add(const Configuration& configuration) {
   for (const Head& head : configuration.heads()) {
     const InnerPtr inner = this->inner(head);
     if (inner->within) inner->within->add(inner->room, tokens_);
-    if (!inner->words.empty()) bits::unite(tokens_.words().data(), inner->words.data(), inner->words.size());
+    if (inner->many) tokens_.add(inner->many);
     allow(inner->tokens);
     walk_.tokens.clear();
     follow(inner->exits, head);
@@ -236,6 +240,7 @@ void MaskBuilder::allow(std::span<const TokenId> tokens) {
 
 InnerPtr MaskBuilder::inner(const Head& head) {
   Key key;
+  key.reserve(kUsualWords);
   return grammar_.describe_portably(head.state, head.reg, key) ? portable_inner(head, key) : described_inner(head);
 }
 
@@ -251,6 +256,7 @@ InnerPtr MaskBuilder::described_inner(const Head& head) {
   const uint32_t depth = depth_below(head);
   const Rule* rule = grammar_.rule(head.state);
   Key key;
+  key.reserve(kUsualWords);
   InnerCache& cache = grammar_.inners();
   const auto describe = [&](Detail detail) {
     key.clear();
@@ -267,15 +273,12 @@ InnerPtr MaskBuilder::described_inner(const Head& head) {
   }
   if (known) return *known;
 
-  // What other frames of the rule were asked for is put aside, to see what this one is.
-  const std::vector<Footprint::Frame> before = footprint_.frames;
-  for (Footprint::Frame& frame : footprint_.frames) frame.consulted = false;
+  const uint64_t asked = footprint_.asked;
   const bool others_indescribable = std::exchange(walk_.registers().indescribable, false);
   auto made = std::make_shared<const Inner>(walk_alone(head));
   const bool indescribable =
       std::exchange(walk_.registers().indescribable, others_indescribable || walk_.indescribable());
-  const bool consulted = std::ranges::any_of(footprint_.frames, &Footprint::Frame::consulted);
-  for (size_t i = 0; i < before.size(); ++i) footprint_.frames[i].consulted |= before[i].consulted;
+  const bool consulted = footprint_.asked != asked;
   describable_ &= outlined;
   if (!outlined || indescribable) return made;
   if (consulted && !fully) cache.keep(key, nullptr, 0);
@@ -307,12 +310,11 @@ Inner MaskBuilder::walk_alone(const Head& head) {
   inner.tokens = walk_.tokens;
   if (inner.tokens.size() <= vocabulary.mask_words()) return inner;
 
-  inner.words.resize(vocabulary.mask_words());
+  auto many = std::make_shared<TokenBits>(vocabulary.mask_words());
   for (TokenId token : inner.tokens) {
-    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) {
-      bits::set(inner.words.data(), static_cast<size_t>(token));
-    }
+    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) many->add(token);
   }
+  inner.many = std::move(many);
   inner.tokens = {}, inner.runs = {};
   inner.by_byte = false;
   return inner;
@@ -406,10 +408,15 @@ void MaskBuilder::find_like(const Head& head, const FreeText& text, Inner& inner
   if (other.usual != usual || !(grammar_.free_text(usual, head.reg) == text)) return;
   ByteSet agreed;
   int count = 0;
-  for (int byte = row.bytes.next(0); byte >= 0; byte = row.bytes.next(byte + 1)) {
+  for (int byte = row.bytes.next(0), end; byte >= 0; byte = row.bytes.next(end)) {
+    // Bytes with the same entries go together.
+    const auto same = [&](int at) {
+      return row.action[at] == row.action[byte] && other.action[at] == other.action[byte];
+    };
+    for (end = byte + 1; end < 256 && same(end);) ++end;
     if (!row.agrees(other, static_cast<uint8_t>(byte))) continue;
-    agreed.add(static_cast<uint8_t>(byte));
-    ++count;
+    count += end - byte;
+    while (byte < end) agreed.add(static_cast<uint8_t>(byte++));
   }
   if (count < kMinAgreed) return;
   InnerPtr like = this->inner({usual, head.reg, head.below});

@@ -4,7 +4,6 @@
 #include <map>
 #include <numeric>
 
-#include "engine/bits.h"
 #include "engine/utf8.h"
 #include "engine/vocabulary.h"
 
@@ -37,7 +36,7 @@ struct TokenClass::Place {
 TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters) {
   walk(vocabulary, characters);
   sort_within();
-  if (within_.size() > kMany) make_masks(vocabulary.mask_words());
+  if (within_.size() > kMany) make_bits(vocabulary.mask_words());
 }
 
 void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& characters) {
@@ -78,25 +77,23 @@ void TokenClass::sort_within() {
   within_ = std::move(sorted);
 }
 
-void TokenClass::make_masks(size_t words) {
-  up_to_.emplace_back(words);
+void TokenClass::make_bits(size_t words) {
+  TokenBits bits(words);
   auto next = within_.begin();
-  for (uint64_t room = 1; next != within_.end() && room <= kDense; ++room) {
-    up_to_.push_back(up_to_.back());
-    for (; next != within_.end() && next->characters <= room; ++next) {
-      bits::set(up_to_.back().data(), static_cast<size_t>(next->token));
-    }
-  }
-  all_ = up_to_.back();
-  within_ = {next, within_.end()};
-  for (const Within& longer : within_) bits::set(all_.data(), static_cast<size_t>(longer.token));
+  const auto take = [&](uint64_t room) {
+    for (; next != within_.end() && next->characters <= room; ++next) bits.add(next->token);
+    return std::make_shared<const TokenBits>(bits);
+  };
+  for (uint64_t room = 0; room <= kDense && (room == 0 || next != within_.end()); ++room) up_to_.push_back(take(room));
+  const auto rest = next;
+  all_ = take(FreeText::kUnbounded);
+  within_ = {rest, within_.end()};
 }
 
 void TokenClass::add(uint64_t room, TokenSet& tokens) const {
   if (!up_to_.empty()) {
     const bool every = within_.empty() ? room + 1 >= up_to_.size() : room >= within_.back().characters;
-    const std::vector<uint32_t>& mask = every ? all_ : up_to_[std::min<size_t>(room, up_to_.size() - 1)];
-    bits::unite(tokens.words().data(), mask.data(), mask.size());
+    tokens.add(every ? all_ : up_to_[std::min<size_t>(room, up_to_.size() - 1)]);
     if (every) return;
   }
   for (const Within& one : within_) {
@@ -163,7 +160,7 @@ TriePtr TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {
 
 size_t TokenClass::bytes() const {
   constexpr size_t kTries = size_t{2} << 20;  // about what is made of them later
-  const size_t masks = (up_to_.size() + 1) * all_.size() * sizeof(uint32_t);
+  const size_t masks = all_ ? (up_to_.size() + 1) * all_->bytes() : 0;
   return masks + within_.size() * sizeof(Within) + leaving_.size() * sizeof(Leaving) + far_.size() * sizeof(Far) +
          kTries;
 }

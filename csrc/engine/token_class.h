@@ -65,11 +65,11 @@ class TokenClass {
 
   void walk(const Vocabulary& vocabulary, const CharacterClass& characters);
   void sort_within();
-  void make_masks(size_t words);
+  void make_bits(size_t words);
 
-  // Where many tokens are within: masks of those of at most n characters, and of all.
-  std::vector<std::vector<uint32_t>> up_to_;
-  std::vector<uint32_t> all_;
+  // Where many tokens are within: those of at most n characters, and all.
+  std::vector<TokenBitsPtr> up_to_;
+  TokenBitsPtr all_;
   std::vector<Within> within_;    // those that are not in `up_to_`, shortest first
   std::vector<Leaving> leaving_;  // in the order of their nodes
   std::vector<Far> far_;          // beyond the first step, in the order of their nodes

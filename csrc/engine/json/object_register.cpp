@@ -215,10 +215,8 @@ namespace {
 /// Control characters, which no key holds as they are, and the first bytes of which all characters are in the class.
 ByteSet bytes_within(const CharacterClass& characters) {
   ByteSet within = characters.ascii;
-  for (uint8_t byte = 0; byte < 0x20; ++byte) within.add(byte);
-  for (int byte = 0x80; byte < 256 && characters.beyond_ascii && characters.excluded.empty(); ++byte) {
-    within.add(static_cast<uint8_t>(byte));
-  }
+  within.words[0] |= 0xFFFFFFFF;
+  if (characters.beyond_ascii && characters.excluded.empty()) within.words[2] = within.words[3] = ~uint64_t{0};
   return within;
 }
 
