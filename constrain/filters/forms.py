@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from constrain.engine.advance import Advance, Promise
 from constrain.errors import FilterError
-from constrain.filters.advance import Advance, Promise
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.masks import EngineMask, RowMask, TokenMask
 from constrain.filters.time_limit import OwnThreads, call_within

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from constrain.engine.advance import Advance
 from constrain.errors import DeadEnd, FilterError
-from constrain.filters.advance import Advance
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.forms import Masking, Member, Packed, make_member, pack
 from constrain.filters.masks import RowMask, TokenMask

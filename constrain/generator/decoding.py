@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from constrain.engine.advance import Advance
 from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
 from constrain.filters import FilterStack
-from constrain.filters.advance import Advance
 from constrain.filters.masks import TokenMask
 from constrain.filters.stack import Scout
 from constrain.generator.hooks import call_hooks

@@ -12,8 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from os import cpu_count
 
-from constrain._core import Workers
-from constrain.filters.advance import Advance
+from constrain.engine.advance import Advance, Workers
 from constrain.filters.masks import TokenMask
 from constrain.generator.device_draws import Drawing, RowSettings, StepSampler, row_settings
 from constrain.generator.foreseen import propose_forced

@@ -13,9 +13,9 @@ import torch
 from constrain import ExLlamaV2Tokenizer
 from constrain._core import Workers
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, compile_json_schema, compile_regex
+from constrain.engine.advance import Advance
 from constrain.errors import FilterError
 from constrain.filters import ExLlamaV2JSONSchemaFilter, ExLlamaV2PrefixFilter, ExLlamaV2RegexFilter, FilterStack
-from constrain.filters.advance import Advance
 from constrain.filters.engine import vocabulary_of
 
 MODEL: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=384))

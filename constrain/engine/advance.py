@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from constrain._core import Mask, Matcher, Turns, Workers
 
+__all__ = ["Advance", "Promise", "Workers"]
+
 
 class Advance:
     """Matchers that take a token each, and find what may come behind it, while the caller does other things."""
