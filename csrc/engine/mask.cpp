@@ -81,7 +81,9 @@ void TokenSet::add(const TokenBitsPtr& many) {
   } else {
     many_ = many;
   }
-  add(take_list());
+  if (tokens_.empty()) return;
+  const std::vector<TokenId> others = take_list();
+  add(others);
 }
 
 /// Makes bits of a long list.

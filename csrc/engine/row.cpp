@@ -44,14 +44,13 @@ const Row& RowMaker::make(StateId state) {
   ++grammar_.counters_.rows;
   Borrowed borrowed;
   Scratch& scratch = *borrowed;
-  Row row;
+  Row& row = *new (grammar_.rows_.allocate<Row>(1)) Row;
   add_options(slot.id, slot.local, row, scratch);
   assemble(row, scratch);
   keep_lists(row, scratch);
   grammar_.memory_.add(sizeof(Row) + scratch.lists.size() * sizeof(Option));
-  const Row* made = new (grammar_.rows_.allocate<Row>(1)) Row(row);
-  slot.row.store(made, std::memory_order_release);
-  return *made;
+  slot.row.store(&row, std::memory_order_release);
+  return row;
 }
 
 void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch) {
