@@ -48,10 +48,11 @@ void CompiledGrammar::begin() {
 }
 
 StateId CompiledGrammar::intern(RuleId rule, Local local) const {
-  const Place key{rule, local};
-  if (const auto it = ids_.find(key); it != ids_.end()) return it->second;
   const auto state = static_cast<StateId>(slots_.size());
+  const auto [known, added] = ids_.try_emplace({rule, local}, state);
+  if (!added) return known->second;
   if (state >= std::min<uint64_t>(limits_.max_states, slots_.kCapacity)) {
+    ids_.erase(known);
     throw ResourceLimit("max_states", limits_.max_states, "while matching");
   }
   memory_.add(kStateBytes);
@@ -59,7 +60,6 @@ StateId CompiledGrammar::intern(RuleId rule, Local local) const {
   slot.rule = grammar_.rules[rule].get();
   slot.id = rule;
   slot.local = local;
-  ids_.emplace(key, state);
   return state;
 }
 

@@ -44,9 +44,9 @@ std::vector<CharacterClass::Range> merged(std::vector<CharacterClass::Range> ran
 }
 
 /// The first byte of a character beyond ASCII.
-int first_byte(char32_t character) {
-  if (character < 0x800) return static_cast<int>(0xC0 | character >> 6);
-  return static_cast<int>(character < 0x10000 ? 0xE0 | character >> 12 : 0xF0 | character >> 18);
+uint8_t first_byte(char32_t character) {
+  if (character < 0x800) return static_cast<uint8_t>(0xC0 | character >> 6);
+  return static_cast<uint8_t>(character < 0x10000 ? 0xE0 | character >> 12 : 0xF0 | character >> 18);
 }
 
 }  // namespace
@@ -258,7 +258,7 @@ bool FreeTextFinder::covers(const CharacterClass& characters, State state, Chara
   }
   if (follows.excluded == characters.excluded) return all;
   for (const auto& [first, last] : characters.excluded) {
-    for (int byte = first_byte(first); byte <= first_byte(last); ++byte) leaving.add(static_cast<uint8_t>(byte));
+    leaving.add(first_byte(first), first_byte(last));
   }
   return all;
 }

@@ -113,7 +113,9 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
     cuts.add(range.first);
     if (range.last < 255) cuts.add(static_cast<uint8_t>(range.last + 1));
   }
-  std::ranges::stable_sort(by_first, {}, &RangeOption::first);
+  std::ranges::sort(by_first, [](const RangeOption* a, const RangeOption* b) {
+    return a->first != b->first ? a->first < b->first : a < b;  // they stand in order in memory
+  });
   auto next = by_first.begin();
   for (int begin = cuts.next(0), end; begin >= 0; begin = end) {
     end = cuts.next(begin + 1);
@@ -129,7 +131,7 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
     const int last = end < 0 ? 255 : end - 1;
     const uint32_t action = action_of(scratch);
     std::fill(row.action.begin() + begin, row.action.begin() + last + 1, action);
-    for (int byte = begin; byte <= last; ++byte) row.bytes.add(static_cast<uint8_t>(byte));
+    row.bytes.add(static_cast<uint8_t>(begin), static_cast<uint8_t>(last));
     if (list.size() > 1 || list.front().call || list.front().target == kDone) continue;
     auto known = std::ranges::find(targets, list.front().target, &std::pair<StateId, int>::first);
     if (known == targets.end()) known = targets.insert(known, {list.front().target, 0});

@@ -17,56 +17,60 @@ KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<Automaton
 
 const StateRow& KeyAutomaton::row(State from) {
   if (rows_[from]) return *rows_[from];
-  const Position at = *positions_[from];
-  std::unique_ptr<StateRow> row;
+  const Position& at = *positions_[from];
+  auto* row = arena_.allocate<StateRow>(1);
   if (at.low == at.high) {
-    row = std::make_unique<StateRow>(nameless_row(at));
+    fill_nameless(at, *row);
   } else {
     // Names differ from what is no name in few bytes.
-    row = std::make_unique<StateRow>(this->row(intern({0, 0, 0, at.classes})));
+    *row = this->row(intern({0, 0, 0, at.classes}));
     add_names(at, *row);
   }
   memory_.add(sizeof(StateRow));
-  rows_[from] = std::move(row);
-  return *rows_[from];
+  rows_[from] = row;
+  return *row;
 }
 
-State KeyAutomaton::class_after(const Position& at, size_t one, int byte) {
-  return at.classes[one] == kDead ? kDead : classes_[one]->row(at.classes[one])[byte];
+/// The transitions of each class; null where it has none.
+std::vector<const StateRow*> KeyAutomaton::class_rows(const Position& at) {
+  std::vector<const StateRow*> rows;
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    rows.push_back(at.classes[i] == kDead ? nullptr : &classes_[i]->row(at.classes[i]));
+  }
+  return rows;
 }
 
-StateRow KeyAutomaton::nameless_row(const Position& at) {
-  StateRow row;
+void KeyAutomaton::fill_nameless(const Position& at, StateRow& row) {
+  const std::vector<const StateRow*> classes = class_rows(at);
   const auto as_before = [&](int byte) {
-    for (size_t i = 0; i < classes_.size(); ++i) {
-      if (class_after(at, i, byte) != class_after(at, i, byte - 1)) return false;
-    }
-    return true;
+    return std::ranges::all_of(classes, [&](const StateRow* one) { return !one || (*one)[byte] == (*one)[byte - 1]; });
   };
   for (int byte = 0; byte < 256; ++byte) {
-    row[byte] = byte > 0 && as_before(byte) ? row[byte - 1] : enter(at, byte, 0, 0);
+    row[byte] = byte > 0 && as_before(byte) ? row[byte - 1] : enter(at, classes, byte, 0, 0);
   }
-  return row;
 }
 
 void KeyAutomaton::add_names(const Position& at, StateRow& row) {
+  const std::vector<const StateRow*> classes = class_rows(at);
   uint32_t low = at.low;
   while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
   while (low < at.high) {
     const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
     uint32_t high = low;
     while (high < at.high && next(high) == next(low)) ++high;
-    row[next(low)] = enter(at, next(low), low, high);
+    row[next(low)] = enter(at, classes, next(low), low, high);
     low = high;
   }
 }
 
 /// The state after a byte with which the names from `low` to before `high` go on.
-State KeyAutomaton::enter(const Position& at, int byte, uint32_t low, uint32_t high) {
+State KeyAutomaton::enter(const Position& at, std::span<const StateRow* const> classes, int byte, uint32_t low,
+                          uint32_t high) {
   Position to{low, high, high > low ? at.length + 1 : 0, {}};
+  to.classes.reserve(classes.size());
   bool alive = high > low;
-  for (size_t i = 0; i < classes_.size(); ++i) {
-    to.classes.push_back(class_after(at, i, byte));
+  for (const StateRow* one : classes) {
+    to.classes.push_back(one ? (*one)[byte] : kDead);
     alive |= to.classes.back() != kDead;
   }
   return alive ? intern(std::move(to)) : kDead;
@@ -77,7 +81,7 @@ State KeyAutomaton::intern(Position position) {
   if (!added) return it->second;
   const Position& at = it->first;
   positions_.push_back(&at);
-  rows_.emplace_back();
+  rows_.push_back(nullptr);
   KeyState& made = states_.grow();
   made.length = at.length;
   made.low = at.low, made.high = at.high;

@@ -3,9 +3,11 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/arena.h"
 #include "engine/automaton.h"
 #include "engine/memory_account.h"
 #include "engine/stable_vector.h"
@@ -52,9 +54,9 @@ class KeyAutomaton {
   };
 
   State intern(Position position);
-  State enter(const Position& at, int byte, uint32_t low, uint32_t high);
-  State class_after(const Position& at, size_t one, int byte);
-  StateRow nameless_row(const Position& at);
+  State enter(const Position& at, std::span<const StateRow* const> classes, int byte, uint32_t low, uint32_t high);
+  std::vector<const StateRow*> class_rows(const Position& at);
+  void fill_nameless(const Position& at, StateRow& row);
   void add_names(const Position& at, StateRow& row);
 
   std::vector<std::string> names_;
@@ -63,7 +65,8 @@ class KeyAutomaton {
   std::map<Position, State> ids_;
   std::vector<const Position*> positions_;
   StableVector<KeyState> states_;
-  std::vector<std::unique_ptr<StateRow>> rows_;
+  Arena arena_;
+  std::vector<const StateRow*> rows_;
   MemoryShare memory_;              // of the rows
   std::vector<WordCounter> words_;  // by class
 };

@@ -215,8 +215,8 @@ namespace {
 /// Control characters, which no key holds as they are, and the first bytes of which all characters are in the class.
 ByteSet bytes_within(const CharacterClass& characters) {
   ByteSet within = characters.ascii;
-  within.words[0] |= 0xFFFFFFFF;
-  if (characters.beyond_ascii && characters.excluded.empty()) within.words[2] = within.words[3] = ~uint64_t{0};
+  within.add(0, 0x1F);
+  if (characters.beyond_ascii && characters.excluded.empty()) within.add(0x80, 0xFF);
   return within;
 }
 
