@@ -21,6 +21,7 @@ class Watch:
         self._origin = _event()
         self._origin.synchronize()
         self._start = time.perf_counter()
+        self.started: float | None = None  # masks of this step, on other threads
         self.passes: list[tuple[Any, Any]] = []
         self.masks: list[tuple[float, float]] = []
 
@@ -40,7 +41,7 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Notes when passes and masks of decode steps begin and end."""
     watch = Watch()
-    run, constrain = Decoder.run, Pipeline._constrain
+    run, promise, constrain = Decoder.run, Pipeline._promise, Pipeline._constrain
 
     def watched_run(self: Decoder, *args: Any) -> Any:
         begin = _event()
@@ -48,18 +49,23 @@ def watched() -> Iterator[Watch]:
         watch.passes.append((begin, _event()))
         return shape
 
+    def watched_promise(self: Pipeline, *args: Any) -> None:
+        watch.started = time.perf_counter()
+        promise(self, *args)
+
     def watched_constrain(self: Pipeline, *args: Any) -> Any:
-        begin = time.perf_counter()
+        begin, watch.started = watch.started or time.perf_counter(), None
         outcomes = constrain(self, *args)
         watch.masks.append((begin, time.perf_counter()))
         return outcomes
 
     Decoder.run = watched_run  # type: ignore[method-assign, assignment]
+    Pipeline._promise = watched_promise  # type: ignore[method-assign, assignment]
     Pipeline._constrain = watched_constrain  # type: ignore[method-assign, assignment]
     try:
         yield watch
     finally:
-        Decoder.run, Pipeline._constrain = run, constrain  # type: ignore[method-assign]
+        Decoder.run, Pipeline._promise, Pipeline._constrain = run, promise, constrain  # type: ignore[method-assign]
 
 
 def _event() -> Any:
