@@ -40,7 +40,7 @@ _UNSEEN = 100.0
 _PER_BYTE, _MOST_BYTES = 4.0, 8
 # Schemas that jump-forward is measured on: out of how many, how much of their texts has to be forced (more than is
 # wanted of those that are measured, which are others), and how long these have to be.
-_CANDIDATES, _JUMPS, _FORCED_SHARE, _LEAST_TOKENS = 512, 8, 0.2, 32
+_CANDIDATES, _JUMPS, _FORCED_SHARE, _LEAST_TOKENS = 1024, 8, 0.16, 16
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,6 @@ def measure_step(
     cases = [json.loads(file.read_text(encoding="utf-8")) for file in case_files(data_dir)]
     prefer(model, _weights(cases, words, vocabulary_of(tokenizer)))
     grammars = _grammars(cases, tokenizer, 2 * max(*batches, 4), new_tokens)
-    strict = _grammars(cases, tokenizer, _CANDIDATES, new_tokens, whitespace="compact", property_order="schema")
-    del cases
     # As servers do when they are ready, so that what is there by now is not looked through again and again for garbage.
     gc.collect()
     gc.freeze()
@@ -102,6 +100,7 @@ def measure_step(
         bench = _Bench(model, tokenizer, batch, new_tokens, within_budget, jump_forward=False)
         figures["batches"].append(bench.compare(grammars[: 2 * max(batch, 4)]) | {"trace": bench.trace(grammars)})
         yield figures
+    strict = _grammars(cases, tokenizer, _CANDIDATES, new_tokens, whitespace="compact", property_order="schema")
     forced = _forced_schemas(_Bench(model, tokenizer, max(batches), new_tokens, within_budget, False), strict)
     if forced:
         bench = _Bench(model, tokenizer, 1, new_tokens, within_budget, jump_forward=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from constrain._core import Mask, Matcher, Turns, Workers
 
-__all__ = ["Advance", "Promise", "Workers"]
+__all__ = ["Advance", "Workers"]
 
 
 class Advance:
@@ -15,23 +13,23 @@ class Advance:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._places: dict[Matcher, int] = {}
-        self._tokens: list[int] = []
+        self._tokens: list[int | None] = []
         self._budgets: list[int | None] = []
         self._turns: Turns | None = None
         self._results: tuple[list[bool], list[Mask | None]] = [], []
 
-    def add(self, matcher: Matcher, token: int, budget: int | None) -> Promise | None:
-        """Before :meth:`start`: have a matcher take a token, and find its mask behind it.
+    def add(self, matcher: Matcher, token: int | None, budget: int | None) -> int | None:
+        """Before :meth:`start`: have a matcher take a token, or none, and find its mask behind it.
 
         Returns:
-            What becomes of it, until which nobody may use the matcher; ``None`` for one that is here already.
+            Its place for :meth:`result`, before which nobody may use it; ``None`` for one that is here already.
         """
         if matcher in self._places:
             return None
         place = self._places[matcher] = len(self._places)
         self._tokens.append(token)
         self._budgets.append(budget)
-        return Promise(self, place)
+        return place
 
     def start(self) -> None:
         """Begin, if there is anything to do."""
@@ -39,19 +37,12 @@ class Advance:
             self._turns = self._workers.take(list(self._places), self._tokens, self._budgets)
 
     def result(self, place: int) -> tuple[bool, Mask | None]:
-        """What became of a matcher, once all are done."""
+        """What became of a matcher, once all are done.
+
+        Returns:
+            Whether it took the token and found its mask, and that mask, ``None`` where it excludes nothing; else the
+            matcher is where it was.
+        """
         if self._turns is not None:
             self._results, self._turns = self._turns.result(), None
         return self._results[0][place], self._results[1][place]
-
-
-class Promise(NamedTuple):
-    """A token that a matcher is going to take."""
-
-    advance: Advance
-    place: int
-
-    def result(self) -> tuple[bool, Mask | None]:
-        """Whether it took the token and found its mask, and that mask, ``None`` where it excludes nothing; else the
-        matcher is where it was."""
-        return self.advance.result(self.place)

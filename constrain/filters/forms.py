@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from constrain.engine.advance import Advance, Promise
+from constrain.engine.advance import Advance
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.masks import EngineMask, RowMask, TokenMask
@@ -49,8 +49,8 @@ class Member(ABC):
         Only a filter that masks in place needs ``logits``.
         """
 
-    def promise(self, advance: Advance, token: int, budget: int | None) -> bool:
-        """Have the filter hear of a token, and find what may come behind it, together with others.
+    def promise(self, advance: Advance, token: int | None, budget: int | None) -> bool:
+        """Have the filter hear of a token, or of none, and find what may come behind it, together with others.
 
         The next :meth:`feed` is of that token; what becomes of it shows in :meth:`settle`.
 
@@ -107,32 +107,37 @@ class Packed(Member):
         self._promises = self._names_masks and all(
             _definer(target, name) is definer for name in ("feed", "lone_matcher")
         )
-        self._promise: Promise | None = None
+        self._advance: Advance | None = None
+        self._place = 0
         self._promised: int | None = None
         self._last_seconds = math.inf
         self._pending: Future[list[TokenMask | None]] | None = None
         self._rows: list[TokenMask | None] = []
         self._ahead: list[int] = []
 
-    def promise(self, advance: Advance, token: int, budget: int | None) -> bool:
+    def promise(self, advance: Advance, token: int | None, budget: int | None) -> bool:
+        if self._advance is not None:
+            return True
         matcher = self.filter.lone_matcher() if self._promises else None  # type: ignore[attr-defined]
-        if matcher is not None:
-            self._promise = advance.add(matcher, token, budget if self._budgeted else None)
-        return self._promise is not None
+        place = None if matcher is None else advance.add(matcher, token, budget if self._budgeted else None)
+        if place is None:
+            return False
+        self._advance, self._place = advance, place
+        return True
 
     def settle(self) -> None:
-        promise, self._promise = self._promise, None
+        advance, self._advance = self._advance, None
         token, self._promised = self._promised, None
-        if promise is None:
+        if advance is None:
             return
-        taken, mask = promise.result()
+        taken, mask = advance.result(self._place)
         if taken:
             self._rows = [None if mask is None else EngineMask(mask, self._words)]
         elif token is not None:
             super().feed(token)
 
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
-        if self._promise is not None and not ahead:
+        if self._advance is not None and not ahead:
             return
         self.settle()
         self._ahead, self._rows = list(ahead), []
@@ -151,7 +156,7 @@ class Packed(Member):
         else:
             self._rows.clear()
             self._ahead.clear()
-        if self._promise is not None:
+        if self._advance is not None:
             self._promised = token
         else:
             super().feed(token)

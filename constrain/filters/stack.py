@@ -80,8 +80,8 @@ class FilterStack:
         self.begin()
         return not text or all(self._blame(member, "feed_text", member.feed_text, text) for member in self._members)
 
-    def promise(self, advance: Advance, token: int, budget: int | None) -> bool:
-        """Have filters of the engine hear of a token, and find what may come behind it, together with others.
+    def promise(self, advance: Advance, token: int | None, budget: int | None) -> bool:
+        """Have filters of the engine hear of a token, or of none, and find what may come behind it, with others.
 
         The next :meth:`feed` has to be of that token.
 

@@ -165,17 +165,21 @@ class Decoding:
             and count >= self._request.min_new_tokens
         )
 
-    def promise(self, advance: Advance, token: int) -> bool:
-        """Have the filters hear of the token that :meth:`take` is given next, with those of other texts.
+    def promise(self, advance: Advance, token: int | None = None) -> bool:
+        """Have the filters hear of the token, if any, that :meth:`take` is given next, with those of other texts.
 
         Returns:
             Whether :meth:`look_ahead` has nothing left to do then.
         """
-        filters, remaining = self.filters, self.remaining
-        if filters is None or token < 0 or token in self._request.stop_tokens or remaining == 1:
+        filters, budget = self.filters, self.remaining
+        if filters is None:
             return False
-        # The token itself and the one after the end of the text make up for each other.
-        return filters.promise(advance, token, remaining if self._request.within_budget else None)
+        if token is not None and (token < 0 or token in self._request.stop_tokens or budget == 1):
+            return False
+        if budget is not None:
+            # The token after the end of the text need not fit.
+            budget += 1 - (token is not None)
+        return filters.promise(advance, token, budget if self._request.within_budget else None)
 
     def constrain(self, proposals: Sequence[int]) -> Outcome | None:
         """Find what may come next, and behind each of ``proposals`` as far as that can be told.

@@ -200,10 +200,14 @@ class Pipeline:
         """Find what may come in each row of a step."""
         outcomes: list[tuple[ExLlamaV2DynamicJob, Outcome]] = []
         going = [turn for turn in flight.turns if turn.goes_on]
-        if self._pool is not None:
+        if self._pool is not None and self._workers is not None:
+            advance = Advance(self._workers)
             for turn in going:
-                if not turn.promised and (failed := turn.job.text.look_ahead(self._pool, ())) is not None:
+                text = turn.job.text
+                promised = turn.promised or (len(going) > 1 and text.promise(advance))
+                if not promised and (failed := text.look_ahead(self._pool, ())) is not None:
                     outcomes.append((turn.job, failed))
+            advance.start()
         for turn in going:
             text = turn.job.text
             if text.end is not None:

@@ -10,26 +10,23 @@ namespace {
 
 using Budget = std::optional<uint64_t>;
 
-/// One text of many that are taken on by a token.
+/// One text of many that are taken on by a token, or by none.
 struct Turn {
   Matcher* matcher;
-  TokenId token;
+  std::optional<TokenId> token;
   Budget budget;
   bool taken = false;
   MaskPtr mask;
 
   /// Does all or nothing: whoever asks the matcher for the same afterwards hears what went wrong.
   void take() {
+    const size_t before = matcher->accepted_tokens();
     try {
-      taken = matcher->accept(token);
-    } catch (...) {
-    }
-    if (!taken) return;
-    try {
+      if (token && !matcher->accept(*token)) return;
       mask = budget ? matcher->mask(*budget) : matcher->mask();
+      taken = true;
     } catch (...) {
-      matcher->rollback(1);
-      taken = false;
+      matcher->rollback(matcher->accepted_tokens() - before);
     }
   }
 };
@@ -37,7 +34,7 @@ struct Turn {
 /// The turns of some matchers, whose Python objects it keeps.
 class Turns {
  public:
-  Turns(Workers& workers, const py::list& matchers, const std::vector<TokenId>& tokens,
+  Turns(Workers& workers, const py::list& matchers, const std::vector<std::optional<TokenId>>& tokens,
         const std::vector<Budget>& budgets)
       : matchers_(matchers) {
     if (matchers.size() != tokens.size()) throw py::value_error("as many tokens as matchers are needed");
@@ -91,14 +88,12 @@ void bind_workers(py::module_& module) {
       .def(py::init<size_t>(), "threads"_a)
       .def(
           "take",
-          [](Workers& self, const py::list& matchers, const std::vector<TokenId>& tokens,
+          [](Workers& self, const py::list& matchers, const std::vector<std::optional<TokenId>>& tokens,
              const std::vector<Budget>& budgets) { return std::make_unique<Turns>(self, matchers, tokens, budgets); },
           "matchers"_a, "tokens"_a, "budgets"_a, py::keep_alive<0, 1>(),
-          "Has each of several matchers, no two of which are the same, take a token, and find its mask behind it with "
-          "a "
-          "budget or ``None``, see :meth:`Matcher.mask`. Does not wait; until ``result()`` has returned, nobody else "
-          "may "
-          "use the matchers.");
+          "Has each of several matchers, no two of which are the same, take a token, or none for ``None``, and find "
+          "its mask behind it, with a budget or ``None``, see :meth:`Matcher.mask`. Does not wait; nobody else may use "
+          "the matchers until ``result()`` has returned.");
 }
 
 }  // namespace constrain

@@ -102,7 +102,8 @@ void paged_attention(const PagedAttention& p, void* partials, int32_t* counters,
   const AttentionShape shape = shape_of(p);
   require(shape.splits == 1 || (partials && counters), kName, "no workspace");
   require(p.pages.kv_heads * shape.row_blocks <= 65535, kName, "too many heads");
-  const AttentionLaunch launch{p, partials, counters, shape.row_blocks};
+  const bool spread = shape.blocks * shape.splits <= device_attribute(cudaDevAttrMultiProcessorCount, kName);
+  const AttentionLaunch launch{p, partials, counters, shape.row_blocks, spread};
   if (p.pages.key_bits == 16 && p.pages.value_bits == 16)
     launch_plain_attention(launch, shape, stream);
   else

@@ -12,9 +12,10 @@
 
 namespace constrain::cuda {
 
-// Rounds of tiles that are brought into the L2 cache before the kernel in front has ended. What is asked for later
-// waits behind the weights that the kernel behind this one is asking for by then.
-constexpr int kRoundsAhead = 4;
+// Where it takes a few blocks no more rounds of tiles than these, all are brought into the L2 cache before the kernel
+// in front has ended: what is asked for later waits behind the weights that the kernel behind this one asks for by
+// then.
+constexpr int kMostRoundsAhead = 4;
 
 // One block attends with one block of rows to one split of the keys; its warps take turns at tiles. What they find is
 // joined in shared memory, and the splits are joined by the block that ends last.
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(kMostAttentionWarps<kDim>* kWarp, 1) attend(At
 
   int tile = tile_begin + warp;
   int64_t offset = offset_of(tile);
-  for (int round = 0; round < kRoundsAhead && tile + round * warps < tile_end; ++round) {
+  const int rounds_ahead = a.spread && tile_end - tile_begin <= kMostRoundsAhead * warps ? kMostRoundsAhead : 1;
+  for (int round = 0; round < rounds_ahead && tile + round * warps < tile_end; ++round) {
     const int64_t ahead = round == 0 ? offset : offset_of(tile + round * warps);
     prefetch_tile<Keys::kBits>(pages, pages.keys, ahead);
     prefetch_tile<Values::kBits>(pages, pages.values, ahead);

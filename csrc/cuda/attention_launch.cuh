@@ -21,12 +21,14 @@ constexpr int kLeastTiles = 12;
 template <int kDim>
 constexpr int kMostAttentionWarps = kDim <= 128 ? 12 : 8;
 
-// `partials` is where the parts of splits are kept; `row_blocks` is how many blocks of rows the heads of a group have.
+// `partials` is where the parts of splits are kept; `row_blocks` is how many blocks of rows the heads of a group have;
+// `spread`: no two blocks share a multiprocessor.
 struct AttentionLaunch {
   PagedAttention p;
   void* partials;
   int32_t* counters;
   int row_blocks;
+  bool spread;
 };
 
 struct AttentionShape {

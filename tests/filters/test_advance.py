@@ -43,6 +43,8 @@ def test_many_matchers_take_a_token_as_one_does(tokenizer: ExLlamaV2Tokenizer, t
     draw, workers = random.Random(3), Workers(threads)
     together = [grammar.matcher() for grammar in grammars(vocabulary_of(tokenizer)) for _ in range(5)]
     alone = [matcher.clone() for matcher in together]
+    taken, masks = workers.take(together, [None] * len(alone), [None] * len(alone)).result()
+    assert all(taken) and [None if mask is None else mask.id for mask in masks] == [key(each) for each in alone]
     for _ in range(12):
         tokens = [draw.choice(allowed(each)) if draw.random() < 0.9 else draw.randrange(384) for each in alone]
         budgets = [draw.choice([None, 12, 40]) for _ in alone]
@@ -90,6 +92,10 @@ def test_filters_that_were_promised_are_where_others_are(tokenizer: ExLlamaV2Tok
     draw, workers = random.Random(5), Workers(2)
     promised, ordinary = stacks(tokenizer), stacks(tokenizer)
     for step in range(12):
+        if step == 0:
+            advance = Advance(workers)
+            assert [stack.promise(advance, None, None) for stack in promised] == [True, True, True, False]
+            advance.start()
         masks = [stack.mask() for stack in promised]
         names = [None if mask is None else mask.key for mask in masks]
         assert names == [None if mask is None else mask.key for mask in (stack.mask() for stack in ordinary)]
