@@ -4,6 +4,8 @@
 
 #include "engine/compiled_grammar.h"
 #include "engine/errors.h"
+#include "engine/shared_automaton.h"
+#include "engine/word_bounds.h"
 
 namespace constrain {
 
@@ -18,21 +20,74 @@ void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
 }
 
 bool AutomatonRule::final(Local state, const Lengths&) {
+  if (state != kDead) meet(static_cast<State>(state));
   if (state == kDead || !automaton_->accepting(static_cast<State>(state))) return false;
   const StateRow& row = automaton_->row(static_cast<State>(state));
   return std::all_of(row.begin(), row.end(), [](State next) { return next == kDead; });
 }
 
-uint64_t AutomatonRule::remaining(Local state, Reg, const Lengths&) {
-  if (state == kDead) return kInfinite;
+uint64_t AutomatonRule::remaining(Local local, Reg, const Lengths&) {
+  if (local == kDead) return kInfinite;
+  const auto state = static_cast<State>(local);
   if (const auto known = remaining_.find(state); known != remaining_.end()) return known->second;
-  if (const auto known = automaton_->shortest(static_cast<State>(state), kSearchBudget)) {
-    return remaining_[state] = *known;
+  if (const auto known = automaton_->shortest(state, kSearchBudget)) return remaining_[state] = *known;
+  return measure(state);
+}
+
+/// A breadth-first search that goes no further where it comes upon a state that is known. What it finds for one state
+/// of a long word holds for those that follow.
+uint64_t AutomatonRule::measure(State from) {
+  std::unordered_map<State, State> previous{{from, kDead}};
+  std::vector<State> level{from}, next;
+  uint64_t best = kInfinite;
+  State last = kDead;
+  for (uint64_t bytes = 0; bytes < best && !level.empty(); ++bytes) {
+    next.clear();
+    for (const State state : level) {
+      if (automaton_->accepting(state)) remaining_.try_emplace(state, 0);
+      if (const auto known = remaining_.find(state); known != remaining_.end()) {
+        if (bytes + known->second < best) best = bytes + known->second, last = state;
+        continue;
+      }
+      for (const State to : automaton_->row(state)) {
+        if (to != kDead && previous.try_emplace(to, state).second) next.push_back(to);
+      }
+      if (previous.size() > kSearchBudget) {
+        throw ResourceLimit("search_states", kSearchBudget, "while looking for a shortest word");
+      }
+    }
+    level.swap(next);
   }
-  // What is found for one state of a long word holds for those that follow.
-  const std::vector<State> way = shortest_way(*automaton_, static_cast<State>(state));
-  for (size_t i = 0; i < way.size(); ++i) remaining_.try_emplace(way[i], way.size() - 1 - i);
-  return remaining_[state];
+  uint64_t bytes = remaining_.at(last);
+  for (State at = previous.at(last); at != kDead; at = previous.at(at)) remaining_[at] = ++bytes;
+  return bytes;
+}
+
+void AutomatonRule::meet(State state) {
+  if (portable()) return;
+  if (state >= met_.size()) met_.resize(state + 1);
+  if (met_[state]) return;
+  met_[state] = true;
+  fresh_.push_back(state);
+}
+
+uint64_t AutomatonRule::most_remaining(RuleBounds& bounds) {
+  if (portable()) return SharedAutomaton::kFarthest;
+  for (; !fresh_.empty() && farthest_ != kInfinite; fresh_.pop_back()) {
+    try {
+      farthest_ = std::max(farthest_, remaining(fresh_.back(), 0, bounds.lengths()));
+    } catch (const ResourceLimit&) {
+      farthest_ = kInfinite;
+    }
+  }
+  // States within the characters of free text are not met.
+  return add_lengths(farthest_, 3);
+}
+
+uint64_t AutomatonRule::most_to_differ(RuleBounds&) {
+  constexpr size_t kMaxStates = 4096;
+  const auto words = word_bounds(*automaton_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
+  return words && (words_are_values_ || !words->endless) ? words->rest : kInfinite;
 }
 
 uint64_t AutomatonRule::variety(Local state, Reg, const CompiledGrammar&) {
@@ -59,6 +114,14 @@ uint64_t UnionRule::remaining(Local state, Reg, const Lengths& lengths) {
   uint64_t best = kInfinite;
   for (const RuleId alternative : alternatives_) best = std::min(best, lengths[alternative]);
   return best;
+}
+
+uint64_t UnionRule::most_to_differ(RuleBounds& bounds) {
+  uint64_t most = 0;
+  for (const RuleId alternative : alternatives_) {
+    if (bounds.lengths()[alternative] != kInfinite) most = std::max(most, bounds.to_differ(alternative));
+  }
+  return most;
 }
 
 uint64_t UnionRule::variety(Local state, Reg, const CompiledGrammar& grammar) {

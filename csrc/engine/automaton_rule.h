@@ -21,6 +21,8 @@ class AutomatonRule final : public Rule {
   bool final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
+  uint64_t most_remaining(RuleBounds& bounds) override;
+  uint64_t most_to_differ(RuleBounds&) override;
   bool fits(Local, Local) const override { return true; }
   uint64_t portable() const override { return automaton_->shared_id(); }
   FreeText free_text(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
@@ -35,12 +37,19 @@ class AutomatonRule final : public Rule {
  private:
   static constexpr size_t kCountBudget = 20'000;
 
+  void meet(State state);
+  uint64_t measure(State from);
+
   AutomatonPtr automaton_;
   bool words_are_values_;
   FreeTextFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
-                        [](State) { return true; }, [this](State state) { return automaton_->accepting(state); }};
+                        [this](State state) { return meet(state), true; },
+                        [this](State state) { return automaton_->accepting(state); }};
   std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues, kCountBudget};  // while they can be counted
-  std::unordered_map<Local, uint64_t> remaining_;
+  std::unordered_map<State, uint64_t> remaining_;
+  std::vector<bool> met_;     // states that texts may come to ...
+  std::vector<State> fresh_;  // ... those of them that `farthest_` does not know of
+  uint64_t farthest_ = 0;
 };
 
 /// A choice between rules.
@@ -55,6 +64,8 @@ class UnionRule final : public Rule {
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t most_remaining(RuleBounds&) override { return 0; }
+  uint64_t most_to_differ(RuleBounds& bounds) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   std::vector<RuleId> callees() const override { return alternatives_; }
 

@@ -18,6 +18,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
     : grammar_(grammar),
       walk_(grammar, scratch_, true),
       completions_(grammar, walk_.store(), walk_.registers()),
+      bounds_(grammar),
       one_for_each_byte_(grammar.vocabulary().spells_all() && !grammar.uses_depth() && grammar.measures_exactly()) {
   walk_.registers().only_endings = true;
   walk_.admits = [this](std::span<const Head> heads) { return admits(heads); };
@@ -25,7 +26,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
 
 size_t BudgetedMasks::bytes() const {
   constexpr size_t kEntry = 120;
-  return scratch_.arena.bytes() + kEntry * (completions_.size() + reach_.size());
+  return scratch_.arena.bytes() + kEntry * (completions_.size() + bounds_.size() + reach_.size());
 }
 
 uint64_t BudgetedMasks::tokens(const Configuration& from) {

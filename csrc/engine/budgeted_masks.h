@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/completion_bounds.h"
 #include "engine/completions.h"
 #include "engine/mask.h"
 #include "engine/trie_walk.h"
@@ -24,6 +25,12 @@ class BudgetedMasks {
 
   /// Fewest tokens that spell `completion`. Throws VocabularyError where none do.
   uint64_t tokens(const Configuration& from);
+
+  /// Told at once, where `room` is so far above what completions need that no token comes near it: one of `room` tokens
+  /// is left for the text and after every token that may come next. The text's mask must have been made.
+  bool surely_fit(const Configuration& from, uint64_t room) {
+    return one_for_each_byte_ && bounds_.after_any_token(from) <= room;
+  }
 
   /// Whether they are at most `room`, which is told faster.
   bool fits(const Configuration& from, uint64_t room);
@@ -51,6 +58,7 @@ class BudgetedMasks {
   WalkScratch scratch_;
   TrieWalk walk_;
   Completions completions_;
+  CompletionBounds bounds_;
   bool one_for_each_byte_;  // no text takes more tokens than it has bytes, all of which are counted
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens left after any that may come
   std::optional<Head> last_;                                  // the stack that was measured last ...

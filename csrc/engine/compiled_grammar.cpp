@@ -129,6 +129,35 @@ uint64_t CompiledGrammar::variety_of(RuleId rule) const {
   return varieties_[rule] = variety;
 }
 
+/// Called under the lock.
+RuleBounds& CompiledGrammar::bounds() const {
+  if (!bounds_) bounds_ = std::make_unique<RuleBounds>(*this, grammar_, lengths_);
+  return *bounds_;
+}
+
+uint64_t CompiledGrammar::most_waiting(StateId state) const {
+  if (state == kDone) return 0;
+  const auto lock = this->lock();
+  return bounds().waiting(slot(state).id);
+}
+
+uint64_t CompiledGrammar::most_opened(StateId state) const {
+  if (state == kDone) return 0;
+  const auto lock = this->lock();
+  return bounds().opened(slot(state).id);
+}
+
+uint64_t CompiledGrammar::most_on_top() const {
+  const uint64_t masks = counters_.built.load();
+  const auto lock = this->lock();
+  return bounds().on_top(masks);
+}
+
+std::optional<const Configuration*> CompiledGrammar::inside(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  return slot.rule ? slot.rule->inside(slot.local, reg) : nullptr;
+}
+
 uint64_t CompiledGrammar::growth(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return kInfinite;

@@ -12,6 +12,7 @@
 #include "engine/memory_account.h"
 #include "engine/row.h"
 #include "engine/rule.h"
+#include "engine/rule_bounds.h"
 #include "engine/stable_vector.h"
 #include "engine/vocabulary.h"
 
@@ -111,6 +112,14 @@ class CompiledGrammar {
   /// Rule::growth of a frame.
   uint64_t growth(StateId state, Reg reg) const;
 
+  /// RuleBounds of a frame of a state, and of those on top.
+  uint64_t most_waiting(StateId state) const;
+  uint64_t most_opened(StateId state) const;
+  uint64_t most_on_top() const;
+
+  /// Rule::inside of a frame.
+  std::optional<const Configuration*> inside(StateId state, Reg reg) const;
+
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
 
@@ -154,6 +163,7 @@ class CompiledGrammar {
   void begin();
 
   Slot& slot(StateId state) const { return slots_[state]; }
+  RuleBounds& bounds() const;
   const Row& build(StateId state) const;
   StateId intern(RuleId rule, Local local) const;
   bool is_final(StateId state) const;
@@ -177,6 +187,7 @@ class CompiledGrammar {
   mutable std::pmr::monotonic_buffer_resource index_;
   mutable std::pmr::unordered_map<Place, StateId, PlaceHash> ids_{&index_};
   mutable std::unordered_map<RuleId, uint64_t> varieties_;
+  mutable std::unique_ptr<RuleBounds> bounds_;
 };
 
 }  // namespace constrain

@@ -18,6 +18,7 @@ class LeadingSpaceRule final : public Rule {
     }
   }
   uint64_t remaining(Local state, Reg, const Lengths& lengths) override { return state == kEnd ? 0 : lengths[text_]; }
+  uint64_t most_remaining(RuleBounds&) override { return 0; }
   std::vector<RuleId> callees() const override { return {text_}; }
 
  private:

@@ -54,16 +54,17 @@ MaskPtr Matcher::make_mask(const Configuration& at) const {
 
 MaskPtr Matcher::mask(uint64_t budget) const {
   if (last_->terminated) return mask();
-  MaskPtr mask;
+  MaskPtr mask = this->mask();
   {
     const Deadline deadline(grammar().limits().max_seconds);
     const std::lock_guard lock(session_->mutex);
     const Configuration& at = *last_->configuration;
+    if (budget > 2 && budgeted().surely_fit(at, budget - 2)) return mask;
     if (budget == 0 || !budgeted().fits(at, budget - 1)) throw BudgetError(budget, budgeted().tokens(at) + 1);
     if (budget < 2) return end_mask();
-    mask = budgeted().mask(*last_->configuration, budget - 2);
+    if (MaskPtr narrower = budgeted().mask(at, budget - 2)) mask = std::move(narrower);
   }
-  return mask ? mask : this->mask();
+  return mask;
 }
 
 MaskPtr Matcher::end_mask() const {

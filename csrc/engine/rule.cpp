@@ -22,6 +22,10 @@ bool Rule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { re
 
 bool Rule::outline(Local, Reg, std::vector<uint64_t>&) const { return false; }
 
+uint64_t Rule::most_remaining(RuleBounds&) { return kInfinite; }
+
+uint64_t Rule::most_to_differ(RuleBounds&) { return kInfinite; }
+
 uint64_t Rule::growth(Local, Reg, const Lengths&) { return kInfinite; }
 
 FreeText Rule::free_text(Local, Reg) { return {}; }

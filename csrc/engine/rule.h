@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 namespace constrain {
 
 class CompiledGrammar;
+class RuleBounds;
+struct Configuration;
 
 using RuleId = uint32_t;
 
@@ -34,6 +37,11 @@ inline constexpr uint64_t kManyValues = uint64_t{1} << 62;
 
 /// Sum that stays infinite.
 inline uint64_t add_lengths(uint64_t a, uint64_t b) { return a > kInfinite - b ? kInfinite : a + b; }
+
+/// Length of `count` words, infinite where it is too large.
+inline uint64_t multiply_lengths(uint64_t count, uint64_t length) {
+  return count > 0 && length > kInfinite / count ? kInfinite : count * length;
+}
 
 /// What one state of a rule's body may do next.
 struct Expansion {
@@ -128,6 +136,21 @@ class Rule {
 
   /// False where a text may need a few bytes more than `remaining` says.
   virtual bool measures_exactly() const { return true; }
+
+  /// Most bytes that `remaining` may tell of a frame, whatever its state and register. For rules without callees only
+  /// the states need to count that some mask has met. Others with a bound have texts that begin with an opening
+  /// bracket; for those whose frames end with what they call it is 0. The default knows no bound. Called under the
+  /// grammar's lock.
+  virtual uint64_t most_remaining(RuleBounds& bounds);
+
+  /// The configuration that is followed in the register, above the frame, or null. None where it has come so far that
+  /// `most_remaining` need not hold.
+  virtual std::optional<const Configuration*> inside(Local /*state*/, Reg /*reg*/) const { return nullptr; }
+
+  /// Bytes, more than a shortest end takes, within which texts of the rule end, wherever they are, that have more
+  /// different values than RuleBounds::kItems, or all the values that there are. The default knows no bound. Called
+  /// under the grammar's lock.
+  virtual uint64_t most_to_differ(RuleBounds& bounds);
 
   /// A number of different values (JSON values, however spelled) that can still be read from a state to the rule's end;
   /// there may be more. At least 1. Called under the grammar's lock.

@@ -21,6 +21,9 @@ class SharedAutomaton final : public Automaton {
   const StateRow& row(State state) override;
   bool accepting(State state) override;
   std::optional<uint32_t> shortest(State state, size_t budget) override;
+
+  /// Bytes within which a word ends from any state of a shared language: they are literals, numbers and formats.
+  static constexpr uint64_t kFarthest = 64;
   uint64_t shared_id() const override { return id_; }
 
   /// So many states were looked at that it is better given up with the grammars that have it now.

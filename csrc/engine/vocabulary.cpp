@@ -19,8 +19,11 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     if (tokens_[i].size() > 0xFFFF)
       throw std::invalid_argument("token " + std::to_string(i) + " is longer than 65535 bytes");
   }
-  for (const std::string& token : tokens_)
+  for (const std::string& token : tokens_) {
     longest_token_ = std::max(longest_token_, static_cast<uint16_t>(token.size()));
+    const auto brackets = std::ranges::count_if(token, [](char byte) { return byte == '[' || byte == '{'; });
+    most_brackets_ = std::max(most_brackets_, static_cast<uint32_t>(brackets));
+  }
   std::sort(eos_.begin(), eos_.end());
   eos_.erase(std::unique(eos_.begin(), eos_.end()), eos_.end());
   for (const TokenId id : eos_) {

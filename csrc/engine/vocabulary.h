@@ -40,6 +40,8 @@ class Vocabulary {
   const Trie& trie() const { return *trie_; }
   const TriePtr& shared_trie() const { return trie_; }
   uint16_t longest_token() const { return longest_token_; }
+  /// Most opening brackets, of arrays and of objects, in one token.
+  uint32_t most_brackets() const { return most_brackets_; }
 
   /// All masks over this vocabulary.
   MaskPool& masks() const { return masks_; }
@@ -75,6 +77,7 @@ class Vocabulary {
   size_t size_;
   uint16_t longest_token_ = 0;
   bool has_duplicates_ = false;
+  uint32_t most_brackets_ = 0;
   bool first_space_optional_;
   bool spells_all_;
   TriePtr trie_;

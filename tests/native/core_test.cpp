@@ -4,7 +4,10 @@
 #include <thread>
 
 #include "check.h"
+#include "engine/completion_bounds.h"
+#include "engine/cost.h"
 #include "engine/errors.h"
+#include "engine/mask_builder.h"
 #include "engine/matcher.h"
 #include "engine/schema/compile.h"
 
@@ -32,14 +35,14 @@ Value object(std::vector<Value::Member> members) {
 Value reference(const char* target) { return object({{"$ref", text(target)}}); }
 
 /// Every byte, some pieces of JSON, a duplicate, a long token, and an end.
-std::shared_ptr<const Vocabulary> vocabulary() {
+std::shared_ptr<const Vocabulary> vocabulary(size_t longest = 300) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   for (const char* piece :
        {"\"a\":", "\",\"", "{\"", "\"}", "[[", "]]", ", ", "\xF0\x9F", "\x98\x80", "12", "{\"", "null"}) {
     tokens.emplace_back(piece);
   }
-  tokens.emplace_back(300, '[');
+  tokens.emplace_back(longest, '[');
   tokens.emplace_back();
   const auto end = static_cast<TokenId>(tokens.size() - 1);
   return std::make_shared<const Vocabulary>(std::move(tokens), std::vector<TokenId>{end}, end + 40, false);
@@ -125,6 +128,56 @@ std::string walk(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t
   return text + end;
 }
 
+/// A text under a grammar, of which the configurations are to be seen.
+struct Text {
+  explicit Text(const CompiledGrammar& grammar) : grammar(grammar), at(store.make(Head{grammar.start(), 0, nullptr})) {}
+
+  const Configuration* after(std::string_view bytes) {
+    const Configuration* to = at;
+    Stepper stepper(grammar, store, registers);
+    for (const char byte : bytes) {
+      store.start_work();
+      std::vector<Head> heads;
+      for (const Head& head : to->heads()) stepper.step(head, static_cast<uint8_t>(byte), heads);
+      to = store.make(heads);
+    }
+    return to;
+  }
+
+  const CompiledGrammar& grammar;
+  Arena arena;
+  Registers registers{arena, true};
+  ConfigurationStore store{grammar, arena, true};
+  const Configuration* at;
+};
+
+/// Follows random tokens; none may lead to where more bytes are needed than was said before. Returns how often a bound
+/// was known.
+size_t walk_within_bounds(const CompiledGrammar& grammar, uint32_t seed) {
+  std::mt19937 random(seed);
+  Text text(grammar);
+  CompletionBounds bounds(grammar);
+  Costs costs(grammar);
+  size_t known = 0;
+  for (int step = 0; step < 40; ++step) {
+    const MaskPtr mask = MaskBuilder(grammar, *text.at).build();
+    const uint64_t most = bounds.after_any_token(*text.at);
+    known += most != kInfinite;
+    CHECK(costs.of(text.at) <= most);
+    std::vector<uint32_t> allowed(grammar.vocabulary().mask_words());
+    mask->write(allowed.data(), allowed.size());
+    std::vector<const Configuration*> next;
+    for (TokenId token = 0; token < static_cast<TokenId>(grammar.vocabulary().size()); ++token) {
+      if (!allows(allowed, token) || grammar.vocabulary().is_eos(token)) continue;
+      next.push_back(text.after(grammar.vocabulary().bytes(token)));
+      CHECK(costs.of(next.back()) <= most);
+    }
+    if (next.empty()) break;
+    text.at = next[random() % next.size()];
+  }
+  return known;
+}
+
 }  // namespace
 
 TEST(trie_holds_every_token_once) {
@@ -157,6 +210,32 @@ TEST(masks_and_acceptance_agree_along_random_walks) {
       CHECK(whole.is_accepting());
     }
   }
+}
+
+TEST(no_completion_is_longer_than_its_bound) {
+  const auto tokens = vocabulary(3);
+  const Value few = object({{"enum", list({text("a"), text("ab"), number("1"), flag(true)})}});
+  const Value closed = object({{"type", text("object")},
+                               {"properties", object({{"a", few}, {"b", object({{"type", text("string")}})}})},
+                               {"additionalProperties", flag(false)}});
+  const Value rest = object({{"type", text("string")}, {"pattern", text("^(x|y.{20}z)*$")}});
+  std::vector<Value> all = schemas();
+  for (const Value& item : {few, closed, object({{"type", text("object")}}), object({{"type", text("integer")}})}) {
+    all.push_back(object({{"type", text("array")}, {"uniqueItems", flag(true)}, {"items", item}}));
+  }
+  all.push_back(object({{"type", text("object")},
+                        {"patternProperties", object({{"^x-[a-c]{2,5}$", rest}})},
+                        {"additionalProperties", flag(false)},
+                        {"minProperties", number("2")}}));
+  all.push_back(object({{"type", text("array")},
+                        {"items", object({{"anyOf", list({rest, closed})}})},
+                        {"contains", closed},
+                        {"minItems", number("3")}}));
+  size_t known = 0;
+  for (const Value& schema : all) {
+    for (uint32_t seed = 0; seed < 4; ++seed) known += walk_within_bounds(*grammar(schema, {}, false, tokens), seed);
+  }
+  CHECK(known > 1000);
 }
 
 TEST(threads_may_share_a_grammar_and_a_vocabulary) {

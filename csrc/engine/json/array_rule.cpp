@@ -295,6 +295,44 @@ uint64_t ArrayRule::remaining_after_run(Local state, Reg reg, const Lengths& len
   return kInfinite;
 }
 
+uint64_t ArrayRule::most_remaining(RuleBounds& bounds) {
+  const Lengths& lengths = bounds.lengths();
+  if (whitespace_.indents()) return kInfinite;
+  if (distinct_) return most_distinct(bounds);
+  uint64_t longest = 0;
+  for (const RuleId item : callees()) longest = std::max(longest, lengths[item] == kInfinite ? 0 : lengths[item]);
+  // One item may come that was not needed before.
+  const uint64_t items = tallied() ? most_needed(unpack(0), 1) : spec_.min;
+  const uint64_t sum = tallied() ? multiply_lengths(items, longest) : items_length(0, items, lengths);
+  return add_lengths(sum, add_lengths(longest, add_lengths(items, kBrackets)));
+}
+
+/// Each item, the one under way among them, may have to differ from all others.
+uint64_t ArrayRule::most_distinct(RuleBounds& bounds) const {
+  if (!distinct_->alike()) return kInfinite;
+  const RuleId item = spec_.rest.front().value;
+  if (bounds.lengths()[item] == kInfinite) return kBrackets;
+  const uint64_t differing = bounds.to_differ(item);
+  const uint64_t each = add_lengths(bounds.lengths()[item], add_lengths(differing, 1));
+  return add_lengths(multiply_lengths(add_lengths(spec_.min, 1), each), add_lengths(differing, kBrackets));
+}
+
+/// Where items have two values, so many of them make more arrays than matter. Where fewer may come it is all that do.
+uint64_t ArrayRule::most_to_differ(RuleBounds& bounds) {
+  constexpr uint64_t kItems = 40;
+  static_assert(uint64_t{1} << kItems > RuleBounds::kItems);
+  if (whitespace_.indents() || tallied()) return kInfinite;
+  uint64_t longest = 0;
+  for (const RuleId item : callees()) {
+    if (bounds.lengths()[item] == kInfinite) continue;
+    longest = std::max(longest, add_lengths(bounds.lengths()[item], bounds.to_differ(item)));
+  }
+  const bool many =
+      bounds.lengths()[spec_.rest.front().value] != kInfinite && bounds.variety(spec_.rest.front().value) > 1;
+  const uint64_t items = many ? spec_.prefix.size() + spec_.min + kItems + 1 : max_;
+  return add_lengths(multiply_lengths(items, add_lengths(longest, 1)), kBrackets);
+}
+
 FreeText ArrayRule::free_text(Local state, Reg reg) {
   return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->free_text(unpack(reg).items) : FreeText();
 }
@@ -330,8 +368,7 @@ uint64_t ArrayRule::items_length(uint64_t from, uint64_t to, const Lengths& leng
   for (; from < to && from < spec_.prefix.size(); ++from)
     sum = add_lengths(sum, lengths[spec_.prefix[from].front().value]);
   if (from >= to) return sum;
-  const uint64_t rest = lengths[spec_.rest.front().value];
-  return rest == kInfinite || rest > kInfinite / (to - from) ? kInfinite : add_lengths(sum, rest * (to - from));
+  return add_lengths(sum, multiply_lengths(to - from, lengths[spec_.rest.front().value]));
 }
 
 }  // namespace constrain::json

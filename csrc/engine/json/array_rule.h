@@ -28,6 +28,11 @@ class ArrayRule final : public Rule {
   FreeText free_text(Local state, Reg reg) override;
   bool measures_exactly() const override { return !distinct_ || distinct_->alike(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t most_remaining(RuleBounds& bounds) override;
+  std::optional<const Configuration*> inside(Local, Reg reg) const override {
+    return distinct_ ? distinct_->inside(unpack(reg).items) : nullptr;
+  }
+  uint64_t most_to_differ(RuleBounds& bounds) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   std::vector<RuleId> callees() const override;
 
@@ -37,6 +42,9 @@ class ArrayRule final : public Rule {
   /// Tests, which may be combined. Above the flags stand the tallies of an item, and then the spaces of a line so far.
   static constexpr Guard kItem = 1, kComma = 2, kClose = 4, kSpace = 8, kIndented = 16, kInner = 32, kInside = 64;
   static constexpr int kTalliesShift = 7, kSpacesShift = kTalliesShift + ArraySpec::kMaxTallies;
+
+  /// What an array takes beside its items and their commas: brackets, a comma more, the rest of a line break.
+  static constexpr uint64_t kBrackets = 5;
 
   /// A state: the phase, the white space run, and the number of items so far (which stops at the end of the prefix).
   static Local encode(Phase phase, uint32_t run = 0, uint32_t index = 0) {
@@ -75,6 +83,7 @@ class ArrayRule final : public Rule {
   /// Most items that can be had: an item without instances ends the array before it.
   uint64_t max_items(const Lengths& lengths) const;
   bool counts(uint64_t max) const { return spec_.min > 1 || max != kInfinite; }
+  uint64_t most_distinct(RuleBounds& bounds) const;
   uint64_t items_length(uint64_t from, uint64_t to, const Lengths& lengths) const;
 
   ArraySpec spec_;

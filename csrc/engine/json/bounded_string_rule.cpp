@@ -4,6 +4,7 @@
 
 #include "engine/compiled_grammar.h"
 #include "engine/errors.h"
+#include "engine/word_bounds.h"
 
 namespace constrain::json {
 
@@ -67,6 +68,7 @@ uint64_t BoundedStringRule::least(Local local, uint64_t bound) {
     level.swap(next);
   }
   if (best == kInfinite) return least_[local] = best;
+  most_least_ = std::max(most_least_, best);
   for (Local at = last;; at = ways.at(at).from) {
     least_.try_emplace(at, best - ways.at(at).characters);
     if (at == local) return best;
@@ -125,6 +127,17 @@ uint64_t BoundedStringRule::remaining(Local local, Reg reg, const Lengths&) {
   if (fresh) shortest->second = shortest_length(*strings_, state_of(local));
   // No word has more characters than bytes.
   return shortest->second <= max_ - reg ? shortest->second : shortest_within(local, max_ - reg);
+}
+
+/// As many characters as are needed are always left, and none takes more than six bytes. A character and an escape may
+/// be under way.
+uint64_t BoundedStringRule::most_remaining(RuleBounds&) { return 6 * most_least_ + 12; }
+
+/// Where fewer characters are left than might be needed all strings are that short.
+uint64_t BoundedStringRule::most_to_differ(RuleBounds&) {
+  constexpr size_t kMaxStates = 1024;
+  const auto words = word_bounds(*strings_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
+  return words ? 6 * words->rest + 12 : kInfinite;
 }
 
 /// The same among the strings of at most `room` more characters: states come again where fewer were needed.

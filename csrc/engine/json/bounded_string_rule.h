@@ -26,6 +26,8 @@ class BoundedStringRule final : public Rule {
   bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
   bool fits(Local, Local) const override { return true; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t most_remaining(RuleBounds&) override;
+  uint64_t most_to_differ(RuleBounds&) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
 
  private:
@@ -57,6 +59,7 @@ class BoundedStringRule final : public Rule {
   uint64_t horizon_ = 0;  // bytes of a token
   std::unordered_map<Local, uint64_t> least_, shortest_;
   std::map<std::pair<Local, uint64_t>, uint64_t> counts_;
+  uint64_t most_least_ = 0;                    // of all states that were met
   uint64_t needed_ = 0;                        // of the states that `texts_` has met
   std::unordered_map<State, uint64_t> needs_;  // by where the free text starts
   FreeTextFinder texts_{[this](State state) -> const StateRow& { return strings_->row(state); },

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "engine/errors.h"
+#include "engine/json/object_rule.h"
 
 namespace constrain::json {
 
@@ -24,6 +25,9 @@ constexpr uint32_t kMaxNesting = 100;
 
 /// Sets of frames of an item that are described.
 constexpr size_t kMaxDescribed = 64;
+
+/// No member of an object is shorter.
+constexpr uint64_t kMemberBytes = 4;
 
 /// Frames that are looked at for their variety.
 constexpr size_t kMaxFrames = 256;
@@ -328,6 +332,12 @@ FreeText DistinctItems::free_text(Reg reg) const {
   const std::vector<Reg> all = rivals(items);
   const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < best.room; };
   return std::all_of(all.begin(), all.end(), shorter) ? best : FreeText();
+}
+
+std::optional<const Configuration*> DistinctItems::inside(Reg reg) const {
+  const Items items = unpack(reg);
+  if (text_length(items) > kMemberBytes * ObjectRule::kMaxOtherKeys) return std::nullopt;
+  return items.item;
 }
 
 bool DistinctItems::describe(Reg reg, std::vector<uint64_t>& out) const {

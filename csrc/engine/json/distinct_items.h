@@ -50,6 +50,9 @@ class DistinctItems {
   /// Rule::free_text within an item.
   FreeText free_text(Reg items) const;
 
+  /// Rule::inside: the item under way, while it has not so many members that no more may come.
+  std::optional<const Configuration*> inside(Reg items) const;
+
   /// Rule::describe: the item under way, as long as no guard has to look at the others.
   bool describe(Reg items, std::vector<uint64_t>& out) const;
 

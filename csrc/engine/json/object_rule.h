@@ -11,6 +11,7 @@
 #include "engine/json/key_automaton.h"
 #include "engine/json/whitespace.h"
 #include "engine/rule.h"
+#include "engine/word_bounds.h"
 
 namespace constrain::json {
 
@@ -68,6 +69,8 @@ class ObjectRule final : public Rule {
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   uint64_t growth(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t most_remaining(RuleBounds& bounds) override;
+  uint64_t most_to_differ(RuleBounds& bounds) override;
   std::vector<RuleId> callees() const override;
 
  private:
@@ -151,6 +154,9 @@ class ObjectRule final : public Rule {
     std::vector<std::string> keys;            ///< and their keys
   };
 
+  /// What a member takes beside its name and its value, a comma, white space, or an escape that is under way.
+  static constexpr uint64_t kMemberBytes = 10;
+
   static Local encode(Phase phase, uint32_t run = 0, uint32_t value = 0) {
     return Local{value} << 32 | run << 4 | static_cast<uint32_t>(phase);
   }
@@ -224,7 +230,7 @@ class ObjectRule final : public Rule {
   uint64_t remaining_after_run(Local state, Reg reg, const Lengths& lengths);
   uint64_t missing_length(uint32_t name, const Lengths& lengths) const;
   uint64_t needed_length(const Members& members, const Outlook& outlook, const Lengths& lengths) const;
-  uint64_t longest_rest(uint32_t others);
+  const std::optional<WordBounds>& key_bounds(uint32_t others);
 
   ObjectSpec spec_;
   WhitespaceRun whitespace_;
@@ -232,8 +238,8 @@ class ObjectRule final : public Rule {
   std::vector<bool> possible_;                  // of spec_.properties: it, and all that depends on it, has values
   std::vector<std::vector<uint64_t>> closure_;  // of spec_.properties: what must be there where it is, itself included
   std::vector<CheapestWords> cheapest_;         // of spec_.others
-  std::map<uint32_t, uint64_t> longest_rests_;  // of spec_.others
-  std::vector<std::string> wanted_keys_;        // sorted: see `find_wanted_keys`
+  std::map<uint32_t, std::optional<WordBounds>> key_bounds_;  // of spec_.others
+  std::vector<std::string> wanted_keys_;                      // sorted: see `find_wanted_keys`
   std::unique_ptr<KeyAutomaton> keys_;
   ByteSet name_bytes_;                 // all bytes of the names
   std::vector<FreeTextFinder> texts_;  // of the possible classes of other keys

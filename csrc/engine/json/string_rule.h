@@ -26,6 +26,10 @@ class StringRule final : public Rule {
   uint64_t portable() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
+  /// The longest way to the body of the string leads through a surrogate pair.
+  uint64_t most_remaining(RuleBounds&) override { return min_ + 10; }
+  /// More digits than kItems has; or so many characters as are left, where those are fewer.
+  uint64_t most_to_differ(RuleBounds&) override { return 6 * 13 + 12; }
   uint64_t growth(Local state, Reg, const Lengths&) override { return state == kBody ? 3 : kInfinite; }
 
  private:

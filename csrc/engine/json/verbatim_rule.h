@@ -20,6 +20,8 @@ class VerbatimRule final : public Rule {
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  /// No character takes more than six bytes.
+  uint64_t most_remaining(RuleBounds&) override { return 6 * min_ + 12; }
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
 
  private:

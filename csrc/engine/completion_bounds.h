@@ -1,0 +1,43 @@
+// How long completions can be at most after any token that may come next.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/compiled_grammar.h"
+#include "engine/configuration.h"
+
+namespace constrain {
+
+/// Bounds that cost next to nothing: nobody looks at the tokens, nor at what the registers of frames say.
+///
+/// A token leaves a stack of which the lower part is one of the stacks there were. Of the frames in it the highest may
+/// have moved on; above it are the frames that the token has opened, of which all but one wait for others. Frames of
+/// JSON that wait begin with a bracket, so that few tokens open more than one. Each frame needs no more than any of its
+/// rule does.
+class CompletionBounds {
+ public:
+  explicit CompletionBounds(const CompiledGrammar& grammar) : grammar_(grammar) {}
+
+  /// Bytes that suffice to complete the text, as it is and after every token that may come next; kInfinite where no
+  /// bound is known. The mask of the configuration must have been made: it has met the states that tokens lead to.
+  uint64_t after_any_token(const Configuration& from);
+
+  size_t size() const { return known_.size(); }
+
+ private:
+  /// Of all stacks of a configuration.
+  struct Bounds {
+    uint64_t waiting = 0;  ///< bytes of all frames
+    uint64_t opened = 0;   ///< bytes of the frames that a token may put upon one of them
+    void unite(const Bounds& other);
+  };
+  std::optional<Bounds> find(const Head& head, std::vector<const Configuration*>& missing) const;
+  const Bounds& of(const Configuration& configuration);
+
+  const CompiledGrammar& grammar_;
+  std::unordered_map<const Configuration*, Bounds> known_;
+};
+
+}  // namespace constrain

@@ -1,0 +1,59 @@
+// How far the ends of words can be: in the languages that grammars share, and where some words are given.
+#include "engine/word_bounds.h"
+
+#include <algorithm>
+#include <string>
+
+#include "check.h"
+#include "engine/formats.h"
+#include "engine/numbers.h"
+#include "engine/regex.h"
+#include "engine/shared_automaton.h"
+
+namespace constrain {
+
+namespace {
+
+/// The largest distance to an end among the first `count` states of an automaton.
+uint64_t farthest(Automaton& automaton, size_t count) {
+  std::vector<State> states{automaton.start()};
+  uint64_t most = 0;
+  for (size_t i = 0; i < states.size() && i < count; ++i) {
+    most = std::max<uint64_t>(most, shortest_length(automaton, states[i]));
+    for (const State to : automaton.row(states[i])) {
+      if (to != kDead && std::ranges::find(states, to) == states.end()) states.push_back(to);
+    }
+  }
+  return most;
+}
+
+std::optional<WordBounds> bounds(const char* pattern, uint64_t taken) {
+  return word_bounds(*compile_regex(pattern, {}), taken, 100, [](uint8_t) { return 1; });
+}
+
+}  // namespace
+
+TEST(no_word_of_a_shared_language_is_far) {
+  for (const char* name : {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri",
+                           "uri-reference", "iri", "uri-template", "uuid", "json-pointer", "regex"}) {
+    CHECK(farthest(*json_string(find_format(name)->inner, Escapes::minimal), 60) <= SharedAutomaton::kFarthest);
+  }
+  for (const bool integer : {false, true}) {
+    NumberRange range;
+    range.integer = integer;
+    CHECK(farthest(*number_language(range), 300) <= SharedAutomaton::kFarthest);
+  }
+}
+
+TEST(rests_of_words_are_bounded) {
+  // Of finite languages the longest word; of others what makes more words than are given.
+  CHECK(bounds("ab|abcde", 1000)->rest == 5 && !bounds("ab|abcde", 1000)->endless);
+  CHECK(bounds("[a-z]*", 5)->rest == 1 && bounds("[a-z]*", 5)->endless);
+  CHECK(bounds("[a-z]*", 100)->rest == 3);
+  CHECK(bounds("x-[a-z]{3}[a-z]*;", 9)->rest == 6 + 1);
+  CHECK(bounds("(foo|x[a-z]*)", 9)->rest == 2);
+  // With few words of each length, or too many states, nothing is known.
+  CHECK(!bounds("a*", 5) && !bounds("[a-z]*|;a*", 5) && !bounds("[a-z]{200}", 5));
+}
+
+}  // namespace constrain
