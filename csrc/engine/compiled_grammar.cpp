@@ -107,6 +107,13 @@ uint64_t CompiledGrammar::remaining(StateId state, Reg reg) const {
   return slot.rule->remaining(slot.local, reg, lengths_);
 }
 
+ByteSet CompiledGrammar::likely(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return {};
+  const auto lock = this->lock();
+  return slot.rule->likely(slot.local, reg);
+}
+
 StateId CompiledGrammar::entry(RuleId rule) const {
   const auto lock = this->lock();
   return intern(rule, grammar_.rules[rule]->start());

@@ -120,6 +120,9 @@ class CompiledGrammar {
   /// Rule::inside of a frame.
   std::optional<const Configuration*> inside(StateId state, Reg reg) const;
 
+  /// Rule::likely of a frame.
+  ByteSet likely(StateId state, Reg reg) const;
+
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
 

@@ -84,13 +84,15 @@ Completions::Step Completions::first_step(const Configuration& at) {
   // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;
-  const ByteSet bytes = possible_bytes(at);
-  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
-    const Configuration* next = advance(at, static_cast<uint8_t>(byte));
-    if (!next) continue;
-    found.next = next, found.byte = static_cast<uint8_t>(byte);
-    if (cost(*next) < here) return found;
-    ++choices;
+  const ByteSet possible = possible_bytes(at), likely = likely_bytes(at);
+  for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
+    for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+      const Configuration* next = advance(at, static_cast<uint8_t>(byte));
+      if (!next) continue;
+      found.next = next, found.byte = static_cast<uint8_t>(byte);
+      if (cost(*next) < here) return found;
+      ++choices;
+    }
   }
   if (choices != 1) throw std::logic_error("a live configuration has no completion");
   return found;
@@ -107,6 +109,12 @@ ByteSet Completions::possible_bytes(const Configuration& at) const {
       if (row.accepting && head.below) pending.push_back(head.below);
     }
   }
+  return bytes;
+}
+
+ByteSet Completions::likely_bytes(const Configuration& at) const {
+  ByteSet bytes;
+  for (const Head& head : at.heads()) bytes.add(grammar_.likely(head.state, head.reg));
   return bytes;
 }
 

@@ -13,7 +13,7 @@ namespace constrain {
 
 /// Finds completions of configurations, and remembers them.
 ///
-/// The next byte of a completion is the least one that leads nearer to the end, so it depends on the configuration
+/// The next byte of a completion is the first one tried that leads nearer to the end, so it depends on the configuration
 /// alone: whatever a completion begins with, its rest is the completion of what it has come to. That is what lets a
 /// text be completed within a budget, since each token of a completion leaves one that is a token shorter.
 class Completions {
@@ -57,6 +57,7 @@ class Completions {
   Step& step(const Configuration* at);
   Step first_step(const Configuration& at);
   ByteSet possible_bytes(const Configuration& at) const;
+  ByteSet likely_bytes(const Configuration& at) const;
   void settle(const std::vector<Step*>& way, const Step* end);
   const Configuration* advance(const Configuration& from, uint8_t byte);
   uint64_t spell(const Step& from) const;

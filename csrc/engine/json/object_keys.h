@@ -17,6 +17,13 @@ enum KeyEscape : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001 };
 
 inline constexpr std::string_view kShortLetters = "\"\\bfnrt", kShortBytes = "\"\\\b\f\n\r\t";
 
+/// The first byte with which the key goes on that has `rest` from `at` on.
+inline char leaving_byte(std::string_view rest, size_t at) {
+  if (at == rest.size()) return '"';
+  const auto byte = static_cast<uint8_t>(rest[at]);
+  return byte < 0x20 || byte == '"' || byte == '\\' ? '\\' : rest[at];
+}
+
 inline uint8_t short_escape(uint8_t letter) {
   return static_cast<uint8_t>(kShortBytes[kShortLetters.find(static_cast<char>(letter))]);
 }

@@ -172,6 +172,8 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
       consider(spelled_length(std::string_view(property.name).substr(key.length)) + 2, with_name(members, name),
                property.choices);
     }
+    // Another key leaves all that is needed to come after it.
+    if (plain && best <= needed) continue;
     for (const uint32_t one : key.classes) {
       if (!may_be_other(members, outlook, one)) continue;
       const uint32_t others = possible_others_[one];
@@ -324,6 +326,25 @@ uint64_t ObjectRule::most_to_differ(RuleBounds& bounds) {
     all = add_lengths(all, add_lengths(spelled_length(spec_.properties[name].name) + kMemberBytes, value));
   }
   return all;
+}
+
+/// The names that must be there, else those that may be; no white space.
+ByteSet ObjectRule::likely(Local state, Reg reg) const {
+  ByteSet bytes;
+  for (const char byte : std::string_view(" \t\r\n")) bytes.add(static_cast<uint8_t>(byte));
+  if (static_cast<Phase>(state & 0xF) != Phase::key) return ~bytes;
+  const Spelling& spelling = spellings_[state >> 32];
+  if (spelling.escape != kPlain) return ByteSet::all();
+  const auto words = members_of(reg);
+  const auto& key = keys_->state(spelling.content);
+  ByteSet required, open;
+  for (uint32_t at = key.low; at < key.high; ++at) {
+    if (!(words[kSets + names_words() + at / 64] >> (at % 64) & 1)) continue;
+    const ObjectSpec::Property& property = spec_.properties[keys_->sorted()[at]];
+    const char next = leaving_byte(property.name, key.length);
+    (property.required ? required : open).add(static_cast<uint8_t>(next));
+  }
+  return required == ByteSet() ? open : required;
 }
 
 uint64_t ObjectRule::value_length(const Members& members, uint32_t label, const Lengths& lengths) {

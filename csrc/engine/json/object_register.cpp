@@ -8,17 +8,6 @@
 
 namespace constrain::json {
 
-namespace {
-
-/// The first byte with which the key goes on that has `rest` from `at` on.
-char leaving_byte(const std::string& rest, size_t at) {
-  if (at == rest.size()) return '"';
-  const auto byte = static_cast<uint8_t>(rest[at]);
-  return byte < 0x20 || byte == '"' || byte == '\\' ? '\\' : rest[at];
-}
-
-}  // namespace
-
 // What registers say of an object so far, and the guards that ask it.
 
 ObjectRule::Members ObjectRule::unpack(Reg reg) const {
