@@ -78,6 +78,7 @@ MaskPtr Matcher::end_mask() const {
 bool Matcher::accept(TokenId token) {
   if (grammar().vocabulary().is_eos(token)) {
     if (!is_accepting()) return false;
+    const std::lock_guard lock(session_->mutex);
     push(last_->configuration, true, token);
     return true;
   }

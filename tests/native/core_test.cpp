@@ -267,6 +267,8 @@ TEST(clones_may_be_used_from_other_threads) {
         CHECK(clone.accept_bytes({&byte, 1}));
       }
       ends[i] = clone.completion();
+      CHECK(clone.accept_bytes(ends[i]));
+      CHECK(clone.accept(clone.grammar().vocabulary().eos().front()));
     });
   }
   for (std::thread& thread : threads) thread.join();
