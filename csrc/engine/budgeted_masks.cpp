@@ -79,7 +79,7 @@ bool BudgetedMasks::all_fit(const Configuration& from) {
   const Head& head = from.heads().front();
   const InnerPtr known = portable_growth(grammar_, head);
   if (!known) return false;
-  most_ = add_lengths(completions_.cost(from), known->growth);
+  most_ = within_top(head, known->growth);
   if (most_ > room_) return false;
   for (const Inner::Exit& exit : known->exits) {
     if (head.below) walk_.run(*exit.trie, exit.node, head.below->heads());
@@ -87,13 +87,22 @@ bool BudgetedMasks::all_fit(const Configuration& from) {
   return most_ <= room_ && !guessed_ && !walk_.registers().indescribable;
 }
 
+/// Tokens that suffice after one that stays within the top frame, which needs so many bytes more than it does now: one
+/// for each byte of it, and those of the completion of what waits below.
+uint64_t BudgetedMasks::within_top(const Head& head, uint64_t growth) {
+  const uint64_t top = add_lengths(grammar_.remaining(head.state, head.reg), growth);
+  return head.below ? add_lengths(top, completions_.measure(*head.below).tokens) : top;
+}
+
 /// Where it is clear that whatever stays within free text fits, walks only the tokens that leave it.
 bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   if (from.count != 1 || !grammar_.vocabulary().spells_all()) return false;
   const Vocabulary& vocabulary = grammar_.vocabulary();
   const Head& head = from.heads().front();
-  const uint64_t bytes = one_for_each_byte_ ? completions_.cost(from) : completions_.measure(from).bytes;
-  const uint64_t most = add_lengths(bytes, grammar_.growth(head.state, head.reg));
+  const uint64_t growth = grammar_.growth(head.state, head.reg);
+  if (growth == kInfinite) return false;
+  const uint64_t most =
+      one_for_each_byte_ ? within_top(head, growth) : add_lengths(completions_.measure(from).bytes, growth);
   if (most > room_) return false;
   const FreeText text = grammar_.free_text(head.state, head.reg);
   if (!text.exact && text.room < TokenClass::kSteps.front()) return false;

@@ -52,6 +52,7 @@ class BudgetedMasks {
   bool bytes_fit(uint64_t bytes, uint64_t room) const { return one_for_each_byte_ && bytes <= room; }
   void walk(const Configuration& from);
   bool all_fit(const Configuration& from);
+  uint64_t within_top(const Head& head, uint64_t growth);
   bool walk_out_of_free_text(const Configuration& from);
 
   const CompiledGrammar& grammar_;
