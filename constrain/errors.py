@@ -82,11 +82,16 @@ class LarkError(GrammarError):
     Attributes:
         reason: what is wrong, without the place.
         line, column: 1-based place in the grammar, or ``None`` where it has none.
+        grammar: name of the grammar that the place is in, where it is one that others refer to.
     """
 
-    def __init__(self, reason: str, line: int | None = None, column: int | None = None) -> None:
-        self.reason, self.line, self.column = reason, line, column
-        super().__init__(reason if line is None else f"line {line}, column {column}: {reason}")
+    def __init__(
+        self, reason: str, line: int | None = None, column: int | None = None, grammar: str | None = None
+    ) -> None:
+        self.reason, self.line, self.column, self.grammar = reason, line, column, grammar
+        place = [] if grammar is None else [f"grammar '{grammar}'"]
+        place += [] if line is None else [f"line {line}, column {column}"]
+        super().__init__(": ".join([", ".join(place), reason]) if place else reason)
 
 
 class ResourceLimit(GrammarError):

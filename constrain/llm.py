@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from constrain.engine import compile_choices, grammar_cache
+from constrain.engine.lark import NamedGrammar
 from constrain.errors import GenerationError
 from constrain.extract import Completion, Extraction, Extractor, Prompt, Target, build_prompt, complete
 from constrain.filters import (
@@ -86,6 +87,7 @@ class LLM:
         json_schema: Any = None,
         regex: str | None = None,
         grammar: str | None = None,
+        grammars: Mapping[str, NamedGrammar] | None = None,
         choices: Sequence[str] | None = None,
         prefix: str | Sequence[str] | None = None,
         filters: Sequence[Any] = (),
@@ -100,6 +102,8 @@ class LLM:
             json_schema: a JSON Schema, or a type (see :meth:`extract`); the text is a document that matches it.
             regex: a regular expression that matches the whole text.
             grammar: a Lark grammar whose rule ``start`` derives the text.
+            grammars: further grammars, which ``@name`` stands for in ``grammar``; see
+                :func:`~constrain.engine.compile_lark`.
             choices: texts, one of which is written.
             prefix: a string, or several of which one is, that the text begins with.
             filters: further filters, for example of :func:`constrain.filters.create`.
@@ -118,6 +122,7 @@ class LLM:
             json_schema=json_schema,
             regex=regex,
             grammar=grammar,
+            grammars=grammars,
             choices=choices,
             prefix=prefix,
         )
@@ -206,6 +211,7 @@ def make_filters(
     json_schema: Any = None,
     regex: str | None = None,
     grammar: str | None = None,
+    grammars: Mapping[str, NamedGrammar] | None = None,
     choices: Sequence[str] | None = None,
     prefix: str | Sequence[str] | None = None,
 ) -> list[ExLlamaV2EngineFilter]:
@@ -216,7 +222,7 @@ def make_filters(
     if regex is not None:
         filters.append(ExLlamaV2RegexFilter(model, tokenizer, regex))
     if grammar is not None:
-        filters.append(ExLlamaV2GrammarFilter(model, tokenizer, grammar))
+        filters.append(ExLlamaV2GrammarFilter(model, tokenizer, grammar, grammars=grammars))
     if choices is not None:
         compiled = grammar_cache.compile(compile_choices, list(choices), vocabulary_of(tokenizer))
         filters.append(ExLlamaV2EngineFilter(model, tokenizer, compiled))

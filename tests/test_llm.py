@@ -75,6 +75,7 @@ def test_constraints_hold(llm: LLM) -> None:
     assert re.fullmatch(r"[0-9]{2}:[0-9]{2}", llm.generate("hello", regex=r"[0-9]{2}:[0-9]{2}").text)
     assert llm.generate("hello", choices=["yes", "no"]).text in ("yes", "no")
     assert llm.generate("hello", grammar='start: "a" "b"~2').text == "abb"
+    assert llm.generate("hello", grammar='start: "a" @b', grammars={"b": 'start: "b"~2'}).text == "abb"
     assert llm.generate("hello", prefix="The ", max_new_tokens=10).text.startswith("The ")
     assert llm.generate("hello", json_schema=bool).text in ("true", "false")
     assert json.loads(llm.generate("hello", json_schema={"const": [1]}).text) == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -77,17 +78,17 @@ class GrammarCache:
                 :func:`compile_choices`.
             source: the schema, pattern, grammar or texts; the same where its JSON text is.
             vocab: the vocabulary of the model.
-            args, options: further arguments of the compiler. Objects such as registries are told apart by identity.
+            args, options: further arguments of the compiler; the same where their values are. Objects such as
+                registries are told apart by identity.
 
         Raises:
             GrammarError: whatever the compiler raises. Failures are not kept.
         """
+        values = (*args, *(value for _, value in sorted(options.items())))
         try:
-            text = json.dumps(source)
+            key = (compiler, json.dumps(source), vocab, len(args), *sorted(options), *map(_identity, values))
         except (TypeError, ValueError, RecursionError):  # nothing that could be kept, or a mistake to be named
             return compiler(source, vocab, *args, **options)
-        values = (*args, *(value for _, value in sorted(options.items())))
-        key = (compiler, text, vocab, len(args), *sorted(options), *map(_identity, values))
         with self._lock:
             if grammar := self._find(key):
                 return grammar
@@ -147,7 +148,11 @@ class GrammarCache:
 
 def _identity(value: Any) -> Any:
     """Something equal for values that mean the same to a compiler."""
-    plain = value is None or isinstance(value, (str, int, Limits))
+    if isinstance(value, dict):
+        return (dict, *((name, _identity(item)) for name, item in value.items()))
+    if isinstance(value, list):
+        return (list, *map(_identity, value))
+    plain = value is None or isinstance(value, (str, int, float, re.Pattern, Limits))
     return (type(value), value) if plain else id(value)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from constrain.engine import compile_lark, grammar_cache
+from constrain.engine.lark import NamedGrammar
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -20,11 +22,21 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
         tokenizer: its tokenizer.
         grammar: text of the grammar, in the notation of Lark.
         start: the rule to begin with.
+        grammars: further grammars, which ``@name`` stands for in it; see :func:`~constrain.engine.compile_lark`.
 
     Raises:
         LarkError: the grammar does not compile.
     """
 
-    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: str, start: str = "start") -> None:
-        vocabulary = vocabulary_of(tokenizer)
-        super().__init__(model, tokenizer, grammar_cache.compile(compile_lark, grammar, vocabulary, start=start))
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        tokenizer: ExLlamaV2Tokenizer,
+        grammar: str,
+        start: str = "start",
+        grammars: Mapping[str, NamedGrammar] | None = None,
+    ) -> None:
+        compiled = grammar_cache.compile(
+            compile_lark, grammar, vocabulary_of(tokenizer), start=start, grammars=dict(grammars or {})
+        )
+        super().__init__(model, tokenizer, compiled)

@@ -12,12 +12,12 @@ struct Builder : cfg::Builder {
   Builder(const Limits& limits, py::function retrieve)
       : limits(limits), retrieve(std::move(retrieve)), account(std::make_shared<MemoryAccount>(limits.max_memory)) {}
 
-  cfg::Symbol json_schema(const py::object& schema, const py::object& whitespace, std::string name) {
+  cfg::Symbol json_schema(const py::object& schema, const py::object& whitespace, std::string name, cfg::Scope scope) {
     const Deadline deadline(limits.max_seconds);
     const json::Value value = to_json(schema, limits);
     const schema::Options options = schema_options(whitespace, false, false, limits, {}, retrieve);
     const py::gil_scoped_release release;
-    const MemoryAccount::Scope scope(account);
+    const MemoryAccount::Scope accounting(account);
     schema::Report found = schema::compile(value, options, embedded());
     const RuleId root = embedded().root;
     if (embedded().shortest_words()[root] == kInfinite) throw schema::conflict(value, options);
@@ -27,7 +27,22 @@ struct Builder : cfg::Builder {
         (report.*list).push_back(std::move(entry));
       }
     }
-    return terminal(root, std::move(name), schema::first_bytes());
+    return terminal(root, std::move(name), scope, schema::first_bytes());
+  }
+
+  /// A rule for the texts that a whole pattern matches; `flags` are letters of Python's.
+  cfg::Symbol regex(const std::string& pattern, const std::string& flags, std::string name, cfg::Scope scope) {
+    const Deadline deadline(limits.max_seconds);
+    const py::gil_scoped_release release;
+    const MemoryAccount::Scope accounting(account);
+    const auto has = [&](char flag) { return flags.find(flag) != flags.npos; };
+    const AutomatonPtr language = compile_regex(
+        pattern, {.ignore_case = has('i'), .dot_all = has('s'), .multi_line = has('m'), .verbose = has('x')});
+    const bool nullable = language->start() != kDead && language->accepting(language->start());
+    const AutomatonPtr words = nullable ? subtract(language, literal_set({""})) : language;
+    const cfg::Symbol rule = nonterminal();
+    define(rule, repeat(symbol(terminal(words, std::move(name), scope)), nullable ? 0 : 1, 1));
+    return rule;
   }
 
   Limits limits;
@@ -44,20 +59,24 @@ void bind_cfg(py::module_& module) {
       .def(py::init<const Limits&, py::function>(), "limits"_a, "retrieve"_a)
       .def(
           "terminal",
-          [](Builder& self, const std::string& pattern, std::string name) {
-            const MemoryAccount::Scope scope(self.account);
+          [](Builder& self, const std::string& pattern, std::string name, cfg::Scope scope) {
+            const MemoryAccount::Scope accounting(self.account);
             const PartialPattern terminal = compile_partial_regex(pattern);
-            return self.terminal(terminal.language, std::move(name), terminal.watched);
+            return self.terminal(terminal.language, std::move(name), scope, terminal.watched);
           },
-          "pattern"_a, "name"_a)
+          "pattern"_a, "name"_a, "scope"_a = 0)
       .def(
           "ignore",
-          [](Builder& self, const std::string& pattern, std::string name) {
-            const MemoryAccount::Scope scope(self.account);
-            self.ignore(compile_partial_regex(pattern).language, std::move(name));
+          [](Builder& self, const std::string& pattern, std::string name, cfg::Scope scope) {
+            const MemoryAccount::Scope accounting(self.account);
+            self.ignore(compile_partial_regex(pattern).language, std::move(name), scope);
           },
-          "pattern"_a, "name"_a)
-      .def("json_schema", &Builder::json_schema, "schema"_a, "whitespace"_a, "name"_a)
+          "pattern"_a, "name"_a, "scope"_a = 0)
+      .def("json_schema", &Builder::json_schema, "schema"_a, "whitespace"_a, "name"_a, "scope"_a = 0)
+      .def("regex", &Builder::regex, "pattern"_a, "flags"_a, "name"_a, "scope"_a = 0)
+      .def("scope", &Builder::scope, "name"_a)
+      .def("start", &Builder::start, "scope"_a, "symbol"_a)
+      .def("text", &Builder::text, "scope"_a, "within"_a, "name"_a)
       .def("nonterminal", &cfg::Builder::nonterminal)
       .def("symbol", &Builder::symbol, "symbol"_a)
       .def("sequence", &Builder::sequence, "parts"_a)

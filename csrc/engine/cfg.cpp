@@ -7,6 +7,7 @@
 #include "engine/automaton_rule.h"
 #include "engine/cfg_normal.h"
 #include "engine/cfg_rule.h"
+#include "engine/cfg_writer.h"
 #include "engine/errors.h"
 #include "engine/lexeme.h"
 
@@ -14,7 +15,6 @@ namespace constrain::cfg {
 
 namespace {
 
-constexpr uint32_t kUnrolled = 8;  ///< repetitions up to this many are written out
 constexpr size_t kMaxFirstCallDepth = 512;
 
 }  // namespace
@@ -22,24 +22,19 @@ constexpr size_t kMaxFirstCallDepth = 512;
 /// One run of `Builder::build`.
 class Compilation {
  public:
-  explicit Compilation(Builder& builder) : builder_(builder), nets_(builder.terminal_of_.size()) {
-    for (size_t symbol = 0; symbol < nets_.size(); ++symbol) {
-      if (builder.terminal_of_[symbol] == Builder::kNoTerminal) nets_[symbol].node(), nets_[symbol].node();
-    }
-    for (const auto& definition : builder.definitions_) {
-      write({definition.symbol, definition.body, 0, 1});
-    }
-  }
+  explicit Compilation(Builder& builder) : builder_(builder) {}
 
-  Grammar run(Symbol start) {
-    std::vector<bool> nullable = nullable_symbols(nets_);
-    write_out_empty_elements(nullable);
-    Bodies bodies = without_empty_words(nets_, nullable);
+  Grammar run() {
+    NetWriter written(builder_);
+    std::vector<bool> nullable = nullable_symbols(written.nets());
+    written.write_out_empty_elements(nullable);
+    counted_ = written.counted();
+    Bodies bodies = without_empty_words(written.nets(), nullable);
     for (const auto& [symbol, count] : counted_) bodies[symbol] = one_or_more(count.element);
-    remove_unproductive(bodies, inhabited_terminals());
-    if (bodies[start].states[0].edges.empty() && !nullable[start]) throw GrammarError("the start rule matches no text");
-
-    const Symbol root = add_root(bodies, start, nullable[start]);
+    remove_unproductive(bodies, inhabited(nullable));
+    check_productive(bodies, nullable);
+    const Symbol root = builder_.scopes_[0].root;
+    settle(bodies, nullable);
     std::vector<bool> kept(bodies.size(), false);
     for (const auto& [symbol, count] : counted_) kept[symbol] = true;
     bodies = inlined(without_left_recursion(bodies, root), root, kept);
@@ -50,144 +45,6 @@ class Compilation {
   }
 
  private:
-  struct Count {
-    Symbol element;
-    uint32_t min, max;
-  };
-
-  Symbol new_rule() {
-    nets_.emplace_back();
-    nets_.back().node(), nets_.back().node();
-    return static_cast<Symbol>(nets_.size() - 1);
-  }
-
-  struct Task {
-    Symbol rule;
-    Expression expression;
-    Net::Node from, to;
-  };
-
-  /// Writes expressions into nets. Works through a list, because grammars may nest deeper than the stack.
-  void write(Task first) {
-    tasks_.push_back(first);
-    while (!tasks_.empty()) {
-      const Task task = tasks_.back();
-      tasks_.pop_back();
-      const auto& term = builder_.terms_[task.expression];
-      switch (term.kind) {
-        case Builder::Term::symbol:
-          nets_[task.rule].edge(task.from, term.of, task.to);
-          break;
-        case Builder::Term::sequence:
-          write_sequence(task, term.parts);
-          break;
-        case Builder::Term::choice:
-          for (const Expression part : term.parts) tasks_.push_back({task.rule, part, task.from, task.to});
-          break;
-        case Builder::Term::repeat:
-          if (term.max == kUnbounded) {
-            write_loop(task, term.parts[0], term.min);
-          } else {
-            const Net::Node end = repeat(task.rule, term.parts[0], term.min, term.max, task.from);
-            nets_[task.rule].jump(end, task.to);
-          }
-          break;
-      }
-    }
-  }
-
-  void write_sequence(const Task& task, const std::vector<Expression>& parts) {
-    Net& net = nets_[task.rule];
-    Net::Node at = task.from;
-    for (const Expression part : parts) {
-      const Net::Node next = net.node();
-      tasks_.push_back({task.rule, part, at, next});
-      at = next;
-    }
-    net.jump(at, task.to);
-  }
-
-  void write_loop(const Task& task, Expression part, uint32_t min) {
-    const uint32_t before = min > 0 ? min - 1 : 0;
-    const Net::Node at = repeat(task.rule, part, before, before, task.from);
-    Net& net = nets_[task.rule];
-    const Net::Node begin = net.node(), end = net.node();
-    net.jump(at, begin), net.jump(end, begin), net.jump(end, task.to);
-    if (min == 0) net.jump(begin, task.to);
-    tasks_.push_back({task.rule, part, begin, end});
-  }
-
-  /// Between `min` and `max` words of `part` from `at` on; returns where they end. Beyond a few, all but the first word
-  /// become a counted rule. The first stays outside, so that no rule begins with a counted one and left recursion
-  /// cannot lead through it.
-  Net::Node repeat(Symbol rule, Expression part, uint32_t min, uint32_t max, Net::Node at) {
-    if (max == 0) return at;
-    const Symbol element = as_symbol(part);
-    if (max > kUnrolled) return count(rule, element, min, max, at);
-    Net& net = nets_[rule];
-    const Net::Node end = net.node();
-    for (uint32_t i = 0; i < max; ++i) {
-      if (i >= min) net.jump(at, end);
-      const Net::Node next = net.node();
-      net.edge(at, element, next);
-      at = next;
-    }
-    net.jump(at, end);
-    return end;
-  }
-
-  Net::Node count(Symbol rule, Symbol element, uint32_t min, uint32_t max, Net::Node at) {
-    const Symbol rest = new_rule();
-    counted_[rest] = {element, min > 0 ? min - 1 : 0, max - 1};
-    nets_[rest].edge(0, element, 1);
-    if (min <= 1) nets_[rest].jump(0, 1);
-    Net& net = nets_[rule];
-    const Net::Node middle = net.node(), end = net.node();
-    net.edge(at, element, middle);
-    net.edge(middle, rest, end);
-    if (min == 0) net.jump(at, end);
-    return end;
-  }
-
-  Symbol as_symbol(Expression expression) {
-    const auto& term = builder_.terms_[expression];
-    if (term.kind == Builder::Term::symbol) return term.of;
-    const auto [it, added] = elements_.try_emplace(expression, 0);
-    if (added) {
-      it->second = new_rule();
-      tasks_.push_back({it->second, expression, 0, 1});
-    }
-    return it->second;
-  }
-
-  /// Words that may be empty need no lower bound, and cannot be counted: the empty ones take no step. Their repetitions
-  /// are written out by doubling.
-  void write_out_empty_elements(std::vector<bool>& nullable) {
-    for (auto it = counted_.begin(); it != counted_.end();) {
-      const auto [rule, count] = *it;
-      if (!nullable[count.element]) {
-        ++it;
-        continue;
-      }
-      it = counted_.erase(it);
-      Symbol power = count.element;  // 2^i words
-      Net::Node at = 0;
-      for (uint32_t left = count.max; left > 0; left /= 2) {
-        if (left % 2) {
-          const Net::Node next = nets_[rule].node();
-          nets_[rule].edge(at, power, next);
-          at = next;
-        }
-        const Symbol twice = new_rule();
-        nullable.push_back(true);
-        const Net::Node middle = nets_[twice].node();
-        nets_[twice].edge(0, power, middle), nets_[twice].edge(middle, power, 1);
-        power = twice;
-      }
-      nets_[rule].jump(at, 1);
-    }
-  }
-
   static Body one_or_more(Symbol element) {
     Body body;
     body.states.resize(2);
@@ -196,13 +53,26 @@ class Compilation {
     return body;
   }
 
-  std::vector<bool> inhabited_terminals() const {
-    std::vector<bool> result(nets_.size(), false);
+  /// Symbols that have words beside those of their bodies: terminals, and texts of nothing but ignored text.
+  std::vector<bool> inhabited(const std::vector<bool>& nullable) const {
+    std::vector<bool> result(nullable.size(), false);
     for (Symbol symbol = 0; symbol < builder_.terminal_of_.size(); ++symbol) {
       const Builder::Terminal* terminal = this->terminal(symbol);
       result[symbol] = terminal ? terminal->language->start() != kDead : embedded(symbol) != nullptr;
     }
+    for (const auto& part : builder_.scopes_) {
+      if (nullable[part.root] && !part.ignored.empty()) result[part.root] = true;
+    }
     return result;
+  }
+
+  /// Those that others need come last, so the first to be named is not without texts just because another one is.
+  void check_productive(const Bodies& bodies, const std::vector<bool>& nullable) const {
+    for (size_t scope = builder_.scopes_.size(); scope-- > 0;) {
+      const auto& part = builder_.scopes_[scope];
+      if (nullable[part.root] || !bodies[part.root].states[0].edges.empty()) continue;
+      throw GrammarError(scope == 0 ? "the start rule matches no text" : "grammar '" + part.name + "' matches no text");
+    }
   }
 
   /// Symbols below `start`, in the order met.
@@ -231,80 +101,131 @@ class Compilation {
     return found == builder_.embedded_terminals_.end() ? nullptr : &found->second;
   }
 
-  /// The rule of whole texts: the start rule, with ignored text around it. Settles what the terminals match.
-  Symbol add_root(Bodies& bodies, Symbol start, bool nullable) {
-    std::vector<Symbol> used, used_rules;
-    std::vector<ByteSet> first(bodies.size());
-    ByteSet next;
-    for (const Symbol symbol : reachable(bodies, start)) {
-      if (const auto* terminal = this->terminal(symbol)) {
-        used.push_back(symbol);
-        first[symbol] = live_bytes(*terminal->language, terminal->language->start());
-      } else if (const auto* rule = embedded(symbol)) {
-        used_rules.push_back(symbol);
-        first[symbol] = rule->first;
-      }
-      next.add(first[symbol]);
-    }
-    check_following(bodies, start, used, std::move(first));
-    Net net;
-    const Net::Node begin = net.node(), text = net.node(), trail = net.node(), end = net.node();
-    if (!bodies[start].states[0].edges.empty()) net.edge(text, start, trail);
-    if (nullable) net.jump(text, trail);
-    net.jump(begin, text), net.jump(trail, end);
-    if (builder_.ignored_.empty()) {
-      for (const Symbol symbol : used) lexemes_[symbol] = terminal(symbol)->language;
-      for (const Symbol symbol : used_rules) rules_[symbol] = embedded(symbol)->rule;
-    } else {
-      std::vector<AutomatonPtr> ignored;
-      for (const auto& part : builder_.ignored_) ignored.push_back(part.language);
-      const Lexemes lexemes(std::move(ignored), next);
-      for (const Symbol symbol : used)
-        lexemes_[symbol] = decided(lexemes.of(terminal(symbol)->language), terminal(symbol)->name);
-      for (const Symbol symbol : used_rules) surround(bodies, symbol, lexemes);
-      add_ignored(bodies, net, begin, text, lexemes.after());
-      add_ignored(bodies, net, trail, end, lexemes.after_last());
-    }
-    bodies.push_back(net.determinise(begin, end));
-    return static_cast<Symbol>(bodies.size() - 1);
+  const Builder::Text* text(Symbol symbol) const {
+    const auto found = builder_.texts_.find(symbol);
+    return found == builder_.texts_.end() ? nullptr : &found->second;
   }
 
-  /// Refuses terminals that match other texts before some of what may follow them.
-  void check_following(const Bodies& bodies, Symbol start, const std::vector<Symbol>& used,
-                       std::vector<ByteSet> first) const {
-    const auto watches = [&](Symbol symbol) { return terminal(symbol)->watched != ByteSet(); };
-    if (std::ranges::none_of(used, watches)) return;
-    const std::vector<ByteSet> following = following_bytes(bodies, start, std::move(first));
-    ByteSet ignored;
-    for (const auto& part : builder_.ignored_) ignored.add(live_bytes(*part.language, part.language->start()));
+  Scope scope_of(Symbol terminal_or_text) const {
+    if (const auto* terminal = this->terminal(terminal_or_text)) return terminal->scope;
+    if (const auto* rule = embedded(terminal_or_text)) return rule->scope;
+    return text(terminal_or_text)->within;
+  }
+
+  /// Where messages say that something is.
+  std::string in(Scope scope) const { return scope == 0 ? "" : "in grammar '" + builder_.scopes_[scope].name + "': "; }
+
+  /// What the rules of one grammar lead to, and the bytes that it may begin with.
+  struct Words {
+    std::vector<Symbol> symbols;
+    ByteSet first;
+  };
+
+  /// Gives each grammar its ignored text. Settles what the terminals match.
+  void settle(Bodies& bodies, const std::vector<bool>& nullable) {
+    std::vector<Symbol> used = reachable(bodies, builder_.scopes_[0].root);
+    std::erase_if(used, [&](Symbol symbol) { return !terminal(symbol) && !embedded(symbol) && !text(symbol); });
+    const std::vector<ByteSet> first = first_bytes(bodies, first_of_words(bodies.size(), used));
+    check_following(bodies, used, first);
+    std::vector<Words> words(builder_.scopes_.size());
     for (const Symbol symbol : used) {
+      Words& own = words[scope_of(symbol)];
+      own.symbols.push_back(symbol), own.first.add(first[symbol]);
+    }
+    for (Scope scope = 0; scope < words.size(); ++scope) {
+      const auto& part = builder_.scopes_[scope];
+      if (!part.ignored.empty()) {
+        const Lexemes lexemes(part.ignored, words[scope].first);
+        for (const Symbol symbol : words[scope].symbols) surround(bodies, symbol, first[symbol], lexemes);
+        surround_text(bodies, part.root, nullable[part.root], lexemes);
+      } else {
+        for (const Symbol symbol : words[scope].symbols) {
+          if (const auto* terminal = this->terminal(symbol)) lexemes_[symbol] = terminal->language;
+          if (const auto* rule = embedded(symbol)) rules_[symbol] = rule->rule;
+        }
+      }
+      bodies[part.root].states[0].accepting = scope == 0 && nullable[part.root];
+    }
+  }
+
+  /// First bytes of terminals, and of the ignored text of grammars.
+  std::vector<ByteSet> first_of_words(size_t count, const std::vector<Symbol>& used) const {
+    std::vector<ByteSet> first(count);
+    for (const Symbol symbol : used) {
+      if (const auto* terminal = this->terminal(symbol)) {
+        first[symbol] = live_bytes(*terminal->language, terminal->language->start());
+      } else if (const auto* rule = embedded(symbol)) {
+        first[symbol] = rule->first;
+      }
+    }
+    for (const auto& part : builder_.scopes_) first[part.root] = first_of_ignored(part);
+    return first;
+  }
+
+  static ByteSet first_of_ignored(const Builder::Part& part) {
+    ByteSet bytes;
+    for (const AutomatonPtr& language : part.ignored) bytes.add(live_bytes(*language, language->start()));
+    return bytes;
+  }
+
+  /// Refuses terminals that match other texts before some of what may follow them in their grammar.
+  void check_following(const Bodies& bodies, const std::vector<Symbol>& used, const std::vector<ByteSet>& first) const {
+    const auto watches = [&](Symbol symbol) { return terminal(symbol) && terminal(symbol)->watched != ByteSet(); };
+    if (std::ranges::none_of(used, watches)) return;
+    std::vector<Symbol> roots;
+    for (const auto& part : builder_.scopes_) roots.push_back(part.root);
+    const std::vector<ByteSet> following = following_bytes(bodies, roots, first);
+    for (const Symbol symbol : used) {
+      if (!watches(symbol)) continue;
       ByteSet next = following[symbol];
-      next.add(ignored);
+      next.add(first_of_ignored(builder_.scopes_[terminal(symbol)->scope]));
       const int byte = (next & terminal(symbol)->watched).next(0);
       if (byte < 0) continue;
       const bool printable = byte > 0x20 && byte < 0x7F;
       throw GrammarError(
-          "terminal '" + terminal(symbol)->name + "' cannot be used: it looks at the text after it, which may begin " +
+          in(terminal(symbol)->scope) + "terminal '" + terminal(symbol)->name +
+          "' cannot be used: it looks at the text after it, which may begin " +
           (printable ? std::string("with '") + static_cast<char>(byte) + "'" : "with what it looks for") + " here");
     }
   }
 
-  static AutomatonPtr decided(AutomatonPtr language, const std::string& name) {
+  AutomatonPtr decided(AutomatonPtr language, Scope scope, const std::string& name) const {
     if (language) return language;
-    throw GrammarError("ignored text before terminal '" + name +
+    throw GrammarError(in(scope) + "ignored text before terminal '" + name +
                        "' may still have been about to match a longer text where the terminal ends");
   }
 
-  /// Gives an embedded rule, which reads none, the ignored text around it.
-  void surround(Bodies& bodies, Symbol symbol, const Lexemes& lexemes) {
-    const Builder::Embedded& rule = *embedded(symbol);
+  /// Gives a terminal, or a text of another grammar, the ignored text around it. Automata read it themselves.
+  void surround(Bodies& bodies, Symbol symbol, const ByteSet& first, const Lexemes& lexemes) {
+    if (const auto* terminal = this->terminal(symbol)) {
+      lexemes_[symbol] = decided(lexemes.of(terminal->language), terminal->scope, terminal->name);
+      return;
+    }
+    const auto* rule = embedded(symbol);
+    const std::string& name = rule ? rule->name : text(symbol)->name;
     Net net;
     const Net::Node begin = net.node(), word = net.node(), trail = net.node(), end = net.node();
     net.jump(begin, word), net.jump(trail, end);
-    add_ignored(bodies, net, begin, word, decided(lexemes.before(rule.first), rule.name));
+    add_ignored(bodies, net, begin, word, decided(lexemes.before(first), scope_of(symbol), name));
     add_ignored(bodies, net, trail, end, lexemes.after());
-    rules_[add_opaque(bodies, net, word, trail)] = rule.rule;
+    if (rule) {
+      rules_[add_opaque(bodies, net, word, trail)] = rule->rule;
+    } else {
+      net.edge(word, builder_.scopes_[text(symbol)->of].root, trail);
+    }
     bodies[symbol] = net.determinise(begin, end);
+  }
+
+  /// Gives the texts of a grammar the ignored text around them; that alone is a text where the start is nullable.
+  void surround_text(Bodies& bodies, Symbol root, bool nullable, const Lexemes& lexemes) {
+    Net net;
+    const Net::Node begin = net.node(), text = net.node(), trail = net.node(), end = net.node();
+    for (const Edge& start : bodies[root].states[0].edges) net.edge(text, start.symbol, trail);
+    if (nullable) net.jump(text, trail);
+    net.jump(begin, text), net.jump(trail, end);
+    add_ignored(bodies, net, begin, text, lexemes.after());
+    add_ignored(bodies, net, trail, end, lexemes.after_last());
+    bodies[root] = net.determinise(begin, end);
   }
 
   void add_ignored(Bodies& bodies, Net& net, Net::Node from, Net::Node to, AutomatonPtr language) {
@@ -347,10 +268,7 @@ class Compilation {
   }
 
   Builder& builder_;
-  Nets nets_;
-  std::vector<Task> tasks_;
   std::map<Symbol, Count> counted_;
-  std::map<Expression, Symbol> elements_;
   std::map<Symbol, AutomatonPtr> lexemes_;
   std::map<Symbol, RuleId> rules_;  ///< embedded ones
 };
@@ -359,7 +277,9 @@ Grammar Builder::build(Symbol start) {
   check(start);
   if (std::exchange(built_, true)) throw GrammarError("a grammar is built only once");
   if (terminal_of_[start] != kNoTerminal) throw GrammarError("a terminal is no rule to start with");
-  return Compilation(*this).run(start);
+  scopes_[0].root = nonterminal();
+  define(scopes_[0].root, symbol(start));
+  return Compilation(*this).run();
 }
 
 }  // namespace constrain::cfg

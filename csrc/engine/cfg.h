@@ -15,6 +15,9 @@ namespace constrain::cfg {
 /// A piece of a rule's body.
 using Expression = uint32_t;
 
+/// A grammar with ignored text of its own. Whole texts are of grammar 0; others may stand within, as words do.
+using Scope = uint32_t;
+
 inline constexpr uint32_t kUnbounded = 0xFFFFFFFFu;
 
 /// Collects the rules of a grammar, and turns them into rules of the engine with the same language. Rules may be
@@ -26,17 +29,29 @@ inline constexpr uint32_t kUnbounded = 0xFFFFFFFFu;
 /// Everything that is named must have been made before; a GrammarError is thrown where it was not.
 class Builder {
  public:
-  /// `name` is for error messages. What follows the terminal must not begin with a byte of `watched`: the language is
-  /// another one there. Throws GrammarError where the language has the empty word.
-  Symbol terminal(AutomatonPtr language, std::string name, const ByteSet& watched = {});
-  void ignore(AutomatonPtr language, std::string name);
+  Builder() : scopes_(1) {}
+
+  /// A further grammar. `name` is for error messages, here and below.
+  Scope scope(std::string name);
+
+  /// The words of a rule of a further grammar are its texts, with its ignored text around them.
+  void start(Scope scope, Symbol symbol);
+
+  /// A rule of the grammar `within`, whose words are the texts of a further one. They are words like those of
+  /// terminals: ignored text stands around them, not inside, and what their terminals look at ends where they end.
+  Symbol text(Scope scope, Scope within, std::string name);
+
+  /// What follows the terminal must not begin with a byte of `watched`: the language is another one there. Throws
+  /// GrammarError where the language has the empty word.
+  Symbol terminal(AutomatonPtr language, std::string name, Scope scope = 0, const ByteSet& watched = {});
+  void ignore(AutomatonPtr language, std::string name, Scope scope = 0);
 
   /// Rules of other front ends. They call one another, and keep their numbers in the grammar that is built.
   Grammar& embedded() { return embedded_; }
 
   /// A terminal whose words are those of an embedded rule, which has not the empty one. They begin with a byte of
   /// `first`, and there is no ignored text within them.
-  Symbol terminal(RuleId rule, std::string name, const ByteSet& first);
+  Symbol terminal(RuleId rule, std::string name, Scope scope, const ByteSet& first);
 
   /// A rule that is yet to be defined.
   Symbol nonterminal();
@@ -54,16 +69,28 @@ class Builder {
 
  private:
   friend class Compilation;
+  friend class NetWriter;
 
   struct Terminal {
     AutomatonPtr language;
     std::string name;
+    Scope scope = 0;
     ByteSet watched = {};
   };
   struct Embedded {
     RuleId rule;
     std::string name;
+    Scope scope;
     ByteSet first;
+  };
+  struct Text {
+    Scope of, within;
+    std::string name;
+  };
+  struct Part {
+    std::string name;
+    Symbol root = 0;  ///< a rule for its texts
+    std::vector<AutomatonPtr> ignored;
   };
   struct Term {
     enum Kind { symbol, sequence, choice, repeat } kind;
@@ -78,10 +105,13 @@ class Builder {
 
   Expression add(Term term);
   void check(Symbol symbol) const;
+  Part& part(Scope scope);
 
   static constexpr uint32_t kNoTerminal = 0xFFFFFFFFu, kEmbedded = kNoTerminal - 1;
   std::vector<uint32_t> terminal_of_;  ///< by symbol: index into terminals_
-  std::vector<Terminal> terminals_, ignored_;
+  std::vector<Terminal> terminals_;
+  std::vector<Part> scopes_;
+  std::map<Symbol, Text> texts_;
   std::map<Symbol, Embedded> embedded_terminals_;
   Grammar embedded_;
   bool built_ = false;

@@ -7,7 +7,33 @@
 
 namespace constrain::cfg {
 
-Symbol Builder::terminal(AutomatonPtr language, std::string name, const ByteSet& watched) {
+Scope Builder::scope(std::string name) {
+  scopes_.push_back({std::move(name), nonterminal(), {}});
+  return static_cast<Scope>(scopes_.size() - 1);
+}
+
+Builder::Part& Builder::part(Scope scope) {
+  if (scope >= scopes_.size()) throw GrammarError("there is no grammar " + std::to_string(scope));
+  return scopes_[scope];
+}
+
+void Builder::start(Scope scope, Symbol symbol) {
+  if (scope == 0) throw GrammarError("the start of whole texts is told when the grammar is built");
+  define(part(scope).root, this->symbol(symbol));
+}
+
+Symbol Builder::text(Scope scope, Scope within, std::string name) {
+  if (scope == 0) throw GrammarError("whole texts do not stand within others");
+  const Expression body = symbol(part(scope).root);
+  part(within);
+  const Symbol text = nonterminal();
+  define(text, body);
+  texts_[text] = {scope, within, std::move(name)};
+  return text;
+}
+
+Symbol Builder::terminal(AutomatonPtr language, std::string name, Scope scope, const ByteSet& watched) {
+  part(scope);
   if (language->start() != kDead && language->accepting(language->start())) {
     throw GrammarError("terminal '" + name + "' matches the empty text");
   }
@@ -15,20 +41,22 @@ Symbol Builder::terminal(AutomatonPtr language, std::string name, const ByteSet&
     throw GrammarError("terminal '" + name + "' cannot be used: it matches only before some text that is not its own");
   }
   terminal_of_.push_back(static_cast<uint32_t>(terminals_.size()));
-  terminals_.push_back({std::move(language), std::move(name), watched});
+  terminals_.push_back({std::move(language), std::move(name), scope, watched});
   return static_cast<Symbol>(terminal_of_.size() - 1);
 }
 
-void Builder::ignore(AutomatonPtr language, std::string name) {
+void Builder::ignore(AutomatonPtr language, std::string name, Scope scope) {
+  Part& part = this->part(scope);
   if (language->start() == kDead) return;
   if (language->accepting(language->start())) throw GrammarError("ignored text '" + name + "' matches the empty text");
-  ignored_.push_back({std::move(language), std::move(name), {}});
+  part.ignored.push_back(std::move(language));
 }
 
-Symbol Builder::terminal(RuleId rule, std::string name, const ByteSet& first) {
+Symbol Builder::terminal(RuleId rule, std::string name, Scope scope, const ByteSet& first) {
+  part(scope);
   terminal_of_.push_back(kEmbedded);
   const auto symbol = static_cast<Symbol>(terminal_of_.size() - 1);
-  embedded_terminals_[symbol] = {rule, std::move(name), first};
+  embedded_terminals_[symbol] = {rule, std::move(name), scope, first};
   return symbol;
 }
 

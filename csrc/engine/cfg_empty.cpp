@@ -112,7 +112,7 @@ Bodies without_empty_words(Nets nets, const std::vector<bool>& nullable) {
   return bodies;
 }
 
-void remove_unproductive(Bodies& bodies, const std::vector<bool>& opaque) {
+void remove_unproductive(Bodies& bodies, const std::vector<bool>& inhabited) {
   struct Before {
     uint32_t node;
     Symbol symbol;
@@ -121,7 +121,7 @@ void remove_unproductive(Bodies& bodies, const std::vector<bool>& opaque) {
   std::vector<std::vector<std::vector<Before>>> before(bodies.size());
   for (Symbol rule = 0; rule < bodies.size(); ++rule) {
     const auto& states = bodies[rule].states;
-    if (states.empty() && opaque[rule]) live.mark_symbol(rule);
+    if (inhabited[rule]) live.mark_symbol(rule);
     before[rule].resize(states.size());
     for (uint32_t node = 0; node < states.size(); ++node) {
       for (const Edge& edge : states[node].edges) before[rule][edge.target].push_back({node, edge.symbol});

@@ -20,9 +20,10 @@ std::vector<bool> nullable_symbols(const Nets& nets);
 /// The same rules without their empty words: every use of a nullable symbol becomes optional instead.
 Bodies without_empty_words(Nets nets, const std::vector<bool>& nullable);
 
-/// Removes the edges that lie on no path to a word. `opaque[s]` tells of a symbol without a body whether it has words.
+/// Removes the edges that lie on no path to a word. `inhabited[s]` tells of symbols that have words beside those of
+/// their bodies.
 /// A symbol that derives nothing is left with a body that has no edges.
-void remove_unproductive(Bodies& bodies, const std::vector<bool>& opaque);
+void remove_unproductive(Bodies& bodies, const std::vector<bool>& inhabited);
 
 /// Rules, reachable from `start`, of the same language without left recursion, be it direct, indirect or mutual.
 ///
@@ -37,9 +38,13 @@ Bodies without_left_recursion(const Bodies& bodies, Symbol start);
 /// neither go into others nor take others in.
 Bodies inlined(const Bodies& bodies, Symbol start, const std::vector<bool>& kept);
 
-/// What may come right after each symbol in a text of `start`, by its first bytes. `first[s]` are those of the words of
-/// a symbol without a body. No symbol derives the empty word.
-std::vector<ByteSet> following_bytes(const Bodies& bodies, Symbol start, std::vector<ByteSet> first);
+/// What the words of each symbol may begin with. `first[s]` is what they may begin with beside what the body tells. No
+/// symbol derives the empty word.
+std::vector<ByteSet> first_bytes(const Bodies& bodies, std::vector<ByteSet> first);
+
+/// What may come right after each symbol in a text of some of `roots`, by its first bytes, after which nothing comes.
+std::vector<ByteSet> following_bytes(const Bodies& bodies, const std::vector<Symbol>& roots,
+                                     const std::vector<ByteSet>& first);
 
 /// The largest number of rules that a rule may enter one inside the other before any byte is read. Left recursion must
 /// have been removed.

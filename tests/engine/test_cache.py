@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import lark
 import pytest
 import referencing
 
@@ -22,7 +23,7 @@ from constrain.engine import (
     compile_lark,
     compile_regex,
 )
-from constrain.engine.lark import compile as lark_compile
+from constrain.engine.lark import compose as lark_compose
 from constrain.errors import LarkError, RegexError, SchemaError
 
 LARK = 'start: "a" [WORD] ("," start)?\nWORD: /[x-z]+/\n%ignore " "'
@@ -139,8 +140,8 @@ def test_threads_share_one_compilation(byte_vocab: Vocabulary) -> None:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The Lark grammars that were parsed."""
     texts: list[str] = []
-    load = lark_compile.load
-    monkeypatch.setattr(lark_compile, "load", lambda text: (texts.append(text), load(text))[1])
+    load = lark_compose.load
+    monkeypatch.setattr(lark_compose, "load", lambda text, known: (texts.append(text), load(text, known))[1])
     return texts
 
 
@@ -224,7 +225,7 @@ def test_foreign_values_do_no_harm(value: Any, byte_vocab: Vocabulary, tmp_path:
     """Even with the right format, version, key and digest."""
     store = GrammarCache(directory=tmp_path)._store
     assert store is not None
-    store.put(["lark", lark_compile.lark.__version__, "start", LARK], value)
+    store.put(["lark", lark.__version__, "start", LARK, "[]"], value)
     try:
         grammar = GrammarCache(directory=tmp_path).compile(compile_lark, LARK, byte_vocab)
     except LarkError:

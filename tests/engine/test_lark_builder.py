@@ -32,6 +32,16 @@ def builder() -> _core.CfgBuilder:
         (lambda b: b.define(2, 0), "no symbol 2"),
         (lambda b: b.define(0, 0), "a terminal has no other definition"),
         (lambda b: b.define(1, 3), "no expression 3"),
+        (lambda b: b.terminal("a", "A", 1), "no grammar 1"),
+        (lambda b: b.ignore("a", "A", 2), "no grammar 2"),
+        (lambda b: b.json_schema(True, "any", "J", 1), "no grammar 1"),
+        (lambda b: b.regex("a", "", "A", 1), "no grammar 1"),
+        (lambda b: b.start(1, 0), "no grammar 1"),
+        (lambda b: b.start(b.scope("x"), 9), "no symbol 9"),
+        (lambda b: b.start(0, 1), "when the grammar is built"),
+        (lambda b: b.text(1, 0, "@x"), "no grammar 1"),
+        (lambda b: b.text(b.scope("x"), 7, "@x"), "no grammar 7"),
+        (lambda b: b.text(0, 0, "@x"), "not stand within"),
     ],
 )
 def test_what_was_not_made_cannot_be_named(

@@ -27,7 +27,7 @@ REFUSED = [
     ("start: A\n%import common.NOPE -> A", 2, 24, "used but not defined"),
     # what other notations have, and Lark has not
     ('start: "a" <tool>', 1, 12, "special tokens are no text"),
-    ('start: "a" @other', 1, 12, "cannot refer to other grammars"),
+    ('start: "a" @ other', 1, 12, "which is @ and its name"),
     # JSON Schemas
     ('start: "a"\n  | %json', 2, 10, "no JSON Schema after %json"),
     ('start: %json {"type":\n "string",}', 2, 11, "no JSON Schema after %json"),

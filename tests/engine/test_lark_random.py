@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import pytest
 from lark.exceptions import UnexpectedInput
 
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
-from constrain.engine.lark import compile_lark
+from constrain.engine.lark import NamedGrammar, compile_lark
 from constrain.errors import LarkError, ResourceLimit
 
 ALPHABET = "ab1"
@@ -22,7 +23,17 @@ EOS = len(TOKENS) - 1
 BYTES = [bytes([byte]) for byte in range(256)]  # so that there is a token for each, as models have
 VOCABULARY = Vocabulary.from_tokens(TOKENS + BYTES, eos_ids=[EOS])
 
-SCHEMA, ITS_TEXTS = '%json {"enum": [1, 11]}', "/11|1/"  # lark has no schemas, but a terminal for this one
+GRAMMARS: dict[str, NamedGrammar] = {
+    "some": 'start: "1"~0..2',
+    "list": 'start: item ("1" @list)?\nitem: "a"\n%ignore "b"',
+    "word": re.compile("a|ab|ba"),
+}
+INSERTS = {  # lark has neither schemas nor other grammars, but terminals for these
+    '%json {"enum": [1, 11]}': "/11|1/",
+    "@some": "(/11|1/)?",
+    "@list": "/b*ab*(1b*ab*)*/",
+    "@word": "/ab|a|ba/",
+}
 
 LONGEST = 40
 """Lark is not asked about longer texts, for which its forests of readings may take gigabytes."""
@@ -39,7 +50,7 @@ class Writer:
         terminals = [f"T{i}" for i in range(self.random.randint(1, 3))]
         terminal = self.random.choice(terminals)
         symbols = [*rules, *terminals, f'"{self.random.choice(ALPHABET)}"', f"pair{{{terminal}}}", f"{terminal}~9..11"]
-        symbols += [SCHEMA] * self.random.randint(0, 1)
+        symbols += [self.random.choice(list(INSERTS))] * self.random.randint(0, 1)
         lines = [f"{rule}: {self.alternatives(symbols)}" for rule in rules]
         lines += [f"{terminal}: {self.terminal()}" for terminal in terminals]
         lines += ["pair{x}: x x | pair{x} x"] * any("pair{" in line for line in lines)
@@ -91,8 +102,9 @@ class Oracle:
     """Lark itself."""
 
     def __init__(self, grammar: str) -> None:
-        plain = grammar.replace(SCHEMA, ITS_TEXTS)
-        self.parser = lark.Lark(plain, parser="earley", lexer="dynamic_complete", ambiguity="forest")
+        for insert, plain in INSERTS.items():
+            grammar = grammar.replace(insert, plain)
+        self.parser = lark.Lark(grammar, parser="earley", lexer="dynamic_complete", ambiguity="forest")
 
     def accepts(self, text: str) -> bool:
         try:
@@ -116,7 +128,7 @@ def random_case(seed: int) -> tuple[str, Oracle] | None:
 def compiled(grammar: str) -> CompiledGrammar | None:
     """The grammar for the engine; None where it has no texts, or text that only an unsupported lexer could ignore."""
     try:
-        return compile_lark(grammar, VOCABULARY)
+        return compile_lark(grammar, VOCABULARY, grammars=GRAMMARS)
     except LarkError as error:
         assert "matches no text" in str(error) or "ignored text before" in str(error)
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 import weakref
 from typing import Any
 
@@ -124,6 +125,10 @@ def test_options_reach_the_compilers(tokenizer: ExLlamaV2Tokenizer) -> None:
     other.begin("")
     feed(other, ids_of(tokenizer, "no"))
     assert other.next()[1] == {EOS}
+    named = ExLlamaV2GrammarFilter(MODEL, tokenizer, "start: @word", grammars={"word": re.compile("no")})
+    named.begin("")
+    feed(named, ids_of(tokenizer, "no"))
+    assert named.next()[1] == {EOS}
     ordered = ExLlamaV2JSONSchemaFilter(
         MODEL, tokenizer, {"properties": {"a": {}, "b": {}}, "required": ["a", "b"]}, property_order="schema"
     )

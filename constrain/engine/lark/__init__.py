@@ -7,6 +7,7 @@ text is read by lark's own loader, so that imports, templates and literals mean 
 from __future__ import annotations
 
 from constrain.engine.lark.compile import compile_lark
+from constrain.engine.lark.compose import NamedGrammar
 from constrain.engine.lark.lint import lark_warnings
 
-__all__ = ["compile_lark", "lark_warnings"]
+__all__ = ["NamedGrammar", "compile_lark", "lark_warnings"]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 import lark
 
 from constrain.engine.grammar import CompiledGrammar, Limits
-from constrain.engine.lark.lower import Lowering
+from constrain.engine.lark.compose import Composition, NamedGrammar, description
 from constrain.engine.lark.program import Program
-from constrain.engine.lark.source import lark_errors, load
 from constrain.engine.store import Store
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError
 
 
 def compile_lark(
-    text: str, vocab: Vocabulary, start: str = "start", *, limits: Limits = Limits(), store: Store | None = None
+    text: str,
+    vocab: Vocabulary,
+    start: str = "start",
+    *,
+    grammars: Mapping[str, NamedGrammar] | None = None,
+    limits: Limits = Limits(),
+    store: Store | None = None,
 ) -> CompiledGrammar:
     """The texts that a Lark grammar parses.
 
@@ -29,10 +35,17 @@ def compile_lark(
     :func:`~constrain.engine.compile_json_schema` would write for it. Ignored text may stand around a document, not
     within. ``report`` tells of these schemas, with their places in the grammar as ``document``.
 
+    ``@name`` stands in a rule for the texts of another grammar. They are the ones that it has by itself: its rules,
+    terminals and ignored text are its own, it begins with its rule ``start``, and what its terminals look at ends where
+    its text does. Ignored text of the grammar that refers to it may stand around. It may refer to others, also to
+    itself and in circles; each is compiled once.
+
     Args:
         text: the grammar. ``%import`` finds lark's own modules, ``common``, ``python`` and ``unicode``.
         vocab: the vocabulary of the model.
         start: the rule that a whole text must match.
+        grammars: those that ``@name`` stands for, by their names: the text of a Lark grammar, a JSON Schema (a ``dict``
+            or ``bool``), or a compiled ``re.Pattern``, which is to match a whole text.
         limits: bounds on states, memory and time.
         store: where the grammar is kept in a form that need not be parsed, if it is.
 
@@ -43,20 +56,22 @@ def compile_lark(
             or are only declared, and schemas that do not compile.
         ResourceLimit: a limit was reached.
     """
-    program, symbol = _program(text, start, limits, store)
-    with lark_errors(text):
-        return program.compile(symbol, vocab)
-
-
-def _program(text: str, start: str, limits: Limits, store: Store | None) -> tuple[Program, int]:
-    """The program of a grammar, and its symbol for the start."""
-    key = ["lark", lark.__version__, start, text]
-    if store is not None and (kept := store.get(key)):
+    named = grammars or {}
+    key = _key(text, start, named) if store else None
+    if store and key and (kept := store.get(key)):
         with suppress(GrammarError, TypeError, ValueError):
             steps, symbol = kept
-            return Program.of(steps, limits), int(symbol)
-    lowering = Lowering(load(text), limits)
-    symbol = lowering.symbol_of_rule(start)
-    if store is not None:
-        store.put(key, [lowering.program.steps, symbol])
-    return lowering.program, symbol
+            return Program.of(steps, limits).compile(int(symbol), vocab)
+    composition = Composition(text, named, limits)
+    symbol = composition.write(start)
+    grammar = composition.compile(symbol, vocab)
+    if store and key:
+        store.put(key, [composition.program.steps, symbol])
+    return grammar
+
+
+def _key(text: str, start: str, grammars: Mapping[str, NamedGrammar]) -> list[str] | None:
+    """What tells the grammars of a store apart; ``None`` for what cannot be kept, and will be refused."""
+    with suppress(TypeError, ValueError, RecursionError):
+        return ["lark", lark.__version__, *description(text, start, grammars)]
+    return None

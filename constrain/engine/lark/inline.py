@@ -1,18 +1,21 @@
-"""JSON Schemas inside a grammar: ``%json {...}``, which Lark itself does not have."""
+"""What a grammar may contain beside what Lark has: JSON Schemas, ``%json {...}``, and names of others, ``@name``."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import count, product
+from string import ascii_uppercase
+from typing import Any, TypeAlias
 
 from lark.load_grammar import TERMINALS
 
 from constrain.errors import LarkError
 
 _SKIPPED = "|".join(TERMINALS[name] for name in ("STRING", "REGEXP", "COMMENT"))
-_SCHEMA = re.compile(rf"{_SKIPPED}|(?P<json>%json\b\s*)")
+_INSERT = re.compile(rf"{_SKIPPED}|(?<!\w)(?:(?P<json>%json\b\s*)|@(?P<name>\w+))")
 
 
 @dataclass(frozen=True)
@@ -23,40 +26,73 @@ class InlineSchema:
     line: int
     column: int
 
+    @property
+    def shown(self) -> str:
+        """What messages and reports call it."""
+        return f"%json at line {self.line}, column {self.column}"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The name of another grammar, and where it stands first."""
+
+    name: str
+    line: int
+    column: int
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return f"@{self.name}"
+
+
+Insert: TypeAlias = InlineSchema | Reference
+
 
 @dataclass(frozen=True)
 class PlainGrammar:
     """A grammar as lark can read it: every place is where it is in the original.
 
     Attributes:
-        text: with a terminal instead of each schema. Its pattern is its own name, which occurs nowhere else.
-        schemas: by the names of these terminals.
+        text: with a terminal instead of each schema, and of each name of another grammar. Its pattern is ``marker`` of
+            its own name.
+        inserts: by the names of these terminals.
     """
 
     text: str
-    schemas: dict[str, InlineSchema]
+    inserts: dict[str, Insert]
 
 
-def take_schemas(text: str) -> PlainGrammar:
-    """Puts a terminal in the place of each schema of a grammar.
+def take_inserts(text: str) -> PlainGrammar:
+    """Puts terminals in the place of the schemas of a grammar, and of its references to others.
 
     Raises:
         LarkError: what follows ``%json`` is not JSON.
     """
-    stem = "JSON_"
-    while stem in text:
-        stem += "_"
+    names = _unused_names(text)
     pieces: list[str] = []
-    schemas: dict[str, InlineSchema] = {}
+    inserts: dict[str, Insert] = {}
+    referring: dict[str, str] = {}
     done = 0
-    while match := _next_schema(text, done):
-        name = f"{stem}{len(schemas)}"
-        schema, end = _schema(text, match.end())
-        schemas[name] = InlineSchema(schema, *position(text, match.start()))
-        pieces += [text[done : match.start()], _stand_in(name, text[match.start() : end])]
+    while match := _next_insert(text, done):
+        other = match["name"]
+        name = referring.get(other) or next(names)
+        begin, end = match.span()
+        if other is None:
+            schema, end = _schema(text, end)
+            inserts[name] = InlineSchema(schema, *position(text, begin))
+        elif other not in referring:
+            referring[other] = name
+            inserts[name] = Reference(other, *position(text, begin))
+        pieces += [text[done:begin], _stand_in(name, text[begin:end])]
         done = end
-    pieces += [text[done:], *(f'\n{name}: "{name}"' for name in schemas)]
-    return PlainGrammar("".join(pieces), schemas)
+    pieces += [text[done:], *(f'\n{name}: "{marker(name)}"' for name in inserts)]
+    return PlainGrammar("".join(pieces), inserts)
+
+
+def marker(name: str) -> str:
+    """The pattern of a terminal that stands for something else; it occurs nowhere in the text."""
+    return "@" + name
 
 
 def position(text: str, offset: int) -> tuple[int, int]:
@@ -64,8 +100,14 @@ def position(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def _next_schema(text: str, begin: int) -> re.Match[str] | None:
-    return next((match for match in _SCHEMA.finditer(text, begin) if match["json"]), None)
+def _unused_names(text: str) -> Iterator[str]:
+    """Names of terminals that occur nowhere; the short ones, which fit where an insert stood, come first."""
+    names = ("".join(letters) for length in count(2) for letters in product(ascii_uppercase, repeat=length))
+    return (name for name in names if name not in text)
+
+
+def _next_insert(text: str, begin: int) -> re.Match[str] | None:
+    return next((match for match in _INSERT.finditer(text, begin) if match["json"] or match["name"]), None)
 
 
 def _schema(text: str, begin: int) -> tuple[Any, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -12,7 +12,8 @@ from interegular import Comparator
 from lark.grammar import Symbol
 from lark.lexer import Pattern
 
-from constrain.engine.lark.source import Source, load, place
+from constrain.engine.lark.compose import NamedGrammar
+from constrain.engine.lark.source import Source, errors_within, load, place
 
 _MAX_TERMINALS = 64
 """Terminals compared; each pair of them takes a product of two automata."""
@@ -20,20 +21,35 @@ _MAX_TERMINALS = 64
 _EXAMPLE_SECONDS = 0.2
 
 
-def lark_warnings(text: str) -> list[str]:
+def lark_warnings(text: str, grammars: Mapping[str, NamedGrammar] | None = None) -> list[str]:
     """Finds terminals of a Lark grammar that overlap: with one another, or with ignored text.
 
     Where two terminals that match the same text may both come next, the text has several readings. Where a terminal can
     begin with ignored text, that text may go to either. Only terminals whose patterns ``interegular`` can read are
     compared.
 
+    Args:
+        text: the grammar.
+        grammars: those that it may refer to, as for :func:`compile_lark`. Each is looked at by itself.
+
     Returns:
-        One sentence a finding, which begins with line and column of the terminal at fault.
+        One sentence a finding, which begins with line and column of the terminal at fault, after the name of the
+        grammar where it is in one of ``grammars``.
 
     Raises:
-        LarkError: the grammar is malformed.
+        LarkError: a grammar is malformed.
     """
-    source = load(text)
+    named = grammars or {}
+    found = _warnings(text, named)
+    for name, grammar in named.items():
+        if isinstance(grammar, str):
+            with errors_within(name):
+                found += [f"grammar '{name}', {warning}" for warning in _warnings(grammar, named)]
+    return found
+
+
+def _warnings(text: str, known: Collection[str]) -> list[str]:
+    source = load(text, known)
     regexes = {name: pattern.to_regexp() for name, pattern in islice(_used(source), _MAX_TERMINALS)}
     ignored = {name: pattern.to_regexp() for name in source.ignored if (pattern := source.terminals[name])}
     with _silence("interegular"):
@@ -50,7 +66,7 @@ def _used(source: Source) -> Iterator[tuple[str, Pattern]]:
             (child,) = value.children
             pattern: Any = None
             if isinstance(child, Symbol):
-                pattern = source.terminals.get(child.name)
+                pattern = None if child.name in source.inserts else source.terminals.get(child.name)
             elif child.data == "pattern":
                 pattern = child.children[0]
             if pattern is not None and pattern.to_regexp() not in seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from lark import Tree
@@ -10,8 +11,8 @@ from lark.grammar import Symbol
 from lark.lexer import Pattern
 from lark.utils import get_regexp_width
 
-from constrain.engine.grammar import Limits
 from constrain.engine.lark.context import looks_outside
+from constrain.engine.lark.inline import InlineSchema, Insert, Reference, marker
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import Node, Source, lark_errors
 from constrain.errors import LarkError, RegexError, SchemaError
@@ -30,16 +31,26 @@ class _Instance(NamedTuple):
 
 
 class Lowering:
-    """Writes a program of the rules that it is asked for, and of the ones that they use.
+    """Adds to a program the rules that it is asked for, and the ones that they use.
 
-    Attributes:
+    Args:
+        source: a grammar.
         program: the steps so far.
+        scope: the program's number of the grammar.
+        name: what others call the grammar, if they do.
+        scope_of: gives numbers to the grammars that it refers to.
     """
 
-    def __init__(self, source: Source, limits: Limits) -> None:
-        self.program = Program(limits)
+    def __init__(
+        self, source: Source, program: Program, scope: int, name: str | None, scope_of: Callable[[Reference], int]
+    ) -> None:
+        self.program = program
         self._source = source
+        self._scope = scope
+        self._name = name
+        self._scope_of = scope_of
         self._terminals: dict[str, int] = {}
+        self._inserts: dict[str, int] = {}
         self._rules: dict[_Instance, int] = {}
         self._names: dict[int, str] = {}
         self._pending: list[_Instance] = []
@@ -107,8 +118,8 @@ class Lowering:
 
     def _named(self, symbol: Symbol, bindings: dict[str, int]) -> int:
         name = str(symbol.name)
-        if name in self._source.schemas:
-            return self._schema(name)
+        if name in self._source.inserts:
+            return self._insert(self._source.inserts[name])
         if symbol.is_term:
             return self._terminal(self._pattern(name), name)
         return bindings[name] if name in bindings else self._instance(_Instance(name, ()))
@@ -144,27 +155,34 @@ class Lowering:
             self._terminals[expression] = self._add("terminal", pattern, name)
         return self._terminals[expression]
 
-    def _schema(self, name: str) -> int:
-        if name not in self._terminals:
-            inline = self._source.schemas[name]
-            shown = f"%json at line {inline.line}, column {inline.column}"
-            try:
-                self._terminals[name] = self.program.call("json_schema", inline.schema, "bounded", shown)
-            except SchemaError as error:
-                raise LarkError(f"the schema of %json cannot be used: {error}", inline.line, inline.column) from error
-        return self._terminals[name]
+    def _insert(self, insert: Insert) -> int:
+        if insert.shown not in self._inserts:
+            symbol = self._schema(insert) if isinstance(insert, InlineSchema) else self._text(insert)
+            self._inserts[insert.shown] = symbol
+        return self._inserts[insert.shown]
+
+    def _text(self, reference: Reference) -> Any:
+        return self.program.call("text", self._scope_of(reference), self._scope, reference.shown)
+
+    def _schema(self, inline: InlineSchema) -> Any:
+        shown = inline.shown if self._name is None else f"{inline.shown} of @{self._name}"
+        try:
+            return self.program.call("json_schema", inline.schema, "bounded", shown, self._scope)
+        except SchemaError as error:
+            raise LarkError(f"the schema of %json cannot be used: {error}", inline.line, inline.column) from error
 
     def _add(self, kind: str, pattern: Pattern, name: str) -> Any:
         """Checks a terminal, and adds it to the program as a terminal or as ignored text."""
         expression = pattern.to_regexp()
-        if schema := next((one for name, one in self._source.schemas.items() if name in expression), None):
-            raise LarkError("%json belongs in rules, not in terminals or ignored text", schema.line, schema.column)
+        if insert := next((one for stem, one in self._source.inserts.items() if marker(stem) in expression), None):
+            what = insert.shown.split(" ")[0]
+            raise LarkError(f"{what} belongs in rules, not in terminals or ignored text", insert.line, insert.column)
         try:
             re.compile(expression)
             outside = looks_outside(expression, ahead=kind == "ignore")
             empty = get_regexp_width(expression)[0] == 0
             if not outside and not empty:
-                return self.program.call(kind, expression, name)
+                return self.program.call(kind, expression, name, self._scope)
         except (re.error, ImportError, RecursionError, OverflowError) as error:
             reason = f"bad regular expression: {error}"
         except RegexError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,14 +14,14 @@ from lark.lexer import Pattern
 from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern
 from lark.visitors import Transformer_NonRecursive
 
-from constrain.engine.lark.inline import InlineSchema, position, take_schemas
+from constrain.engine.lark.inline import Insert, Reference, position, take_inserts
 from constrain.errors import LarkError, ResourceLimit
 
 Node: TypeAlias = "Tree[Any]"
 
 _FOREIGN = {
     "<": "Unexpected <; special tokens are no text, so no grammar can ask for them",
-    "@": "Unexpected @; grammars cannot refer to other grammars, but %import takes rules from lark's own",
+    "@": "Unexpected @; another grammar stands as a word of its own, which is @ and its name",
 }
 
 
@@ -42,27 +42,32 @@ class Source:
         rules: by name; imported ones have lark's mangled names.
         terminals: by name; ``None`` for those that are only declared.
         ignored: names of the ignored terminals.
-        schemas: JSON Schemas, by the names of the terminals that stand for them. The patterns of these are their names.
+        inserts: JSON Schemas and references to other grammars, by the names of the terminals that stand for them.
     """
 
     text: str
     rules: dict[str, RuleSource]
     terminals: dict[str, Pattern | None]
     ignored: list[str]
-    schemas: dict[str, InlineSchema]
+    inserts: dict[str, Insert]
 
     def error(self, reason: str, *names: str) -> LarkError:
         """An error at the place of the first of ``names`` that the text has."""
         return LarkError(reason, *place(self.text, *names))
 
 
-def load(text: str) -> Source:
-    """Reads a grammar.
+def load(text: str, known: Collection[str] = ()) -> Source:
+    """Reads a grammar, which may refer to the ``known`` others.
 
     Raises:
-        LarkError: where lark refuses it.
+        LarkError: where lark refuses it, or where it refers to a grammar that there is not.
     """
-    plain = take_schemas(text)
+    plain = take_inserts(text)
+    for insert in plain.inserts.values():
+        if isinstance(insert, Reference) and insert.name not in known:
+            names = ", ".join(map(str, known)) or "none"
+            reason = f"there is no grammar '{insert.name}' to stand for @{insert.name}; those given are: {names}"
+            raise LarkError(reason, insert.line, insert.column)
     with lark_errors(text):
         builder = GrammarBuilder()
         builder.load_grammar(plain.text, "<string>")
@@ -74,12 +79,15 @@ def load(text: str) -> Source:
     for name, parameters, tree, _ in grammar.rule_defs:
         with lark_errors(text, name):
             rules[name] = _rule(name, parameters, tree)
-    return Source(text, rules, terminals, list(grammar.ignore), plain.schemas)
+    return Source(text, rules, terminals, list(grammar.ignore), plain.inserts)
 
 
 def place(text: str, *names: str) -> tuple[int | None, int | None]:
     """Line and column of the first of ``names`` that the text has: where it is defined, or where it is first used."""
     for name in names:
+        if name.startswith("@"):
+            inserts = take_inserts(text).inserts.values()
+            return next(((at.line, at.column) for at in inserts if at.shown == name), (None, None))
         offset = _offset(text, name)
         if offset is not None:
             return position(text, offset)
@@ -101,7 +109,7 @@ def lark_errors(text: str, *names: str) -> Iterator[None]:
     except (LarkError, ResourceLimit, MemoryError):
         raise
     except VisitError as error:
-        raise _located(text, str(error.orig_exc) or f"malformed {error.rule}", *names) from error
+        raise located(text, str(error.orig_exc) or f"malformed {error.rule}", *names) from error
     except UnexpectedInput as error:
         raise LarkError(_first_line(str(error)), error.line, error.column) from error
     except RecursionError as error:
@@ -110,7 +118,31 @@ def lark_errors(text: str, *names: str) -> Iterator[None]:
         module = (error.filename or "").removesuffix(".lark").replace("/", ".")
         raise LarkError(f"cannot import {module or error}: no such grammar", *place(text, module)) from error
     except Exception as error:
-        raise _located(text, str(error) or type(error).__name__, *names) from error
+        raise located(text, str(error) or type(error).__name__, *names) from error
+
+
+def located(text: str, message: str, *names: str) -> LarkError:
+    """An error with the place that a message speaks of: a position, or something that it quotes or names; else that of
+    the first of ``names``."""
+    reason = _first_line(message)
+    stated = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
+    if stated:
+        reason = reason.replace(stated.group(0), "").strip(" :")
+        line, column = int(stated.group(1)), int(stated.group(2))
+        return LarkError(_foreign(text, line, column) or reason, line, column)
+    quoted = re.findall(r"'([^']+)'|\((\".*\"i?)\)", reason)
+    words = re.findall(r"\w+", reason)
+    defined = [word for word in words if re.search(rf"^(?:%\w+[ \t]+)?[?!]*{word}\b", text, re.MULTILINE)]
+    return LarkError(reason, *place(text, *(a or b for a, b in quoted), *defined, *names))
+
+
+@contextmanager
+def errors_within(grammar: str) -> Iterator[None]:
+    """Gives a ``LarkError`` the name of the grammar that its place is in."""
+    try:
+        yield
+    except LarkError as error:
+        raise LarkError(error.reason, error.line, error.column, grammar) from error
 
 
 def _pattern(name: str, tree: Node | None) -> Pattern | None:
@@ -158,20 +190,6 @@ def _foreign(text: str, line: int, column: int) -> str | None:
     """What is to be said of a notation that other grammars have, where a text has it."""
     rest = "".join(text.split("\n")[line - 1 : line])[column - 1 :]
     return next((reason for start, reason in _FOREIGN.items() if rest.startswith(start)), None)
-
-
-def _located(text: str, message: str, *names: str) -> LarkError:
-    """An error with the place that a message speaks of: a position, or something that it quotes or names."""
-    reason = _first_line(message)
-    stated = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
-    if stated:
-        reason = reason.replace(stated.group(0), "").strip(" :")
-        line, column = int(stated.group(1)), int(stated.group(2))
-        return LarkError(_foreign(text, line, column) or reason, line, column)
-    quoted = re.findall(r"'([^']+)'|\((\".*\"i?)\)", reason)
-    words = re.findall(r"\w+", reason)
-    defined = [word for word in words if re.search(rf"^(?:%\w+[ \t]+)?[?!]*{word}\b", text, re.MULTILINE)]
-    return LarkError(reason, *place(text, *(a or b for a, b in quoted), *defined, *names))
 
 
 def _first_line(message: str) -> str:

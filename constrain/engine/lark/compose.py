@@ -1,0 +1,157 @@
+"""Grammars that refer to others by name: ``@name``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from constrain.engine.grammar import CompiledGrammar, Limits
+from constrain.engine.lark.inline import Reference
+from constrain.engine.lark.lower import Lowering
+from constrain.engine.lark.program import Program
+from constrain.engine.lark.source import errors_within, load, located
+from constrain.engine.vocabulary import Vocabulary
+from constrain.errors import GrammarError, LarkError, RegexError, ResourceLimit, SchemaError
+
+NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | re.Pattern[str]"
+"""The text of a Lark grammar, a JSON Schema, or a regular expression for whole texts."""
+
+_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a reference stands; nowhere, if the grammar is not referred to."""
+
+    line: int | None = None
+    column: int | None = None
+    grammar: str | None = None
+
+
+class Composition:
+    """Writes one program of a grammar and of those that it may refer to.
+
+    Args:
+        text: the grammar of whole texts.
+        grammars: the others by name, which may refer to one another. All are checked, even if nothing refers to them.
+        limits: bounds on states, memory and time.
+
+    Attributes:
+        program: the steps so far.
+    """
+
+    def __init__(self, text: str, grammars: Mapping[str, NamedGrammar], limits: Limits) -> None:
+        self.program = Program(limits)
+        self._text = text
+        self._grammars = grammars
+        self._scopes: dict[str, int] = {}
+        self._places: dict[str, _Place] = {}
+        self._pending: list[str] = []
+
+    def write(self, start: str) -> int:
+        """Writes all grammars, and returns the symbol of a rule of the first.
+
+        Raises:
+            LarkError: a grammar is malformed, or has something that cannot be enforced.
+        """
+        for name in self._grammars:
+            if not isinstance(name, str) or not re.fullmatch(r"\w+", name):
+                raise LarkError(f"{name!r} cannot name a grammar; letters, digits and _ can")
+        symbol = self._lower(self._text, None, 0, start)
+        self._write_pending()
+        for name in self._grammars:
+            self._scope(name)
+            self._write_pending()
+        return symbol
+
+    def compile(self, start: int, vocab: Vocabulary) -> CompiledGrammar:
+        """The texts that a symbol derives.
+
+        Raises:
+            LarkError: the grammars match nothing, or something in them cannot be used where it stands.
+        """
+        try:
+            return self.program.compile(start, vocab)
+        except ResourceLimit:
+            raise
+        except GrammarError as error:
+            raise self._located(str(error)) from error
+
+    def _write_pending(self) -> None:
+        while self._pending:
+            self._write(self._pending.pop())
+
+    def _scope(self, name: str) -> int:
+        if name not in self._scopes:
+            self._scopes[name] = self.program.call("scope", name)
+            self._pending.append(name)
+        return self._scopes[name]
+
+    def _write(self, name: str) -> None:
+        grammar, scope = self._grammars[name], self._scopes[name]
+        if isinstance(grammar, str):
+            with errors_within(name):
+                symbol = self._lower(grammar, name, scope, "start")
+        else:
+            symbol = self._word(name, grammar, scope)
+        self.program.call("start", scope, symbol)
+
+    def _lower(self, text: str, name: str | None, scope: int, start: str) -> int:
+        def scope_of(reference: Reference) -> int:
+            self._places.setdefault(reference.name, _Place(reference.line, reference.column, name))
+            return self._scope(reference.name)
+
+        return Lowering(load(text, self._grammars), self.program, scope, name, scope_of).symbol_of_rule(start)
+
+    def _word(self, name: str, grammar: Any, scope: int) -> int:
+        """The symbol of a JSON Schema or a regular expression."""
+        try:
+            if isinstance(grammar, re.Pattern):
+                symbol = self.program.call("regex", grammar.pattern, _flags(grammar), f"@{name}", scope)
+            else:
+                symbol = self.program.call("json_schema", grammar, "bounded", f"@{name}", scope)
+        except (SchemaError, RegexError) as error:
+            raise self._refused(name, f"@{name} cannot be used: {error}") from error
+        return int(symbol)
+
+    def _refused(self, name: str, reason: str) -> LarkError:
+        """An error at the first reference to a grammar."""
+        at = self._places.get(name, _Place())
+        return LarkError(reason, at.line, at.column, at.grammar)
+
+    def _located(self, message: str) -> LarkError:
+        if whole := re.fullmatch(r"grammar '(\w+)' matches no text", message):
+            return self._refused(whole[1], message)
+        if not (inside := re.match(r"in grammar '(\w+)': ", message)):
+            return located(self._text, message)
+        error = located(str(self._grammars[inside[1]]), message[inside.end() :])
+        return LarkError(error.reason, error.line, error.column, inside[1])
+
+
+def description(text: str, start: str, grammars: Mapping[str, NamedGrammar]) -> list[str]:
+    """What tells compositions apart.
+
+    Raises:
+        TypeError, ValueError, RecursionError: a grammar is of no type that could be compiled.
+    """
+    named = [
+        [name, "regex", grammar.pattern, grammar.flags] if isinstance(grammar, re.Pattern) else [name, "", grammar]
+        for name, grammar in sorted(grammars.items())
+    ]
+    return [start, text, json.dumps(named)]
+
+
+def _flags(pattern: re.Pattern[Any]) -> str:
+    """Letters for the flags of a pattern that its text need not tell.
+
+    Raises:
+        RegexError: they cannot be told.
+    """
+    if isinstance(pattern.pattern, bytes):
+        raise RegexError("the pattern is one of bytes; compile one of text")
+    if pattern.flags & re.ASCII and not re.compile(pattern.pattern, pattern.flags & ~re.ASCII).flags & re.ASCII:
+        raise RegexError("the flag re.ASCII is not known outside of the pattern; let the pattern begin with (?a)")
+    return "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)
