@@ -40,6 +40,14 @@ SCHEMAS: list[Any] = [
     },
     {"not": {"propertyNames": {"not": {"const": "0"}}}, "type": "object", "patternProperties": {r"\d": {"const": 1}}},
     {"type": "object", "oneOf": [{"patternProperties": {"a": {"enum": [10, 20]}}}, {"patternProperties": {"a": {}}}]},
+    # The shortest keys have escapes, which other keys may have begun like.
+    {
+        "not": {"patternProperties": {"b": False}},
+        "type": "object",
+        "patternProperties": {"^.{1,3}$": False},
+        "minProperties": 2,
+    },
+    {"type": "object", "propertyNames": {"pattern": "^[\\x01\\x02]*$"}, "minProperties": 2, "maxProperties": 4},
     {"type": "array", "minItems": 3, "items": {"type": "integer", "minimum": 1000}},
     {"type": "array", "contains": {"type": "string", "minLength": 4}, "items": {"type": ["string", "null"]}},
     {"anyOf": [{"const": 7}, {"type": "array", "minItems": 2, "items": {"type": "array", "items": {"$ref": "#"}}}]},

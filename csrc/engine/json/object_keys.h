@@ -39,6 +39,12 @@ inline bool may_escape(uint32_t progress, uint8_t byte) {
   return progress < kU000 || (progress == kU001) == (byte >= 0x10);
 }
 
+/// Bytes that the escape of a byte takes still.
+inline uint64_t escape_rest(uint32_t progress, uint8_t byte) {
+  constexpr std::array<uint64_t, 7> kRest = {0, 5, 4, 3, 2, 1, 1};
+  return progress == kBackslash && has_short_escape(byte) ? 1 : kRest[progress];
+}
+
 /// Stands for any key that was not used before: a byte that no text has.
 inline constexpr uint8_t kAnyNew = 0xFF;
 

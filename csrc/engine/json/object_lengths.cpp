@@ -145,8 +145,6 @@ uint64_t ObjectRule::planned_length(const Members& members, std::vector<uint64_t
 }
 
 uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengths& lengths) {
-  const Spelling& at = spellings_[id];
-  static constexpr uint64_t kEscapeRest[] = {0, 1, 4, 3, 2, 1, 1};
   const Outlook outlook = this->outlook(members);
   const bool plain = needs_no_other(members, outlook);
   const uint64_t needed = plain ? needed_length(members, outlook, lengths) : 0;
@@ -158,19 +156,19 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
       best = std::min(best, add_lengths(add_lengths(key, lengths[choice.value]), rest_length(chosen, lengths)));
     }
   };
-  for (const State content : at.contents) {
+  for (const auto& [content, typed, escape] : contents_ahead(spellings_[id], KeyText::string(members.key))) {
     const auto& key = keys_->state(content);
     for (uint32_t i = key.low; i < key.high; ++i) {
       const uint32_t name = keys_->sorted()[i];
       if (!may_be_name(members, outlook, name)) continue;
       if (plain) {
         const uint64_t counted = has(outlook.needed, name) ? missing_length(name, lengths) : 0;
-        best = std::min(best, add_lengths(member_length(name, key.length, lengths), needed - counted));
+        best = std::min(best, add_lengths(escape + member_length(name, key.length, lengths), needed - counted));
         continue;
       }
       const auto& property = spec_.properties[name];
-      consider(spelled_length(std::string_view(property.name).substr(key.length)) + 2, with_name(members, name),
-               property.choices);
+      consider(escape + spelled_length(std::string_view(property.name).substr(key.length)) + 2,
+               with_name(members, name), property.choices);
     }
     // Another key leaves all that is needed to come after it.
     if (plain && best <= needed) continue;
@@ -179,16 +177,27 @@ uint64_t ObjectRule::key_length(const Members& members, uint32_t id, const Lengt
       const uint32_t others = possible_others_[one];
       std::vector<State> states(spec_.others.size(), kDead);
       states[others] = keys_->class_state(content, one);
-      const auto keys = other_keys(members, KeyText::string(members.key), states, 1, 0, lengths);
+      const auto keys = other_keys(members, typed, states, 1, 0, lengths);
       if (keys.empty()) continue;
       Members after = with_other(members);
       after.planned.push_back(keys.front().key);
-      const uint64_t typed = KeyText::string(members.key).size();
-      consider(spelled_length(std::string_view(keys.front().key).substr(typed)) + 2, after,
+      consider(escape + spelled_length(std::string_view(keys.front().key).substr(typed.size())) + 2, after,
                spec_.others[others].choices);
     }
   }
-  return add_lengths(best, kEscapeRest[at.escape]);
+  return best;
+}
+
+/// What the content of a key may be when an escape is over, and what was typed of it then.
+std::vector<ObjectRule::Ahead> ObjectRule::contents_ahead(const Spelling& at, const std::string& typed) {
+  if (at.escape == kPlain) return {{at.content, typed, 0}};
+  std::vector<Ahead> ahead;
+  const StateRow& row = keys_->row(at.content);
+  for (uint8_t byte = 0; byte < 0x80; ++byte) {
+    if (row[byte] == kDead || !may_escape(at.escape, byte)) continue;
+    ahead.push_back({row[byte], typed + static_cast<char>(byte), escape_rest(at.escape, byte)});
+  }
+  return ahead;
 }
 
 /// No member is needed, after the next one, but those that are missing now.

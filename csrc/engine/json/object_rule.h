@@ -223,6 +223,12 @@ class ObjectRule final : public Rule {
                           const Plan& plan);
   uint64_t value_length(const Members& members, uint32_t label, const Lengths& lengths);
   uint64_t key_length(const Members& members, uint32_t spelling, const Lengths& lengths);
+  struct Ahead {
+    State content;
+    std::string typed;
+    uint64_t escape;  ///< bytes that the escape takes still
+  };
+  std::vector<Ahead> contents_ahead(const Spelling& at, const std::string& typed);
   bool needs_no_other(const Members& members, const Outlook& outlook) const;
   bool others_suffice(const Members& members, const Outlook& outlook) const;
   void find_wanted_keys(const Lengths& lengths);
