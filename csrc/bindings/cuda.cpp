@@ -182,11 +182,10 @@ void bind_sampling(py::module_& m) {
       "enter_tokens",
       [](Address given, Address drawn, Address past, Address block_table, int64_t block_table_stride, int page_size,
          Address text, Address ids, Address lengths, int rows, Address stream) {
-        enter_tokens(
-            StepTokens{pointer<int32_t>(given), pointer<const int64_t>(drawn), pointer<int32_t>(past),
-                       pointer<const int32_t>(block_table), block_table_stride, page_size, pointer<int32_t>(text),
-                       pointer<int32_t>(ids), pointer<int32_t>(lengths), rows},
-            stream_of(stream));
+        enter_tokens(StepTokens{pointer<int32_t>(given), pointer<const int64_t>(drawn), pointer<int32_t>(past),
+                                pointer<const int32_t>(block_table), block_table_stride, page_size,
+                                pointer<int32_t>(text), pointer<int32_t>(ids), pointer<int32_t>(lengths), rows},
+                     stream_of(stream));
       },
       py::kw_only(), arg("given"), arg("drawn"), arg("past"), arg("block_table"), arg("block_table_stride"),
       arg("page_size"), arg("text"), arg("ids"), arg("lengths"), arg("rows"), arg("stream"),

@@ -13,9 +13,9 @@ namespace constrain {
 
 /// Finds completions of configurations, and remembers them.
 ///
-/// The next byte of a completion is the first one tried that leads nearer to the end, so it depends on the configuration
-/// alone: whatever a completion begins with, its rest is the completion of what it has come to. That is what lets a
-/// text be completed within a budget, since each token of a completion leaves one that is a token shorter.
+/// The next byte of a completion is the first one tried that leads nearer to the end, so it depends on the
+/// configuration alone: whatever a completion begins with, its rest is the completion of what it has come to. That is
+/// what lets a text be completed within a budget, since each token of a completion leaves one that is a token shorter.
 class Completions {
  public:
   /// `store` and `registers` intern, and live as long.
