@@ -14,9 +14,16 @@ from tqdm import tqdm
 
 from constrain.bench.engines import ENGINES
 from constrain.bench.shapes import SHAPES
+from constrain.cli.options import FOLDER, OutputFile
 from constrain.errors import BenchmarkError
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_tokenizer_option = click.option(
+    "--tokenizer", "tokenizer_dir", type=FOLDER, required=True, help="Folder with a tokenizer.json."
+)
+_shape_option = click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
+)
+_json_option = click.option("--json", "output", type=OutputFile(), help="File for all figures.")
 
 
 @click.group()
@@ -26,7 +33,7 @@ def bench() -> None:
 
 @bench.command()
 @click.argument("data_dir", type=FOLDER)
-@click.option("--tokenizer", "tokenizer_dir", type=FOLDER, required=True, help="Folder with a tokenizer.json.")
+@_tokenizer_option
 @click.option(
     "--engine",
     "engines",
@@ -39,7 +46,7 @@ def bench() -> None:
 @click.option("--stride", type=click.IntRange(min=1), default=1, show_default=True, help="Take every n-th case only.")
 @click.option("--seconds", type=click.FloatRange(min=0), default=15, show_default=True, help="Most time for a case.")
 @click.option("--memory", type=click.FloatRange(min=0), default=8, show_default=True, help="Most GB for an engine.")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+@_json_option
 def masks(
     data_dir: Path,
     tokenizer_dir: Path,
@@ -68,8 +75,7 @@ def masks(
     cases = tqdm(read_cases(files, tokenizer), total=len(files), unit="case", leave=False, disable=None)
     names = list(dict.fromkeys(engines))
     figures = summaries(run_masks(names, tokens, cases, Limits(seconds, int(memory * 2**30))))
-    if output:
-        output.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    _write(figures, output)
     console = Console()
     console.print(_table(figures))
     if len(names) > 1:
@@ -77,10 +83,8 @@ def masks(
 
 
 @bench.command("kernels")
-@click.option(
-    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of a model."
-)
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+@_shape_option
+@_json_option
 def measure_kernels(shape: str, output: Path | None) -> None:
     """Measure single CUDA kernels.
 
@@ -90,8 +94,7 @@ def measure_kernels(shape: str, output: Path | None) -> None:
 
     _require_gpu()
     figures = kernels.measure_kernels(SHAPES[shape]) | {"shape": shape}
-    if output:
-        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    _write(figures, output)
     title = f"{figures['device']}, reads {figures['read_bandwidth'] / 1e12:.2f} TB/s"
     table = Table(Column("", no_wrap=True), "batch", "µs", "torch µs", "% of read limit", title=title)
     for kernel in figures["kernels"]:
@@ -107,14 +110,12 @@ def measure_kernels(shape: str, output: Path | None) -> None:
 
 
 @bench.command("decode")
-@click.option(
-    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
-)
+@_shape_option
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at a time.")
 @click.option("--prompt", type=click.IntRange(min=1), default=128, show_default=True, help="Tokens of each prompt.")
 @click.option("--tokens", type=click.IntRange(min=8), default=256, show_default=True, help="New tokens of each.")
 @click.option("--peers", is_flag=True, help="Measure transformers too, with a static cache and compiled.")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+@_json_option
 def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool, output: Path | None) -> None:
     """Measure decoding with random weights.
 
@@ -125,19 +126,16 @@ def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool
 
     _require_gpu()
     figures = decode.measure_decode(SHAPES[shape], batch, prompt, tokens, peers) | {"shape": shape}
-    if output:
-        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    _write(figures, output)
     title = f"{shape}, {batch} x {prompt} + {tokens} tokens, {figures['device']}"
     Console().print(_rates(title, figures))
 
 
 @bench.command("prefill")
-@click.option(
-    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
-)
+@_shape_option
 @click.option("--prompt", type=click.IntRange(min=1), default=4096, show_default=True, help="Tokens of the prompt.")
 @click.option("--peers", is_flag=True, help="Measure transformers too.")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+@_json_option
 def measure_prefill(shape: str, prompt: int, peers: bool, output: Path | None) -> None:
     """Measure how fast a prompt goes through a model with random weights.
 
@@ -148,18 +146,15 @@ def measure_prefill(shape: str, prompt: int, peers: bool, output: Path | None) -
 
     _require_gpu()
     figures = prefill.measure_prefill(SHAPES[shape], prompt, peers) | {"shape": shape}
-    if output:
-        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    _write(figures, output)
     title = f"{shape}, {prompt} tokens, {figures['device']}, {figures['matrix_rate'] / 1e12:.0f} TFLOP/s"
     Console().print(_rates(title, figures))
 
 
 @bench.command("load")
-@click.option(
-    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
-)
+@_shape_option
 @click.option("--folder", type=FOLDER, help="Where to write the checkpoint; by default where temporary files go.")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+@_json_option
 def measure_load(shape: str, folder: Path | None, output: Path | None) -> None:
     """Measure how fast weights come from a disk to the GPU.
 
@@ -171,8 +166,7 @@ def measure_load(shape: str, folder: Path | None, output: Path | None) -> None:
     _require_gpu()
     with TemporaryDirectory(dir=folder) as made:
         figures = load.measure_load(SHAPES[shape], Path(made)) | {"shape": shape}
-    if output:
-        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    _write(figures, output)
     title = f"{shape}, {figures['bytes'] / 1e9:.1f} GB, {figures['device']}, bus {figures['bus'] / 1e9:.1f} GB/s"
     table = Table("GB/s", "cached", "cold", title=title)
     for name, rate in figures["cached"].items():
@@ -181,12 +175,10 @@ def measure_load(shape: str, folder: Path | None, output: Path | None) -> None:
 
 
 @bench.command("caches")
-@click.option(
-    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
-)
+@_shape_option
 @click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Sequences at a time.")
 @click.option("--context", type=click.IntRange(min=1), default=8192, show_default=True, help="Tokens of each sequence.")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+@_json_option
 def measure_caches(shape: str, batch: int, context: int, output: Path | None) -> None:
     """Measure decoding over quantised caches.
 
@@ -196,8 +188,7 @@ def measure_caches(shape: str, batch: int, context: int, output: Path | None) ->
 
     _require_gpu()
     figures = caches.measure_caches(SHAPES[shape], batch, context) | {"shape": shape}
-    if output:
-        output.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    _write(figures, output)
     title = f"{shape}, {batch} x {context} tokens, {figures['device']}"
     table = Table(Column("", no_wrap=True), "GB", "tokens/s", title=title)
     for cache in figures["caches"]:
@@ -207,10 +198,8 @@ def measure_caches(shape: str, batch: int, context: int, output: Path | None) ->
 
 @bench.command("step")
 @click.argument("data_dir", type=FOLDER)
-@click.option("--tokenizer", "tokenizer_dir", type=FOLDER, required=True, help="Folder with a tokenizer.json.")
-@click.option(
-    "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
-)
+@_tokenizer_option
+@_shape_option
 @click.option(
     "--batch",
     "batches",
@@ -222,7 +211,7 @@ def measure_caches(shape: str, batch: int, context: int, output: Path | None) ->
 )
 @click.option("--tokens", type=click.IntRange(min=8), default=128, show_default=True, help="Most tokens of a text.")
 @click.option("--within-budget", is_flag=True, help="Have constrained texts complete within that number of tokens.")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="File for all figures.")
+@_json_option
 def measure_step(
     data_dir: Path,
     tokenizer_dir: Path,
@@ -248,8 +237,12 @@ def measure_step(
             f"{each['batch']:5}  {each['constrained']:11,.0f}  {each['unconstrained']:13,.0f}  {each['ratio']:5.3f}  "
             f"{each['bytes_per_token']:11.0f}  {each['forced_share']:6.1%}"
         )
-        if output:
-            output.write_text(json.dumps(figures | {"shape": shape}, indent=1), encoding="utf-8")
+        _write(figures | {"shape": shape}, output)
+
+
+def _write(figures: dict[str, Any], output: Path | None) -> None:
+    if output is not None:
+        output.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _rates(title: str, figures: dict[str, Any]) -> Table:

@@ -15,7 +15,10 @@ from tqdm import tqdm
 
 @click.command()
 def demo() -> None:
-    """Extract records from the bundled documents with the built-in model, and show them side by side."""
+    """Extract records from bundled documents.
+
+    The built-in model does it, and the records are shown beside their documents.
+    """
     from constrain.demo import demo_documents
     from constrain.llm import load
 

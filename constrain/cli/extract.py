@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from tqdm import tqdm
 
-from constrain.cli.options import SchemaParam, max_new_tokens_option, model_option, seed_option
+from constrain.cli.options import OutputFile, SchemaParam, max_new_tokens_option, model_option, seed_option
 from constrain.errors import ConstrainError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     help="File to append the records to.  [default: standard output]",
 )
 @model_option
@@ -40,11 +40,11 @@ def extract(
     max_new_tokens: int,
     seed: int | None,
 ) -> None:
-    """Extract one record from each of FILES (UTF-8 text; - is standard input).
+    """Extract one record from each of FILES.
 
-    Writes one line of JSON for each: {"source": FILE, "record": RECORD}, at once, so that nothing is lost if a later
-    file fails or the run is stopped. A file that fails is reported on standard error, and the others go on; the exit
-    code is then 1.
+    FILES are texts in UTF-8; - is standard input. Writes one line of JSON for each: {"source": FILE, "record": RECORD},
+    at once, so that nothing is lost if a later file fails or the run is stopped. A file that fails is reported on
+    standard error, and the others go on; the exit code is then 1.
     """
     from constrain.llm import load
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from safetensors import safe_open
 
+from constrain.cli.options import FOLDER
 from constrain.errors import CacheError
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 @click.command()
 def plugins() -> None:
-    """List the filters that can be made by name, and the plugins that could not be loaded."""
+    """List the filters that have a name.
+
+    These can be made by constrain.filters.create. Plugins that could not be loaded are listed too.
+    """
     from constrain.filters import available, broken
 
     table = Table("filter", "plugin", "from", "version", "arguments")
@@ -35,12 +39,13 @@ def plugins() -> None:
 
 
 @click.command("info")
-@click.argument("model_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("model_dir", type=FOLDER)
 def info(model_dir: Path) -> None:
-    """Describe the model in MODEL_DIR without loading its weights, and the memory that it would take here.
+    """Describe the model in MODEL_DIR.
 
-    Caches are given as bytes for a token of context, and as the longest that fits beside the weights: into the memory
-    that is free on the GPUs now, or without a GPU into that of the machine.
+    Its weights are not loaded; said is also how much memory it would take here. Caches are given as bytes for a token
+    of context, and as the longest that fits beside the weights: into the memory that is free on the GPUs now, or
+    without a GPU into that of the machine.
     """
     from constrain.model import ExLlamaV2, ExLlamaV2Config
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the reading of ``--schema``."""
+"""Options that several commands share, and the kinds of their values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import click
 if TYPE_CHECKING:
     from constrain.extract import Target
 
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
 model_option = click.option(
-    "--model",
-    "model_dir",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of a model.  [default: the built-in model]",
+    "--model", "model_dir", type=FOLDER, help="Folder of a model.  [default: the built-in model]"
 )
 max_new_tokens_option = click.option(
     "--max-new-tokens",
@@ -27,6 +26,21 @@ max_new_tokens_option = click.option(
     help="Most tokens to write for one answer.",
 )
 seed_option = click.option("--seed", type=int, help="Seed of the draw, to get the same answer again.")
+
+
+class OutputFile(click.Path):
+    """A file to write, in a folder that exists: better refused at once than when there is something to write."""
+
+    name = "FILE"
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(str(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"{str(path)!r}: there is no folder {str(path.parent)!r}", param, ctx)
+        return path
 
 
 class SchemaParam(click.ParamType[Any]):

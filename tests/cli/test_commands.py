@@ -140,6 +140,12 @@ def test_help_and_version_need_no_command() -> None:
     assert run("nonsense").exit_code == 2
 
 
+@pytest.mark.parametrize("args", [["bench", "kernels", "--json"], ["extract", "README.md", "-o"]])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(args: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, [*args, str(tmp_path / "absent" / "out.json")])
+    assert result.exit_code == 2 and "there is no folder" in result.stderr
+
+
 def test_main_is_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["constrain", "--help"])
     with pytest.raises(SystemExit) as exit_info:
