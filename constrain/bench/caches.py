@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from constrain.bench.decode import step_rate
-from constrain.bench.device import device_name, read_bandwidth
+from constrain.bench.device import conditions, read_bandwidth
 from constrain.bench.random_model import random_model
 from constrain.bench.shapes import Shape
+from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Cache_Q8, ExLlamaV2CacheBase
 
-_PAGE = 256
 _STEPS = 64
 _KINDS: tuple[type[ExLlamaV2CacheBase], ...] = (ExLlamaV2Cache, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q4)
 
@@ -34,14 +34,14 @@ def measure_caches(shape: Shape, batch: int, context: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         model, _ = random_model(shape, Path(folder))
     about = {"batch": batch, "context": context, "read_bandwidth": read_bandwidth()}
-    return device_name() | about | {"caches": [_figures(model, kind, batch, context) for kind in _KINDS]}
+    return conditions() | about | {"caches": [_figures(model, kind, batch, context) for kind in _KINDS]}
 
 
 def _figures(model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], batch: int, context: int) -> dict[str, Any]:
     gc.collect()  # the graphs of the cache before
     torch.cuda.empty_cache()
-    pages = -(-(context + _STEPS) // _PAGE)
-    cache = kind(model, max_seq_len=batch * pages * _PAGE)
+    pages = -(-(context + _STEPS) // PAGED_PAGE_SIZE)
+    cache = kind(model, max_seq_len=batch * pages * PAGED_PAGE_SIZE)
     size = 0
     for layer in range(cache.num_hidden_layers):
         for part in (each for parts in cache.parts(layer) for each in parts):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from constrain.bench.device import device_name, read_bandwidth
+from constrain.bench.device import conditions, read_bandwidth, run_seconds
 from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.paged import PagedRow
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-_PAGE = 256
 _REPEATS = 3
 
 
@@ -39,10 +41,10 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
     bandwidth = read_bandwidth()
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = random_model(shape, Path(folder))
-    pages = -(-(prompt + new_tokens) // _PAGE)
-    cache = ExLlamaV2Cache(model, max_seq_len=batch * pages * _PAGE)
+    pages = -(-(prompt + new_tokens) // PAGED_PAGE_SIZE)
+    cache = ExLlamaV2Cache(model, max_seq_len=batch * pages * PAGED_PAGE_SIZE)
     size = 2 * (shape.weights_read + batch * (prompt + new_tokens // 2) * shape.cache_elements)
-    figures = device_name() | {
+    figures = conditions() | {
         "batch": batch,
         "prompt": prompt,
         "new_tokens": new_tokens,
@@ -59,7 +61,7 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
 
 def _median_rate(tokens: int, work: Callable[[], float]) -> float:
     """Tokens per second; ``work`` gives seconds, and its first run does not count."""
-    return tokens / sorted(work() for _ in range(_REPEATS + 1))[1:][_REPEATS // 2]
+    return tokens / statistics.median([work() for _ in range(_REPEATS + 1)][1:])
 
 
 def _random_ids(batch: int, length: int, size: int) -> torch.Tensor:
@@ -76,7 +78,7 @@ def step_rate(model: ExLlamaV2, cache: ExLlamaV2CacheBase, batch: int, past: int
         past: tokens of each before the first step.
         new_tokens: steps.
     """
-    per_row = cache.max_seq_len // _PAGE // batch
+    per_row = cache.max_seq_len // PAGED_PAGE_SIZE // batch
     pages = [[row * per_row + i for i in range(per_row)] for row in range(batch)]
 
     def run() -> float:
@@ -84,7 +86,7 @@ def step_rate(model: ExLlamaV2, cache: ExLlamaV2CacheBase, batch: int, past: int
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for length in range(past, past + new_tokens):
-            rows = [PagedRow(each, length, own, _PAGE, 1) for each, own in zip(tokens, pages, strict=True)]
+            rows = [PagedRow(each, length, own, PAGED_PAGE_SIZE, 1) for each, own in zip(tokens, pages, strict=True)]
             logits = model.forward_paged(rows, cache)
             assert logits is not None
             tokens = logits.argmax(1, keepdim=True).cpu()
@@ -126,18 +128,16 @@ def _transformers(shape: Shape, batch: int, prompt: int, new_tokens: int) -> flo
 
     def run(tokens: int) -> float:
         ids = _random_ids(batch, prompt, shape.vocab_size).cuda()
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
+        generate = partial(
+            model.generate,
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            do_sample=False,
+            cache_implementation="static",
+        )
         with torch.no_grad():
-            model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=tokens,
-                do_sample=False,
-                cache_implementation="static",
-            )
-        torch.cuda.synchronize()
-        return time.perf_counter() - begin
+            return run_seconds(generate)
 
     for _ in range(2):
         run(new_tokens)

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
+from datetime import date
+from functools import partial
 from typing import Any
 
 import torch
 
 from constrain.kernels import cuda
+from constrain.kernels.graphs import Graph
 
 _WARM_UP = 3
-# Its streams and events have no types.
-_torch_cuda: Any = torch.cuda
+_REPLAYS = 15
 
 
-def device_name() -> dict[str, Any]:
-    """What a figure has to be read with."""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {"device": properties.name, "torch": torch.__version__, "cuda": torch.version.cuda}
+def conditions() -> dict[str, Any]:
+    """What figures have to be read with: ``date``, ``device``, and the versions of ``torch`` and ``cuda``."""
+    return {
+        "date": date.today().isoformat(),
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
 
 
-def graph_of(work: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """Work as a CUDA graph, after it has run once."""
-    side = _torch_cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
+def run_seconds(work: Callable[[], Any]) -> float:
+    """Time of one run, on the host's clock, until the GPU has done its part."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    _made = work()  # is freed when the clock has stopped
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def event_seconds(work: Callable[[], Any], repeats: int) -> list[float]:
     """Times on the GPU's clock of work that is queued again and again, without waiting between."""
-    events = [[_torch_cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats + _WARM_UP)]
+    timed: Any = partial(torch.cuda.Event, enable_timing=True)
+    events = [(timed(), timed()) for _ in range(repeats + _WARM_UP)]
     for begin, end in events:
         begin.record()
         work()
@@ -45,9 +49,9 @@ def event_seconds(work: Callable[[], Any], repeats: int) -> list[float]:
     return [begin.elapsed_time(end) / 1000 for begin, end in events[_WARM_UP:]]
 
 
-def replay_seconds(graph: torch.cuda.CUDAGraph, repeats: int = 15) -> float:
-    """Median time of a replay."""
-    return statistics.median(event_seconds(graph.replay, repeats))
+def _graph_seconds(work: Callable[[], Any]) -> float:
+    """Median time of work as a CUDA graph."""
+    return statistics.median(event_seconds(Graph(work), _REPLAYS))
 
 
 def seconds_per_call(calls: list[Callable[[], Any]]) -> float:
@@ -60,7 +64,7 @@ def seconds_per_call(calls: list[Callable[[], Any]]) -> float:
         for call in calls:
             call()
 
-    return replay_seconds(graph_of(work)) / len(calls)
+    return _graph_seconds(work) / len(calls)
 
 
 def read_bandwidth(gigabytes: float = 8.0) -> float:
@@ -73,4 +77,4 @@ def read_bandwidth(gigabytes: float = 8.0) -> float:
             memory=cuda.address(memory), bytes=memory.nbytes, out=cuda.address(out), stream=cuda.stream(memory)
         )
 
-    return memory.nbytes / replay_seconds(graph_of(read))
+    return memory.nbytes / _graph_seconds(read)

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from constrain import kernels
-from constrain.bench.device import device_name, read_bandwidth, seconds_per_call
+from constrain.bench.device import conditions, read_bandwidth, seconds_per_call
 from constrain.bench.shapes import Shape
+from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.kernels import Activation, Coding, GroupCoding, Pages, Parts, PlainCoding
 
 Calls: TypeAlias = list[Callable[[], Any]]
 
 _DTYPE = torch.bfloat16
-_PAGE = 256
 # Several times the largest cache of a GPU, so that what a call reads is never there already.
 _WORKING_SET = 600_000_000
 
@@ -43,7 +43,7 @@ class Case:
 def measure_kernels(shape: Shape) -> dict[str, Any]:
     """Figures of every kernel at a shape; times in seconds, bandwidths in bytes per second."""
     limit = read_bandwidth()
-    return device_name() | {"read_bandwidth": limit, "kernels": [_figures(case, limit) for case in cases(shape)]}
+    return conditions() | {"read_bandwidth": limit, "kernels": [_figures(case, limit) for case in cases(shape)]}
 
 
 def _figures(case: Case, limit: float) -> dict[str, Any]:
@@ -102,17 +102,17 @@ def _few_rows(x: torch.Tensor, weight: torch.Tensor, activation: Activation | No
 
 def _attention(shape: Shape, batch: int, length: int, name: str, key_coding: Coding, value_coding: Coding) -> Case:
     heads, kv_heads, dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
-    blocks = -(-length // _PAGE)
+    blocks = -(-length // PAGED_PAGE_SIZE)
     count = batch * blocks
     qkv, workspace = _random(batch, 1, heads + 2 * kv_heads, dim), kernels.AttentionWorkspace()
-    cos, sin = _random(blocks * _PAGE, 1, dim), _random(blocks * _PAGE, 1, dim)
+    cos, sin = _random(blocks * PAGED_PAGE_SIZE, 1, dim), _random(blocks * PAGED_PAGE_SIZE, 1, dim)
     lengths = torch.full((batch,), length, dtype=torch.int, device="cuda")
     table = torch.randperm(count, device="cuda").view(batch, blocks).int()
     layouts = [coding.layout(dim) for coding in (key_coding, value_coding)]
     size = batch * length * kv_heads * sum(width * dtype.itemsize for layout in layouts for width, dtype in layout)
 
     def states(coding: Coding) -> Parts:
-        return coding.encode(_random(count, _PAGE, kv_heads, dim))
+        return coding.encode(_random(count, PAGED_PAGE_SIZE, kv_heads, dim))
 
     pages = [Pages(states(key_coding), states(value_coding), table, key_coding, value_coding) for _ in _copies(size)]
     attend = partial(kernels.paged_attention, qkv, cos, sin, scale=dim**-0.5, lengths=lengths, workspace=workspace)

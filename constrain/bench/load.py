@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from constrain.bench.device import device_name
+from constrain.bench.device import conditions, run_seconds
 from constrain.bench.shapes import Shape
 from constrain.model import ExLlamaV2, ExLlamaV2Config
 from constrain.model.tensor_reader import PART_BYTES, THREADS
@@ -47,7 +47,7 @@ def measure_load(shape: Shape, folder: Path) -> dict[str, Any]:
         _forget(files)
         cold[name] = size / _seconds(way)
     cached = {name: size / _median_seconds(way) for name, way in ways.items()}
-    return device_name() | {"bytes": size, "bus": _bus(), "cold": cold, "cached": cached}
+    return conditions() | {"bytes": size, "bus": _bus(), "cold": cold, "cached": cached}
 
 
 def _write_checkpoint(shape: Shape, folder: Path) -> list[Path]:
@@ -104,21 +104,16 @@ def _forget(files: Sequence[Path]) -> None:
 
 
 def _bus(size: int = 2**30) -> float:
-    source, target = torch.empty(size, dtype=torch.uint8, pin_memory=True), torch.empty(size, device="cuda").byte()
+    source = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty_like(source, device="cuda")
     return size / _median_seconds(lambda: target.copy_(source, non_blocking=True))
 
 
 def _median_seconds(work: Callable[[], Any]) -> float:
-    return sorted(_seconds(work) for _ in range(_REPEATS))[_REPEATS // 2]
+    return statistics.median(_seconds(work) for _ in range(_REPEATS))
 
 
 def _seconds(work: Callable[[], Any]) -> float:
     """Time of a run, which takes memory from the GPU anew."""
     torch.cuda.empty_cache()
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    made = work()
-    torch.cuda.synchronize()
-    seconds = time.perf_counter() - begin
-    del made
-    return seconds
+    return run_seconds(work)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,15 +11,15 @@ from typing import Any
 
 import torch
 
-from constrain.bench.device import device_name, event_seconds
+from constrain.bench.device import conditions, event_seconds, run_seconds
 from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.model.paged import PagedRow
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-_PAGE = 256
 _REPEATS = 5
 _MATRIX = 8192
 # About half a second of products, after which the GPU has come down to the clock that it can keep up.
@@ -43,8 +42,8 @@ def measure_prefill(shape: Shape, prompt: int, peers: bool) -> dict[str, Any]:
     rate = matrix_rate()
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = random_model(shape, Path(folder))
-    cache = ExLlamaV2Cache(model, max_seq_len=(-(-prompt // _PAGE) + 1) * _PAGE)
-    figures = device_name() | {
+    cache = ExLlamaV2Cache(model, max_seq_len=(-(-prompt // PAGED_PAGE_SIZE) + 1) * PAGED_PAGE_SIZE)
+    figures = conditions() | {
         "prompt": prompt,
         "matrix_rate": rate,
         "limit": prompt * rate / shape.prefill_operations(prompt),
@@ -66,24 +65,17 @@ def matrix_rate() -> float:
 
 def _median_rate(tokens: int, work: Callable[[], object]) -> float:
     """Tokens per second; the first run does not count."""
-    times = []
-    for _ in range(_REPEATS + 1):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return tokens / statistics.median(times[1:])
+    return tokens / statistics.median([run_seconds(work) for _ in range(_REPEATS + 1)][1:])
 
 
 def _passes(model: ExLlamaV2, cache: ExLlamaV2Cache, prompt: int) -> float:
     ids = torch.randint(0, model.config.vocab_size, (prompt,))
-    pages = range(-(-prompt // _PAGE))
+    pages = range(-(-prompt // PAGED_PAGE_SIZE))
     ends = [*range(0, prompt, model.config.max_input_len), prompt]
 
     def run() -> None:
         for start, end in pairwise(ends):
-            model.forward_paged([PagedRow(ids[start:end], start, pages, _PAGE, int(end == prompt))], cache)
+            model.forward_paged([PagedRow(ids[start:end], start, pages, PAGED_PAGE_SIZE, int(end == prompt))], cache)
 
     return _median_rate(prompt, run)
 

@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from constrain.bench.cases import case_files
-from constrain.bench.device import device_name
+from constrain.bench.device import conditions
 from constrain.bench.overlap import watched
 from constrain.bench.random_model import prefer, random_model
 from constrain.bench.shapes import Shape
@@ -25,12 +25,12 @@ from constrain.errors import ConstrainError
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.engine import vocabulary_of
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-_PAGE = 256
 # A whole page and a token, so that all prompts but the first are cached.
-_PROMPT = _PAGE + 1
+_PROMPT = PAGED_PAGE_SIZE + 1
 _REPEATS = 3
 _TRACED_STEPS = 24
 _FIRST_STEPS = 4
@@ -95,7 +95,7 @@ def measure_step(
     gc.collect()
     gc.freeze()
     about = {"vocabulary": size, "new_tokens": new_tokens, "within_budget": within_budget}
-    figures: dict[str, Any] = device_name() | about | {"batches": []}
+    figures: dict[str, Any] = conditions() | about | {"batches": []}
     for batch in batches:
         bench = _Bench(model, tokenizer, batch, new_tokens, within_budget, jump_forward=False)
         figures["batches"].append(bench.compare(grammars[: 2 * max(batch, 4)]) | {"trace": bench.trace(grammars)})
@@ -175,9 +175,9 @@ class _Bench:
         jump_forward: bool,
     ) -> None:
         self._batch, self._new_tokens, self._within_budget = batch, new_tokens, within_budget
-        pages = -(-(_PROMPT + new_tokens) // _PAGE)
-        cache = ExLlamaV2Cache(model, max_seq_len=(batch * pages + 1) * _PAGE)
-        self._decoder = cache.decoder(_PAGE)
+        pages = -(-(_PROMPT + new_tokens) // PAGED_PAGE_SIZE)
+        cache = ExLlamaV2Cache(model, max_seq_len=(batch * pages + 1) * PAGED_PAGE_SIZE)
+        self._decoder = cache.decoder(PAGED_PAGE_SIZE)
         self._generator = ExLlamaV2DynamicGenerator(
             model, cache, tokenizer, max_batch_size=batch, jump_forward=jump_forward
         )

@@ -13,35 +13,25 @@ from constrain.bench.shapes import Shape
 from constrain.cli.bench import bench
 from constrain.errors import BenchmarkError
 
-SHAPE = Shape(
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    vocab_size=96,
-)
 
-
-def test_model_and_tokenizer_have_the_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_and_tokenizer_have_the_shape(tiny_shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    model, tokenizer = random_model(SHAPE, tmp_path)
+    model, tokenizer = random_model(tiny_shape, tmp_path)
     logits = model.forward(torch.tensor([[3, 95]]))
     assert logits.shape == (1, 2, 96) and logits.isfinite().all() and logits.std() > 0
     assert tokenizer.encode("t3 t95").tolist() == [[3, 95]]
-    embedding = SHAPE.vocab_size * SHAPE.hidden_size
-    norms = (2 * SHAPE.num_hidden_layers) * SHAPE.hidden_size  # which the layers of a model count twice
-    assert SHAPE.weights_read == sum(module.parameters() for module in model.modules) - embedding - norms
+    embedding = tiny_shape.vocab_size * tiny_shape.hidden_size
+    norms = (2 * tiny_shape.num_hidden_layers) * tiny_shape.hidden_size  # which the layers of a model count twice
+    assert tiny_shape.weights_read == sum(module.parameters() for module in model.modules) - embedding - norms
 
 
-def test_operations_of_a_prompt() -> None:
-    layers, head, heads = SHAPE.weights_read - 96 * 32, 96 * 32, 4 * 8
+def test_operations_of_a_prompt(tiny_shape: Shape) -> None:
+    layers, head, heads = tiny_shape.weights_read - 96 * 32, 96 * 32, 4 * 8
     # A token by itself: every weight is used once; and each of the scores and of the weighted values that it sees.
-    assert SHAPE.prefill_operations(2) == 2 * (2 * layers + head + 2 * 2 * heads * 2)
+    assert tiny_shape.prefill_operations(2) == 2 * (2 * layers + head + 2 * 2 * heads * 2)
 
 
-@pytest.mark.parametrize("command", ["decode", "prefill", "kernels"])
+@pytest.mark.parametrize("command", ["decode", "prefill", "kernels", "load", "caches"])
 def test_without_a_gpu_there_is_nothing_to_measure(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(bench, [command])

@@ -21,9 +21,11 @@ def test_forced_tokens_are_those_that_were_foreseen() -> None:
     assert forced_share(grammar, []) == 0.0
 
 
-def test_tokens_are_drawn_as_often_as_they_are_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_drawn_as_often_as_they_are_preferred(
+    tiny_shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    model, _ = random_model(Shape(32, 48, 2, 4, 2, 8, 96), tmp_path)
+    model, _ = random_model(tiny_shape, tmp_path)
     weights = torch.arange(1.0, 97.0)
     prefer(model, weights)
     probabilities = model.forward(torch.tensor([[3, 95, 7]])).float().softmax(-1)[..., :96]

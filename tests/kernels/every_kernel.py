@@ -115,8 +115,7 @@ def draws() -> None:
     settings = [(0.0, 0, 0.0, 0.0), (1.0, 0, 0.0, 0.0), (0.8, 50, 0.8, 0.0), (1.5, 3, 0.5, 0.2), (1.0, 0, 0.95, 0.05)]
     rows = len(settings) + 1
     temperature, top_k, top_p, min_p = (torch.tensor(each) for each in zip(*settings, settings[1], strict=True))
-    seeds, steps = torch.arange(rows), torch.arange(rows)
-    values = DrawParameters(temperature, top_k.int(), top_p, min_p, seeds, steps)
+    values = DrawParameters(temperature, top_k.int(), top_p, min_p, torch.arange(rows), torch.arange(rows).int())
     for width in (50, 4003, 33_000):
         logits = torch.randn(rows, width)
         logits[-1] = -torch.inf
