@@ -1,4 +1,4 @@
-"""How many samples random tests take, and a tiny model folder with random weights and a byte-level tokenizer."""
+"""What all tests share: options for random samples, the marker ``gpu``, and a tiny model with its tokenizer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import constrain
+from constrain.kernels import cuda
 
 if TYPE_CHECKING:
     from constrain import ExLlamaV2, ExLlamaV2Tokenizer
@@ -46,6 +47,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first = metafunc.config.getoption("--seed")
         count = max(1, round(marker.args[0] * metafunc.config.getoption("--samples")))
         metafunc.parametrize("seed", range(first, first + count))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not (torch.cuda.is_available() and cuda.module):
+        pytest.skip("no CUDA device, or no kernels for it")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -13,7 +13,6 @@ from constrain.demo.evaluate import samples
 from constrain.demo.synth import Split
 from constrain.extract import build_prompt
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
-from constrain.kernels import cuda
 from constrain.model import (
     ExLlamaV2,
     ExLlamaV2Cache,
@@ -44,8 +43,6 @@ class Texts(NamedTuple):
 
 @pytest.fixture(scope="module")
 def texts() -> Texts:
-    if not torch.cuda.is_available() or cuda.module is None:
-        pytest.skip("no CUDA device")
     llm = constrain.load()
     examples = list(samples(llm, Split.WORDINGS, DOCUMENTS, seed=1))
     encode = llm.tokenizer.encode

@@ -391,8 +391,6 @@ def test_a_runner_with_a_drafter_has_no_pipeline(make: Make) -> None:
 @pytest.mark.gpu
 def test_texts_on_a_gpu(make: Make) -> None:
     """One at a time, so that the products are the same with a pipeline and without."""
-    if not torch.cuda.is_available() or cuda.module is None:
-        pytest.skip("no CUDA device")
     ordinary, piped = make(piped=False), make()
     for n in range(len(jobs(piped, GREEDY))):
         assert told(run(piped, jobs(piped, GREEDY)[n])) == told(run(ordinary, jobs(ordinary, GREEDY)[n]))
@@ -401,8 +399,6 @@ def test_texts_on_a_gpu(make: Make) -> None:
 @pytest.mark.gpu
 def test_batches_on_a_gpu(make: Make) -> None:
     """A job beside others: products of more rows are rounded otherwise, which decides between equally likely tokens."""
-    if not torch.cuda.is_available() or cuda.module is None:
-        pytest.skip("no CUDA device")
     together, alone = make(8192), make(8192)
     batch, same = jobs(together, GREEDY), 0
     run(together, *batch)

@@ -116,8 +116,6 @@ def test_a_model_with_hooks_takes_ordinary_passes(llama_model: Any) -> None:
 @pytest.mark.parametrize("name", ["mistral", "qwen3", "gemma2", "gemma3"])
 @pytest.mark.parametrize("graphs", [True, False])
 def test_steps_on_a_gpu(checkpoint: Any, ids: torch.Tensor, name: str, graphs: bool) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     folder = checkpoint(name)
     expected = folder.logits(ids)
     model = folder.load(compute_dtype=torch.float16, no_graphs=not graphs)

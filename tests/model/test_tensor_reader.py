@@ -52,8 +52,6 @@ def open_files() -> int:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
 def test_bytes_and_conversions(written: dict[str, torch.Tensor], tmp_path: Path, dtype: Any, device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     order = sorted(written, key=lambda key: key[::-1])
     expected = {key: written[key].to(dtype or written[key].dtype) for key in order}
     targets = {key: torch.zeros_like(tensor, device=device) for key, tensor in expected.items()}
@@ -64,8 +62,6 @@ def test_bytes_and_conversions(written: dict[str, torch.Tensor], tmp_path: Path,
 
 @pytest.mark.gpu
 def test_a_model_is_the_same_whatever_it_is_cut_into(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     cut = llama.load()
     monkeypatch.setattr(tensor_reader, "PART_BYTES", 1 << 20)
     whole = llama.load()
@@ -150,8 +146,6 @@ def test_a_model_in_the_order_in_which_it_asks_for_its_tensors(family: Any, ids:
 
 @pytest.mark.gpu
 def test_a_load_that_is_given_up_reads_no_more(llama: Any) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     opened = open_files()
     model = ExLlamaV2(ExLlamaV2Config(llama.folder))
     loading = model.load_gen(callback_gen=lambda index, total: [index])
