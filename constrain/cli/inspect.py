@@ -74,7 +74,7 @@ def _memory(model: ExLlamaV2) -> Table:
     from constrain import model as kinds
     from constrain.model.memory import longest_cache, module_sizes, token_bytes
 
-    weights = f"{_gibibytes(sum(module_sizes(model)))} of weights in {str(model.compute_dtype)[6:]}"
+    weights = f"{_memory_size(sum(module_sizes(model)))} of weights in {str(model.compute_dtype)[6:]}"
     table = Table("cache", "bytes a token", "longest here", title=weights)
     for name in ("", "_8bit", "_Q8", "_Q6", "_Q4"):
         kind = getattr(kinds, f"ExLlamaV2Cache{name}")
@@ -85,8 +85,8 @@ def _memory(model: ExLlamaV2) -> Table:
     return table
 
 
-def _gibibytes(size: int) -> str:
-    return f"{size / 1024**3:.1f} GiB"
+def _memory_size(size: int) -> str:
+    return f"{size / 1024**3:.1f} GiB" if size >= 1024**3 else f"{size / 1024**2:.1f} MiB"
 
 
 def _tensors(files: Iterable[str]) -> Iterator[tuple[str, int]]:

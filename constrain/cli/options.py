@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -60,9 +61,9 @@ class SchemaParam(click.ParamType[Any]):
             self.fail(f"{path} is not JSON: {error}")
 
     def _from_module(self, value: str) -> Any:
-        module, separator, name = value.partition(":")
-        if not separator:
+        if not re.fullmatch(r"[\w.]+:\w+", value):
             self.fail(f"there is no file {value!r}; a Python type is given as module:Type")
+        module, _, name = value.partition(":")
         if "" not in sys.path:
             sys.path.insert(0, "")
         try:

@@ -124,7 +124,7 @@ def test_info_describes_a_model(tiny_dir: Path) -> None:
     assert "LlamaForCausalLM" in result.stdout
     assert "256 tokens" in result.stdout
     assert "F32" in result.stdout
-    assert "GiB of weights in float32" in result.stdout
+    assert re.search(r"0\.[1-9] MiB of weights in float32", result.stdout)
     assert re.search(r"ExLlamaV2Cache_Q4 .*[1-9][0-9,]* tokens", result.stdout)
 
 
@@ -140,7 +140,7 @@ def test_help_and_version_need_no_command() -> None:
     assert run("nonsense").exit_code == 2
 
 
-@pytest.mark.parametrize("args", [["bench", "kernels", "--json"], ["extract", "README.md", "-o"]])
+@pytest.mark.parametrize("args", [["bench", "kernels", "--json"], ["extract", "letter.txt", "-o"]])
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(args: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, [*args, str(tmp_path / "absent" / "out.json")])
     assert result.exit_code == 2 and "there is no folder" in result.stderr

@@ -99,6 +99,7 @@ def test_a_type_of_a_module_in_the_working_directory(folder: Path, tiny_dir: Pat
     ("schema", "message"),
     [
         ("nowhere.json", "there is no file 'nowhere.json'"),
+        ('{"type": "string"}', "there is no file '{"),
         ("nowhere:Type", "'nowhere:Type' cannot be imported"),
         ("json:Nothing", "'json:Nothing' cannot be imported"),
         ("broken.json", "broken.json is not JSON"),
