@@ -38,8 +38,6 @@ class RowSettings(NamedTuple):
 
 _FLOATS = slice(1, 7)
 _INTEGERS = slice(7, 10)
-# Where the masks of a step allow no more tokens together, the head computes the logits of these alone.
-_FEW = MOST_FEW
 
 
 def row_settings(settings: Settings, seed: int) -> RowSettings | None:
@@ -148,7 +146,7 @@ class StepSampler:
         masked, penalised = any(masks), any(row.penalises for row in rows)
         if masked:
             inputs.choose(self._masks.places(masks))
-        few = allowed is not None and len(allowed) <= _FEW
+        few = allowed is not None and len(allowed) <= MOST_FEW
         if allowed is not None and few:
             inputs.allow(allowed)
         kind = shape, penalised, masked, few
@@ -185,7 +183,7 @@ class _Inputs:
         device = decoder.drawn.device
         self.chosen = torch.full((rows,), -1, dtype=torch.int, device=device)
         #: Tokens that the masks allow, and others.
-        self.allowed = torch.zeros(_FEW, dtype=torch.int, device=device)
+        self.allowed = torch.zeros(MOST_FEW, dtype=torch.int, device=device)
         self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
         self._floats = torch.zeros(6, rows, device=device)
         self._integers = torch.zeros(3, rows, dtype=torch.int, device=device)

@@ -55,18 +55,13 @@ def assert_same_texts(grammar: CompiledGrammar, by_hand: str, alphabet: str, len
 def test_names_and_ignored_text_are_a_grammars_own(byte_vocab: Vocabulary) -> None:
     inner = 'start: item ("," @list)?\nitem: A\nA: "b"\n%ignore "_"'
     outer = 'start: item @list "." item?\nitem: A\nA: "a"\n%ignore " "'
-    by_hand = (
-        """
-        start: _S item _S list _S "." _S (item _S)?
+    by_hand = """
+        start: _s item _s list _s "." _s (item _s)?
         item: "a"
-        list: _U "b" _U ("," _U list _U)?
-        _S: / /*
-        _U: /_/*
-    """.replace("_S: / /*", '_s: " "*')
-        .replace("_U: /_/*", '_u: "_"*')
-        .replace("_S", "_s")
-        .replace("_U", "_u")
-    )
+        list: _u "b" _u ("," _u list _u)?
+        _s: " "*
+        _u: "_"*
+    """
     assert_same_texts(compile_lark(outer, byte_vocab, grammars={"list": inner}), by_hand, "ab,. _", 5)
 
 

@@ -134,10 +134,8 @@ def test_a_subclass_hears_of_its_tokens(tokenizer: ExLlamaV2Tokenizer) -> None:
 
 
 def test_a_token_outside_the_grammar_is_an_error_as_ever(tokenizer: ExLlamaV2Tokenizer) -> None:
-    stack, advance = (
-        FilterStack([ExLlamaV2RegexFilter(MODEL, tokenizer, "[0-9]+")], tokenizer, 384),
-        Advance(Workers(1)),
-    )
+    stack = FilterStack([ExLlamaV2RegexFilter(MODEL, tokenizer, "[0-9]+")], tokenizer, 384)
+    advance = Advance(Workers(1))
     stack.begin()
     token = int(tokenizer.encode("the")[0, 0])
     assert stack.promise(advance, token, None)
