@@ -77,7 +77,7 @@ class Drawing:
     """Tokens that are being drawn, on their way to the host."""
 
     def __init__(self, tokens: torch.Tensor, probabilities: torch.Tensor, stream: Any) -> None:
-        """``stream``: where they are copied, beside what is queued next, and must not change them before."""
+        """``stream``: copies them beside what is queued next, which must not change them before that is done."""
         self._event: Any = None
         if stream is None:
             self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)

@@ -10,8 +10,6 @@ from lark.exceptions import UnexpectedInput
 
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, compile_lark
 
-Accepts = Callable[[str, str], bool]
-
 JSON = r"""
 ?start: value
 ?value: object | array | ESCAPED_STRING -> string | SIGNED_NUMBER -> number | "true" | "false" | "null"
