@@ -27,8 +27,8 @@ uint64_t ObjectRule::growth(Local state, Reg reg, const Lengths& lengths) {
     worst = std::max(worst, keys ? add_lengths(keys->rest, value) : kInfinite);
   }
   worst = add_lengths(worst, 2 + needed_length(members, outlook, lengths));
-  const uint64_t now = key_length(members, spelling, lengths);
-  return worst > now && worst != kInfinite ? worst - now : worst == kInfinite ? kInfinite : 0;
+  if (worst == kInfinite) return kInfinite;
+  return worst - std::min(worst, key_length(members, spelling, lengths));
 }
 
 /// How long new keys of a class are at most, whatever is typed of them; none where that is not known.
