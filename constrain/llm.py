@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 from constrain.engine import compile_choices, grammar_cache
 from constrain.engine.lark import NamedGrammar
-from constrain.errors import GenerationError
+from constrain.errors import GenerationError, GrammarError
 from constrain.extract import Completion, Extraction, Extractor, Prompt, Target, build_prompt, complete
 from constrain.filters import (
     ExLlamaV2EngineFilter,
@@ -112,7 +112,7 @@ class LLM:
             seed: seeds the draw.
 
         Raises:
-            GrammarError: a constraint does not compile.
+            GrammarError: a constraint does not compile, or there are ``grammars`` and no ``grammar``.
             GenerationError: the prompt leaves no room in the context.
             FilterError: the constraints, taken together, allow nothing, or a filter failed.
         """
@@ -188,7 +188,7 @@ class LLM:
         """Return the option that the model continues the prompt with, taking the most likely token at each step.
 
         Raises:
-            GrammarError: there is no option, or an empty one.
+            GrammarError: there is no option, or an empty one, or a text in place of a list.
             GenerationError: the prompt leaves no room in the context.
         """
         written = complete(
@@ -216,6 +216,10 @@ def make_filters(
     prefix: str | Sequence[str] | None = None,
 ) -> list[ExLlamaV2EngineFilter]:
     """A filter for each constraint that is given; arguments and errors as for :meth:`LLM.generate`."""
+    if grammars and grammar is None:
+        raise GrammarError("grammars are those that @name stands for in grammar, which is missing")
+    if isinstance(choices, str):
+        raise GrammarError(f"choices must be a list of texts, not the text {choices!r}")
     filters: list[ExLlamaV2EngineFilter] = []
     if json_schema is not None:
         filters.append(ExLlamaV2JSONSchemaFilter(model, tokenizer, Target.of(json_schema).schema))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -150,9 +151,15 @@ def test_choose_returns_an_option(llm: LLM) -> None:
     assert llm.choose("hello", ["only"]) == "only"
 
 
-def test_choose_between_nothing_is_refused(llm: LLM) -> None:
-    with pytest.raises(GrammarError):
-        llm.choose("hello", [])
+@pytest.mark.parametrize("options", [[], "yes"])
+def test_options_are_a_list_that_is_not_empty(options: Sequence[str], llm: LLM) -> None:
+    with pytest.raises(GrammarError, match="choice"):
+        llm.choose("hello", options)
+
+
+def test_grammars_without_the_one_that_refers_to_them_are_refused(llm: LLM) -> None:
+    with pytest.raises(GrammarError, match="grammar, which is missing"):
+        llm.generate("hello", grammars={"b": 'start: "b"'})
 
 
 def test_a_schema_that_cannot_be_used_is_named(llm: LLM) -> None:
