@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def _figures(model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], batch: int, conte
     cache = kind(model, max_seq_len=batch * pages * PAGED_PAGE_SIZE)
     size = 0
     for layer in range(cache.num_hidden_layers):
-        for part in (each for parts in cache.parts(layer) for each in parts):
+        for part in chain(*cache.parts(layer)):
             part.normal_() if part.is_floating_point() else part.random_()
             size += part.nbytes
     rate = step_rate(model, cache, batch, context, _STEPS)

@@ -30,10 +30,10 @@ def measure_load(shape: Shape, folder: Path) -> dict[str, Any]:
         folder: an empty folder on the disk to measure, with room for the checkpoint.
 
     Returns:
-        ``bus``: of a large copy out of pinned memory. ``cached`` and ``cold``: with the files in the memory of the
-        system, and after it was told to drop them: ``read``, of reading them by as many threads as the loader has, and
-        nothing else; ``constrain``; ``safetensors``, of ``load_file(..., device="cuda")``. Cold runs are single ones,
-        the others medians.
+        ``bytes``: of the checkpoint. ``bus``: of a large copy out of pinned memory. ``cached`` and ``cold``: with the
+        files in the memory of the system, and after it was told to drop them: ``read``, of reading them by as many
+        threads as the loader has, and nothing else; ``constrain``; ``safetensors``, of
+        ``load_file(..., device="cuda")``. Cold runs are single ones, the others medians.
     """
     files = _write_checkpoint(shape, folder)
     size = sum(file.stat().st_size for file in files)
@@ -56,8 +56,8 @@ def _write_checkpoint(shape: Shape, folder: Path) -> list[Path]:
     config.model_dir = str(folder)
     config.prepare(no_tensors=True)
     files = []
-    for number, names in enumerate(_shards(config)):
-        tensors = {name: torch.randn(shape, dtype=torch.bfloat16, device="cuda").cpu() for name, shape in names}
+    for number, shard in enumerate(_shards(config)):
+        tensors = {name: torch.randn(sizes, dtype=torch.bfloat16, device="cuda").cpu() for name, sizes in shard}
         files.append(folder / f"model-{number:05}.safetensors")
         save_file(tensors, files[-1])
     return files
@@ -66,9 +66,9 @@ def _write_checkpoint(shape: Shape, folder: Path) -> list[Path]:
 def _shards(config: ExLlamaV2Config) -> Iterator[list[tuple[str, tuple[int, ...]]]]:
     shard: list[tuple[str, tuple[int, ...]]] = []
     size = 0
-    for name, shape in config.layout.tensors():
-        shard.append((name, shape))
-        size += 2 * torch.Size(shape).numel()
+    for name, sizes in config.layout.tensors():
+        shard.append((name, sizes))
+        size += 2 * torch.Size(sizes).numel()
         if size > _SHARD_BYTES:
             yield shard
             shard, size = [], 0

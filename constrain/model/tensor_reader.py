@@ -23,9 +23,6 @@ PART_BYTES = 8 * 1024**2
 BUFFERS = 24
 THREADS = 12
 
-# Its events have no types.
-_torch_cuda: Any = torch.cuda
-
 
 class TensorSource(Protocol):
     """What modules take their weights from."""
@@ -167,6 +164,6 @@ class TensorReader:
 
 def _event(device: torch.device) -> Any:
     """Passed once the GPU has done what it was given so far; threads that wait for it sleep."""
-    event = _torch_cuda.Event(blocking=True)
+    event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
     return event

@@ -27,6 +27,7 @@ from constrain.model import (
 from constrain.model.memory import module_sizes
 
 pytestmark = pytest.mark.gpu
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 
 @pytest.fixture(autouse=True)
@@ -114,9 +115,6 @@ def test_embeddings_and_adapters(llama: Any, ids: torch.Tensor, tmp_path: Path) 
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 1, "lora_alpha": 1}))
     lora = ExLlamaV2Lora.from_directory(model, tmp_path)
     assert not torch.allclose(model.forward(ids[:1], loras=[lora]), model.forward(ids[:1]))
-
-
-two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 
 @two_gpus

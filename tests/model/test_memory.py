@@ -79,7 +79,7 @@ def test_a_tied_head_takes_memory_only_where_the_embedding_is_not(
 ) -> None:
     model = checkpoint("llama_tied").load()
     sizes, gigabyte = module_sizes(model), 1024**3
-    assert sizes[-1] == 0 and sum(sizes) == sum(linear_bytes(model))
+    assert sizes[-1] == 0 and sum(sizes) == sum(tensor_bytes(model))
     give_gpus(monkeypatch, 0, 0)
     one, embedding = sum(sizes) / gigabyte, sizes[0] / gigabyte
     assert {*place(model, [one])} == {torch.device("cuda:0")}
@@ -88,7 +88,7 @@ def test_a_tied_head_takes_memory_only_where_the_embedding_is_not(
         place(model, [embedding, one - embedding])
 
 
-def linear_bytes(model: ExLlamaV2) -> Iterator[int]:
+def tensor_bytes(model: ExLlamaV2) -> Iterator[int]:
     """Of the tensors that the files have, but for the norms in layers, which the model counts twice."""
     for key, shape in model.config.layout.tensors():
         size = torch.Size(shape).numel() * 4
