@@ -368,15 +368,17 @@ void MaskBuilder::sort_by_first_byte(Inner& inner) {
   inner.runs.clear();
   inner.by_byte = inner.exits.empty();
   if (!inner.by_byte) return;
-  std::array<std::vector<TokenId>, 256> by_byte;
-  for (const TokenId token : walk_.tokens) by_byte[vocabulary.first_byte(token)].push_back(token);
-  walk_.tokens.clear();
-  for (size_t byte = 0; byte < by_byte.size(); ++byte) {
-    if (by_byte[byte].empty()) continue;
-    const auto begin = static_cast<uint32_t>(walk_.tokens.size());
-    walk_.tokens.insert(walk_.tokens.end(), by_byte[byte].begin(), by_byte[byte].end());
-    inner.runs.push_back({static_cast<uint8_t>(byte), begin, static_cast<uint32_t>(walk_.tokens.size()), 0, 0});
+  std::array<uint32_t, 256> place{};
+  for (const TokenId token : walk_.tokens) ++place[vocabulary.first_byte(token)];
+  uint32_t end = 0;
+  for (size_t byte = 0; byte < place.size(); ++byte) {
+    const uint32_t begin = end;
+    end += std::exchange(place[byte], begin);
+    if (end > begin) inner.runs.push_back({static_cast<uint8_t>(byte), begin, end, 0, 0});
   }
+  std::vector<TokenId> sorted(walk_.tokens.size());
+  for (const TokenId token : walk_.tokens) sorted[place[vocabulary.first_byte(token)]++] = token;
+  walk_.tokens.swap(sorted);
 }
 
 void MaskBuilder::walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner) {
