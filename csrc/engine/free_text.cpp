@@ -1,7 +1,9 @@
 #include "engine/free_text.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <span>
 #include <unordered_set>
 
 #include "engine/utf8.h"
@@ -59,9 +61,10 @@ class FreeTextFinder::BeyondSearch {
 
   Beyond run(State start) {
     found_.most = true;
-    pending_.push_back({Utf8State::boundary, start, {0}});
+    pending_.push_back({.utf8 = Utf8State::boundary, .state = start, .known = 1});
+    std::vector<Place> level;
     for (size_t done = 0; found_.most && !pending_.empty() && done < 4; ++done) {
-      const std::vector<Place> level = std::move(pending_);
+      level.swap(pending_);
       pending_.clear();
       for (const Place& place : level) follow(place);
     }
@@ -76,40 +79,52 @@ class FreeTextFinder::BeyondSearch {
   struct Place {
     Utf8State utf8;
     State state;
-    std::vector<char32_t> prefixes;  // bits of the characters so far; not all where there are more than kRemembered
+    size_t known;  // how many of the characters there are in `prefixes`; more than kRemembered: not all
+    std::array<char32_t, kRemembered + 1> prefixes{};  // their bits so far
   };
 
   void follow(const Place& place) {
     const StateRow& row = row_(place.state);
-    for (int byte = 0x80; byte < 256 && found_.most; ++byte) {
-      const Utf8State utf8 = next_utf8(place.utf8, static_cast<uint8_t>(byte));
-      if (utf8 == Utf8State::malformed) continue;
-      const int more = missing_bytes(utf8);
-      const auto bits = static_cast<char32_t>(place.utf8 == Utf8State::boundary ? byte & (0x3F >> more) : byte & 0x3F);
-      if (row[byte] == kDead) {
-        exclude(place, bits, more);
-      } else if (utf8 == Utf8State::boundary) {
-        if (std::ranges::find(found_.targets, row[byte]) == found_.targets.end()) found_.targets.push_back(row[byte]);
-      } else {
-        enter(utf8, row[byte], place, bits);
+    for (const Utf8Range& range : utf8_ranges(place.utf8)) {
+      for (int byte = std::max<int>(range.first, 0x80), end; byte <= range.last && found_.most; byte = end) {
+        for (end = byte + 1; end <= range.last && row[end] == row[byte];) ++end;
+        if (row[byte] == kDead) {
+          exclude(place, range.to, byte, end);
+        } else if (range.to != Utf8State::boundary) {
+          enter(range.to, row[byte], place, byte, end);
+        } else if (std::ranges::find(found_.targets, row[byte]) == found_.targets.end()) {
+          found_.targets.push_back(row[byte]);
+        }
       }
     }
   }
 
-  void exclude(const Place& place, char32_t bits, int more) {
-    found_.most &= place.prefixes.size() <= kRemembered && found_.excluded.size() < 64 * kMaxExcluded;
-    for (const char32_t prefix : place.prefixes) {
-      found_.excluded.push_back(scalar_range(prefix << 6 | bits, more));
+  /// What a byte adds to a character.
+  static char32_t bits_of(int byte, const Place& place, Utf8State after) {
+    return static_cast<char32_t>(place.utf8 == Utf8State::boundary ? byte & (0x3F >> missing_bytes(after))
+                                                                   : byte & 0x3F);
+  }
+
+  void exclude(const Place& place, Utf8State after, int byte, int end) {
+    for (; byte < end; ++byte) {
+      found_.most &= place.known <= kRemembered && found_.excluded.size() < 64 * kMaxExcluded;
+      if (!found_.most) return;
+      for (const char32_t prefix : std::span(place.prefixes).first(place.known)) {
+        found_.excluded.push_back(scalar_range(prefix << 6 | bits_of(byte, place, after), missing_bytes(after)));
+      }
     }
   }
 
-  void enter(Utf8State utf8, State state, const Place& from, char32_t bits) {
+  void enter(Utf8State utf8, State state, const Place& from, int byte, int end) {
     auto it = std::ranges::find_if(pending_, [&](const Place& at) { return at.utf8 == utf8 && at.state == state; });
-    if (it == pending_.end()) it = pending_.insert(it, {utf8, state, {}});
-    for (const char32_t prefix : from.prefixes) {
-      if (it->prefixes.size() <= kRemembered) it->prefixes.push_back(prefix << 6 | bits);
-    }
+    if (it == pending_.end()) it = pending_.insert(it, {.utf8 = utf8, .state = state, .known = 0});
     found_.most &= pending_.size() <= kMaxPlaces;
+    for (; byte < end; ++byte) {
+      for (const char32_t prefix : std::span(from.prefixes).first(from.known)) {
+        if (it->known > kRemembered) return;
+        it->prefixes[it->known++] = prefix << 6 | bits_of(byte, from, utf8);
+      }
+    }
   }
 
   const std::function<const StateRow&(State)>& row_;

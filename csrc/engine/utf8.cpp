@@ -60,39 +60,24 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-Utf8State next_utf8(Utf8State state, uint8_t byte) {
+std::span<const Utf8Range> utf8_ranges(Utf8State state) {
   using enum Utf8State;
-  const auto within = [&](uint8_t low, uint8_t high, Utf8State to) {
-    return byte >= low && byte <= high ? to : malformed;
-  };
-  switch (state) {
-    case boundary:
-      if (byte < 0x80) return boundary;
-      if (byte >= 0xC2 && byte <= 0xDF) return one;
-      if (byte == 0xE0) return after_e0;
-      if (byte == 0xED) return after_ed;
-      if (byte >= 0xE1 && byte <= 0xEF) return two;
-      if (byte == 0xF0) return after_f0;
-      if (byte >= 0xF1 && byte <= 0xF3) return three;
-      return byte == 0xF4 ? after_f4 : malformed;
-    case one:
-      return within(0x80, 0xBF, boundary);
-    case two:
-      return within(0x80, 0xBF, one);
-    case three:
-      return within(0x80, 0xBF, two);
-    case after_e0:
-      return within(0xA0, 0xBF, one);
-    case after_ed:
-      return within(0x80, 0x9F, one);
-    case after_f0:
-      return within(0x90, 0xBF, two);
-    case after_f4:
-      return within(0x80, 0x8F, two);
-    case malformed:
-      break;
+  static constexpr Utf8Range kBoundary[] = {{0x00, 0x7F, boundary}, {0xC2, 0xDF, one},      {0xE0, 0xE0, after_e0},
+                                            {0xE1, 0xEC, two},      {0xED, 0xED, after_ed}, {0xEE, 0xEF, two},
+                                            {0xF0, 0xF0, after_f0}, {0xF1, 0xF3, three},    {0xF4, 0xF4, after_f4}};
+  static constexpr Utf8Range kWithin[] = {{0x80, 0xBF, boundary}, {0x80, 0xBF, one}, {0x80, 0xBF, two},
+                                          {0xA0, 0xBF, one},      {0x80, 0x9F, one}, {0x90, 0xBF, two},
+                                          {0x80, 0x8F, two}};
+  if (state == boundary) return kBoundary;
+  if (state == malformed) return {};
+  return std::span(kWithin).subspan(static_cast<size_t>(state) - 1, 1);
+}
+
+Utf8State next_utf8(Utf8State state, uint8_t byte) {
+  for (const Utf8Range& range : utf8_ranges(state)) {
+    if (byte <= range.last) return byte >= range.first ? range.to : Utf8State::malformed;
   }
-  return malformed;
+  return Utf8State::malformed;
 }
 
 int missing_bytes(Utf8State state) {

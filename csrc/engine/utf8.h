@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,14 @@ bool is_utf8(std::string_view text);
 
 /// Progress through a character, by what must follow (Unicode table 3-7).
 enum class Utf8State : uint8_t { boundary, one, two, three, after_e0, after_ed, after_f0, after_f4, malformed };
+
+struct Utf8Range {
+  uint8_t first, last;  ///< on any of these bytes
+  Utf8State to;
+};
+
+/// All bytes that may follow, in order.
+std::span<const Utf8Range> utf8_ranges(Utf8State state);
 
 Utf8State next_utf8(Utf8State state, uint8_t byte);
 
