@@ -11,10 +11,10 @@ const StateRow& LazyAutomaton::row(State state) {
   if (state >= rows_.size()) rows_.resize(state + 1);
   if (!rows_[state]) {
     Deadline::check();
-    auto fresh = std::make_unique<StateRow>();
-    fill_row(state, *fresh);
     memory_.add(sizeof(StateRow));
-    rows_[state] = std::move(fresh);
+    auto* fresh = arena_.allocate<StateRow>(1);
+    fill_row(state, *fresh);
+    rows_[state] = fresh;
   }
   return *rows_[state];
 }

@@ -1,9 +1,9 @@
 // What all lazily built automata share: rows made on first use, and proof that a state is live.
 #pragma once
 
-#include <memory>
 #include <vector>
 
+#include "engine/arena.h"
 #include "engine/automaton.h"
 #include "engine/memory_account.h"
 
@@ -21,7 +21,8 @@ class LazyAutomaton : public Automaton {
   MemoryShare memory_;
 
  private:
-  std::vector<std::unique_ptr<StateRow>> rows_;
+  Arena arena_;
+  std::vector<const StateRow*> rows_;
 };
 
 /// An automaton that also has raw states of which nobody knows yet whether they can reach acceptance. A search decides
