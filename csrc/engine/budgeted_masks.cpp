@@ -12,21 +12,41 @@ namespace {
 /// Steps of completions that are looked at for one mask.
 constexpr uint64_t kSteps = 4096;
 
+/// Where there is room for fewer tokens than these beside a completion, text need not go on that can be ended, if so
+/// many tokens would have to be looked at.
+constexpr uint64_t kNear = 20;
+constexpr size_t kMany = 4096;
+
 }  // namespace
 
 BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
     : grammar_(grammar),
       walk_(grammar, scratch_, true),
       completions_(grammar, walk_.store(), walk_.registers()),
-      bounds_(grammar),
-      one_for_each_byte_(grammar.vocabulary().spells_all() && !grammar.uses_depth() && grammar.measures_exactly()) {
+      stepper_(grammar, walk_.store(), walk_.registers()),
+      start_(walk_.store().make(Head{grammar.start(), 0, nullptr})),
+      one_for_each_byte_(grammar.bytes_bound_tokens()) {
   walk_.registers().only_endings = true;
   walk_.admits = [this](std::span<const Head> heads) { return admits(heads); };
 }
 
-size_t BudgetedMasks::bytes() const {
+void BudgetedMasks::measure_bytes() {
   constexpr size_t kEntry = 120;
-  return scratch_.arena.bytes() + kEntry * (completions_.size() + bounds_.size() + reach_.size());
+  bytes_ = scratch_.arena.bytes() + kEntry * (completions_.size() + reach_.size());
+}
+
+const Configuration& BudgetedMasks::after(const Configuration& from, std::string_view bytes) {
+  // Texts that are followed go on with more than their ends.
+  walk_.registers().only_endings = false;
+  const Configuration* at = &from;
+  for (const char byte : bytes) {
+    walk_.store().start_work();
+    heads_.clear();
+    for (const Head& head : at->heads()) stepper_.step(head, static_cast<uint8_t>(byte), heads_);
+    at = walk_.store().make(heads_);
+  }
+  walk_.registers().only_endings = true;
+  return *at;
 }
 
 uint64_t BudgetedMasks::tokens(const Configuration& from) {
@@ -45,6 +65,7 @@ std::string BudgetedMasks::completion(const Configuration& from) { return comple
 
 MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
   if (const auto known = reach_.find(&from); known != reach_.end() && known->second <= room) return nullptr;
+  if (fits_after_any_text(from, room)) return nullptr;
   const Vocabulary& vocabulary = grammar_.vocabulary();
   from_ = &from, room_ = room, most_ = 0, measuring_ = guessed_ = false;
   last_.reset();
@@ -94,25 +115,82 @@ uint64_t BudgetedMasks::within_top(const Head& head, uint64_t growth) {
   return head.below ? add_lengths(top, completions_.measure(*head.below).tokens) : top;
 }
 
-/// Where it is clear that whatever stays within free text fits, walks only the tokens that leave it.
+/// Looks only at tokens that leave the free text of one of the heads, where it is known what one may need after any
+/// other. These may come if that fits. If it does not, and little more fits than the completion, none of these many
+/// tokens may come but the first of the completion.
 bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
-  if (from.count != 1 || !grammar_.vocabulary().spells_all()) return false;
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  const Head& head = from.heads().front();
-  const uint64_t growth = grammar_.growth(head.state, head.reg);
-  if (growth == kInfinite) return false;
-  const uint64_t most =
-      one_for_each_byte_ ? within_top(head, growth) : add_lengths(completions_.measure(from).bytes, growth);
-  if (most > room_) return false;
-  const FreeText text = grammar_.free_text(head.state, head.reg);
-  if (!text.exact && text.room < TokenClass::kSteps.front()) return false;
+  if (!vocabulary.spells_all()) return false;
+  const bool alone = from.count == 1;
+  FreeText text;
+  uint64_t most = kInfinite;
+  for (const Head& head : from.heads()) {
+    const FreeText found = grammar_.free_text(head.state, head.reg);
+    if (!(alone && found.exact) && found.room < TokenClass::kSteps.front()) continue;
+    const uint64_t needed = within_free_text(from, head);
+    if (needed < most) most = needed, text = found;
+  }
+  if (most == kInfinite) return false;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
-  within->add(text.room, tokens_);
+  if (most <= room_) {
+    within->add(text.room, tokens_);
+  } else {
+    if (within->count() < kMany || tokens(from) + kNear <= room_) return false;
+    if (const auto first = completions_.first_token(from)) walk_.tokens.push_back(*first);
+  }
   most_ = most;
-  walk_.run(*within->leaving(text.leaving, vocabulary), 0, from.heads());
-  const bool far = !text.exact || text.room > FreeTextFinder::kHorizon;
+  // Tokens that no text of this head begins with may still come for others.
+  walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.heads());
+  const bool far = !alone || !text.exact || text.room > FreeTextFinder::kHorizon;
   if (far) walk_.run(*within->far(text.room, vocabulary), 0, from.heads());
   return true;
+}
+
+/// Tokens that suffice after one that stays within the free text of a head; kInfinite where nothing is known of them.
+uint64_t BudgetedMasks::within_free_text(const Configuration& from, const Head& head) {
+  const uint64_t growth = grammar_.growth(head.state, head.reg);
+  if (growth == kInfinite) return kInfinite;
+  // Of several heads the completion takes the one with the fewest bytes, which need not be the fewest tokens.
+  if (from.count > 1) {
+    const uint64_t below = head.below ? completions_.cost(*head.below) : 0;
+    return one_for_each_byte_ ? add_lengths(grammar_.remaining(head.state, head.reg), below + growth) : kInfinite;
+  }
+  if (!one_for_each_byte_) return add_lengths(completions_.measure(from).bytes, growth);
+  const uint64_t bytes = within_top(head, growth);
+  return bytes <= room_ ? bytes : std::min(bytes, after_any_text(head, growth));
+}
+
+/// The same where texts of the class all leave the frame alike: after some bytes that a character still wants, or that
+/// tell a text from others, comes the completion of what it is then.
+uint64_t BudgetedMasks::after_any_text(const Head& head, uint64_t growth) {
+  std::vector<std::string> exceptions;
+  const auto after = any_text(head, exceptions);
+  if (!after) return kInfinite;
+  const uint64_t more = add_lengths(grammar_.remaining(head.state, head.reg), growth),
+                 then = grammar_.remaining(after->state, after->reg);
+  const Configuration& left = *walk_.store().make(*after);
+  return add_lengths(completions_.measure(left).tokens, more - std::min(more, then));
+}
+
+/// Told by the text that stands for any other, which has been looked at before: a key that has no name, say, whatever
+/// it is.
+bool BudgetedMasks::fits_after_any_text(const Configuration& from, uint64_t room) {
+  if (from.count != 1) return false;
+  std::vector<std::string> exceptions;
+  const auto any = any_text(from.heads().front(), exceptions);
+  if (!any || !exceptions.empty()) return false;
+  const Configuration& like = *walk_.store().make(*any);
+  if (const auto known = reach_.find(&like); known != reach_.end()) return known->second <= room;
+  return &like != &from && !mask(like, room);
+}
+
+/// What a head is after any text of a class but some exceptions; none where that makes a difference.
+std::optional<Head> BudgetedMasks::any_text(const Head& head, std::vector<std::string>& exceptions) {
+  Registers& registers = walk_.registers();
+  registers.depth = head.below ? head.below->depth : 0;
+  Head after = head;
+  if (!grammar_.pass_text(head.state, after.reg, registers, exceptions)) return std::nullopt;
+  return after;
 }
 
 bool BudgetedMasks::admits(std::span<const Head> heads) {

@@ -1,36 +1,42 @@
 // Which tokens keep a text inside a grammar, and leave enough of a budget to complete it.
 #pragma once
 
+#include <atomic>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "engine/completion_bounds.h"
 #include "engine/completions.h"
 #include "engine/mask.h"
 #include "engine/trie_walk.h"
 
 namespace constrain {
 
-/// Masks under a budget of tokens, for the texts of one matcher and its clones.
+/// Masks under a budget of tokens, for all texts of a grammar: what is found out about one serves the others.
 ///
 /// A token may come where the completion of what it leads to still fits. The first token of the current completion
 /// always does, so a text whose completion fits at the start can be completed whichever allowed tokens are taken.
 /// Where tokens lead to so many different completions that measuring all would take too long, some may come only where
 /// even one token for each byte would fit.
+///
+/// Threads share it: whoever calls anything but `full` holds `mutex`. Configurations are its own; those of a matcher
+/// are found again by following its text.
 class BudgetedMasks {
  public:
   explicit BudgetedMasks(const CompiledGrammar& grammar);
 
+  std::mutex mutex;
+
+  const Configuration& start() const { return *start_; }
+
+  /// What a configuration comes to by bytes that may follow.
+  const Configuration& after(const Configuration& from, std::string_view bytes);
+
   /// Fewest tokens that spell `completion`. Throws VocabularyError where none do.
   uint64_t tokens(const Configuration& from);
-
-  /// Told at once, where `room` is so far above what completions need that no token comes near it: one of `room` tokens
-  /// is left for the text and after every token that may come next. The text's mask must have been made.
-  bool surely_fit(const Configuration& from, uint64_t room) {
-    return one_for_each_byte_ && bounds_.after_any_token(from) <= room;
-  }
 
   /// Whether they are at most `room`, which is told faster.
   bool fits(const Configuration& from, uint64_t room);
@@ -42,25 +48,37 @@ class BudgetedMasks {
   /// may come next. The end-of-sequence token is included where the text may end.
   MaskPtr mask(const Configuration& from, uint64_t room);
 
-  /// Memory that it has come to take, about.
-  size_t bytes() const;
+  /// It has come to take so much memory that texts had better start with a new one.
+  bool full() const { return bytes() > kMaxBytes; }
+  size_t bytes() const { return bytes_; }
+
+  /// To be called when the memory may have grown.
+  void measure_bytes();
 
  private:
+  static constexpr size_t kMaxBytes = size_t{32} << 20;
+
   bool admits(std::span<const Head> heads);
   uint64_t tokens_after(std::span<const Head> heads);
   uint64_t measure(const Configuration& at);
   bool bytes_fit(uint64_t bytes, uint64_t room) const { return one_for_each_byte_ && bytes <= room; }
-  void walk(const Configuration& from);
   bool all_fit(const Configuration& from);
   uint64_t within_top(const Head& head, uint64_t growth);
   bool walk_out_of_free_text(const Configuration& from);
+  uint64_t within_free_text(const Configuration& from, const Head& head);
+  bool fits_after_any_text(const Configuration& from, uint64_t room);
+  std::optional<Head> any_text(const Head& head, std::vector<std::string>& exceptions);
+  uint64_t after_any_text(const Head& head, uint64_t growth);
 
   const CompiledGrammar& grammar_;
   WalkScratch scratch_;
   TrieWalk walk_;
   Completions completions_;
-  CompletionBounds bounds_;
-  bool one_for_each_byte_;  // no text takes more tokens than it has bytes, all of which are counted
+  Stepper stepper_;
+  std::vector<Head> heads_;
+  const Configuration* start_;
+  bool one_for_each_byte_;  // see CompiledGrammar::bytes_bound_tokens
+  std::atomic<size_t> bytes_{0};
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens left after any that may come
   std::optional<Head> last_;                                  // the stack that was measured last ...
   uint64_t last_tokens_ = 0;                                  // ... and its tokens

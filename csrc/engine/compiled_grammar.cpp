@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/budgeted_masks.h"
 #include "engine/deadline.h"
 #include "engine/errors.h"
 
@@ -172,7 +173,17 @@ uint64_t CompiledGrammar::growth(StateId state, Reg reg) const {
   return slot.rule->growth(slot.local, reg, lengths_);
 }
 
-size_t CompiledGrammar::bytes() const { return (account_ ? account_->bytes() : 0) + masks_.bytes() + inners_.bytes(); }
+std::shared_ptr<BudgetedMasks> CompiledGrammar::budgeted() const {
+  const auto lock = this->lock();
+  if (!budgeted_ || budgeted_->full()) budgeted_ = std::make_shared<BudgetedMasks>(*this);
+  return budgeted_;
+}
+
+size_t CompiledGrammar::bytes() const {
+  size_t bytes = (account_ ? account_->bytes() : 0) + masks_.bytes() + inners_.bytes();
+  const auto lock = this->lock();
+  return budgeted_ ? bytes + budgeted_->bytes() : bytes;
+}
 
 const Row& CompiledGrammar::build(StateId state) const {
   const auto lock = this->lock();

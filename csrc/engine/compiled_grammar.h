@@ -59,6 +59,8 @@ struct MaskCounters {
 };
 
 /// An immutable language over a vocabulary; threads share it. Rows are built under a lock and read without one.
+class BudgetedMasks;
+
 class CompiledGrammar {
  public:
   /// Throws EmptyLanguage.
@@ -79,6 +81,9 @@ class CompiledGrammar {
     const Row* row = slot(state).row.load(std::memory_order_acquire);
     return row ? *row : build(state);
   }
+
+  /// No text takes more tokens than it has bytes, all of which are counted.
+  bool bytes_bound_tokens() const { return vocabulary_->spells_all() && !uses_depth_ && measures_exactly_; }
 
   /// Evaluates a guard of a state's rule.
   bool apply(StateId state, Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
@@ -105,6 +110,9 @@ class CompiledGrammar {
   MaskCache& masks() const { return masks_; }
   InnerCache& inners() const { return inners_; }
   MaskCounters& counters() const { return counters_; }
+
+  /// What texts under budgets share; a new one where the last is full.
+  std::shared_ptr<BudgetedMasks> budgeted() const;
 
   /// Rule::fits for two states of one rule.
   bool fits(StateId from, StateId to) const { return slot(from).rule->fits(slot(from).local, slot(to).local); }
@@ -191,6 +199,7 @@ class CompiledGrammar {
   mutable std::pmr::unordered_map<Place, StateId, PlaceHash> ids_{&index_};
   mutable std::unordered_map<RuleId, uint64_t> varieties_;
   mutable std::unique_ptr<RuleBounds> bounds_;
+  mutable std::shared_ptr<BudgetedMasks> budgeted_;
 };
 
 }  // namespace constrain

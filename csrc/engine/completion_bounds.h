@@ -20,13 +20,17 @@ class CompletionBounds {
  public:
   explicit CompletionBounds(const CompiledGrammar& grammar) : grammar_(grammar) {}
 
+  /// One of `room` tokens is left for the text and after every token that may come next: `room` is so far above what
+  /// completions need that no token comes near it. The text's mask must have been made.
+  bool surely_fit(const Configuration& from, uint64_t room) {
+    return grammar_.bytes_bound_tokens() && after_any_token(from) <= room;
+  }
+
+ private:
   /// Bytes that suffice to complete the text, as it is and after every token that may come next; kInfinite where no
   /// bound is known. The mask of the configuration must have been made: it has met the states that tokens lead to.
   uint64_t after_any_token(const Configuration& from);
 
-  size_t size() const { return known_.size(); }
-
- private:
   /// Of all stacks of a configuration.
   struct Bounds {
     uint64_t waiting = 0;  ///< bytes of all frames

@@ -17,7 +17,12 @@ std::string Completions::text(const Configuration& from) {
 Completions::Length Completions::measure(const Configuration& from) {
   std::vector<Step*> way;
   Step* at = &step(&from);
-  for (; !at->measured; at = &step(at->next)) way.push_back(at);
+  for (; !at->measured; at = &step(at->next)) {
+    if (way.size() > grammar_.limits().max_states) {
+      throw ResourceLimit("max_states", grammar_.limits().max_states, "while looking for a completion of the text");
+    }
+    way.push_back(at);
+  }
   settle(way, at);
   return step(&from).length;
 }
@@ -42,6 +47,18 @@ std::optional<Completions::Length> Completions::measure_within(const Configurati
   const Step& first = way.empty() ? *end : *way.front();
   settle(way, end);
   return first.length;
+}
+
+std::optional<TokenId> Completions::first_token(const Configuration& from) {
+  const Trie& trie = grammar_.vocabulary().trie();
+  const uint64_t after = measure(from).tokens - 1;
+  uint32_t node = 0;
+  for (const Step* at = &step(&from); at->then; at = at->then) {
+    node = trie.child(node, at->byte);
+    if (!node) break;
+    if (trie.token[node] != kNoToken && at->then->length.tokens == after) return trie.token[node];
+  }
+  return std::nullopt;
 }
 
 /// Notes the lengths of the steps of a way that leads to `end`, or to the end of the text.
@@ -78,9 +95,6 @@ Completions::Step Completions::first_step(const Configuration& at) {
   found.measured = at.accepting;
   if (at.accepting) return found;
   Deadline::check();
-  if (steps_.size() > grammar_.limits().max_states) {
-    throw ResourceLimit("max_states", grammar_.limits().max_states, "while looking for a completion of the text");
-  }
   // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;

@@ -18,7 +18,7 @@ constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 }  // namespace
 
 Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
-    : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true) {
+    : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true), bounds(*this->grammar) {
   const Deadline deadline(this->grammar->limits().max_seconds);
   first.configuration = store.make(Head{this->grammar->start(), 0, nullptr});
 }
@@ -58,11 +58,11 @@ MaskPtr Matcher::mask(uint64_t budget) const {
   {
     const Deadline deadline(grammar().limits().max_seconds);
     const std::lock_guard lock(session_->mutex);
-    const Configuration& at = *last_->configuration;
-    if (budget > 2 && budgeted().surely_fit(at, budget - 2)) return mask;
-    if (budget == 0 || !budgeted().fits(at, budget - 1)) throw BudgetError(budget, budgeted().tokens(at) + 1);
+    if (budget > 2 && session_->bounds.surely_fit(*last_->configuration, budget - 2)) return mask;
+    const Budgeted text = budgeted();
+    if (budget == 0 || !text.masks.fits(text.at, budget - 1)) throw BudgetError(budget, text.masks.tokens(text.at) + 1);
     if (budget < 2) return end_mask();
-    if (MaskPtr narrower = budgeted().mask(at, budget - 2)) mask = std::move(narrower);
+    if (MaskPtr narrower = text.masks.mask(text.at, budget - 2)) mask = std::move(narrower);
   }
   return mask;
 }
@@ -79,7 +79,7 @@ bool Matcher::accept(TokenId token) {
   if (grammar().vocabulary().is_eos(token)) {
     if (!is_accepting()) return false;
     const std::lock_guard lock(session_->mutex);
-    push(last_->configuration, true, token);
+    push(last_->configuration, true, token, {});
     return true;
   }
   const std::string_view bytes = grammar().vocabulary().bytes(token);
@@ -95,7 +95,7 @@ bool Matcher::go_on(std::string_view bytes, TokenId token) {
   const Configuration* next = advance(last_->configuration, bytes);
   const bool only_spelled = token != kNoToken && !grammar().vocabulary().spells_all();
   if (!next || (only_spelled && !spelled().possible(*next))) return false;
-  push(next, false, token);
+  push(next, false, token, token == kNoToken ? keep(bytes) : bytes);
   return true;
 }
 
@@ -118,9 +118,15 @@ const Configuration* Matcher::advance(const Configuration* from, std::string_vie
   return session_->store.make(heads);
 }
 
-void Matcher::push(const Configuration* configuration, bool terminated, TokenId token) {
+std::string_view Matcher::keep(std::string_view bytes) {
+  auto* copy = session_->arena.allocate<char>(bytes.size());
+  std::ranges::copy(bytes, copy);
+  return {copy, bytes.size()};
+}
+
+void Matcher::push(const Configuration* configuration, bool terminated, TokenId token, std::string_view bytes) {
   auto* step = session_->arena.allocate<Step>(1);
-  last_ = new (step) Step{last_, configuration, last_->index + 1, terminated, token};
+  last_ = new (step) Step{last_, configuration, last_->index + 1, terminated, token, bytes};
 }
 
 bool Matcher::is_finished() const {
@@ -193,10 +199,23 @@ std::vector<TokenId> Matcher::lone_tokens(size_t limit) const {
 }
 
 /// Called under the session's lock.
-BudgetedMasks& Matcher::budgeted() const {
-  std::unique_ptr<BudgetedMasks>& masks = session_->budgeted;
-  if (!masks || masks->bytes() > kMaxMaskBytes) masks = std::make_unique<BudgetedMasks>(grammar());
-  return *masks;
+Matcher::Budgeted Matcher::budgeted() const {
+  std::shared_ptr<BudgetedMasks>& masks = session_->budgeted;
+  auto& there = session_->there;
+  if (!masks || masks->full()) {
+    masks = grammar().budgeted();
+    there = {{session_->first.configuration, &masks->start()}};
+  }
+  std::unique_lock lock(masks->mutex);
+  std::vector<const Step*> ahead;
+  const Step* known = last_;
+  for (; !there.contains(known->configuration); known = known->previous) ahead.push_back(known);
+  const Configuration* at = there.at(known->configuration);
+  for (auto step = ahead.rbegin(); step != ahead.rend(); ++step) {
+    at = &masks->after(*at, (*step)->bytes);
+    there[(*step)->configuration] = at;
+  }
+  return {*masks, std::move(lock), *at};
 }
 
 /// Called under the session's lock.
@@ -210,14 +229,16 @@ std::string Matcher::completion() const {
   if (last_->terminated) return {};
   const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
-  return budgeted().completion(*last_->configuration);
+  const Budgeted text = budgeted();
+  return text.masks.completion(text.at);
 }
 
 uint64_t Matcher::min_tokens() const {
   if (last_->terminated) return 0;
   const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
-  return budgeted().tokens(*last_->configuration) + 1;
+  const Budgeted text = budgeted();
+  return text.masks.tokens(text.at) + 1;
 }
 
 }  // namespace constrain

@@ -10,6 +10,7 @@
 
 #include "engine/budgeted_masks.h"
 #include "engine/compiled_grammar.h"
+#include "engine/completion_bounds.h"
 #include "engine/configuration.h"
 #include "engine/mask_memo.h"
 #include "engine/spelled_masks.h"
@@ -78,6 +79,16 @@ class Matcher {
     size_t index = 0;
     bool terminated = false;
     TokenId token = kNoToken;  ///< where it was one
+    std::string_view bytes;
+  };
+
+  /// Where the text is among those that share what is known of budgets.
+  struct Budgeted {
+    BudgetedMasks& masks;
+    std::unique_lock<std::mutex> lock;
+    const Configuration& at;
+
+    ~Budgeted() { masks.measure_bytes(); }
   };
 
   /// What a matcher and its clones share: memory for configurations, which are never freed one by one.
@@ -88,7 +99,9 @@ class Matcher {
     Registers registers;
     ConfigurationStore store;
     MaskMemo masks;
-    std::unique_ptr<BudgetedMasks> budgeted;
+    CompletionBounds bounds;
+    std::shared_ptr<BudgetedMasks> budgeted;
+    std::unordered_map<const Configuration*, const Configuration*> there;  ///< the same configurations in `budgeted`
     std::unique_ptr<SpelledMasks> spelled;
     Step first;
     std::mutex mutex;
@@ -97,11 +110,12 @@ class Matcher {
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
   bool go_on(std::string_view bytes, TokenId token);
   MaskPtr make_mask(const Configuration& at) const;
-  void push(const Configuration* configuration, bool terminated, TokenId token);
+  std::string_view keep(std::string_view bytes);
+  void push(const Configuration* configuration, bool terminated, TokenId token, std::string_view bytes);
   std::vector<TokenId> lone_tokens(size_t limit) const;
   std::vector<TokenId> last_tokens() const;
   MaskPtr end_mask() const;
-  BudgetedMasks& budgeted() const;
+  Budgeted budgeted() const;
   SpelledMasks& spelled() const;
 
   std::shared_ptr<Session> session_;

@@ -36,6 +36,7 @@ struct TokenClass::Place {
 TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters) {
   walk(vocabulary, characters);
   sort_within();
+  count_ = within_.size();
   if (within_.size() > kMany) make_bits(vocabulary.mask_words());
 }
 

@@ -25,6 +25,9 @@ class TokenClass {
   /// Adds the tokens within of at most `room` characters.
   void add(uint64_t room, TokenSet& tokens) const;
 
+  /// How many there are within, however long.
+  size_t count() const { return count_; }
+
   /// The tokens that leave by one of some bytes after at most FreeTextFinder::kHorizon characters. `vocabulary` is the
   /// one of the constructor.
   TriePtr leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const;
@@ -67,6 +70,7 @@ class TokenClass {
   void sort_within();
   void make_bits(size_t words);
 
+  size_t count_;
   // Where many tokens are within: those of at most n characters, and all.
   std::vector<TokenBitsPtr> up_to_;
   TokenBitsPtr all_;

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import string
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +230,99 @@ def test_budgets_of_a_batch(bpe_vocab: Vocabulary) -> None:
         fill_bitmasks(matchers, bits, budgets=[None, 1, None])
     with pytest.raises(ValueError, match="as many budgets"):
         fill_bitmasks(matchers, bits, budgets=[1])
+
+
+# ---- Of thousands of tokens within free text not all are looked at.
+
+FREE: list[Any] = [
+    {"type": "string"},
+    {"type": "string", "minLength": 30},
+    {"type": "string", "maxLength": 40},
+    {"type": "object", "properties": {"abc": {"type": "string", "minLength": 9}}, "required": ["abc"]},
+    {"type": "object", "properties": {"abc": {"const": 1}, "zzz": {"const": 2}}, "minProperties": 3},
+    {"type": "object", "additionalProperties": {"enum": [10, 200]}, "minProperties": 2},
+    {"type": "object", "dependentRequired": {"aaa": ["bbbbbbbbbbbb"]}, "additionalProperties": {"type": "null"}},
+    {
+        "type": "object",
+        "oneOf": [
+            {"properties": {"kind": {"const": "one"}}, "required": ["kind", "argument"]},
+            {"properties": {"kind": {"const": "two"}, "text": {"type": "string"}}, "required": ["kind"]},
+        ],
+    },
+    {"anyOf": [{"type": "string", "pattern": "^[a-z]*$"}, {"type": "string", "pattern": "^[a-m]{0,3}!{40}$"}]},
+    {"type": "array", "items": {"type": "string"}, "minItems": 3},
+]
+
+
+@pytest.fixture(scope="module")
+def wide_vocab() -> Vocabulary:
+    """All bytes, all of three letters, and what comes between strings."""
+    words = [bytes(word) for word in product(string.ascii_lowercase.encode(), repeat=3)]
+    between = [b'",', b'":', b'":"', b'","', b'"}', b'":1', b'{"', b'["', b'"]', b'a"', b'abc"', b'abc":', b"\xc3\xa9"]
+    tokens = [bytes([byte]) for byte in range(256)] + words + between + [b""]
+    return Vocabulary.from_tokens(tokens, [len(tokens) - 1])
+
+
+def narrowed(matcher: Matcher, vocabulary: Vocabulary, budget: int, rng: random.Random) -> list[int]:
+    """The tokens that a budget leaves, of which some are tried, and some of those that it takes away."""
+    within, free = set(tokens_of(matcher, vocabulary, budget)), set(tokens_of(matcher, vocabulary))
+    assert within
+    assert within <= free
+    for token in rng.sample(sorted(within), min(25, len(within))):
+        assert needed_after(matcher, token) < budget
+    # Little more room than the completion takes: text that could be ended need not go on.
+    if budget > matcher.min_tokens() + 21:
+        for token in rng.sample(sorted(free - within), min(25, len(free - within))):
+            assert needed_after(matcher, token) >= budget
+    return sorted(within)
+
+
+@pytest.mark.parametrize("schema", FREE, ids=lambda schema: str(schema)[:40])
+def test_masks_of_large_vocabularies_keep_what_budgets_promise(schema: Any, wide_vocab: Vocabulary) -> None:
+    grammar = compile_json_schema(schema, wide_vocab, whitespace="compact")
+    least = grammar.matcher().min_tokens()
+    for extra in (0, 1, 2, 4, 9, 19, 24, 60):
+        matcher, rng, budget = grammar.matcher(), random.Random(extra), least + extra
+        while budget:
+            tokens = narrowed(matcher, wide_vocab, budget, rng)
+            # Bytes that end something are few, but they are what leads on.
+            ends = [token for token in tokens if token < 256 or token >= 256 + 26**3]
+            token = rng.choice(ends if ends and rng.random() < 0.5 else tokens)
+            assert matcher.accept(token)
+            budget = 0 if token in wide_vocab.eos_token_ids else budget - 1
+        assert matcher.is_finished()
+
+
+def test_texts_share_what_is_known_of_budgets(bpe_vocab: Vocabulary) -> None:
+    """Whatever was asked before about other texts, also from other threads, the masks are those of a fresh grammar."""
+
+    def walk(grammar: CompiledGrammar, seed: int) -> list[list[int]]:
+        matcher, rng, masks = grammar.matcher(), random.Random(seed), list[list[int]]()
+        for budget in range(matcher.min_tokens() + seed, 0, -1):
+            masks.append(tokens_of(matcher, bpe_vocab, budget))
+            for undone in range(seed % 3, -1, -1):
+                assert matcher.accept(rng.choice(masks[-1]))
+                matcher.rollback(undone > 0)
+            if matcher.is_finished():
+                break
+        return masks
+
+    for schema in (SCHEMAS[3], SCHEMAS[5]):
+        shared = compile_json_schema(schema, bpe_vocab)
+        with ThreadPoolExecutor(4) as pool:
+            walks = list(pool.map(walk, [shared] * 6, range(6)))
+        for seed, masks in enumerate(walks):
+            assert masks == walk(compile_json_schema(schema, bpe_vocab), seed)
+
+
+def test_bytes_count_for_budgets_as_well(bpe_vocab: Vocabulary) -> None:
+    matcher = compile_json_schema(SCHEMAS[3], bpe_vocab, whitespace="compact").matcher()
+    assert matcher.accept_bytes(b'{"name":"x",')
+    assert matcher.clone().completion() == b'"a":"","b":0}'
+    assert matcher.accept_bytes(b'"b":"q')
+    assert matcher.completion() == b'","a":""}'
+    matcher.rollback(1)
+    assert matcher.completion() == b'"a":"","b":0}'
 
 
 # ---- What cannot be completed in tokens.

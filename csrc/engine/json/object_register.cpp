@@ -247,7 +247,10 @@ bool ObjectRule::pass_text(Local state, Reg& reg, Registers& registers, std::vec
   const Reg members = settled(reg, registers);
   const auto words = Registers::words(members);
   if (words[kFlags] & kUsedAnyNew) return false;
-  const Reg text = reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
+  Reg text = reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
+  const bool by_end = registers.only_endings && registers.nesting == 0;
+  const bool any_new = by_end && is_any_new(words, text, spelling);
+  if (by_end && !any_new) return false;
   if (words[kUsed]) registers.consult(this);
   const CharacterClass& within = texts_[one].from(keys_->class_state(spelling.content, one)).characters;
   for (Reg list = words[kUsed]; list; list = UsedKeys::rest(list)) {
@@ -257,6 +260,7 @@ bool ObjectRule::pass_text(Local state, Reg& reg, Registers& registers, std::vec
     const auto end = static_cast<size_t>(std::ranges::find_if(rest, leaves) - rest.begin());
     exceptions.push_back(rest.substr(0, end) + leaving_byte(rest, end));
   }
+  if (any_new) text = 0;
   reg = registers.make(std::array<uint64_t, 3>{kSpelling, members, KeyText::append(text, kAnyNew, registers)});
   return true;
 }
