@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -85,4 +86,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line of this process."""
+    # Read when torch is imported. Its threads would otherwise spin while they wait for one another, and where other
+    # programs want the processors too, every step of a model takes the turns of all of them.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     cli(prog_name="constrain")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -148,10 +151,18 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(args: list[str
 
 def test_main_is_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["constrain", "--help"])
+    monkeypatch.setattr("os.environ", {})
     with pytest.raises(SystemExit) as exit_info:
         main()
     assert exit_info.value.code == 0
     assert "Usage: constrain" in capsys.readouterr().out
+    assert os.environ == {"OMP_WAIT_POLICY": "passive"}
+
+
+def test_threads_are_loaded_with_their_environment() -> None:
+    """Torch reads it once."""
+    code = "import sys, constrain.cli; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @click.command()
