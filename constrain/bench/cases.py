@@ -56,8 +56,10 @@ def read_cases(files: list[Path], tokenizer: Tokenizer) -> Iterator[Case]:
             content = json.loads(file.read_text(encoding="utf-8"))
             instances = [_instance(test["data"], test["valid"], tokenizer) for test in content["tests"]]
             yield Case(file.name, content["schema"], instances)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise BenchmarkError(f"{file} is no case of the form of MaskBench: {error!r}") from error
+        except KeyError as error:
+            raise BenchmarkError(f"{file} is no case of the form of MaskBench: it has no {error}") from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BenchmarkError(f"{file} is no case of the form of MaskBench: {error}") from error
 
 
 def _instance(data: Any, valid: bool, tokenizer: Tokenizer) -> Instance:

@@ -58,7 +58,7 @@ def extract(
                 record = llm.extract(target, text, max_new_tokens=max_new_tokens, seed=seed).json
             except (ConstrainError, OSError, UnicodeDecodeError) as error:
                 failed += 1
-                tqdm.write(f"{file}: {error}", file=sys.stderr)
+                tqdm.write(f"{file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
                 continue
             print(json.dumps({"source": str(file), "record": record}, ensure_ascii=False), file=sink, flush=True)
     if failed:

@@ -73,7 +73,7 @@ def test_files_that_fail_are_reported_and_the_others_go_on(folder: Path, tiny_di
     check(row, "two.txt")
     assert "binary.txt: 'utf-8' codec can't decode" in result.stderr
     assert "long.txt: the prompt has" in result.stderr
-    assert "missing.txt: [Errno 2] No such file" in result.stderr
+    assert "missing.txt: No such file" in result.stderr
     assert "3 of 4 files failed" in result.stderr
 
 
