@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from constrain import _core
 from constrain.engine.explain import Explanation, explain_text
 from constrain.engine.references import retriever
+from constrain.engine.special import Piece, pieces
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError
 
@@ -92,24 +93,34 @@ class CompiledGrammar:
         """A matcher at the start of a text."""
         return _core.Matcher(self.core)
 
-    def accepts(self, text: str | bytes) -> bool:
+    def accepts(self, text: str | bytes, *, special_tokens: bool = False) -> bool:
         """Whether a whole text is in the language.
+
+        Args:
+            text: as text, or as bytes, in which a special token is its name between two bytes ``0xFF``.
+            special_tokens: names of special tokens in a text of type ``str`` stand for these.
 
         Raises:
             ResourceLimit: following the text exceeds the limits of the grammar.
         """
         matcher = self.matcher()
-        # A lone surrogate is in no text; its bytes are in no language.
-        content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-        return matcher.accept_bytes(content) and matcher.is_accepting()
+        parts = [text] if isinstance(text, bytes) else [piece.content for piece in self._pieces(text, special_tokens)]
+        return matcher.accept_bytes(b"".join(parts)) and matcher.is_accepting()
 
-    def explain(self, text: str) -> Explanation:
+    def explain(self, text: str, *, special_tokens: bool = False) -> Explanation:
         """Where a text leaves the language, and what was expected there; or that it is accepted.
+
+        Args:
+            text: the text.
+            special_tokens: names of special tokens in it stand for these.
 
         Raises:
             ResourceLimit: following the text exceeds the limits of the grammar.
         """
-        return explain_text(self.matcher(), text, self._is_json)
+        return explain_text(self.matcher(), self._pieces(text, special_tokens), self._is_json)
+
+    def _pieces(self, text: str, special_tokens: bool) -> list[Piece]:
+        return list(pieces(text, self.vocabulary.special_tokens if special_tokens else ()))
 
     @property
     def nbytes(self) -> int:

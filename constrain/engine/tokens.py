@@ -83,6 +83,11 @@ def end_ids(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> list[int]:
     return _ids(tokenizer, [_content(settings.get("eos_token"))])
 
 
+def special_names(tokenizer: Tokenizer, table: TokenTable, eos: Iterable[int]) -> dict[int, str]:
+    """The tokens that are no text, those that end a text among them, and what the tokenizer calls them."""
+    return {id_: name for id_ in table.special_ids.union(eos) if (name := tokenizer.id_to_token(id_)) is not None}
+
+
 def mid_text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
     """What a tokenizer cuts a text into that does not stand at the start of another one.
 

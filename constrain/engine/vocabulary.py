@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from constrain import _core
-from constrain.engine.tokens import end_ids, mid_text_encoder, probes, read_tokens
+from constrain.engine.tokens import end_ids, mid_text_encoder, probes, read_tokens, special_names
 from constrain.errors import VocabularyError
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Vocabulary:
     Attributes:
         size: width of the model's output in tokens; ids beyond the tokenizer's are never allowed.
         eos_token_ids: ids that end a text.
-        special_token_ids: ids that are no text; no constraint ever allows them, but for those that end a text.
+        special_token_ids: ids that are no text. Constraints allow those that end a text, where it may end, and those
+            that a grammar asks for by name.
+        special_tokens: ids of these by name, as far as they have one, those that end a text among them.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Vocabulary:
         self.size: int = core.size
         self.eos_token_ids: tuple[int, ...] = tuple(core.eos)
         self.special_token_ids = special_token_ids
+        self.special_tokens: dict[str, int] = {name: token for token, name in core.special}
         if warn_missing and (missing := core.missing_bytes):
             warnings.warn(
                 f"{len(missing)} bytes, {missing[0]:#04x} among them, have no token of their own: "
@@ -69,7 +72,7 @@ class Vocabulary:
         Args:
             tokens: bytes of each token, as they stand in the middle of a text.
             eos_ids: ids that end a text.
-            special_ids: ids that are no text.
+            special_ids: ids that are no text; their bytes, and those of tokens that end a text, are their names.
             size: width of the model's output, by default the length of the list; tokens beyond it are left out.
             first_space: ``"optional"`` lets the first token of a text carry one space that the decoder will drop.
 
@@ -83,8 +86,9 @@ class Vocabulary:
             if not 0 <= i < width:
                 raise VocabularyError(f"token {i} is outside the vocabulary of {width} tokens")
         texts = [b"" if i in special else text for i, text in enumerate(tokens)]
+        names = [(i, tokens[i].decode(errors="replace")) for i in sorted(special.union(eos)) if i < len(tokens)]
         try:
-            core = _core.Vocabulary(texts, eos, width, first_space == "optional")
+            core = _core.Vocabulary(texts, eos, width, first_space == "optional", names)
         except ValueError as error:
             raise VocabularyError(str(error)) from error
         return cls(core, special | frozenset(eos), warn_missing=False)
@@ -157,7 +161,7 @@ class Vocabulary:
                 pieces=table.pieces,
                 spelling=table.spelling,
                 added=list(table.added.items()),
-                special=list(table.special_ids),
+                special=list(special_names(tokenizer, table, eos).items()),
                 eos=eos,
                 size=width,
                 first_space_optional=table.first_space_optional if first_space == "auto" else first_space == "optional",

@@ -23,6 +23,7 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
         grammar: text of the grammar, in the notation of Lark.
         start: the rule to begin with.
         grammars: further grammars, which ``@name`` stands for in it; see :func:`~constrain.engine.compile_lark`.
+        special_tokens: names of special tokens, by those of terminals that are declared for them.
 
     Raises:
         LarkError: the grammar does not compile.
@@ -35,8 +36,14 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
         grammar: str,
         start: str = "start",
         grammars: Mapping[str, NamedGrammar] | None = None,
+        special_tokens: Mapping[str, str] | None = None,
     ) -> None:
         compiled = grammar_cache.compile(
-            compile_lark, grammar, vocabulary_of(tokenizer), start=start, grammars=dict(grammars or {})
+            compile_lark,
+            grammar,
+            vocabulary_of(tokenizer),
+            start=start,
+            grammars=dict(grammars or {}),
+            special_tokens=dict(special_tokens or {}),
         )
         super().__init__(model, tokenizer, compiled)

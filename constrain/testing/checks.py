@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from constrain.engine import CompiledGrammar, Vocabulary
+from constrain.engine.special import MARK, shown
 from constrain.errors import DeadEnd
 from constrain.testing.courses import Course, Tokens, follow
 
@@ -23,19 +24,25 @@ Choose: TypeAlias = Callable[[Tokens], "int | None"]
 END = 0.3
 
 
-def accepts(constraint: Constraint, text: str) -> bool:
+def accepts(constraint: Constraint, text: str, *, special_tokens: bool = False) -> bool:
     """Whether a text is in the language of a constraint.
 
-    For a filter the text is cut into tokens as its tokenizer cuts it.
+    For a filter the text is cut into tokens as its tokenizer cuts it; some take names of special tokens for these in
+    any case.
+
+    Args:
+        constraint: a compiled grammar, or a filter.
+        text: the text.
+        special_tokens: names of special tokens in it stand for these.
 
     Raises:
         ResourceLimit: following the text exceeds the limits of the grammar.
         FilterError: the filter raised.
     """
     if isinstance(constraint, CompiledGrammar):
-        return constraint.accepts(text)
+        return constraint.accepts(text, special_tokens=special_tokens)
     course = follow(constraint)
-    for token in constraint.tokenizer.encode(text)[0].tolist():
+    for token in constraint.tokenizer.encode(text, encode_special_tokens=special_tokens)[0].tolist():
         if token not in course.allowed():
             return False
         course.accept(token)
@@ -47,7 +54,8 @@ def sample(constraint: Constraint, seed: int = 0, *, max_tokens: int = 200) -> s
     """A random text of a constraint's language, the same one for the same seed.
 
     Kinds of characters (letters, digits, quotation marks, brackets, ...) are drawn first, then a token that begins so:
-    the strings and lists of a JSON Schema are short, and all of its branches are taken.
+    the strings and lists of a JSON Schema are short, and all of its branches are taken. Special tokens that a grammar
+    asks for show by their names.
 
     Args:
         constraint: a compiled grammar, or a filter.
@@ -68,7 +76,7 @@ def sample(constraint: Constraint, seed: int = 0, *, max_tokens: int = 200) -> s
             return None
         by_kind: dict[str, list[int]] = defaultdict(list)
         for token in tokens.tolist():
-            by_kind[_kind(course.vocabulary.token_bytes(token)[0])].append(token)
+            by_kind[_kind(course.content(token)[0])].append(token)
         return rng.choice(by_kind[rng.choice(sorted(by_kind))])
 
     return _write(course, choose, max_tokens)
@@ -81,7 +89,7 @@ class MockModel:
     written in the shortest way. May also be given to filters in place of a model.
 
     Args:
-        text: what it would write without a constraint.
+        text: what it would write without a constraint. Names of special tokens stand for these where they are allowed.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -118,12 +126,14 @@ def _write(course: Course, choose: Choose, max_tokens: int) -> str:
         if token is None:
             break
         course.accept(token)
-        text += course.vocabulary.token_bytes(token)
-    return (text + course.finish()).decode(errors="replace")
+        text += course.content(token)
+    return shown(text + course.finish())
 
 
 def _kind(byte: int) -> str:
     char = chr(byte)
+    if byte == MARK[0]:
+        return "special token"
     if byte >= 0x80:
         return "beyond ASCII"
     if char.isalpha():
@@ -140,4 +150,6 @@ def _tokens_by_bytes(vocabulary: Vocabulary) -> dict[bytes, list[int]]:
     for token in range(vocabulary.size):
         if text := vocabulary.token_bytes(token):
             by_bytes[text].append(token)
+    for name, token in vocabulary.special_tokens.items():
+        by_bytes[name.encode()].append(token)
     return by_bytes

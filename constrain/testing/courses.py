@@ -32,7 +32,7 @@ class Course(ABC):
 
     @abstractmethod
     def allowed(self) -> Tokens:
-        """The tokens that may come next, ascending, without those that are no text."""
+        """The tokens that may come next, ascending: those of text, and special ones that a grammar asks for."""
 
     @abstractmethod
     def may_end(self) -> bool:
@@ -45,6 +45,10 @@ class Course(ABC):
     @abstractmethod
     def finish(self) -> bytes:
         """Complete the text, and return what was added."""
+
+    def content(self, token: int) -> bytes:
+        """What a token adds to the text; a special one as :func:`constrain.engine.special.spelling` has it."""
+        return self.vocabulary.token_bytes(token) or self.vocabulary.core.spelling(token)
 
 
 def follow(constraint: CompiledGrammar | ExLlamaV2Filter) -> Course:
@@ -63,7 +67,8 @@ class GrammarCourse(Course):
     def allowed(self) -> Tokens:
         self._matcher.fill_bitmask(self._bits)
         tokens = np.flatnonzero(np.unpackbits(self._bits.view(np.uint8), bitorder="little"))
-        return np.setdiff1d(tokens, self.vocabulary.eos_token_ids, assume_unique=True)
+        ends = self.vocabulary.eos_token_ids if self.may_end() else ()
+        return np.setdiff1d(tokens, ends, assume_unique=True)
 
     def may_end(self) -> bool:
         return self._matcher.is_accepting()
@@ -82,13 +87,15 @@ class FilterCourse(Course):
         import torch
 
         from constrain.filters import FilterStack
-        from constrain.filters.engine import vocabulary_of
+        from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
         self.vocabulary = vocabulary_of(target.tokenizer)
         self._stack = FilterStack([target], target.tokenizer, self.vocabulary.size)
         self._stack.begin()
         self._logits = torch.zeros(self.vocabulary.size)
+        self._matcher = target.matcher if isinstance(target, ExLlamaV2EngineFilter) else None
         self._texts = np.flatnonzero([bool(self.vocabulary.token_bytes(i)) for i in range(self.vocabulary.size)])
+        self._special = sorted(self.vocabulary.special_token_ids.difference(self.vocabulary.eos_token_ids))
         self._ended = False
         self._name = type(target).__name__
 
@@ -97,11 +104,17 @@ class FilterCourse(Course):
             return np.empty(0, dtype=np.intp)
         self._logits.zero_()
         self._stack.apply(self._logits)
-        tokens: Tokens = self._texts[self._logits.numpy()[self._texts] == 0]
-        return tokens
+        candidates = self._texts
+        if self._matcher is not None:
+            asked = () if self._matcher.is_accepting() else self.vocabulary.eos_token_ids
+            candidates = np.union1d(self._texts, np.array([*self._special, *asked], dtype=np.intp))
+        allowed: Tokens = candidates[self._logits.numpy()[candidates] == 0]
+        return allowed
 
     def may_end(self) -> bool:
-        return self._ended or any(float(self._logits[token]) == 0 for token in self.vocabulary.eos_token_ids)
+        if self._ended or (self._matcher is not None and not self._matcher.is_accepting()):
+            return self._ended
+        return any(float(self._logits[token]) == 0 for token in self.vocabulary.eos_token_ids)
 
     def accept(self, token: int) -> None:
         self._ended = self._stack.ends(token)
@@ -115,5 +128,5 @@ class FilterCourse(Course):
                 return added
             token = int(rng.choice(tokens))
             self.accept(token)
-            added += self.vocabulary.token_bytes(token)
+            added += self.content(token)
         raise FilterError(f"the text did not end within {LAST_TOKENS} tokens", (self._name,))

@@ -2,6 +2,7 @@
 #include "engine/cfg.h"
 #include "engine/deadline.h"
 #include "engine/regex.h"
+#include "engine/special_token.h"
 
 namespace constrain {
 
@@ -45,8 +46,25 @@ struct Builder : cfg::Builder {
     return rule;
   }
 
+  /// A terminal for a special token of that name, if the vocabulary has one.
+  cfg::Symbol special(std::string token, std::string name, cfg::Scope scope) {
+    const MemoryAccount::Scope accounting(account);
+    const cfg::Symbol symbol = terminal(literal_set({special_spelling(token)}), std::move(name), scope);
+    special_tokens.emplace_back(symbol, std::move(token));
+    return symbol;
+  }
+
+  void check_special(const Vocabulary& vocabulary) {
+    for (const auto& [symbol, token] : special_tokens) {
+      const TokenId id = vocabulary.special_token(token);
+      if (id == kNoToken) throw GrammarError("the vocabulary has no special token '" + token + "'");
+      if (vocabulary.is_eos(id)) ends_text(symbol);
+    }
+  }
+
   Limits limits;
   py::function retrieve;
+  std::vector<std::pair<cfg::Symbol, std::string>> special_tokens;
   std::shared_ptr<MemoryAccount> account;
   schema::Report report;
 };
@@ -72,6 +90,7 @@ void bind_cfg(py::module_& module) {
             self.ignore(compile_partial_regex(pattern).language, std::move(name), scope);
           },
           "pattern"_a, "name"_a, "scope"_a = 0)
+      .def("special", &Builder::special, "token"_a, "name"_a, "scope"_a = 0)
       .def("json_schema", &Builder::json_schema, "schema"_a, "whitespace"_a, "name"_a, "scope"_a = 0)
       .def("regex", &Builder::regex, "pattern"_a, "flags"_a, "name"_a, "scope"_a = 0)
       .def("scope", &Builder::scope, "name"_a)
@@ -89,6 +108,7 @@ void bind_cfg(py::module_& module) {
             const Deadline deadline(self.limits.max_seconds);
             const py::gil_scoped_release release;
             const MemoryAccount::Scope scope(self.account);
+            self.check_special(*vocabulary);
             return finish(self.build(start), std::move(vocabulary), self.limits, self.report);
           },
           "start"_a, "vocabulary"_a);

@@ -39,7 +39,7 @@ Vocabulary::Encode encode_with(py::function function) {
 
 std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling spelling,
                                         const std::vector<std::pair<TokenId, std::string>>& added,
-                                        const std::vector<TokenId>& special, std::vector<TokenId> eos, size_t size,
+                                        Vocabulary::SpecialTokens special, std::vector<TokenId> eos, size_t size,
                                         bool first_space_optional, py::function encode) {
   auto encoder = encode_with(std::move(encode));
   const auto read = read_pieces(pieces);
@@ -56,10 +56,10 @@ std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling sp
   for (const auto& [id, piece] : read) set(id, token_text(piece, spelling));
   for (const auto& [id, text] : added) set(id, text);
   // A special token is never text, even where its id also stands among the ordinary ones.
-  for (const TokenId id : special) set(id, {});
+  for (const auto& [id, name] : special) set(id, {});
   if (size == 0) size = tokens.size();
-  return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional,
-                                      std::move(encoder));
+  return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional, std::move(encoder),
+                                      std::move(special));
 }
 
 }  // namespace
@@ -74,18 +74,22 @@ void bind_vocabulary(py::module_& module) {
 
   py::class_<Vocabulary, std::shared_ptr<Vocabulary>>(module, "Vocabulary")
       .def(py::init([](const std::vector<py::bytes>& tokens, std::vector<TokenId> eos, size_t size,
-                       bool first_space_optional) {
+                       bool first_space_optional, Vocabulary::SpecialTokens special) {
              std::vector<std::string> texts(tokens.begin(), tokens.end());
              const py::gil_scoped_release release;
-             return std::make_shared<Vocabulary>(std::move(texts), std::move(eos), size, first_space_optional);
+             return std::make_shared<Vocabulary>(std::move(texts), std::move(eos), size, first_space_optional,
+                                                 Vocabulary::Encode(), std::move(special));
            }),
-           "tokens"_a, "eos"_a, "size"_a, "first_space_optional"_a)
+           "tokens"_a, "eos"_a, "size"_a, "first_space_optional"_a, "special"_a)
       .def_static("from_pieces", &from_pieces, py::kw_only(), "pieces"_a, "spelling"_a, "added"_a, "special"_a, "eos"_a,
                   "size"_a, "first_space_optional"_a, "encode"_a)
       .def_property_readonly("size", &Vocabulary::size)
       .def_property_readonly(
           "eos", [](const Vocabulary& self) { return std::vector<TokenId>(self.eos().begin(), self.eos().end()); })
       .def("bytes", [](const Vocabulary& self, TokenId token) { return py::bytes(std::string(self.bytes(token))); })
+      .def("spelling",
+           [](const Vocabulary& self, TokenId token) { return py::bytes(std::string(self.spelling(token))); })
+      .def_property_readonly("special", &Vocabulary::special)
       .def_property_readonly("missing_bytes", &Vocabulary::missing_bytes)
       .def_property_readonly("trie_nodes", [](const Vocabulary& self) { return self.trie().nodes(); });
 }

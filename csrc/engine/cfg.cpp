@@ -10,6 +10,7 @@
 #include "engine/cfg_writer.h"
 #include "engine/errors.h"
 #include "engine/lexeme.h"
+#include "engine/special_token.h"
 
 namespace constrain::cfg {
 
@@ -127,6 +128,7 @@ class Compilation {
     std::erase_if(used, [&](Symbol symbol) { return !terminal(symbol) && !embedded(symbol) && !text(symbol); });
     const std::vector<ByteSet> first = first_bytes(bodies, first_of_words(bodies.size(), used));
     check_following(bodies, used, first);
+    check_last(bodies, used, first);
     std::vector<Words> words(builder_.scopes_.size());
     for (const Symbol symbol : used) {
       Words& own = words[scope_of(symbol)];
@@ -168,24 +170,39 @@ class Compilation {
     return bytes;
   }
 
-  /// Refuses terminals that match other texts before some of what may follow them in their grammar.
+  /// Refuses terminals that match other texts before some of what may follow them in their grammar. What they look at
+  /// ends before special tokens.
   void check_following(const Bodies& bodies, const std::vector<Symbol>& used, const std::vector<ByteSet>& first) const {
     const auto watches = [&](Symbol symbol) { return terminal(symbol) && terminal(symbol)->watched != ByteSet(); };
     if (std::ranges::none_of(used, watches)) return;
     std::vector<Symbol> roots;
     for (const auto& part : builder_.scopes_) roots.push_back(part.root);
     const std::vector<ByteSet> following = following_bytes(bodies, roots, first);
+    ByteSet special;
+    special.add(static_cast<uint8_t>(kSpecialMark));
     for (const Symbol symbol : used) {
       if (!watches(symbol)) continue;
       ByteSet next = following[symbol];
       next.add(first_of_ignored(builder_.scopes_[terminal(symbol)->scope]));
-      const int byte = (next & terminal(symbol)->watched).next(0);
+      const int byte = (next & ~special & terminal(symbol)->watched).next(0);
       if (byte < 0) continue;
       const bool printable = byte > 0x20 && byte < 0x7F;
       throw GrammarError(
           in(terminal(symbol)->scope) + "terminal '" + terminal(symbol)->name +
           "' cannot be used: it looks at the text after it, which may begin " +
           (printable ? std::string("with '") + static_cast<char>(byte) + "'" : "with what it looks for") + " here");
+    }
+  }
+
+  /// Refuses terminals that end texts where something may follow them, in whatever grammar.
+  void check_last(const Bodies& bodies, const std::vector<Symbol>& used, const std::vector<ByteSet>& first) const {
+    const auto is_last = [&](Symbol symbol) { return terminal(symbol) && terminal(symbol)->ends_text; };
+    if (std::ranges::none_of(used, is_last)) return;
+    const std::vector<ByteSet> following = following_bytes(bodies, {builder_.scopes_[0].root}, first);
+    for (const Symbol symbol : used) {
+      if (!is_last(symbol) || following[symbol] == ByteSet()) continue;
+      throw GrammarError(in(terminal(symbol)->scope) + "'" + terminal(symbol)->name +
+                         "' ends the text, so nothing may follow it");
     }
   }
 

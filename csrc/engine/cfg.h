@@ -44,6 +44,8 @@ class Builder {
   /// What follows the terminal must not begin with a byte of `watched`: the language is another one there. Throws
   /// GrammarError where the language has the empty word.
   Symbol terminal(AutomatonPtr language, std::string name, Scope scope = 0, const ByteSet& watched = {});
+  /// The text is over after the terminal: `build` throws GrammarError where something may follow it.
+  void ends_text(Symbol terminal);
   void ignore(AutomatonPtr language, std::string name, Scope scope = 0);
 
   /// Rules of other front ends. They call one another, and keep their numbers in the grammar that is built.
@@ -76,6 +78,7 @@ class Builder {
     std::string name;
     Scope scope = 0;
     ByteSet watched = {};
+    bool ends_text = false;
   };
   struct Embedded {
     RuleId rule;

@@ -45,6 +45,12 @@ Symbol Builder::terminal(AutomatonPtr language, std::string name, Scope scope, c
   return static_cast<Symbol>(terminal_of_.size() - 1);
 }
 
+void Builder::ends_text(Symbol terminal) {
+  check(terminal);
+  if (terminal_of_[terminal] >= kEmbedded) throw GrammarError("a rule of the grammar does not end texts");
+  terminals_[terminal_of_[terminal]].ends_text = true;
+}
+
 void Builder::ignore(AutomatonPtr language, std::string name, Scope scope) {
   Part& part = this->part(scope);
   if (language->start() == kDead) return;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/special_token.h"
+
 namespace constrain {
 
 namespace {
@@ -21,12 +23,18 @@ void keep_common(std::vector<TokenId>& tokens, const std::vector<TokenId>& other
 ForcedText::ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers,
                        const Configuration& from)
     : grammar_(grammar), store_(store), stepper_(grammar, store, registers), end_(&from) {
+  // A special token is forced as a whole or not at all.
+  size_t whole = 0;
+  bool within_special = false;
   uint8_t byte = 0;
-  while (!end_->accepting && bytes_.size() < kMaxBytes) {
-    const Configuration* next = only_way_on(*end_, byte);
-    if (!next) return;
-    bytes_ += static_cast<char>(byte), end_ = next;
+  for (const Configuration* at = &from; !at->accepting && bytes_.size() < kMaxBytes;) {
+    at = only_way_on(*at, byte);
+    if (!at) break;
+    bytes_ += static_cast<char>(byte);
+    within_special ^= bytes_.back() == kSpecialMark;
+    if (!within_special) end_ = at, whole = bytes_.size();
   }
+  bytes_.resize(whole);
   if (!end_->accepting) return;
   for (int any = 0; any < 256; ++any) {
     if (advance(*end_, static_cast<uint8_t>(any))) return;
@@ -34,14 +42,33 @@ ForcedText::ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store
   ends_ = true;
 }
 
-std::vector<TokenId> ForcedText::tokens(const std::vector<TokenId>& before) {
-  if (bytes_.empty()) return {};
-  std::optional<std::vector<TokenId>> common = encode(before, bytes_.size());
+std::vector<TokenId> ForcedText::tokens(std::vector<TokenId> before) {
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  std::vector<TokenId> tokens;
+  size_t begin = 0;
+  // Tokenizers cut the text at special tokens, and what stands between these by itself.
+  for (size_t mark; (mark = bytes_.find(kSpecialMark, begin)) != bytes_.npos;) {
+    const auto text = mark > begin ? encode(before, begin, mark) : std::vector<TokenId>{};
+    if (!text) return tokens;
+    tokens.insert(tokens.end(), text->begin(), text->end());
+    begin = bytes_.find(kSpecialMark, mark + 1) + 1;
+    tokens.push_back(vocabulary.special_token(std::string_view(bytes_).substr(mark + 1, begin - mark - 2)));
+    before.clear();
+  }
+  const std::vector<TokenId> last = last_tokens(before, begin);
+  tokens.insert(tokens.end(), last.begin(), last.end());
+  return tokens;
+}
+
+/// Those of the bytes from `begin` on, among which there are no special ones.
+std::vector<TokenId> ForcedText::last_tokens(const std::vector<TokenId>& before, size_t begin) {
+  if (bytes_.size() == begin) return {};
+  std::optional<std::vector<TokenId>> common = encode(before, begin, bytes_.size());
   const size_t longest = grammar_.vocabulary().longest_token();
-  const size_t first = bytes_.size() < longest ? 0 : bytes_.size() - longest + 1;
+  const size_t first = bytes_.size() < begin + longest ? begin : bytes_.size() - longest + 1;
   for (size_t offset = bytes_.size(); common && !common->empty() && offset-- > first;) {
     if (!may_be_cut(offset)) continue;
-    const auto other = encode(before, offset);
+    const auto other = encode(before, begin, offset);
     if (!other) return {};
     keep_common(*common, *other);
   }
@@ -94,13 +121,15 @@ bool ForcedText::some_token_below(uint32_t node) {
   return false;
 }
 
-/// The tokens of the bytes up to the character at `end`; nothing where those of `before` would have been others.
-std::optional<std::vector<TokenId>> ForcedText::encode(const std::vector<TokenId>& before, size_t end) const {
+/// The tokens of the bytes from `begin` up to the character at `end`; nothing where those of `before` would have been
+/// others.
+std::optional<std::vector<TokenId>> ForcedText::encode(const std::vector<TokenId>& before, size_t begin,
+                                                       size_t end) const {
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  while (end > 0 && end < bytes_.size() && continues_character(bytes_[end])) --end;
+  while (end > begin && end < bytes_.size() && continues_character(bytes_[end])) --end;
   std::string text;
   for (const TokenId token : before) text += vocabulary.bytes(token);
-  text.append(bytes_, 0, end);
+  text.append(bytes_, begin, end - begin);
   std::vector<TokenId> tokens = vocabulary.encode(text);
   if (tokens.size() < before.size() || !std::equal(before.begin(), before.end(), tokens.begin())) return std::nullopt;
   tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(before.size()));

@@ -21,11 +21,12 @@ class ForcedText {
   ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers,
              const Configuration& from);
 
+  /// Special tokens among them stand in their spellings.
   const std::string& bytes() const { return bytes_; }
 
   /// The tokens, as the tokenizer of the vocabulary continues `before`: the last tokens of the text so far, which begin
   /// with a whole character. None where it would not have chosen these.
-  std::vector<TokenId> tokens(const std::vector<TokenId>& before);
+  std::vector<TokenId> tokens(std::vector<TokenId> before);
 
   /// The text must end after the bytes.
   bool ends() const { return ends_; }
@@ -33,9 +34,10 @@ class ForcedText {
  private:
   const Configuration* only_way_on(const Configuration& at, uint8_t& byte);
   const Configuration* advance(const Configuration& from, uint8_t byte);
+  std::vector<TokenId> last_tokens(const std::vector<TokenId>& before, size_t begin);
   bool may_be_cut(size_t offset);
   bool some_token_below(uint32_t node);
-  std::optional<std::vector<TokenId>> encode(const std::vector<TokenId>& before, size_t end) const;
+  std::optional<std::vector<TokenId>> encode(const std::vector<TokenId>& before, size_t begin, size_t end) const;
 
   const CompiledGrammar& grammar_;
   ConfigurationStore& store_;

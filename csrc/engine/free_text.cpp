@@ -51,6 +51,9 @@ uint8_t first_byte(char32_t character) {
   return static_cast<uint8_t>(character < 0x10000 ? 0xE0 | character >> 12 : 0xF0 | character >> 18);
 }
 
+/// Not so where a special token begins.
+bool is_beyond_ascii(int byte) { return byte >= 0x80 && byte <= 0xF4; }
+
 }  // namespace
 
 /// Follows all characters beyond ASCII at once, byte by byte. Those that come to one place by different first bytes are
@@ -235,7 +238,7 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
           previous = row[byte];
           if (!usable(previous)) missing.ascii.add(static_cast<uint8_t>(byte));
           if (previous == kDead || std::find(next.begin(), next.end(), previous) == next.end()) step(previous);
-        } else if (row[byte] != kDead && !(found.characters.beyond_ascii && byte >= 0x80)) {
+        } else if (row[byte] != kDead && !(found.characters.beyond_ascii && is_beyond_ascii(byte))) {
           found.leaving.add(static_cast<uint8_t>(byte));
         }
       }

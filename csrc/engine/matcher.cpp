@@ -76,13 +76,12 @@ MaskPtr Matcher::end_mask() const {
 }
 
 bool Matcher::accept(TokenId token) {
-  if (grammar().vocabulary().is_eos(token)) {
-    if (!is_accepting()) return false;
+  if (grammar().vocabulary().is_eos(token) && is_accepting()) {
     const std::lock_guard lock(session_->mutex);
     push(last_->configuration, true, token, {});
     return true;
   }
-  const std::string_view bytes = grammar().vocabulary().bytes(token);
+  const std::string_view bytes = grammar().vocabulary().spelling(token);
   return !bytes.empty() && go_on(bytes, token);
 }
 
@@ -95,7 +94,8 @@ bool Matcher::go_on(std::string_view bytes, TokenId token) {
   const Configuration* next = advance(last_->configuration, bytes);
   const bool only_spelled = token != kNoToken && !grammar().vocabulary().spells_all();
   if (!next || (only_spelled && !spelled().possible(*next))) return false;
-  push(next, false, token, token == kNoToken ? keep(bytes) : bytes);
+  // A grammar that asks for a token which ends texts is complete after it.
+  push(next, grammar().vocabulary().is_eos(token), token, token == kNoToken ? keep(bytes) : bytes);
   return true;
 }
 
@@ -165,20 +165,23 @@ std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
   ForcedText text(grammar(), session_->store, session_->registers, *last_->configuration);
   std::vector<TokenId> tokens = text.tokens(last_tokens());
   size_t taken = 0;
-  for (const TokenId token : tokens) taken += vocabulary.bytes(token).size();
+  for (const TokenId token : tokens) taken += vocabulary.spelling(token).size();
   const bool to_the_end = text.ends() && taken == text.bytes().size();
-  if (to_the_end && vocabulary.eos().size() == 1) tokens.push_back(vocabulary.eos().front());
+  const bool ended = !tokens.empty() && vocabulary.is_eos(tokens.back());
+  if (to_the_end && !ended && vocabulary.eos().size() == 1) tokens.push_back(vocabulary.eos().front());
   tokens.resize(std::min(tokens.size(), limit));
   return tokens;
 }
 
-/// Those before the end that show how the tokenizer goes on, from a whole character on.
+/// Those before the end that show how the tokenizer goes on, from a whole character on. It begins anew after a special
+/// token.
 std::vector<TokenId> Matcher::last_tokens() const {
   constexpr size_t kTokens = 4;
   const Vocabulary& vocabulary = grammar().vocabulary();
   std::vector<TokenId> tokens;
+  const auto has_text = [&](TokenId token) { return !vocabulary.bytes(token).empty(); };
   const Step* step = last_;
-  for (; tokens.size() < kTokens && step->token != kNoToken; step = step->previous) tokens.push_back(step->token);
+  for (; tokens.size() < kTokens && has_text(step->token); step = step->previous) tokens.push_back(step->token);
   std::ranges::reverse(tokens);
   const auto begins_character = [&](TokenId token) { return (vocabulary.bytes(token).front() & 0xC0) != 0x80; };
   tokens.erase(tokens.begin(), std::ranges::find_if(tokens, begins_character));

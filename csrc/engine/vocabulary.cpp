@@ -4,10 +4,12 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "engine/special_token.h"
+
 namespace constrain {
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size,
-                       bool first_space_optional, Encode encode)
+                       bool first_space_optional, Encode encode, SpecialTokens special)
     : tokens_(std::move(tokens)),
       eos_(std::move(eos)),
       duplicate_(size, kNoToken),
@@ -15,15 +17,6 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
       first_space_optional_(first_space_optional),
       encode_(std::move(encode)) {
   tokens_.resize(std::min(size_, tokens_.size()));
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (tokens_[i].size() > 0xFFFF)
-      throw std::invalid_argument("token " + std::to_string(i) + " is longer than 65535 bytes");
-  }
-  for (const std::string& token : tokens_) {
-    longest_token_ = std::max(longest_token_, static_cast<uint16_t>(token.size()));
-    const auto brackets = std::ranges::count_if(token, [](char byte) { return byte == '[' || byte == '{'; });
-    most_brackets_ = std::max(most_brackets_, static_cast<uint32_t>(brackets));
-  }
   std::sort(eos_.begin(), eos_.end());
   eos_.erase(std::unique(eos_.begin(), eos_.end()), eos_.end());
   for (const TokenId id : eos_) {
@@ -33,9 +26,16 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     }
     if (static_cast<size_t>(id) < tokens_.size()) tokens_[id].clear();
   }
+  name_special_tokens(std::move(special));
   first_bytes_.resize(size_);
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (!tokens_[i].empty()) first_bytes_[i] = static_cast<uint8_t>(tokens_[i][0]);
+    const std::string_view token = spelling(static_cast<TokenId>(i));
+    if (token.size() > 0xFFFF)
+      throw std::invalid_argument("token " + std::to_string(i) + " is longer than 65535 bytes");
+    if (!token.empty()) first_bytes_[i] = static_cast<uint8_t>(token[0]);
+    longest_token_ = std::max(longest_token_, static_cast<uint16_t>(token.size()));
+    const auto brackets = std::ranges::count_if(token, [](char byte) { return byte == '[' || byte == '{'; });
+    most_brackets_ = std::max(most_brackets_, static_cast<uint32_t>(brackets));
   }
   trie_ = std::make_shared<const Trie>(build_trie());
   spells_all_ = missing_bytes().empty();
@@ -48,21 +48,47 @@ std::string_view Vocabulary::bytes(TokenId token) const {
                                                                    : std::string_view();
 }
 
+std::string_view Vocabulary::spelling(TokenId token) const {
+  const std::string_view text = bytes(token);
+  if (!text.empty()) return text.find(kSpecialMark) == text.npos ? text : std::string_view();
+  const auto special = special_spellings_.find(token);
+  return special == special_spellings_.end() ? std::string_view() : std::string_view(special->second);
+}
+
+TokenId Vocabulary::special_token(std::string_view name) const {
+  const auto found = std::ranges::find(special_, name, &SpecialTokens::value_type::second);
+  return found == special_.end() ? kNoToken : found->first;
+}
+
+void Vocabulary::name_special_tokens(SpecialTokens names) {
+  std::erase_if(names, [&](const auto& special) {
+    const auto& [id, name] = special;
+    return id < 0 || static_cast<size_t>(id) >= tokens_.size() || name.empty() || name.find(kSpecialMark) != name.npos;
+  });
+  special_ = std::move(names);
+  for (const auto& [id, name] : special_) {
+    tokens_[id].clear();
+    special_spellings_[id] = special_spelling(name);
+  }
+}
+
 Trie Vocabulary::build_trie() {
+  std::vector<std::string_view> spellings(tokens_.size());
+  for (size_t i = 0; i < tokens_.size(); ++i) spellings[i] = spelling(static_cast<TokenId>(i));
   std::vector<TokenId> order(tokens_.size());
   std::iota(order.begin(), order.end(), 0);
-  std::erase_if(order, [&](TokenId id) { return tokens_[id].empty(); });
+  std::erase_if(order, [&](TokenId id) { return spellings[id].empty(); });
   std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
-    const int c = tokens_[a].compare(tokens_[b]);
+    const int c = spellings[a].compare(spellings[b]);
     return c != 0 ? c < 0 : a < b;
   });
   TrieBuilder trie;
   for (size_t i = 0; i < order.size(); ++i) {
-    if (i > 0 && tokens_[order[i]] == tokens_[order[i - 1]]) {
+    if (i > 0 && spellings[order[i]] == spellings[order[i - 1]]) {
       duplicate_[order[i - 1]] = order[i];
       has_duplicates_ = true;
     } else {
-      trie.add(tokens_[order[i]], order[i]);
+      trie.add(spellings[order[i]], order[i]);
     }
   }
   return trie.finish();

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/inner.h"
@@ -24,17 +26,27 @@ class Vocabulary {
   /// The tokens that a tokenizer cuts a text into that stands in the middle of another one.
   using Encode = std::function<std::vector<TokenId>(const std::string&)>;
 
+  /// Tokens that are no text, and their names; they need not have different ones.
+  using SpecialTokens = std::vector<std::pair<TokenId, std::string>>;
+
   /// `tokens[i]` holds the bytes of token i; empty for tokens without text (special ones and holes). `size` is the
   /// width of the model's output: ids beyond the list are padding, and tokens beyond it do not exist for the model.
+  /// `special` names those of the tokens without text that grammars may ask for; ends of texts may be among them.
   /// Throws std::invalid_argument where an id is out of range or a token is longer than 65,535 bytes.
   Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos, size_t size, bool first_space_optional,
-             Encode encode = {});
+             Encode encode = {}, SpecialTokens special = {});
 
   size_t size() const { return size_; }
   size_t mask_words() const { return (size_ + 31) / 32; }
   std::span<const TokenId> eos() const { return eos_; }
   bool is_eos(TokenId token) const;
+  /// Its text; empty where it has none.
   std::string_view bytes(TokenId token) const;
+  /// Its bytes in the trie: the text, or what stands for a special token. Empty for tokens that can be in no text.
+  std::string_view spelling(TokenId token) const;
+  const SpecialTokens& special() const { return special_; }
+  /// A special token of this name, or kNoToken.
+  TokenId special_token(std::string_view name) const;
   /// Of a token that is in the trie.
   uint8_t first_byte(TokenId token) const { return first_bytes_[static_cast<size_t>(token)]; }
   const Trie& trie() const { return *trie_; }
@@ -68,9 +80,12 @@ class Vocabulary {
   bool spells_all() const { return spells_all_; }
 
  private:
+  void name_special_tokens(SpecialTokens names);
   Trie build_trie();
 
   std::vector<std::string> tokens_;
+  SpecialTokens special_;
+  std::unordered_map<TokenId, std::string> special_spellings_;
   std::vector<TokenId> eos_;
   std::vector<TokenId> duplicate_;
   std::vector<uint8_t> first_bytes_;

@@ -26,7 +26,7 @@ REFUSED = [
     ("start: A\n%import nope.A", 2, 9, "cannot import nope"),
     ("start: A\n%import common.NOPE -> A", 2, 24, "used but not defined"),
     # what other notations have, and Lark has not
-    ('start: "a" <tool>', 1, 12, "special tokens are no text"),
+    ('start: "a" <tool>', 1, 12, "no special token '<tool>'"),
     ('start: "a" @ other', 1, 12, "which is @ and its name"),
     # JSON Schemas
     ('start: "a"\n  | %json', 2, 10, "no JSON Schema after %json"),

@@ -14,6 +14,7 @@ from lark.exceptions import UnexpectedInput
 
 from constrain.engine import CompiledGrammar, GrammarCache, Limits, Vocabulary, compile_lark, lark_warnings
 from constrain.engine.lark.compose import Composition
+from constrain.engine.lark.lower import SpecialTokens
 from constrain.errors import LarkError
 
 CALLS = """
@@ -144,9 +145,10 @@ def test_reports_name_the_grammar(byte_vocab: Vocabulary) -> None:
     assert {entry.document for entry in report.enforced} == {"@n", "%json at line 1, column 8 of @m"}
 
 
-def test_many_references_to_one_grammar_cost_one() -> None:
+def test_many_references_to_one_grammar_cost_one(byte_vocab: Vocabulary) -> None:
     grammars: dict[str, Any] = {"all": True, "some": 'start: @all "." @all', "unused": re.compile("a")}
-    composition = Composition('start: @all @some | "a" @some | @all~3', grammars, Limits())
+    tokens = SpecialTokens(byte_vocab, {})
+    composition = Composition('start: @all @some | "a" @some | @all~3', grammars, tokens, Limits())
     composition.write("start")
     steps = Counter(name for name, *_ in composition.program.steps)
     assert (steps["scope"], steps["json_schema"], steps["regex"]) == (3, 1, 1)

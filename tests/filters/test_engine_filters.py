@@ -24,6 +24,7 @@ from constrain.filters import (
     FilterStack,
 )
 from constrain.filters.engine import unpack_bits, vocabulary_of
+from constrain.testing import accepts, sample
 
 EOS = 1
 MODEL: Any = None
@@ -251,3 +252,22 @@ def test_a_filter_that_cannot_be_copied_tells_nothing_ahead(tokenizer: ExLlamaV2
     stack = FilterStack([ExLlamaV2RegexFilter(MODEL, tokenizer, "[a-z]+"), Odd(MODEL, tokenizer)], tokenizer, 384)
     stack.begin()
     assert len(stack.masks([5, 6])) == 1
+
+
+def test_a_grammar_may_ask_for_special_tokens(tokenizer: ExLlamaV2Tokenizer) -> None:
+    """``<pad>`` (2) is one that no other constraint allows; ``</s>`` (1) ends the text, ``<s>`` (0) does not."""
+    filter_ = ExLlamaV2GrammarFilter(
+        MODEL, tokenizer, 'start: <pad> "yes" BEGIN </s>\n%declare BEGIN', special_tokens={"BEGIN": "<s>"}
+    )
+    filter_.begin("")
+    for token, ends in [(2, set()), *((token, set()) for token in ids_of(tokenizer, "yes")), (0, set()), (1, {1})]:
+        allowed, ended = filter_.next()
+        assert token in (allowed or ())
+        assert ended == ends
+        assert masked(filter_) == sorted(allowed or ())
+        feed(filter_, [token])
+    assert filter_.matcher.is_finished()
+    assert accepts(filter_, "<pad>yes<s></s>", special_tokens=True)
+    for text in ("<pad>yes<s>", "yes<s></s>", "<pad>yes<s></s></s>"):
+        assert not accepts(filter_, text, special_tokens=True)
+    assert sample(filter_) == "<pad>yes<s></s>"

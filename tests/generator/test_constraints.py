@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,13 @@ import torch
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
 from constrain.errors import BudgetError, DeadEnd, GenerationError
-from constrain.filters import ExLlamaV2Filter, ExLlamaV2JSONSchemaFilter, ExLlamaV2RegexFilter, ExLlamaV2SelectFilter
+from constrain.filters import (
+    ExLlamaV2Filter,
+    ExLlamaV2GrammarFilter,
+    ExLlamaV2JSONSchemaFilter,
+    ExLlamaV2RegexFilter,
+    ExLlamaV2SelectFilter,
+)
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 
 EOS = 1
@@ -414,3 +421,14 @@ def test_masks_behind_guesses_are_computed_with_the_pass(make: Make, monkeypatch
     monkeypatch.setattr(generator._runner._drafter, "propose", quiet)
     text(generator, filters=[regex(generator, "[a-z]{40}")])
     assert threads and all(name.startswith("constrain-filter") for name in threads)
+
+
+def test_special_tokens_of_a_grammar(make: Make) -> None:
+    """They are drawn where the grammar asks for them, and shown only on request; ``</s>`` ends the text."""
+    generator = make()
+    grammar = ExLlamaV2GrammarFilter(generator.model, generator.tokenizer, 'start: <pad> /[a-z]{3}/ <s> "!" </s>')
+    for complete in (False, True):
+        plain = text(generator, filters=[grammar], complete_within_budget=complete)
+        assert re.fullmatch("[a-z]{3}!", plain)
+        shown = text(generator, filters=[grammar], complete_within_budget=complete, decode_special_tokens=True)
+        assert shown.replace("<pad>", "") == f"{plain[:3]}<s>!"

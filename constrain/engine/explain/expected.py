@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 
 from constrain._core import Matcher
+from constrain.engine.special import MARK, spelling
 
 #: Literals are followed through choices of so many characters, up to so many alternatives of so many bytes.
 MAX_BRANCHES, MAX_LITERALS, MAX_LENGTH = 8, 12, 40
@@ -21,6 +22,8 @@ def expected(matcher: Matcher) -> tuple[str, ...]:
     """What may come next after the text of a matcher, whose state does not change."""
     matcher = matcher.clone()
     following = set(_next_bytes(matcher))
+    special = _special_tokens(matcher) if MARK[0] in following else []
+    following.discard(MARK[0])
     graphic = {byte for byte in following if byte not in WHITE_SPACE}
     if _is_any_character(graphic):
         found = [_any_character(following)]
@@ -29,9 +32,20 @@ def expected(matcher: Matcher) -> tuple[str, ...]:
         found = [*_literals(matcher, firsts), *classes]
         if len(graphic) < len(following):
             found.append("white space")
+    found += special
     if matcher.is_accepting():
         found.append(END_OF_TEXT)
     return tuple(found)
+
+
+def special_token(name: str) -> str:
+    """A special token, in words."""
+    return f"the token {name}"
+
+
+def _special_tokens(matcher: Matcher) -> list[str]:
+    names = sorted({name for _, name in matcher.vocabulary.special})
+    return [special_token(name) for name in names if matcher.clone().accept_bytes(spelling(name))]
 
 
 def _is_any_character(following: Collection[int]) -> bool:
@@ -89,11 +103,12 @@ def _literal(text: bytes) -> str:
 
 
 def _after(matcher: Matcher, text: bytes) -> list[int] | None:
-    """The bytes that may follow a further text, or ``None`` where the whole may end there."""
+    """The bytes that may follow a further text, or ``None`` where there may be a special token or the end."""
     matcher.accept_bytes(text)
-    following = None if matcher.is_accepting() else list(_next_bytes(matcher))
+    following = list(_next_bytes(matcher))
+    ends = matcher.is_accepting() or MARK[0] in following
     matcher.rollback(1)
-    return following
+    return None if ends else following
 
 
 def _next_bytes(matcher: Matcher) -> Iterator[int]:

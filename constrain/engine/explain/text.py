@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from constrain._core import Matcher
-from constrain.engine.explain.expected import END_OF_TEXT, expected, listed, shown
+from constrain.engine.explain.expected import END_OF_TEXT, expected, listed, shown, special_token
 from constrain.engine.explain.place import json_place
+from constrain.engine.special import Piece
 
 #: A line with the place in it is shown in so many characters on either side.
 CONTEXT = 60
@@ -57,26 +59,43 @@ class Explanation:
         return f"{shown}\n{' ' * column}^"
 
 
-def explain_text(matcher: Matcher, text: str, is_json: bool) -> Explanation:
+def explain_text(matcher: Matcher, pieces: Sequence[Piece], is_json: bool) -> Explanation:
     """Explain a text to a matcher that is at the start; see :meth:`constrain.engine.CompiledGrammar.explain`."""
-    content = text.encode(errors="surrogatepass")
-    # A character is taken whole, so that what was expected in its place is told in characters.
-    before = content[: take(matcher, content)].decode(errors="ignore")
-    matcher.reset()
-    matcher.accept_bytes(before.encode())
-    taken = len(before.encode())
-    accepted = taken == len(content) and matcher.is_accepting()
+    before, found = "", END_OF_TEXT
+    for piece in pieces:
+        taken = _taken(matcher, piece)
+        before += taken
+        if taken != piece.text:
+            found = special_token(piece.text) if piece.special else _character(piece.text[len(taken)])
+            break
+    accepted = found == END_OF_TEXT and matcher.is_accepting()
     return Explanation(
         accepted=accepted,
-        text=text,
-        byte_offset=taken,
+        text="".join(piece.text for piece in pieces),
+        byte_offset=len(before.encode()),
         offset=len(before),
         line=before.count("\n") + 1,
         column=len(before) - before.rfind("\n"),
-        found=END_OF_TEXT if taken == len(content) else f"`{shown(text[len(before)].encode(errors='surrogatepass'))}`",
+        found=found,
         expected=() if accepted else expected(matcher),
         pointer=json_place(before) if is_json else None,
     )
+
+
+def _taken(matcher: Matcher, piece: Piece) -> str:
+    """What a matcher takes of a piece: characters, and special tokens, are taken whole."""
+    if piece.special:
+        return piece.text if matcher.accept_bytes(piece.content) else ""
+    begin = matcher.accepted_tokens
+    # A character is taken whole, so that what was expected in its place is told in characters.
+    taken = piece.content[: take(matcher, piece.content)].decode(errors="ignore")
+    matcher.rollback(matcher.accepted_tokens - begin)
+    matcher.accept_bytes(taken.encode())
+    return taken
+
+
+def _character(found: str) -> str:
+    return f"`{shown(found.encode(errors='surrogatepass'))}`"
 
 
 def take(matcher: Matcher, content: bytes) -> int:

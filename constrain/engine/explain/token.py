@@ -15,11 +15,11 @@ class TokenExplanation:
 
     Attributes:
         token: its id.
-        text: its bytes.
+        text: its bytes; none of a special token.
         allowed: it may come next.
         fits: how many of its bytes may.
-        expected: what may come after these, in words; empty where the token is allowed, is no text at all, or leads to
-            where no tokens complete the text.
+        expected: what may come after these, in words; empty where the token is allowed, has neither text nor a name, or
+            leads to where no tokens complete the text.
         reason: all this as a sentence.
     """
 
@@ -39,7 +39,8 @@ def explain_token(matcher: Matcher, token: int) -> TokenExplanation:
     matcher = matcher.clone()
     vocabulary = matcher.vocabulary
     text = vocabulary.bytes(token)
-    name = f"token {token}" + (f" `{shown(text)}`" if text else "")
+    special = dict(vocabulary.special).get(token)
+    name = f"token {token}" + (f" `{shown(text)}`" if text else f" {special}" if special else "")
     if matcher.accept(token):
         return TokenExplanation(token, text, True, len(text), (), f"{name} is allowed")
     if not 0 <= token < vocabulary.size:
@@ -50,10 +51,10 @@ def explain_token(matcher: Matcher, token: int) -> TokenExplanation:
         wanted = expected(matcher)
         reason = f"{name} ends the text, which is not complete: expected {listed(wanted)}"
         return TokenExplanation(token, text, False, 0, wanted, reason)
-    if not text:
+    if not text and special is None:
         return TokenExplanation(token, text, False, 0, (), f"{name} is no text, so no constraint allows it")
     fits = take(matcher, text)
-    if fits == len(text):
+    if text and fits == len(text):
         reason = f"{name} is refused: no tokens of the vocabulary complete the text after it"
         return TokenExplanation(token, text, False, fits, (), reason)
     wanted = expected(matcher)

@@ -9,6 +9,7 @@ import lark
 
 from constrain.engine.grammar import CompiledGrammar, Limits
 from constrain.engine.lark.compose import Composition, NamedGrammar, description
+from constrain.engine.lark.lower import SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.store import Store
 from constrain.engine.vocabulary import Vocabulary
@@ -21,6 +22,7 @@ def compile_lark(
     start: str = "start",
     *,
     grammars: Mapping[str, NamedGrammar] | None = None,
+    special_tokens: Mapping[str, str] | None = None,
     limits: Limits = Limits(),
     store: Store | None = None,
 ) -> CompiledGrammar:
@@ -40,12 +42,18 @@ def compile_lark(
     its text does. Ignored text of the grammar that refers to it may stand around. It may refer to others, also to
     itself and in circles; each is compiled once.
 
+    ``<name>`` stands in a rule for the special token that the vocabulary calls so, as ``<|im_start|>``, and
+    ``<[INST]>`` for one in square brackets: for that one token, never for a text that looks like it. It is a word like
+    those of terminals: ignored text may stand around it, and what they look at ends before it. A token that ends texts
+    may come last.
+
     Args:
         text: the grammar. ``%import`` finds lark's own modules, ``common``, ``python`` and ``unicode``.
         vocab: the vocabulary of the model.
         start: the rule that a whole text must match.
         grammars: those that ``@name`` stands for, by their names: the text of a Lark grammar, a JSON Schema (a ``dict``
             or ``bool``), or a compiled ``re.Pattern``, which is to match a whole text.
+        special_tokens: names of special tokens, by those of terminals that the grammars ``%declare`` for them.
         limits: bounds on states, memory and time.
         store: where the grammar is kept in a form that need not be parsed, if it is.
 
@@ -53,25 +61,27 @@ def compile_lark(
         LarkError: the grammar is malformed, matches nothing, or uses what cannot be enforced exactly: terminals that
             look at the text before them (``(?<=``, ``\\b``, ``^``) or at what may follow them here (``(?!if)[a-z]+``
             where the next terminal may begin with ``f``), ignored text that looks around, terminals that may be empty
-            or are only declared, and schemas that do not compile.
+            or are only declared, special tokens that the vocabulary lacks, and schemas that do not compile.
         ResourceLimit: a limit was reached.
     """
-    named = grammars or {}
-    key = _key(text, start, named) if store else None
+    named, declared = grammars or {}, special_tokens or {}
+    key = _key(text, start, named, declared) if store else None
     if store and key and (kept := store.get(key)):
         with suppress(GrammarError, TypeError, ValueError):
             steps, symbol = kept
             return Program.of(steps, limits).compile(int(symbol), vocab)
-    composition = Composition(text, named, limits)
+    composition = Composition(text, named, SpecialTokens(vocab, declared), limits)
     symbol = composition.write(start)
-    grammar = composition.compile(symbol, vocab)
+    grammar = composition.compile(symbol)
     if store and key:
         store.put(key, [composition.program.steps, symbol])
     return grammar
 
 
-def _key(text: str, start: str, grammars: Mapping[str, NamedGrammar]) -> list[str] | None:
+def _key(
+    text: str, start: str, grammars: Mapping[str, NamedGrammar], special_tokens: Mapping[str, str]
+) -> list[str] | None:
     """What tells the grammars of a store apart; ``None`` for what cannot be kept, and will be refused."""
     with suppress(TypeError, ValueError, RecursionError):
-        return ["lark", lark.__version__, *description(text, start, grammars)]
+        return ["lark", lark.__version__, *description(text, start, grammars, special_tokens)]
     return None

@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 
 from constrain.engine.grammar import CompiledGrammar, Limits
 from constrain.engine.lark.inline import Reference
-from constrain.engine.lark.lower import Lowering
+from constrain.engine.lark.lower import Lowering, SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import errors_within, load, located
-from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError, LarkError, RegexError, ResourceLimit, SchemaError
 
 NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | re.Pattern[str]"
@@ -37,16 +36,18 @@ class Composition:
     Args:
         text: the grammar of whole texts.
         grammars: the others by name, which may refer to one another. All are checked, even if nothing refers to them.
+        tokens: the special tokens that they may ask for.
         limits: bounds on states, memory and time.
 
     Attributes:
         program: the steps so far.
     """
 
-    def __init__(self, text: str, grammars: Mapping[str, NamedGrammar], limits: Limits) -> None:
+    def __init__(self, text: str, grammars: Mapping[str, NamedGrammar], tokens: SpecialTokens, limits: Limits) -> None:
         self.program = Program(limits)
         self._text = text
         self._grammars = grammars
+        self._tokens = tokens
         self._scopes: dict[str, int] = {}
         self._places: dict[str, _Place] = {}
         self._pending: list[str] = []
@@ -67,14 +68,14 @@ class Composition:
             self._write_pending()
         return symbol
 
-    def compile(self, start: int, vocab: Vocabulary) -> CompiledGrammar:
+    def compile(self, start: int) -> CompiledGrammar:
         """The texts that a symbol derives.
 
         Raises:
             LarkError: the grammars match nothing, or something in them cannot be used where it stands.
         """
         try:
-            return self.program.compile(start, vocab)
+            return self.program.compile(start, self._tokens.vocab)
         except ResourceLimit:
             raise
         except GrammarError as error:
@@ -104,7 +105,8 @@ class Composition:
             self._places.setdefault(reference.name, _Place(reference.line, reference.column, name))
             return self._scope(reference.name)
 
-        return Lowering(load(text, self._grammars), self.program, scope, name, scope_of).symbol_of_rule(start)
+        source = load(text, self._grammars)
+        return Lowering(source, self.program, scope, name, scope_of, self._tokens).symbol_of_rule(start)
 
     def _word(self, name: str, grammar: Any, scope: int) -> int:
         """The symbol of a JSON Schema or a regular expression."""
@@ -131,7 +133,9 @@ class Composition:
         return LarkError(error.reason, error.line, error.column, inside[1])
 
 
-def description(text: str, start: str, grammars: Mapping[str, NamedGrammar]) -> list[str]:
+def description(
+    text: str, start: str, grammars: Mapping[str, NamedGrammar], special_tokens: Mapping[str, str]
+) -> list[str]:
     """What tells compositions apart.
 
     Raises:
@@ -141,7 +145,7 @@ def description(text: str, start: str, grammars: Mapping[str, NamedGrammar]) -> 
         [name, "regex", grammar.pattern, grammar.flags] if isinstance(grammar, re.Pattern) else [name, "", grammar]
         for name, grammar in sorted(grammars.items())
     ]
-    return [start, text, json.dumps(named)]
+    return [start, text, json.dumps(named), json.dumps(sorted(special_tokens.items()))]
 
 
 def _flags(pattern: re.Pattern[Any]) -> str:

@@ -1,4 +1,7 @@
-"""What a grammar may contain beside what Lark has: JSON Schemas, ``%json {...}``, and names of others, ``@name``."""
+"""What a grammar may contain beside what Lark has.
+
+These are JSON Schemas, ``%json {...}``, names of other grammars, ``@name``, and special tokens, ``<name>``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from lark.load_grammar import TERMINALS
 from constrain.errors import LarkError
 
 _SKIPPED = "|".join(TERMINALS[name] for name in ("STRING", "REGEXP", "COMMENT"))
-_INSERT = re.compile(rf"{_SKIPPED}|(?<!\w)(?:(?P<json>%json\b\s*)|@(?P<name>\w+))")
+_INSERT = re.compile(rf"{_SKIPPED}|(?<!\w)(?:(?P<json>%json\b\s*)|@(?P<name>\w+)|(?P<special><[^<>\s]+>))")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,22 @@ class Reference:
         return f"@{self.name}"
 
 
-Insert: TypeAlias = InlineSchema | Reference
+@dataclass(frozen=True)
+class SpecialToken:
+    """A special token, and where it stands first; ``shown`` is how it is written and what messages call it."""
+
+    shown: str
+    line: int
+    column: int
+
+    @property
+    def name(self) -> str:
+        """What the vocabulary calls it: ``<[INST]>`` is the token ``[INST]``."""
+        inner = self.shown[1:-1]
+        return inner if inner[0] + inner[-1] == "[]" else self.shown
+
+
+Insert: TypeAlias = InlineSchema | Reference | SpecialToken
 
 
 @dataclass(frozen=True)
@@ -54,8 +72,8 @@ class PlainGrammar:
     """A grammar as lark can read it: every place is where it is in the original.
 
     Attributes:
-        text: with a terminal instead of each schema, and of each name of another grammar. Its pattern is ``marker`` of
-            its own name.
+        text: with a terminal instead of each schema, name of another grammar, and special token. Its pattern is
+            ``marker`` of its own name.
         inserts: by the names of these terminals.
     """
 
@@ -64,7 +82,7 @@ class PlainGrammar:
 
 
 def take_inserts(text: str) -> PlainGrammar:
-    """Puts terminals in the place of the schemas of a grammar, and of its references to others.
+    """Puts terminals in the place of what lark cannot read.
 
     Raises:
         LarkError: what follows ``%json`` is not JSON.
@@ -72,18 +90,18 @@ def take_inserts(text: str) -> PlainGrammar:
     names = _unused_names(text)
     pieces: list[str] = []
     inserts: dict[str, Insert] = {}
-    referring: dict[str, str] = {}
+    known: dict[str, str] = {}
     done = 0
     while match := _next_insert(text, done):
-        other = match["name"]
-        name = referring.get(other) or next(names)
+        name = known.get(match[0]) or next(names)
         begin, end = match.span()
-        if other is None:
+        if match["json"]:
             schema, end = _schema(text, end)
             inserts[name] = InlineSchema(schema, *position(text, begin))
-        elif other not in referring:
-            referring[other] = name
-            inserts[name] = Reference(other, *position(text, begin))
+        elif match[0] not in known:
+            known[match[0]] = name
+            kind, shown = (Reference, match["name"]) if match["name"] else (SpecialToken, match["special"])
+            inserts[name] = kind(shown, *position(text, begin))
         pieces += [text[done:begin], _stand_in(name, text[begin:end])]
         done = end
     pieces += [text[done:], *(f'\n{name}: "{marker(name)}"' for name in inserts)]
@@ -107,7 +125,7 @@ def _unused_names(text: str) -> Iterator[str]:
 
 
 def _next_insert(text: str, begin: int) -> re.Match[str] | None:
-    return next((match for match in _INSERT.finditer(text, begin) if match["json"] or match["name"]), None)
+    return next((match for match in _INSERT.finditer(text, begin) if any(match.groupdict().values())), None)
 
 
 def _schema(text: str, begin: int) -> tuple[Any, int]:

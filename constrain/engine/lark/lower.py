@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lark import Tree
@@ -15,6 +16,8 @@ from constrain.engine.lark.context import looks_outside
 from constrain.engine.lark.inline import InlineSchema, Insert, Reference, marker
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import Node, Source, lark_errors
+from constrain.engine.special import why_missing
+from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import LarkError, RegexError, SchemaError
 
 _MAX_INSTANCES = 10_000
@@ -30,6 +33,19 @@ class _Instance(NamedTuple):
     arguments: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Special tokens that grammars may ask for.
+
+    Attributes:
+        vocab: has them.
+        declared: their names, by the names of the terminals that are declared for them.
+    """
+
+    vocab: Vocabulary
+    declared: Mapping[str, str]
+
+
 class Lowering:
     """Adds to a program the rules that it is asked for, and the ones that they use.
 
@@ -39,16 +55,24 @@ class Lowering:
         scope: the program's number of the grammar.
         name: what others call the grammar, if they do.
         scope_of: gives numbers to the grammars that it refers to.
+        tokens: the special tokens that there are.
     """
 
     def __init__(
-        self, source: Source, program: Program, scope: int, name: str | None, scope_of: Callable[[Reference], int]
+        self,
+        source: Source,
+        program: Program,
+        scope: int,
+        name: str | None,
+        scope_of: Callable[[Reference], int],
+        tokens: SpecialTokens,
     ) -> None:
         self.program = program
         self._source = source
         self._scope = scope
         self._name = name
         self._scope_of = scope_of
+        self._tokens = tokens
         self._terminals: dict[str, int] = {}
         self._inserts: dict[str, int] = {}
         self._rules: dict[_Instance, int] = {}
@@ -121,7 +145,8 @@ class Lowering:
         if name in self._source.inserts:
             return self._insert(self._source.inserts[name])
         if symbol.is_term:
-            return self._terminal(self._pattern(name), name)
+            declared = self._source.terminals[name] is None and name in self._tokens.declared
+            return self._declared(name) if declared else self._terminal(self._pattern(name), name)
         return bindings[name] if name in bindings else self._instance(_Instance(name, ()))
 
     def _template(self, usage: Node, bindings: dict[str, int]) -> int:
@@ -145,7 +170,7 @@ class Lowering:
     def _pattern(self, name: str) -> Pattern:
         pattern = self._source.terminals[name]
         if pattern is None:
-            reason = f"terminal '{name}' is declared but has no pattern; give it one, since no lexer can be plugged in"
+            reason = f"terminal '{name}' is declared but has no pattern; give it one, or a special token in its place"
             raise self._source.error(reason, name)
         return pattern
 
@@ -157,9 +182,28 @@ class Lowering:
 
     def _insert(self, insert: Insert) -> int:
         if insert.shown not in self._inserts:
-            symbol = self._schema(insert) if isinstance(insert, InlineSchema) else self._text(insert)
-            self._inserts[insert.shown] = symbol
+            self._inserts[insert.shown] = self._new_insert(insert)
         return self._inserts[insert.shown]
+
+    def _new_insert(self, insert: Insert) -> Any:
+        if isinstance(insert, InlineSchema):
+            return self._schema(insert)
+        if isinstance(insert, Reference):
+            return self._text(insert)
+        if insert.name not in self._tokens.vocab.special_tokens:
+            raise LarkError(why_missing(insert.name, self._tokens.vocab), insert.line, insert.column)
+        return self._special(insert.name, insert.shown)
+
+    def _declared(self, name: str) -> int:
+        if name not in self._inserts:
+            token = self._tokens.declared[name]
+            if token not in self._tokens.vocab.special_tokens:
+                raise self._source.error(why_missing(token, self._tokens.vocab), name)
+            self._inserts[name] = self._special(token, name)
+        return self._inserts[name]
+
+    def _special(self, token: str, name: str) -> Any:
+        return self.program.call("special", token, name, self._scope)
 
     def _text(self, reference: Reference) -> Any:
         return self.program.call("text", self._scope_of(reference), self._scope, reference.shown)

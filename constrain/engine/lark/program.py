@@ -10,7 +10,7 @@ from constrain.engine.references import retriever
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import GrammarError
 
-_WORDS = {"terminal", "ignore", "json_schema", "regex"}
+_WORDS = {"terminal", "special", "ignore", "json_schema", "regex"}
 _RULES = {"nonterminal", "symbol", "sequence", "choice", "repeat", "define"}
 _GRAMMARS = {"scope", "start", "text"}
 _STEPS = _WORDS | _RULES | _GRAMMARS

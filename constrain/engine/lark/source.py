@@ -20,7 +20,7 @@ from constrain.errors import LarkError, ResourceLimit
 Node: TypeAlias = "Tree[Any]"
 
 _FOREIGN = {
-    "<": "Unexpected <; special tokens are no text, so no grammar can ask for them",
+    "<": "Unexpected <; a special token stands as a word of its own, which is <, its name and >",
     "@": "Unexpected @; another grammar stands as a word of its own, which is @ and its name",
 }
 
@@ -42,7 +42,8 @@ class Source:
         rules: by name; imported ones have lark's mangled names.
         terminals: by name; ``None`` for those that are only declared.
         ignored: names of the ignored terminals.
-        inserts: JSON Schemas and references to other grammars, by the names of the terminals that stand for them.
+        inserts: JSON Schemas, references to other grammars, and special tokens, by the names of the terminals that
+            stand for them.
     """
 
     text: str
@@ -85,7 +86,7 @@ def load(text: str, known: Collection[str] = ()) -> Source:
 def place(text: str, *names: str) -> tuple[int | None, int | None]:
     """Line and column of the first of ``names`` that the text has: where it is defined, or where it is first used."""
     for name in names:
-        if name.startswith("@"):
+        if name.startswith(("@", "<")):
             inserts = take_inserts(text).inserts.values()
             return next(((at.line, at.column) for at in inserts if at.shown == name), (None, None))
         offset = _offset(text, name)
