@@ -169,7 +169,8 @@ def compile_json_schema(
         lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
         registry: other documents that the schema refers to, a :class:`referencing.Registry`. Those of the JSON Schema
             specification are always there. Nothing is fetched unless the registry itself does so.
-        sources: texts by name. A string under ``"x-verbatim": {"source": name}`` occurs in that text, word for word.
+        sources: texts by name. A string under ``"x-verbatim": {"source": name}`` occurs in that text, word for word;
+            with ``"whole_words": true`` in it, it begins and ends where words do.
         limits: bounds on states, memory, nesting and time.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitm
 from constrain.errors import GrammarError, ResourceLimit, SchemaError, UnsatisfiableSchema
 
 VERBATIM = {"type": "string", "x-verbatim": {"source": "text"}}
+WORDS = {"type": "string", "x-verbatim": {"source": "text", "whole_words": True}}
 SOURCES = ["", "a", "abab", 'say "ab"\n\\ab\x01\x1f/', "naïve 🙂🙃 café 🙂", "aaaaab", "\u0080\u0800\ud7ff\U00010000"]
 ALPHABET = 'ab "\n\\\x01\x1fï🙂'
 
@@ -24,6 +26,14 @@ def spelled(value: Any) -> bytes:
 def substrings(text: str, low: int = 0, high: int = 10**9) -> set[str]:
     found = {text[i:j] for i in range(len(text) + 1) for j in range(i, len(text) + 1)}
     return {one for one in found if low <= len(one) <= high}
+
+
+def whole_words(text: str, low: int = 0, high: int = 10**9) -> set[str]:
+    def is_edge(i: int) -> bool:
+        return i in (0, len(text)) or not re.fullmatch(r"\w\w", text[i - 1 : i + 1])
+
+    edges = [i for i in range(len(text) + 1) if is_edge(i)]
+    return {text[i:j] for i in edges for j in edges if i <= j and low <= j - i <= high}
 
 
 def verbatim(vocabulary: Vocabulary, text: str, schema: Any = VERBATIM, **more: Any) -> CompiledGrammar:
@@ -54,6 +64,33 @@ def test_only_the_plain_spelling_is_taken(byte_vocab: Vocabulary) -> None:
         assert not grammar.accepts(other)
 
 
+BOUNDS = [{}, {"minLength": 3}, {"maxLength": 4}, {"minLength": 2, "maxLength": 5}]
+TEXTS_OF_WORDS = [
+    *SOURCES,
+    "xab ab abx",
+    "ab_c ab-c a1 b",
+    "été. a×é éa×",
+    "ab ab. aba, ba",
+    "ab\u0301b naïve東 a",
+    "🙂a b🙂",
+]
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+@pytest.mark.parametrize("text", TEXTS_OF_WORDS)
+def test_whole_words_are_taken_and_nothing_else(text: str, bounds: Any, byte_vocab: Vocabulary) -> None:
+    low, high = bounds.get("minLength", 0), bounds.get("maxLength", 10**9)
+    strings = whole_words(text, low, high)
+    if not strings:
+        with pytest.raises(UnsatisfiableSchema):
+            verbatim(byte_vocab, text, WORDS, **bounds)
+        return
+    grammar = verbatim(byte_vocab, text, WORDS, **bounds)
+    others = ("".join(letters) for n in range(4) for letters in itertools.product("ab é×_🙂", repeat=n))
+    for string in [*substrings(text), *others]:
+        assert grammar.accepts(spelled(string)) == (string in strings), string
+
+
 # ---- Masks.
 
 
@@ -81,6 +118,50 @@ def check_masks(grammar: CompiledGrammar, documents: set[bytes], allowed: Any, s
 def test_masks_are_exact(text: str, bounds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
     strings = substrings(text, bounds.get("minLength", 0), bounds.get("maxLength", 10**9))
     check_masks(verbatim(bpe_vocab, text, **bounds), set(map(spelled, strings)), allowed)
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+@pytest.mark.parametrize(
+    "text", ['{"name": "Ada", "age": 36}\n', "red, reddish été and 🙂 red", 'a\x01"b\\\x02\n', "naïve×été"]
+)
+def test_masks_of_whole_words_are_exact(text: str, bounds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
+    strings = whole_words(text, bounds.get("minLength", 0), bounds.get("maxLength", 10**9))
+    check_masks(verbatim(bpe_vocab, text, WORDS, **bounds), set(map(spelled, strings)), allowed)
+
+
+@pytest.mark.parametrize(
+    "condition, holds",
+    [
+        ({"pattern": "d$"}, lambda s: s.endswith("d")),
+        ({"enum": ["red", "blue", "re"]}, lambda s: s == "red"),
+        ({"allOf": [{"x-verbatim": {"source": "other"}}]}, lambda s: s in "the reddish one"),
+        (
+            {"allOf": [{"x-verbatim": {"source": "other", "whole_words": True}}]},
+            lambda s: s in whole_words("the reddish one"),
+        ),
+        (
+            {"not": {"x-verbatim": {"source": "other", "whole_words": True}}},
+            lambda s: s not in whole_words("the reddish one"),
+        ),
+    ],
+    ids=str,
+)
+def test_other_conditions_on_whole_words(condition: Any, holds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
+    text = "red and reddish, one"
+    grammar = compile_json_schema({**WORDS, **condition}, bpe_vocab, sources={"text": text, "other": "the reddish one"})
+    check_masks(grammar, {spelled(s) for s in whole_words(text) if holds(s)}, allowed)
+
+
+def test_no_whole_words(byte_vocab: Vocabulary) -> None:
+    words = {"x-verbatim": {"source": "text", "whole_words": True}}
+    grammar = verbatim(byte_vocab, "abc de", {"type": "string", "maxLength": 3, "not": words})
+    assert grammar.accepts('"bc"') and grammar.accepts('"x"')
+    assert not grammar.accepts('"abc"') and not grammar.accepts('""') and not grammar.accepts('" de"')
+    either = {"type": "string", "anyOf": [{"maxLength": 1, **VERBATIM}, WORDS]}
+    assert {s for s in substrings("abc de") if verbatim(byte_vocab, "abc de", either).accepts(spelled(s))} == {
+        *substrings("abc de", high=1),
+        *whole_words("abc de"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,7 +217,11 @@ def test_values_of_other_types_are_free(byte_vocab: Vocabulary) -> None:
 
 RECORD = {
     "type": "object",
-    "properties": {"quote": {**VERBATIM, "minLength": 6}, "tags": {"type": "array", "items": VERBATIM, "maxItems": 2}},
+    "properties": {
+        "quote": {**VERBATIM, "minLength": 6},
+        "tags": {"type": "array", "items": WORDS, "maxItems": 2},
+        "words": {**WORDS, "minLength": 2},
+    },
     "required": ["quote", "tags"],
     "additionalProperties": False,
 }
@@ -178,7 +263,19 @@ def test_the_shortest_way_on_is_the_text(byte_vocab: Vocabulary) -> None:
 # ---- Errors.
 
 
-@pytest.mark.parametrize("value", [True, "text", {}, {"source": 1}, {"source": "text", "words": True}], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        "text",
+        {},
+        {"source": 1},
+        {"source": "text", "words": True},
+        {"source": "text", "whole_words": 1},
+        {"whole_words": True},
+    ],
+    ids=str,
+)
 def test_malformed_keywords(value: Any, byte_vocab: Vocabulary) -> None:
     with pytest.raises(SchemaError, match="names a 'source'") as raised:
         compile_json_schema({"items": {"x-verbatim": value}}, byte_vocab, sources={"text": "abc"})
@@ -206,3 +303,16 @@ def test_long_texts(bpe_vocab: Vocabulary, allowed: Any) -> None:
     assert grammar.nbytes < 200 * len(text)
     with pytest.raises(ResourceLimit, match="source_bytes"):
         verbatim(bpe_vocab, "x" * (1 << 20) + "y")
+
+
+def test_whole_words_of_long_texts(bpe_vocab: Vocabulary, allowed: Any) -> None:
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefg", k=rng.randint(1, 8))) for _ in range(5_000)]
+    text = " ".join(words)
+    matcher = verbatim(bpe_vocab, text, WORDS, minLength=6, maxLength=3_000).matcher()
+    assert len(allowed(matcher, bpe_vocab.size)) > 0
+    start = text.index(" ", 9_000) + 1
+    assert matcher.accept_bytes(b'"' + text[start : start + 2_900].encode())
+    assert matcher.accept_bytes(matcher.completion()) and matcher.is_accepting()
+    with pytest.raises(ResourceLimit, match="source_bytes"):
+        verbatim(bpe_vocab, "x" * (1 << 20) + "y", WORDS)

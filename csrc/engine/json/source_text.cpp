@@ -27,13 +27,6 @@ class Strings final : public LazyAutomaton {
   SourceTextPtr source_;
 };
 
-std::string checked(std::string text) {
-  if (text.size() > SourceText::kMaxBytes) {
-    throw ResourceLimit("source_bytes", SourceText::kMaxBytes, "by a text that strings are to be taken from");
-  }
-  return text;
-}
-
 /// Bytes that a byte of content takes in a JSON string with no more escapes than needed.
 uint32_t spelled_bytes(uint8_t byte) {
   switch (byte) {
@@ -52,7 +45,7 @@ uint32_t spelled_bytes(uint8_t byte) {
 
 }  // namespace
 
-SourceText::SourceText(std::string text) : text_(checked(std::move(text))), substrings_(text_) {
+SourceText::SourceText(std::string text) : text_(std::move(text)), substrings_(text_) {
   memory_.add(text_.size() * (1 + 3 * sizeof(uint32_t)));
   begun_.reserve(text_.size() + 1), spelled_.reserve(text_.size() + 1);
   uint32_t spelled = 0;
@@ -61,6 +54,12 @@ SourceText::SourceText(std::string text) : text_(checked(std::move(text))), subs
     spelled_.push_back(spelled);
     if (starts_at(i)) starts_.push_back(static_cast<uint32_t>(i));
     if (i < text_.size()) spelled += spelled_bytes(static_cast<uint8_t>(text_[i]));
+  }
+}
+
+void check_source_size(const std::string& text) {
+  if (text.size() > SourceText::kMaxBytes) {
+    throw ResourceLimit("source_bytes", SourceText::kMaxBytes, "by a text that strings are to be taken from");
   }
 }
 

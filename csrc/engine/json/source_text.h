@@ -17,10 +17,10 @@ class SourceText {
   using State = SuffixAutomaton::State;
   static constexpr State kRoot = SuffixAutomaton::kRoot, kNone = SuffixAutomaton::kNone;
 
-  /// Larger texts are refused.
+  /// Larger texts are refused, see `check_source_size`.
   static constexpr size_t kMaxBytes = 1 << 20;
 
-  /// `text` is well-formed UTF-8. Throws ResourceLimit.
+  /// `text` is well-formed UTF-8, of a size that has been checked.
   explicit SourceText(std::string text);
 
   /// What a string becomes with one more byte; kNone where it does not occur so. The first one begins a scalar value.
@@ -57,6 +57,9 @@ class SourceText {
 };
 
 using SourceTextPtr = std::shared_ptr<const SourceText>;
+
+/// Throws ResourceLimit where a text is larger than SourceText::kMaxBytes.
+void check_source_size(const std::string& text);
 
 /// The strings that occur in a text, as a regular language.
 AutomatonPtr strings_of(SourceTextPtr source);

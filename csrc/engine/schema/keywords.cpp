@@ -3,6 +3,7 @@
 
 #include "engine/errors.h"
 #include "engine/formats.h"
+#include "engine/json/whole_words.h"
 #include "engine/schema/normalise.h"
 #include "engine/schema/steps.h"
 
@@ -122,17 +123,26 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
 }
 
 Content Normaliser::verbatim(NodeId id, const Value& value) {
-  const Value* name = value.is(Type::object) && value.members.size() == 1 ? value.find("source") : nullptr;
-  if (!name || !name->is(Type::string)) invalid(id, "x-verbatim", "an object is needed that names a 'source'");
-  const auto [known, added] = verbatim_.try_emplace(name->text);
+  const Value* name = value.is(Type::object) ? value.find("source") : nullptr;
+  const Value* words = name ? value.find("whole_words") : nullptr;
+  const bool well_formed =
+      name && name->is(Type::string) && (!words || words->is(Type::boolean)) && value.members.size() == (words ? 2 : 1);
+  if (!well_formed) {
+    invalid(id, "x-verbatim", "an object is needed that names a 'source', and may say true or false of 'whole_words'");
+  }
+  const bool whole = words && words->boolean;
+  const std::string content = (whole ? "words of " : "verbatim ") + name->text;
+  const auto [known, added] = verbatim_.try_emplace(content);
   if (!added) return known->second;
   const auto text = sources_.find(name->text);
   if (text == sources_.end()) {
     verbatim_.erase(known);
     invalid(id, "x-verbatim", "there is no source '" + name->text + "'; give its text in `sources`");
   }
+  json::check_source_size(text->second);
+  if (whole) return known->second = {content, json::whole_words_of(text->second)};
   auto source = std::make_shared<const json::SourceText>(text->second);
-  return known->second = {"verbatim " + name->text, json::strings_of(source), source};
+  return known->second = {content, json::strings_of(source), source};
 }
 
 std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern,

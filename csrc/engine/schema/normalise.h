@@ -145,7 +145,7 @@ class Normaliser {
   bool lenient_;
   Limits limits_;
   const std::map<std::string, std::string>& sources_;
-  std::map<std::string, Content> verbatim_;  // by source
+  std::map<std::string, Content> verbatim_;  // by their ids
   std::map<Literal, Cells> literals_;
   std::set<Literal> under_way_;
   std::map<ConjunctionId, Cells> known_;

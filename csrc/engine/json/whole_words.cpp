@@ -1,0 +1,80 @@
+#include "engine/json/whole_words.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/interner.h"
+#include "engine/lazy.h"
+#include "engine/regex_classes.h"
+#include "engine/suffix_automaton.h"
+#include "engine/utf8.h"
+
+namespace constrain::json {
+
+namespace {
+
+/// Stands at the edges; no byte of UTF-8.
+constexpr uint8_t kEdge = 0xFF;
+
+std::string with_edges(const std::string& text) {
+  static const CharSet word = regex::ClassReader(Dialect::python, Classes::dialect).escape_class('w', false);
+  std::string marked;
+  bool within = false;
+  for (const char32_t character : decode_utf8(text)) {
+    const bool before = within;
+    within = word.contains(character);
+    if (!before || !within) marked += static_cast<char>(kEdge);
+    append_utf8(marked, character);
+  }
+  return marked + static_cast<char>(kEdge);
+}
+
+/// Follows a string through the text with edges, which stand between the bytes of the string wherever the text has
+/// them. The first bytes of a character may not tell yet whether there is one before it, so a state names several of
+/// the text's suffix automaton.
+class WholeWords final : public LazyAutomaton {
+ public:
+  explicit WholeWords(const std::string& text) : substrings_(with_edges(text)) {
+    states_.intern(std::vector<uint32_t>{substrings_.step(SuffixAutomaton::kRoot, kEdge)});
+  }
+
+  State start() override { return kBegin; }
+
+  /// Every other string ends where an edge may follow.
+  bool accepting(State state) override {
+    const auto ends = [&](uint32_t at) { return substrings_.step(at, kEdge) != SuffixAutomaton::kNone; };
+    return state == kBegin || std::ranges::any_of(states_[state], ends);
+  }
+
+ private:
+  static constexpr State kBegin = 0;
+
+  void fill_row(State state, StateRow& row) override {
+    std::vector<uint32_t> from(states_[state].begin(), states_[state].end());
+    for (size_t i = from.size(); i-- > 0;) {
+      const uint32_t past = substrings_.step(from[i], kEdge);
+      if (past != SuffixAutomaton::kNone) from.push_back(past);
+    }
+    std::map<uint8_t, std::vector<uint32_t>> next;
+    for (const uint32_t at : from) {
+      substrings_.for_each_step(at, [&](uint8_t byte, uint32_t target) { next[byte].push_back(target); });
+    }
+    next.erase(kEdge);
+    row.fill(kDead);
+    for (auto& [byte, targets] : next) {
+      std::ranges::sort(targets);
+      row[byte] = states_.intern(targets);
+    }
+  }
+
+  SuffixAutomaton substrings_;
+  SequenceInterner states_;
+};
+
+}  // namespace
+
+AutomatonPtr whole_words_of(const std::string& text) { return std::make_shared<WholeWords>(text); }
+
+}  // namespace constrain::json
