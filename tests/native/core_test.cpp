@@ -191,10 +191,26 @@ TEST(trie_holds_every_token_once) {
     path += static_cast<char>(trie.byte[node]);
     CHECK(node + trie.size[node] <= trie.nodes());
     for (TokenId token = trie.token[node]; token != kNoToken; token = tokens->next_duplicate(token), ++found) {
-      CHECK(tokens->bytes(token) == path);
+      CHECK(tokens->spelling(token) == path);
     }
   }
-  CHECK(found == 256 + 13);
+  CHECK(found == 255 + 13);  // no text has the byte 0xFF
+}
+
+TEST(special_tokens_are_spelled_as_no_text_is) {
+  const Vocabulary tokens({"\xFF", "<go>", "", "", "a\xFF"}, {3}, 5, false, {},
+                          {{2, "<go>"}, {3, "<end>"}, {9, "<no>"}});
+  CHECK(tokens.bytes(0) == "\xFF");
+  CHECK(tokens.bytes(2).empty());
+  CHECK(tokens.spelling(0).empty());
+  CHECK(tokens.spelling(1) == "<go>");
+  CHECK(tokens.spelling(2) == "\xFF<go>\xFF");
+  CHECK(tokens.spelling(3) == "\xFF<end>\xFF");
+  CHECK(tokens.spelling(4).empty());
+  CHECK(tokens.special_token("<go>") == 2);
+  CHECK(tokens.special_token("<no>") == kNoToken);
+  CHECK(tokens.longest_token() == 7);
+  CHECK(tokens.first_byte(2) == 0xFF);
 }
 
 TEST(masks_and_acceptance_agree_along_random_walks) {
