@@ -12,9 +12,9 @@ namespace {
 /// Steps of completions that are looked at for one mask.
 constexpr uint64_t kSteps = 4096;
 
-/// Where there is room for fewer tokens than these beside a completion, text need not go on that can be ended, if so
-/// many tokens would have to be looked at.
-constexpr uint64_t kNear = 20;
+/// Where there is room for fewer tokens than these beside twice the completion, text need not go on that can be ended,
+/// if so many tokens would have to be looked at.
+constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
 
 }  // namespace
@@ -116,27 +116,33 @@ uint64_t BudgetedMasks::within_top(const Head& head, uint64_t growth) {
 }
 
 /// Looks only at tokens that leave the free text of one of the heads, where it is known what one may need after any
-/// other. These may come if that fits. If it does not, and little more fits than the completion, none of these many
-/// tokens may come but the first of the completion.
+/// other. These may come if that fits. If it does not, and most of what fits is needed, text that can be ended need not
+/// go on: of these many tokens only those may come that shortest ends are likely to begin with.
 bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   if (!vocabulary.spells_all()) return false;
   const bool alone = from.count == 1;
   FreeText text;
   uint64_t most = kInfinite;
+  ByteSet likely;
   for (const Head& head : from.heads()) {
+    likely.add(grammar_.likely(head.state, head.reg));
     const FreeText found = grammar_.free_text(head.state, head.reg);
     if (!(alone && found.exact) && found.room < TokenClass::kSteps.front()) continue;
     const uint64_t needed = within_free_text(from, head);
-    if (needed < most) most = needed, text = found;
+    if (needed < most || text.room == 0) most = needed, text = found;
   }
-  if (most == kInfinite) return false;
+  if (text.room == 0) return false;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
   if (most <= room_) {
     within->add(text.room, tokens_);
   } else {
-    if (within->count() < kMany || tokens(from) + kNear <= room_) return false;
-    if (const auto first = completions_.first_token(from)) walk_.tokens.push_back(*first);
+    const bool near = 2 * tokens(from) + kNear > room_;
+    const auto next = completions_.next_byte(from);
+    const bool goes_on = next && text.characters.ascii.has(*next);
+    if (!near || within->count() < kMany || (goes_on && likely == ByteSet::all())) return false;
+    if (goes_on) likely.add(*next);
+    if (likely != ByteSet::all()) walk_.run(vocabulary.trie(), 0, from.heads(), likely & text.characters.ascii);
   }
   most_ = most;
   // Tokens that no text of this head begins with may still come for others.
@@ -175,11 +181,14 @@ uint64_t BudgetedMasks::after_any_text(const Head& head, uint64_t growth) {
 /// Told by the text that stands for any other, which has been looked at before: a key that has no name, say, whatever
 /// it is.
 bool BudgetedMasks::fits_after_any_text(const Configuration& from, uint64_t room) {
-  if (from.count != 1) return false;
+  std::vector<Head> any;
   std::vector<std::string> exceptions;
-  const auto any = any_text(from.heads().front(), exceptions);
-  if (!any || !exceptions.empty()) return false;
-  const Configuration& like = *walk_.store().make(*any);
+  for (const Head& head : from.heads()) {
+    const auto after = any_text(head, exceptions);
+    if (!after || !exceptions.empty()) return false;
+    any.push_back(*after);
+  }
+  const Configuration& like = *walk_.store().make(any);
   if (const auto known = reach_.find(&like); known != reach_.end()) return known->second <= room;
   return &like != &from && !mask(like, room);
 }

@@ -26,11 +26,11 @@ class CompletionBounds {
     return grammar_.bytes_bound_tokens() && after_any_token(from) <= room;
   }
 
- private:
   /// Bytes that suffice to complete the text, as it is and after every token that may come next; kInfinite where no
   /// bound is known. The mask of the configuration must have been made: it has met the states that tokens lead to.
   uint64_t after_any_token(const Configuration& from);
 
+ private:
   /// Of all stacks of a configuration.
   struct Bounds {
     uint64_t waiting = 0;  ///< bytes of all frames

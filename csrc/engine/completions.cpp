@@ -49,16 +49,9 @@ std::optional<Completions::Length> Completions::measure_within(const Configurati
   return first.length;
 }
 
-std::optional<TokenId> Completions::first_token(const Configuration& from) {
-  const Trie& trie = grammar_.vocabulary().trie();
-  const uint64_t after = measure(from).tokens - 1;
-  uint32_t node = 0;
-  for (const Step* at = &step(&from); at->then; at = at->then) {
-    node = trie.child(node, at->byte);
-    if (!node) break;
-    if (trie.token[node] != kNoToken && at->then->length.tokens == after) return trie.token[node];
-  }
-  return std::nullopt;
+std::optional<uint8_t> Completions::next_byte(const Configuration& from) {
+  const Step& first = step(&from);
+  return first.next ? std::optional(first.byte) : std::nullopt;
 }
 
 /// Notes the lengths of the steps of a way that leads to `end`, or to the end of the text.

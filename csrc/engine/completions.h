@@ -38,8 +38,8 @@ class Completions {
 
   std::string text(const Configuration& from);
 
-  /// The first of the tokens that `measure` counts; none where there are none.
-  std::optional<TokenId> first_token(const Configuration& from);
+  /// Its first byte; none where the text is complete.
+  std::optional<uint8_t> next_byte(const Configuration& from);
 
   /// Bytes that a completion has at least; indentation is not counted.
   uint64_t cost(const Configuration& from) { return costs_.of(&from); }

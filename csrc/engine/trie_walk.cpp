@@ -41,11 +41,11 @@ TrieWalk::~TrieWalk() {
   if (merged_.capacity() * sizeof(Head) > kKeptScratch) merged_ = {};
 }
 
-void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from) {
+void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from, const ByteSet& first) {
   bottom_ = nullptr;
   heads_.assign(from.begin(), from.end());
   enter(trie, root, 0, levels_[0]);
-  for_each_child(trie, root, ByteSet::all(), [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
+  for_each_child(trie, root, first, [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
 }
 
 void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first) {

@@ -45,8 +45,8 @@ class TrieWalk {
   TrieWalk& operator=(const TrieWalk&) = delete;
 
   /// Visits the strings below `root` that may follow `from`, which stands after the string of `root`, and appends
-  /// their tokens to `tokens`.
-  void run(const Trie& trie, uint32_t root, std::span<const Head> from);
+  /// their tokens to `tokens`. Only strings are visited that go on with one of `first`.
+  void run(const Trie& trie, uint32_t root, std::span<const Head> from, const ByteSet& first = ByteSet::all());
 
   /// The same for a single frame, of which nothing is known but that `depth` others wait below it. Appends to `exits`
   /// the nodes at which it is over, and the rest of the string is for those others to take. Only strings are visited
