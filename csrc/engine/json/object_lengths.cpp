@@ -292,7 +292,7 @@ uint64_t ObjectRule::remaining_after_run(Local state, Reg reg, const Lengths& le
 /// Offers the values of the members that a key under way may still become.
 template <class Offer>
 void ObjectRule::offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer) {
-  for (const State content : spellings_[spelling].contents) {
+  for (const State content : spellings_[spelling].contents()) {
     const auto& key = keys_->state(content);
     for (uint32_t at = key.low; at < key.high; ++at) {
       const uint32_t name = keys_->sorted()[at];

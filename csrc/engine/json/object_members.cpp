@@ -148,11 +148,11 @@ bool ObjectRule::viable(std::span<const uint64_t> settled, Reg text, const Spell
   const auto endless = [&](State content) { return keys_->state(content).other_words >= KeyAutomaton::kManyWords; };
   const auto other = [&](State content) { return other_viable(settled, text, content); };
   // That some endless set of keys is open, outlines tell; the rest has to be looked up.
-  if (std::ranges::any_of(spelling.contents, [&](State content) { return endless(content) && other(content); })) {
+  if (std::ranges::any_of(spelling.contents(), [&](State content) { return endless(content) && other(content); })) {
     return true;
   }
   if (registers) registers->consult(this);
-  return std::ranges::any_of(spelling.contents,
+  return std::ranges::any_of(spelling.contents(),
                              [&](State content) { return name_viable(settled, content) || other(content); });
 }
 

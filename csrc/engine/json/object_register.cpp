@@ -144,7 +144,7 @@ bool ObjectRule::ends_anyhow(std::span<const uint64_t> settled, Registers& regis
 /// ahead, and none that will be needed, which it could keep from being new.
 bool ObjectRule::is_any_new(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const {
   const auto nameless = [&](State content) { return keys_->state(content).low == keys_->state(content).high; };
-  if (!std::ranges::all_of(spelling.contents, nameless) || used_with_prefix(settled[kUsed], text) > 0) return false;
+  if (!std::ranges::all_of(spelling.contents(), nameless) || used_with_prefix(settled[kUsed], text) > 0) return false;
   if (wanted_keys_.empty()) return settled[kFlags] & kOthersSuffice;
   if (settled[kOthers] > kWantedBesideUsed || settled[kFlags] & kUsedAnyNew) return false;
   const std::string key = KeyText::string(text);
@@ -155,7 +155,8 @@ bool ObjectRule::is_any_new(std::span<const uint64_t> settled, Reg text, const S
 /// The key may become an open name, or one that shortest ends ask for. Only of these it is known that they differ from
 /// a key that stands for any new one.
 bool ObjectRule::is_needed(std::span<const uint64_t> settled, Reg text, const Spelling& spelling) const {
-  if (std::ranges::any_of(spelling.contents, [&](State content) { return name_viable(settled, content); })) return true;
+  if (std::ranges::any_of(spelling.contents(), [&](State content) { return name_viable(settled, content); }))
+    return true;
   const std::string key = KeyText::string(text);
   for (auto at = std::ranges::lower_bound(wanted_keys_, key); at != wanted_keys_.end() && at->starts_with(key); ++at) {
     const bool spelled =

@@ -159,12 +159,12 @@ void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
 }
 
 void ObjectRule::expand_key(uint32_t id, Expansion& out) {
-  const Spelling at = spellings_[id];
+  const Spelling& at = spellings_[id];
   const StateRow& row = keys_->row(at.content);
   const auto go = [&](int first, int last, State to, uint32_t escape, Test test) {
     if (to == kDead) return;
     const uint32_t next = intern_spelling(to, escape);
-    if (spellings_[next].contents.empty()) return;
+    if (spellings_[next].contents().empty()) return;
     out.range(static_cast<uint8_t>(first), static_cast<uint8_t>(last), encode(Phase::key, 0, next), guard(test, next));
   };
   switch (at.escape) {
@@ -214,9 +214,10 @@ void ObjectRule::expand_key(uint32_t id, Expansion& out) {
 /// their own for them.
 State ObjectRule::with_same_escapes(State content) {
   const StateRow& row = keys_->row(content);
-  std::vector<State> after(row.begin(), row.begin() + 0x20);
-  for (const char byte : kShortBytes) after.push_back(row[static_cast<uint8_t>(byte)]);
-  return escaping_.try_emplace(std::move(after), content).first->second;
+  Escaped after;
+  const auto rest = std::copy_n(row.begin(), 0x20, after.begin());
+  std::ranges::transform(kShortBytes, rest, [&](char byte) { return row[static_cast<uint8_t>(byte)]; });
+  return escaping_.try_emplace(after, content).first->second;
 }
 
 uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
@@ -226,16 +227,10 @@ uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
   Spelling made{content, escape, {}};
   const auto complete = [&](uint8_t byte) {
     const State to = keys_->row(content)[byte];
-    if (to != kDead && std::find(made.contents.begin(), made.contents.end(), to) == made.contents.end()) {
-      made.contents.push_back(to);
-    }
+    if (to != kDead && std::ranges::find(made.after, to) == made.after.end()) made.after.push_back(to);
   };
-  if (escape == kPlain) {
-    made.contents.push_back(content);
-  } else {
-    for (uint8_t byte = 0; byte < 0x80; ++byte) {
-      if (may_escape(escape, byte)) complete(byte);
-    }
+  for (uint8_t byte = 0; byte < 0x80 && escape != kPlain; ++byte) {
+    if (may_escape(escape, byte)) complete(byte);
   }
   spellings_.grow() = std::move(made);
   return it->second;

@@ -1,6 +1,7 @@
 // JSON objects.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include "engine/free_text.h"
 #include "engine/json/cheapest_words.h"
 #include "engine/json/key_automaton.h"
+#include "engine/json/object_keys.h"
 #include "engine/json/whitespace.h"
 #include "engine/rule.h"
 #include "engine/word_bounds.h"
@@ -98,8 +100,13 @@ class ObjectRule final : public Rule {
   struct Spelling {
     State content = 0;
     uint32_t escape = 0;
-    std::vector<State> contents;  ///< what the content may be when the escape is over
+    std::vector<State> after;  ///< what the content may be when the escape is over
+
+    std::span<const State> contents() const { return escape ? std::span(after) : std::span(&content, 1); }
   };
+
+  /// The states after what keys hold only as escapes.
+  using Escaped = std::array<State, 0x20 + kShortBytes.size()>;
 
   /// Registers are blocks of words, of which the first says the kind:
   ///  - `kSettled`: the members so far, with all that follows from them: sets of names (seen; open, in the order of
@@ -254,7 +261,7 @@ class ObjectRule final : public Rule {
   std::vector<uint64_t> first_;        // a settled block without members, after its size
   StableVector<Spelling> spellings_;
   std::unordered_map<uint64_t, uint32_t> spelling_ids_;  // by content and escape
-  std::map<std::vector<State>, State> escaping_;         // contents by the states after what is escaped
+  std::map<Escaped, State> escaping_;                    // contents by the states after what is escaped
 };
 
 }  // namespace constrain::json
