@@ -22,16 +22,11 @@ class Registers {
  public:
   Registers(Arena& arena, bool interning) : arena_(arena), interning_(interning) {}
 
-  Reg make(std::span<const uint64_t> words) {
-    if (interning_) {
-      const Entry probe{words.data(), words.size()};
-      if (auto it = entries_.find(probe); it != entries_.end()) return handle(it->words);
-    }
-    auto* copy = arena_.allocate<uint64_t>(words.size() + 1);
-    copy[0] = words.size() | (interning_ ? 0 : kTemporary);
-    std::memcpy(copy + 1, words.data(), words.size_bytes());
-    if (interning_) entries_.insert({copy + 1, words.size()});
-    return handle(copy + 1);
+  /// Of an array, whose size is known to the compiler, or of any number of words.
+  template <class Words>
+  Reg make(const Words& list) {
+    const std::span words(list);
+    return interning_ ? intern(words) : copy(words, kTemporary);
   }
 
   /// Frames below the one whose guard is being evaluated.
@@ -94,6 +89,21 @@ class Registers {
     }
   };
   static Reg handle(const uint64_t* words) { return reinterpret_cast<Reg>(words); }
+
+  Reg intern(std::span<const uint64_t> words) {
+    if (auto it = entries_.find({words.data(), words.size()}); it != entries_.end()) return handle(it->words);
+    const Reg made = copy(words, 0);
+    entries_.insert({reinterpret_cast<const uint64_t*>(made), words.size()});
+    return made;
+  }
+
+  template <size_t kSize>
+  Reg copy(std::span<const uint64_t, kSize> words, uint64_t flag) {
+    auto* made = arena_.allocate<uint64_t>(words.size() + 1);
+    made[0] = words.size() | flag;
+    std::memcpy(made + 1, words.data(), words.size_bytes());
+    return handle(made + 1);
+  }
 
   Arena& arena_;
   bool interning_;
