@@ -48,6 +48,15 @@ class Automaton {
 
 using AutomatonPtr = std::shared_ptr<Automaton>;
 
+/// Calls `use(first, last, target)` for all bytes, in order: those next to each other that lead the same way together.
+template <class Use>
+void for_each_range(const StateRow& row, const Use& use) {
+  for (int first = 0, end; first < 256; first = end) {
+    for (end = first + 1; end < 256 && row[end] == row[first];) ++end;
+    use(static_cast<uint8_t>(first), static_cast<uint8_t>(end - 1), row[first]);
+  }
+}
+
 /// Bytes with which the accepted words from `state` may go on; none for `kDead`.
 ByteSet live_bytes(Automaton& automaton, State state);
 

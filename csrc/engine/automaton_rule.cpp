@@ -11,11 +11,9 @@ namespace constrain {
 
 void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
   if (state == kDead) return;
-  const StateRow& row = automaton_->row(static_cast<State>(state));
-  for (int first = 0, last; first < 256; first = last + 1) {
-    for (last = first; last < 255 && row[last + 1] == row[first];) ++last;
-    if (row[first] != kDead) out.range(static_cast<uint8_t>(first), static_cast<uint8_t>(last), row[first]);
-  }
+  for_each_range(automaton_->row(static_cast<State>(state)), [&](uint8_t first, uint8_t last, State to) {
+    if (to != kDead) out.range(first, last, to);
+  });
   out.accepting = automaton_->accepting(static_cast<State>(state));
 }
 

@@ -26,6 +26,12 @@ struct ByteSet {
     out.fill();
     return out;
   }
+  static ByteSet range(uint8_t first, uint8_t last) {
+    ByteSet out;
+    out.add(first, last);
+    return out;
+  }
+  bool empty() const { return next(0) < 0; }
   ByteSet operator~() const {
     ByteSet out;
     for (size_t i = 0; i < words.size(); ++i) out.words[i] = ~words[i];

@@ -51,8 +51,8 @@ uint8_t first_byte(char32_t character) {
   return static_cast<uint8_t>(character < 0x10000 ? 0xE0 | character >> 12 : 0xF0 | character >> 18);
 }
 
-/// Not so where a special token begins.
-bool is_beyond_ascii(int byte) { return byte >= 0x80 && byte <= 0xF4; }
+/// Of characters beyond ASCII, and not of special tokens.
+const ByteSet kBeyondAscii = ByteSet::range(0x80, 0xF4);
 
 }  // namespace
 
@@ -64,8 +64,9 @@ class FreeTextFinder::BeyondSearch {
 
   Beyond run(State start) {
     found_.most = true;
-    pending_.push_back({.utf8 = Utf8State::boundary, .state = start, .known = 1});
     std::vector<Place> level;
+    level.reserve(kUsualPlaces), pending_.reserve(kUsualPlaces);
+    pending_.push_back({.utf8 = Utf8State::boundary, .state = start, .known = 1});
     for (size_t done = 0; found_.most && !pending_.empty() && done < 4; ++done) {
       level.swap(pending_);
       pending_.clear();
@@ -77,7 +78,7 @@ class FreeTextFinder::BeyondSearch {
   }
 
  private:
-  static constexpr size_t kRemembered = 8, kMaxPlaces = 512;
+  static constexpr size_t kRemembered = 8, kUsualPlaces = 8, kMaxPlaces = 512;
 
   struct Place {
     Utf8State utf8;
@@ -158,11 +159,12 @@ bool FreeTextFinder::stays(State state) {
 
 FreeText FreeTextFinder::find(State start) {
   const StateRow& row = row_(start);
-  const CharacterClass plain = CharacterClass::plain();
+  const ByteSet plain = CharacterClass::plain().ascii;
   CharacterClass characters;
-  for (int byte = plain.ascii.next(0); byte >= 0; byte = plain.ascii.next(byte + 1)) {
-    if (usable(row[byte])) characters.ascii.add(static_cast<uint8_t>(byte));
-  }
+  for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
+    const ByteSet bytes = plain & ByteSet::range(first, last);
+    if (!bytes.empty() && usable(to)) characters.ascii.add(bytes);
+  });
   if (characters.count() < kMinCharacters) return {};
   characters.ascii = lasting(start, characters.ascii);
   characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
@@ -187,9 +189,10 @@ FreeText FreeTextFinder::find(State start) {
 ByteSet FreeTextFinder::lasting(State start, const ByteSet& bytes) {
   const StateRow& row = row_(start);
   std::vector<State> targets;
-  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
-    if (std::ranges::find(targets, row[byte]) == targets.end()) targets.push_back(row[byte]);
-  }
+  for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
+    const bool some = !(bytes & ByteSet::range(first, last)).empty();
+    if (some && std::ranges::find(targets, to) == targets.end()) targets.push_back(to);
+  });
   const auto lasts = [&](State state) {
     const StateRow& after = row_(state);
     int more = 0;
@@ -213,6 +216,8 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
   std::vector<State> layer{start}, next;
   bool chain = true;  // one state after every number of characters
   bool over = false;  // the frame may be, after some of them
+  ByteSet outside = ~characters.ascii;
+  if (characters.beyond_ascii) outside = outside & ~kBeyondAscii;
   while (!layer.empty() && found.room <= kHorizon && met.size() <= kMaxStates) {
     next.clear();
     bool some = false, every = true;
@@ -231,17 +236,13 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
     };
     for (const State state : layer) {
       const StateRow& row = row_(state);
-      State previous = kDead;
-      for (int byte = 0; byte < 256; ++byte) {
-        if (found.characters.ascii.has(static_cast<uint8_t>(byte))) {
-          if (row[byte] == previous && previous != kDead) continue;
-          previous = row[byte];
-          if (!usable(previous)) missing.ascii.add(static_cast<uint8_t>(byte));
-          if (previous == kDead || std::find(next.begin(), next.end(), previous) == next.end()) step(previous);
-        } else if (row[byte] != kDead && !(found.characters.beyond_ascii && is_beyond_ascii(byte))) {
-          found.leaving.add(static_cast<uint8_t>(byte));
-        }
-      }
+      for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
+        const ByteSet bytes = ByteSet::range(first, last), within = bytes & characters.ascii;
+        if (to != kDead) found.leaving.add(bytes & outside);
+        if (within.empty()) return;
+        if (!usable(to)) missing.ascii.add(within);
+        if (to == kDead || std::ranges::find(next, to) == next.end()) step(to);
+      });
       if (!found.characters.beyond_ascii) continue;
       if (!covers(characters, state, missing, found.leaving)) {
         every = false;
