@@ -1,14 +1,13 @@
 // The keys of one object schema: known names, and the classes that other keys fall into.
 #pragma once
 
-#include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/arena.h"
 #include "engine/automaton.h"
+#include "engine/interner.h"
 #include "engine/memory_account.h"
 #include "engine/stable_vector.h"
 
@@ -41,29 +40,26 @@ class KeyAutomaton {
   /// Indices of the names in the order of their bytes.
   const std::vector<uint32_t>& sorted() const { return sorted_; }
   /// The state of a class's own automaton.
-  State class_state(State state, size_t key_class) const { return positions_[state]->classes[key_class]; }
+  State class_state(State state, size_t key_class) const { return positions_[state][kClasses + key_class]; }
   /// Keys of a class from a state of its own automaton, saturating at kManyWords.
   uint64_t class_words(size_t key_class, State state) { return words_[key_class].count(state); }
 
  private:
-  struct Position {
-    uint32_t low, high;          // names with this prefix, as an interval of sorted_
-    uint32_t length;             // bytes of that prefix
-    std::vector<State> classes;  // one automaton state a class
-    auto operator<=>(const Position&) const = default;
-  };
+  /// What tells states apart: the names with this prefix, as an interval of `sorted_`; the bytes of that prefix; and
+  /// one state of each class's automaton.
+  enum PositionWord : size_t { kLow, kHigh, kLength, kClasses };
 
-  State intern(Position position);
-  State enter(const Position& at, std::span<const StateRow* const> classes, int byte, uint32_t low, uint32_t high);
-  std::vector<const StateRow*> class_rows(const Position& at);
-  void fill_nameless(const Position& at, StateRow& row);
-  void add_names(const Position& at, StateRow& row);
+  State intern();
+  State enter(uint32_t low, uint32_t high, uint32_t length, const std::vector<const StateRow*>& classes, int byte);
+  std::vector<const StateRow*> class_rows(State from);
+  void fill_nameless(const std::vector<const StateRow*>& classes, StateRow& row);
+  void add_names(const KeyState& at, const std::vector<const StateRow*>& classes, StateRow& row);
 
   std::vector<std::string> names_;
   std::vector<uint32_t> sorted_;
   std::vector<AutomatonPtr> classes_;
-  std::map<Position, State> ids_;
-  std::vector<const Position*> positions_;
+  SequenceInterner positions_;
+  std::vector<uint32_t> position_;  // that is being put together
   StableVector<KeyState> states_;
   Arena arena_;
   std::vector<const StateRow*> rows_;

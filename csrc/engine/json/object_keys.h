@@ -13,7 +13,7 @@ namespace constrain::json {
 // Keys are spelled with the escapes that JSON requires and no others, so that a key has one spelling.
 
 /// Progress in an escape: none, `\`, `\u`, `\u0`, `\u00`, `\u000`, `\u001`.
-enum KeyEscape : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001 };
+enum KeyEscape : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001, kKeyEscapes };
 
 inline constexpr std::string_view kShortLetters = "\"\\bfnrt", kShortBytes = "\"\\\b\f\n\r\t";
 
@@ -41,7 +41,7 @@ inline bool may_escape(uint32_t progress, uint8_t byte) {
 
 /// Bytes that the escape of a byte takes still.
 inline uint64_t escape_rest(uint32_t progress, uint8_t byte) {
-  constexpr std::array<uint64_t, 7> kRest = {0, 5, 4, 3, 2, 1, 1};
+  constexpr std::array<uint64_t, kKeyEscapes> kRest = {0, 5, 4, 3, 2, 1, 1};
   return progress == kBackslash && has_short_escape(byte) ? 1 : kRest[progress];
 }
 

@@ -145,15 +145,16 @@ bool ObjectRule::may_be_other(const Members& members, const Outlook& outlook, ui
 
 bool ObjectRule::viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling,
                         Registers* registers) const {
-  const auto endless = [&](State content) { return keys_->state(content).other_words >= KeyAutomaton::kManyWords; };
-  const auto other = [&](State content) { return other_viable(settled, text, content); };
+  const auto contents = spelling.contents();
   // That some endless set of keys is open, outlines tell; the rest has to be looked up.
-  if (std::ranges::any_of(spelling.contents(), [&](State content) { return endless(content) && other(content); })) {
-    return true;
-  }
+  const auto endless = [&](State content) {
+    const auto& key = keys_->state(content);
+    return key.other_words >= KeyAutomaton::kManyWords && class_open(settled, key);
+  };
+  if (std::ranges::any_of(contents, endless)) return true;
   if (registers) registers->consult(this);
-  return std::ranges::any_of(spelling.contents(),
-                             [&](State content) { return name_viable(settled, content) || other(content); });
+  return std::ranges::any_of(
+      contents, [&](State content) { return name_viable(settled, content) || other_viable(settled, text, content); });
 }
 
 bool ObjectRule::name_viable(std::span<const uint64_t> settled, State content) const {
@@ -161,13 +162,15 @@ bool ObjectRule::name_viable(std::span<const uint64_t> settled, State content) c
   return any_bit(settled.subspan(kSets + names_words()), key.low, key.high);
 }
 
+bool ObjectRule::class_open(std::span<const uint64_t> settled, const KeyAutomaton::KeyState& key) const {
+  const auto open = settled.subspan(kSets + 2 * names_words());
+  return std::ranges::any_of(key.classes, [&](uint32_t one) { return open[one / 64] >> (one % 64) & 1; });
+}
+
 bool ObjectRule::other_viable(std::span<const uint64_t> settled, Reg text, State content) const {
   const auto& key = keys_->state(content);
-  const auto open = settled.subspan(kSets + 2 * names_words());
-  const bool possible = std::any_of(key.classes.begin(), key.classes.end(),
-                                    [&](uint32_t one) { return open[one / 64] >> (one % 64) & 1; });
-  if (!possible || key.other_words >= KeyAutomaton::kManyWords) return possible;
-  return used_with_prefix(settled[kUsed], text) < key.other_words;
+  if (!class_open(settled, key)) return false;
+  return key.other_words >= KeyAutomaton::kManyWords || used_with_prefix(settled[kUsed], text) < key.other_words;
 }
 
 uint64_t ObjectRule::used_with_prefix(Reg used, Reg prefix) {

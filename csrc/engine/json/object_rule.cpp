@@ -221,19 +221,18 @@ State ObjectRule::with_same_escapes(State content) {
 }
 
 uint32_t ObjectRule::intern_spelling(State content, uint32_t escape) {
-  const auto [it, added] =
-      spelling_ids_.try_emplace(uint64_t{content} << 3 | escape, static_cast<uint32_t>(spellings_.size()));
-  if (!added) return it->second;
+  if (content >= spelling_ids_.size()) spelling_ids_.resize(content + 1);
+  uint32_t& id = spelling_ids_[content][escape];
+  if (id) return id - 1;
   Spelling made{content, escape, {}};
-  const auto complete = [&](uint8_t byte) {
+  for (uint8_t byte = 0; byte < 0x80 && escape != kPlain; ++byte) {
+    if (!may_escape(escape, byte)) continue;
     const State to = keys_->row(content)[byte];
     if (to != kDead && std::ranges::find(made.after, to) == made.after.end()) made.after.push_back(to);
-  };
-  for (uint8_t byte = 0; byte < 0x80 && escape != kPlain; ++byte) {
-    if (may_escape(escape, byte)) complete(byte);
   }
+  id = static_cast<uint32_t>(spellings_.size()) + 1;
   spellings_.grow() = std::move(made);
-  return it->second;
+  return id - 1;
 }
 
 }  // namespace constrain::json

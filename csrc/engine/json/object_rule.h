@@ -3,9 +3,10 @@
 
 #include <array>
 #include <bit>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 
 #include "engine/free_text.h"
 #include "engine/json/cheapest_words.h"
@@ -203,6 +204,7 @@ class ObjectRule final : public Rule {
   bool may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const;
   bool viable(std::span<const uint64_t> settled, Reg text, const Spelling& spelling, Registers* registers) const;
   bool name_viable(std::span<const uint64_t> settled, State content) const;
+  bool class_open(std::span<const uint64_t> settled, const KeyAutomaton::KeyState& key) const;
   bool other_viable(std::span<const uint64_t> settled, Reg text, State content) const;
   static bool is_used(Reg used, std::string_view key);
   bool is_name(const std::string& key) const;
@@ -260,8 +262,8 @@ class ObjectRule final : public Rule {
   std::vector<uint32_t> place_;        // of spec_.properties: among the names in the order of their bytes
   std::vector<uint64_t> first_;        // a settled block without members, after its size
   StableVector<Spelling> spellings_;
-  std::unordered_map<uint64_t, uint32_t> spelling_ids_;  // by content and escape
-  std::map<Escaped, State> escaping_;                    // contents by the states after what is escaped
+  std::vector<std::array<uint32_t, kKeyEscapes>> spelling_ids_;  // by content and escape; one more, or 0 for none
+  std::map<Escaped, State> escaping_;                            // contents by the states after what is escaped
 };
 
 }  // namespace constrain::json
