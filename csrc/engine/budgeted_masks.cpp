@@ -24,6 +24,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       walk_(grammar, scratch_, true),
       completions_(grammar, walk_.store(), walk_.registers()),
       stepper_(grammar, walk_.store(), walk_.registers()),
+      bounds_(grammar),
       start_(walk_.store().make(Head{grammar.start(), 0, nullptr})),
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
   walk_.registers().only_endings = true;
@@ -32,7 +33,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
 
 void BudgetedMasks::measure_bytes() {
   constexpr size_t kEntry = 120;
-  bytes_ = scratch_.arena.bytes() + kEntry * (completions_.size() + reach_.size());
+  bytes_ = scratch_.arena.bytes() + kEntry * (completions_.size() + bounds_.size() + reach_.size());
 }
 
 const Configuration& BudgetedMasks::after(const Configuration& from, std::string_view bytes) {
@@ -155,15 +156,13 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
 /// Tokens that suffice after one that stays within the free text of a head; kInfinite where nothing is known of them.
 uint64_t BudgetedMasks::within_free_text(const Configuration& from, const Head& head) {
   const uint64_t growth = grammar_.growth(head.state, head.reg);
-  if (growth == kInfinite) return kInfinite;
-  // Of several heads the completion takes the one with the fewest bytes, which need not be the fewest tokens.
-  if (from.count > 1) {
-    const uint64_t below = head.below ? completions_.cost(*head.below) : 0;
-    return one_for_each_byte_ ? add_lengths(grammar_.remaining(head.state, head.reg), below + growth) : kInfinite;
-  }
   if (!one_for_each_byte_) return add_lengths(completions_.measure(from).bytes, growth);
-  const uint64_t bytes = within_top(head, growth);
-  return bytes <= room_ ? bytes : std::min(bytes, after_any_text(head, growth));
+  const uint64_t top = std::min(add_lengths(grammar_.remaining(head.state, head.reg), growth), bounds_.on_top(head));
+  // Of several heads the completion takes the one with the fewest bytes, which need not be the fewest tokens.
+  if (from.count > 1) return head.below ? add_lengths(top, completions_.cost(*head.below)) : top;
+  const uint64_t needed = head.below ? add_lengths(top, completions_.measure(*head.below).tokens) : top;
+  if (needed <= room_ || growth == kInfinite) return needed;
+  return std::min(needed, after_any_text(head, growth));
 }
 
 /// The same where texts of the class all leave the frame alike: after some bytes that a character still wants, or that

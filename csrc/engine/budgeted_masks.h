@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/completion_bounds.h"
 #include "engine/completions.h"
 #include "engine/mask.h"
 #include "engine/trie_walk.h"
@@ -75,6 +76,7 @@ class BudgetedMasks {
   TrieWalk walk_;
   Completions completions_;
   Stepper stepper_;
+  CompletionBounds bounds_;
   std::vector<Head> heads_;
   const Configuration* start_;
   bool one_for_each_byte_;  // see CompiledGrammar::bytes_bound_tokens

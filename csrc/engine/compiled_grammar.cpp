@@ -161,6 +161,12 @@ uint64_t CompiledGrammar::most_on_top() const {
   return bounds().on_top(masks);
 }
 
+uint64_t CompiledGrammar::most_on_top(StateId state) const {
+  if (state == kDone) return 0;
+  const auto lock = this->lock();
+  return bounds().on_top_of(slot(state).id);
+}
+
 std::optional<const Configuration*> CompiledGrammar::inside(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   return slot.rule ? slot.rule->inside(slot.local, reg) : nullptr;

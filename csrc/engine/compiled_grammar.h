@@ -124,6 +124,7 @@ class CompiledGrammar {
   uint64_t most_waiting(StateId state) const;
   uint64_t most_opened(StateId state) const;
   uint64_t most_on_top() const;
+  uint64_t most_on_top(StateId state) const;
 
   /// Rule::inside of a frame.
   std::optional<const Configuration*> inside(StateId state, Reg reg) const;

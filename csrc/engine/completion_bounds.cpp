@@ -14,6 +14,15 @@ uint64_t CompletionBounds::after_any_token(const Configuration& from) {
   return add_lengths(add_lengths(frames.waiting, frames.opened), grammar_.most_on_top());
 }
 
+uint64_t CompletionBounds::on_top(const Head& head) {
+  const auto inside = grammar_.inside(head.state, head.reg);
+  if (!inside) return kInfinite;
+  if (!*inside) return add_lengths(grammar_.most_waiting(head.state), grammar_.most_on_top(head.state));
+  uint64_t top = 0;
+  for (const Head& within : (*inside)->heads()) top = std::max(top, grammar_.most_on_top(within.state));
+  return add_lengths(grammar_.most_waiting(head.state), add_lengths(of(**inside).waiting, top));
+}
+
 const CompletionBounds::Bounds& CompletionBounds::of(const Configuration& configuration) {
   if (const auto it = known_.find(&configuration); it != known_.end()) return it->second;
   // Stacks may be thousands of frames high: each part is looked at once, bottom first.

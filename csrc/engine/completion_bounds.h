@@ -30,6 +30,12 @@ class CompletionBounds {
   /// bound is known. The mask of the configuration must have been made: it has met the states that tokens lead to.
   uint64_t after_any_token(const Configuration& from);
 
+  /// The same of the top frame alone, and of what it follows in its register, after tokens that end no frame and open
+  /// none.
+  uint64_t on_top(const Head& head);
+
+  size_t size() const { return known_.size(); }
+
  private:
   /// Of all stacks of a configuration.
   struct Bounds {

@@ -67,11 +67,15 @@ void RuleBounds::open_one_more() {
   }
 }
 
+uint64_t RuleBounds::on_top_of(RuleId rule) {
+  return callees_[rule].empty() ? std::max(lengths_[rule], rules_.rules[rule]->most_remaining(*this)) : 0;
+}
+
 uint64_t RuleBounds::on_top(uint64_t masks) {
   if (masks == masks_) return on_top_;
   masks_ = masks;
   for (const RuleId rule : others_) {
-    on_top_ = std::max({on_top_, lengths_[rule], rules_.rules[rule]->most_remaining(*this)});
+    on_top_ = std::max(on_top_, on_top_of(rule));
   }
   return on_top_;
 }

@@ -39,6 +39,9 @@ class RuleBounds {
   /// `masks` is the number of masks that were built so far.
   uint64_t on_top(uint64_t masks);
 
+  /// The same of one rule; 0 for nesting rules.
+  uint64_t on_top_of(RuleId rule);
+
  private:
   void open_one_more();
 

@@ -333,6 +333,13 @@ uint64_t ArrayRule::most_to_differ(RuleBounds& bounds) {
   return add_lengths(multiply_lengths(items, add_lengths(longest, 1)), kBrackets);
 }
 
+/// That of the item under way, where it is the last that must be there.
+uint64_t ArrayRule::growth(Local state, Reg reg, const Lengths&) {
+  if (static_cast<Phase>(state & 0xF) != Phase::inside || whitespace_.indents()) return kInfinite;
+  const Tallied at = unpack(reg);
+  return distinct_->alike() && most_needed(at, 0) == 0 ? distinct_->growth(at.items) : kInfinite;
+}
+
 FreeText ArrayRule::free_text(Local state, Reg reg) {
   return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->free_text(unpack(reg).items) : FreeText();
 }

@@ -28,6 +28,7 @@ class ArrayRule final : public Rule {
   FreeText free_text(Local state, Reg reg) override;
   bool measures_exactly() const override { return !distinct_ || distinct_->alike(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t most_remaining(RuleBounds& bounds) override;
   std::optional<const Configuration*> inside(Local, Reg reg) const override {
     return distinct_ ? distinct_->inside(unpack(reg).items) : nullptr;

@@ -334,6 +334,13 @@ FreeText DistinctItems::free_text(Reg reg) const {
   return std::all_of(all.begin(), all.end(), shorter) ? best : FreeText();
 }
 
+uint64_t DistinctItems::growth(Reg reg) const {
+  const Items items = unpack(reg);
+  if (items.rivals != Rivals::none || items.item->count != 1) return kInfinite;
+  const Head& head = items.item->heads().front();
+  return grammar_->growth(head.state, head.reg);
+}
+
 std::optional<const Configuration*> DistinctItems::inside(Reg reg) const {
   const Items items = unpack(reg);
   if (text_length(items) > kMemberBytes * ObjectRule::kMaxOtherKeys) return std::nullopt;

@@ -50,6 +50,9 @@ class DistinctItems {
   /// Rule::free_text within an item.
   FreeText free_text(Reg items) const;
 
+  /// Rule::growth within an item, where it differs from all others.
+  uint64_t growth(Reg items) const;
+
   /// Rule::inside: the item under way, while it has not so many members that no more may come.
   std::optional<const Configuration*> inside(Reg items) const;
 
