@@ -251,7 +251,7 @@ FREE: list[Any] = [
     },
     {"anyOf": [{"type": "string", "pattern": "^[a-z]*$"}, {"type": "string", "pattern": "^[a-m]{0,3}!{40}$"}]},
     {"type": "array", "items": {"type": "string"}, "minItems": 3},
-    {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True},
+    {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
     {"type": "array", "items": {"required": ["abc"], "additionalProperties": {"type": "string"}}, "uniqueItems": True},
 ]
 
