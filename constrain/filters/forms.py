@@ -132,7 +132,8 @@ class Packed(Member):
             return
         taken, mask = advance.result(self._place)
         if taken:
-            self._rows = [None if mask is None else EngineMask(mask, self._words)]
+            self._rows.clear()
+            self._rows.append(None if mask is None else EngineMask(mask, self._words))
         elif token is not None:
             super().feed(token)
 

@@ -8,7 +8,7 @@ it asks each of its filters for, turns bitmasks and ids into one packed row, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from copy import copy
@@ -57,7 +57,7 @@ class FilterStack:
         self.budget: int | None = None
         self._tokenizer = tokenizer
         self._fed: list[int] = []
-        self._ends: set[int] = set()
+        self._ends: Collection[int] = ()
         words = (width + 31) // 32
         adapted = [_adapt(candidate) for candidate in filters]
         masks = all(f.can_mask_logits() for f in adapted)
@@ -180,14 +180,14 @@ class FilterStack:
         return fork
 
     def _mask(self, logits: torch.Tensor | None, prefer_eos: bool) -> TokenMask | None:
-        self._ends = set()
+        self._ends = ()
         masks: list[tuple[Member, TokenMask]] = []
         for member in self._members:
             self._blame(member, "feed", member.settle)
             mask = self._blame(member, member.method, member.evaluate, logits, self.budget)
             if mask is not None:
                 masks.append((member, mask))
-                self._ends.update(member.ends)
+                self._ends = (*self._ends, *member.ends) if self._ends else member.ends
         if not masks:
             return None
         mask = masks[0][1] if len(masks) == 1 else RowMask(np.bitwise_and.reduce([mask.row() for _, mask in masks]))

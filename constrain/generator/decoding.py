@@ -63,7 +63,7 @@ class Decoding:
         self.rows = rows
         self.new_tokens = 0 if prefix_token is None else -1
         self.end: End | None = None
-        self.masks: list[TokenMask | None] = [None]
+        self.masks: Sequence[TokenMask | None] = (None,)
         self.length = len(rows[0])
         self.last_token = int(rows[0].torch()[0, -1])
         self._mirostat = request.settings.mirostat_mu
@@ -187,7 +187,7 @@ class Decoding:
         Returns:
             An outcome where that ends the text.
         """
-        self.masks, filters = [None], self.filters
+        self.masks, filters = (None,), self.filters
         return None if filters is None else self._guarded(self._constrain, filters, proposals)
 
     def take(self, token: int, probability: float) -> Outcome:
