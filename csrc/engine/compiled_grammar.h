@@ -58,9 +58,9 @@ struct MaskCounters {
   std::atomic<uint64_t> rows{0};     ///< transition rows made
 };
 
-/// An immutable language over a vocabulary; threads share it. Rows are built under a lock and read without one.
 class BudgetedMasks;
 
+/// An immutable language over a vocabulary; threads share it. Rows are built under a lock and read without one.
 class CompiledGrammar {
  public:
   /// Throws EmptyLanguage.

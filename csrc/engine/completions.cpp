@@ -10,7 +10,10 @@ namespace constrain {
 
 std::string Completions::text(const Configuration& from) {
   std::string text;
-  for (const Step* at = &step(&from); at->next; at = &step(at->next)) text += static_cast<char>(at->byte);
+  for (const Step* at = &step(&from); at->next; at = &step(at->next)) {
+    check_length(text.size());
+    text += static_cast<char>(at->byte);
+  }
   return text;
 }
 
@@ -18,9 +21,7 @@ Completions::Length Completions::measure(const Configuration& from) {
   std::vector<Step*> way;
   Step* at = &step(&from);
   for (; !at->measured; at = &step(at->next)) {
-    if (way.size() > grammar_.limits().max_states) {
-      throw ResourceLimit("max_states", grammar_.limits().max_states, "while looking for a completion of the text");
-    }
+    check_length(way.size());
     way.push_back(at);
   }
   settle(way, at);
@@ -76,6 +77,11 @@ uint64_t Completions::spell(const Step& from) const {
     if (trie.token[node] != kNoToken) best = std::min(best, add_lengths(at->then->length.tokens, 1));
   }
   return best;
+}
+
+void Completions::check_length(size_t steps) const {
+  const uint64_t most = grammar_.limits().max_states;
+  if (steps > most) throw ResourceLimit("max_states", most, "while looking for a completion of the text");
 }
 
 Completions::Step& Completions::step(const Configuration* at) {

@@ -57,6 +57,7 @@ class Completions {
     const Step* then = nullptr;  ///< of `next`, once measured
   };
 
+  void check_length(size_t steps) const;
   Step& step(const Configuration* at);
   Step first_step(const Configuration& at);
   ByteSet possible_bytes(const Configuration& at) const;

@@ -339,5 +339,6 @@ def test_a_vocabulary_that_lacks_bytes() -> None:
 def test_completions_have_a_limit(byte_vocab: Vocabulary) -> None:
     limits = Limits(max_states=20_000)
     matcher = compile_json_schema({"type": "array", "minItems": 10**9}, byte_vocab, limits=limits).matcher()
-    with pytest.raises(ResourceLimit, match="max_states"):
-        matcher.min_tokens()
+    for ask in (matcher.completion, matcher.min_tokens):
+        with pytest.raises(ResourceLimit, match="max_states"):
+            ask()
