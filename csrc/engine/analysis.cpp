@@ -22,9 +22,9 @@ std::vector<State> shortest_way(Automaton& automaton, State state, size_t budget
   std::unordered_map<State, State> before = {{state, kDead}};
   size_t next = 0;
   for (; !automaton.accepting(met[next]); ++next) {
-    for_each_run(automaton.row(met[next]), [&](State target) {
-      if (before.emplace(target, met[next]).second) met.push_back(target);
-    });
+    for (const State target : automaton.row(met[next]).targets()) {
+      if (target != kDead && before.emplace(target, met[next]).second) met.push_back(target);
+    }
     spend(met.size(), budget);
   }
   std::vector<State> way;
@@ -44,13 +44,14 @@ uint64_t WordCounter::count(State root) {
   enter(root);
   while (!path_.empty()) {
     Frame& frame = path_.back();
-    if (frame.next_byte == 256 || frame.words == cap_) {
+    const StateRow& row = automaton_->row(frame.state);
+    if (frame.next_range == row.ranges() || frame.words == cap_) {
       finish();
       continue;
     }
-    const State target = automaton_->row(frame.state)[frame.next_byte];
+    const State target = row.target(frame.next_range);
     if (target == kDead) {
-      ++frame.next_byte;
+      ++frame.next_range;
       continue;
     }
     const auto known = counts_.find(target);
@@ -60,8 +61,9 @@ uint64_t WordCounter::count(State root) {
       // It leads back to itself, and being live it does so by way of infinitely many words; so do all that lead to it.
       frame.words = cap_;
     } else {
-      frame.words = add(frame.words, known->second);
-      ++frame.next_byte;
+      const uint64_t bytes = row.last(frame.next_range) - row.first(frame.next_range) + 1u;
+      frame.words = add(frame.words, known->second > cap_ / bytes ? cap_ : known->second * bytes);
+      ++frame.next_range;
     }
   }
   return counts_.at(root);
@@ -108,7 +110,7 @@ std::vector<std::string> enumerate_words(Automaton& automaton, size_t cap) {
       continue;
     }
     const uint32_t byte = frame.next_byte++;
-    const State target = automaton.row(frame.state)[byte];
+    const State target = automaton.row(frame.state)[static_cast<uint8_t>(byte)];
     if (target == kDead) continue;
     word.push_back(static_cast<char>(byte));
     enter(target);

@@ -8,13 +8,7 @@
 namespace constrain {
 
 ByteSet live_bytes(Automaton& automaton, State state) {
-  ByteSet bytes;
-  if (state == kDead) return bytes;
-  const StateRow& row = automaton.row(state);
-  for (size_t byte = 0; byte < row.size(); ++byte) {
-    if (row[byte] != kDead) bytes.add(static_cast<uint8_t>(byte));
-  }
-  return bytes;
+  return state == kDead ? ByteSet() : automaton.row(state).bytes();
 }
 
 bool matches(Automaton& automaton, std::string_view text) {
@@ -46,7 +40,7 @@ class ListedAutomaton : public LazyAutomaton {
   bool accepting(State state) override { return nodes_[state].accepting; }
 
  private:
-  void fill_row(State state, StateRow& row) override {
+  void fill_row(State state, Transitions& row) override {
     row.fill(kDead);
     for (const ByteRange& range : nodes_[state].ranges) {
       std::fill(row.begin() + range.first, row.begin() + range.last + 1, range.target);

@@ -1,7 +1,6 @@
 // Regular languages over bytes, as automata that are determinised while they are used.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,14 +11,9 @@
 #include <vector>
 
 #include "engine/byte_set.h"
+#include "engine/state_row.h"
 
 namespace constrain {
-
-using State = uint32_t;
-inline constexpr State kDead = 0xFFFFFFFFu;
-
-/// Transitions of one state: `row[b]` is the successor on byte `b`, or `kDead`.
-using StateRow = std::array<State, 256>;
 
 /// A deterministic automaton whose states come into being when first asked for.
 ///
@@ -47,15 +41,6 @@ class Automaton {
 };
 
 using AutomatonPtr = std::shared_ptr<Automaton>;
-
-/// Calls `use(first, last, target)` for all bytes, in order: those next to each other that lead the same way together.
-template <class Use>
-void for_each_range(const StateRow& row, const Use& use) {
-  for (int first = 0, end; first < 256; first = end) {
-    for (end = first + 1; end < 256 && row[end] == row[first];) ++end;
-    use(static_cast<uint8_t>(first), static_cast<uint8_t>(end - 1), row[first]);
-  }
-}
 
 /// Bytes with which the accepted words from `state` may go on; none for `kDead`.
 ByteSet live_bytes(Automaton& automaton, State state);
@@ -106,7 +91,7 @@ class WordCounter {
 
   struct Frame {
     State state;
-    uint32_t next_byte;
+    size_t next_range;
     uint64_t words;
   };
 

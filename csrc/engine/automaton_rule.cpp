@@ -21,7 +21,7 @@ bool AutomatonRule::final(Local state, const Lengths&) {
   if (state != kDead) meet(static_cast<State>(state));
   if (state == kDead || !automaton_->accepting(static_cast<State>(state))) return false;
   const StateRow& row = automaton_->row(static_cast<State>(state));
-  return std::all_of(row.begin(), row.end(), [](State next) { return next == kDead; });
+  return std::ranges::all_of(row.targets(), [](State next) { return next == kDead; });
 }
 
 uint64_t AutomatonRule::remaining(Local local, Reg, const Lengths&) {
@@ -47,7 +47,7 @@ uint64_t AutomatonRule::measure(State from) {
         if (bytes + known->second < best) best = bytes + known->second, last = state;
         continue;
       }
-      for (const State to : automaton_->row(state)) {
+      for (const State to : automaton_->row(state).targets()) {
         if (to != kDead && previous.try_emplace(to, state).second) next.push_back(to);
       }
       if (previous.size() > kSearchBudget) {

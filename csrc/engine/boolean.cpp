@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <span>
 
 #include "engine/automaton.h"
 #include "engine/errors.h"
@@ -42,18 +44,12 @@ class Product : public PrunedAutomaton {
     return halves(state).b == kDead || accepting(state) ? Verdict::live : Verdict::unknown;
   }
 
-  void fill_raw_row(State state, StateRow& row) override {
+  void fill_raw_row(State state, Transitions& row) override {
     const auto [a, b] = halves(state);
-    const StateRow& row_a = a_->row(a);
-    const StateRow* row_b = b == kDead ? nullptr : &b_->row(b);
-    Halves previous = {kDead, kDead};
-    State target = kDead;
-    for (size_t byte = 0; byte < row.size(); ++byte) {
-      const Halves next = {row_a[byte], row_b ? (*row_b)[byte] : kDead};
-      if (next.a != previous.a || next.b != previous.b) target = join(next.a, next.b);
-      previous = next;
-      row[byte] = target;
-    }
+    const std::array<const StateRow*, 2> rows{&a_->row(a), b == kDead ? nullptr : &b_->row(b)};
+    for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> next) {
+      std::fill(row.begin() + first, row.begin() + last + 1, join(next[0], next[1]));
+    });
   }
 
   AutomatonPtr a_, b_;
@@ -87,20 +83,16 @@ class Union : public LazyAutomaton {
 
   State name(const std::vector<uint32_t>& key) { return key.empty() ? kDead : states_.intern(key); }
 
-  void fill_row(State state, StateRow& row) override {
-    std::vector<std::pair<uint32_t, const StateRow*>> rows;
+  void fill_row(State state, Transitions& row) override {
     const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
-    for (size_t i = 0; i < key.size(); i += 2) rows.emplace_back(key[i], &parts_[key[i]]->row(key[i + 1]));
-
-    std::vector<uint32_t> next, previous;
-    State target = kDead;
-    for (size_t byte = 0; byte < row.size(); ++byte) {
+    std::vector<const StateRow*> rows;
+    for (size_t i = 0; i < key.size(); i += 2) rows.push_back(&parts_[key[i]]->row(key[i + 1]));
+    std::vector<uint32_t> next;
+    for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> targets) {
       next.clear();
-      for (const auto& [part, part_row] : rows) add(next, part, (*part_row)[byte]);
-      if (next != previous) target = name(next);
-      std::swap(next, previous);
-      row[byte] = target;
-    }
+      for (size_t i = 0; i < targets.size(); ++i) add(next, key[2 * i], targets[i]);
+      std::fill(row.begin() + first, row.begin() + last + 1, name(next));
+    });
   }
 
   std::vector<AutomatonPtr> parts_;
@@ -134,26 +126,16 @@ class Concatenation : public LazyAutomaton {
     return key[0] == kDead && key.size() == 1 ? kDead : states_.intern(key);
   }
 
-  void fill_row(State state, StateRow& row) override {
+  void fill_row(State state, Transitions& row) override {
     const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
-    const StateRow* row_a = key[0] == kDead ? nullptr : &a_->row(key[0]);
-    std::vector<const StateRow*> rows_b;
-    for (size_t i = 1; i < key.size(); ++i) rows_b.push_back(&b_->row(key[i]));
-
-    std::vector<uint32_t> next, previous, named;
-    State target = kDead;
-    for (size_t byte = 0; byte < row.size(); ++byte) {
-      next.assign(1, row_a ? (*row_a)[byte] : kDead);
-      for (const StateRow* row_b : rows_b) {
-        if ((*row_b)[byte] != kDead) next.push_back((*row_b)[byte]);
-      }
-      if (next != previous) {
-        named = next;
-        target = name(named);
-      }
-      std::swap(next, previous);
-      row[byte] = target;
-    }
+    std::vector<const StateRow*> rows{key[0] == kDead ? nullptr : &a_->row(key[0])};
+    for (size_t i = 1; i < key.size(); ++i) rows.push_back(&b_->row(key[i]));
+    std::vector<uint32_t> next;
+    for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> targets) {
+      next.assign(1, targets[0]);
+      std::copy_if(targets.begin() + 1, targets.end(), std::back_inserter(next), [](State at) { return at != kDead; });
+      std::fill(row.begin() + first, row.begin() + last + 1, name(next));
+    });
   }
 
   AutomatonPtr a_, b_;

@@ -32,6 +32,11 @@ struct ByteSet {
     return out;
   }
   bool empty() const { return next(0) < 0; }
+  int count() const {
+    int sum = 0;
+    for (const uint64_t word : words) sum += std::popcount(word);
+    return sum;
+  }
   ByteSet operator~() const {
     ByteSet out;
     for (size_t i = 0; i < words.size(); ++i) out.words[i] = ~words[i];

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <span>
 #include <unordered_set>
 
@@ -18,11 +17,7 @@ CharacterClass CharacterClass::plain() {
   return out;
 }
 
-int CharacterClass::count() const {
-  int sum = beyond_ascii ? 128 : 0;
-  for (const uint64_t word : ascii.words) sum += std::popcount(word);
-  return sum;
-}
+int CharacterClass::count() const { return ascii.count() + (beyond_ascii ? 128 : 0); }
 
 bool CharacterClass::excludes(Range range) const {
   return std::ranges::any_of(excluded,
@@ -90,16 +85,17 @@ class FreeTextFinder::BeyondSearch {
   void follow(const Place& place) {
     const StateRow& row = row_(place.state);
     for (const Utf8Range& range : utf8_ranges(place.utf8)) {
-      for (int byte = std::max<int>(range.first, 0x80), end; byte <= range.last && found_.most; byte = end) {
-        for (end = byte + 1; end <= range.last && row[end] == row[byte];) ++end;
-        if (row[byte] == kDead) {
+      for_each_range(row, [&](int first, int last, State to) {
+        const int byte = std::max({first, int{range.first}, 0x80}), end = std::min(last, int{range.last}) + 1;
+        if (byte >= end || !found_.most) return;
+        if (to == kDead) {
           exclude(place, range.to, byte, end);
         } else if (range.to != Utf8State::boundary) {
-          enter(range.to, row[byte], place, byte, end);
-        } else if (std::ranges::find(found_.targets, row[byte]) == found_.targets.end()) {
-          found_.targets.push_back(row[byte]);
+          enter(range.to, to, place, byte, end);
+        } else if (std::ranges::find(found_.targets, to) == found_.targets.end()) {
+          found_.targets.push_back(to);
         }
-      }
+      });
     }
   }
 
@@ -149,10 +145,11 @@ const FreeText& FreeTextFinder::from(State start) {
 bool FreeTextFinder::stays(State state) {
   const FreeText& text = from(state);
   if (text.room != FreeText::kUnbounded) return false;
-  const StateRow& row = row_(state);
-  for (int byte = text.characters.ascii.next(0); byte >= 0; byte = text.characters.ascii.next(byte + 1)) {
-    if (row[byte] != state) return false;
-  }
+  ByteSet back;  // to the state
+  for_each_range(row_(state), [&](uint8_t first, uint8_t last, State to) {
+    if (to == state) back.add(first, last);
+  });
+  if (!(text.characters.ascii & ~back).empty()) return false;
   if (!text.characters.beyond_ascii) return true;
   return beyond(state).targets == std::vector{state} && beyond(state).excluded == text.characters.excluded;
 }
@@ -194,17 +191,15 @@ ByteSet FreeTextFinder::lasting(State start, const ByteSet& bytes) {
     if (some && std::ranges::find(targets, to) == targets.end()) targets.push_back(to);
   });
   const auto lasts = [&](State state) {
-    const StateRow& after = row_(state);
-    int more = 0;
-    for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) more += after[byte] != kDead ? 1 : -1;
-    return state == start || more >= 0;
+    return state == start || 2 * (bytes & row_(state).bytes()).count() >= bytes.count();
   };
   if (targets.size() == 1) return bytes;
   std::erase_if(targets, lasts);
   if (targets.empty()) return bytes;
   CharacterClass kept;
   for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
-    if (std::ranges::find(targets, row[byte]) == targets.end()) kept.ascii.add(static_cast<uint8_t>(byte));
+    const auto follow = static_cast<uint8_t>(byte);
+    if (std::ranges::find(targets, row[follow]) == targets.end()) kept.ascii.add(follow);
   }
   return kept.count() >= kMinCharacters ? kept.ascii : bytes;
 }
@@ -246,7 +241,7 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
       if (!found.characters.beyond_ascii) continue;
       if (!covers(characters, state, missing, found.leaving)) {
         every = false;
-        some |= std::any_of(row.begin() + 0x80, row.end(), [](State to) { return to != kDead; });
+        some |= row.bytes().next(0x80) >= 0;
       }
       for (const State to : beyond(state).targets) {
         if (std::find(next.begin(), next.end(), to) == next.end()) step(to);

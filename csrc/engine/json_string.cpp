@@ -99,14 +99,12 @@ class JsonString : public LazyAutomaton {
         if (!settled.insert(content).second) continue;
         if (settled.size() > budget) throw ResourceLimit("search_states", budget, "while measuring a language");
         if (content_->accepting(content)) return length + 1 + (at.phase == kOpening);
-        const StateRow& row = content_->row(content);
-        for (uint32_t byte = 0, before = kDead; byte < 256; ++byte) {
-          // Runs of bytes that are spelled as they are lead to the same state often.
-          if (row[byte] == kDead || (byte > 0x20 && row[byte] == before && byte != '"' + 1 && byte != '\\' + 1))
-            continue;
-          before = row[byte];
-          levels[(length + spelled_bytes(byte)) % levels.size()].push_back(row[byte]);
-        }
+        for_each_range(content_->row(content), [&](uint32_t first, uint32_t last, State to) {
+          if (to == kDead) return;
+          uint32_t least = kLongestSpelling;
+          for (uint32_t byte = first; byte <= last && least > 1; ++byte) least = std::min(least, spelled_bytes(byte));
+          levels[(length + least) % levels.size()].push_back(to);
+        });
       }
       level.clear();
     }
@@ -137,7 +135,7 @@ class JsonString : public LazyAutomaton {
     return {key[0], key[1], key[2], key[3]};
   }
 
-  void fill_row(State state, StateRow& row) override {
+  void fill_row(State state, Transitions& row) override {
     row.fill(kDead);
     const Place at = place(state);
     switch (at.phase) {
@@ -165,16 +163,11 @@ class JsonString : public LazyAutomaton {
     }
   }
 
-  void fill_body(State content, StateRow& row) {
-    const StateRow& inner = content_->row(content);
-    State previous = kDead, target = kDead;
-    for (uint32_t byte = 0x20; byte < 256; ++byte) {
-      if (inner[byte] != previous) {
-        previous = inner[byte];
-        target = previous == kDead ? kDead : name({previous, kBody});
-      }
-      row[byte] = target;
-    }
+  void fill_body(State content, Transitions& row) {
+    for_each_range(content_->row(content), [&](int first, int last, State to) {
+      if (last < 0x20 || to == kDead) return;
+      std::fill(row.begin() + std::max(first, 0x20), row.begin() + last + 1, name({to, kBody}));
+    });
     row['"'] = content_->accepting(content) ? name({content, kClosed}) : kDead;
     row['\\'] = escape_possible(content) ? name({content, kEscape}) : kDead;
   }
@@ -190,7 +183,7 @@ class JsonString : public LazyAutomaton {
     return content_->step(content, static_cast<uint8_t>(escape.scalar));
   }
 
-  void fill_escape(State content, StateRow& row) {
+  void fill_escape(State content, Transitions& row) {
     for (const ShortEscape& escape : kShortEscapes) {
       const State target = after_short_escape(content, escape);
       if (target != kDead) row[static_cast<uint8_t>(escape.letter)] = name({target, kBody});
@@ -198,7 +191,7 @@ class JsonString : public LazyAutomaton {
     if (unit_possible(content, HexPrefix{})) row['u'] = name({content, kHex});
   }
 
-  void fill_hex(const Place& at, StateRow& row) {
+  void fill_hex(const Place& at, Transitions& row) {
     for (uint32_t digit = 0; digit < 16; ++digit) {
       const HexPrefix hex = HexPrefix{at.hex}.then(digit);
       const State target = at.phase == kHex ? after_unit(at.content, hex) : after_low_unit(at, hex);

@@ -1,6 +1,7 @@
 #include "engine/lazy.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/deadline.h"
 #include "engine/errors.h"
@@ -11,10 +12,9 @@ const StateRow& LazyAutomaton::row(State state) {
   if (state >= rows_.size()) rows_.resize(state + 1);
   if (!rows_[state]) {
     Deadline::check();
-    memory_.add(sizeof(StateRow));
-    auto* fresh = arena_.allocate<StateRow>(1);
-    fill_row(state, *fresh);
-    rows_[state] = fresh;
+    Transitions fresh;
+    fill_row(state, fresh);
+    rows_[state] = StateRow::make(fresh, arena_, memory_);
   }
   return *rows_[state];
 }
@@ -60,13 +60,15 @@ class PrunedAutomaton::Search {
     owner_.fill_raw_row(state, row_);
     const size_t before = edges_.size();
     bool found = false;
-    for_each_run(row_, [&](State target) {
-      if (found) return;
+    State previous = kDead;
+    for (size_t byte = 0; byte < row_.size() && !found; ++byte) {
+      const State target = row_[byte];
+      if (target == std::exchange(previous, target) || target == kDead) continue;
       const Verdict verdict = owner_.verdict(target);
       found = verdict == Verdict::live;
       if (verdict == Verdict::unknown) enter(target);
       if (verdict == Verdict::unknown || verdict == Verdict::in_search) edges_.push_back({state, target});
-    });
+    }
     memory_.add((edges_.size() - before) * sizeof(Edge));
     return found;
   }
@@ -88,7 +90,7 @@ class PrunedAutomaton::Search {
   }
 
   PrunedAutomaton& owner_;
-  StateRow row_;
+  Transitions row_;
   std::vector<State> met_;
   std::vector<Edge> edges_;
   MemoryShare memory_;  // of the edges
@@ -112,7 +114,7 @@ bool PrunedAutomaton::is_live(State state) {
   return verdicts_[state] == Verdict::live;
 }
 
-void PrunedAutomaton::fill_row(State state, StateRow& row) {
+void PrunedAutomaton::fill_row(State state, Transitions& row) {
   fill_raw_row(state, row);
   State seen = kDead, shown = kDead;
   for (State& target : row) {

@@ -16,7 +16,7 @@ class LazyAutomaton : public Automaton {
 
  protected:
   /// Writes all 256 transitions of `state`; every target must be live.
-  virtual void fill_row(State state, StateRow& row) = 0;
+  virtual void fill_row(State state, Transitions& row) = 0;
 
   MemoryShare memory_;
 
@@ -37,7 +37,7 @@ class PrunedAutomaton : public LazyAutomaton {
   explicit PrunedAutomaton(size_t budget) : budget_(budget), unspent_(budget) {}
 
   virtual State raw_start() = 0;
-  virtual void fill_raw_row(State state, StateRow& row) = 0;
+  virtual void fill_raw_row(State state, Transitions& row) = 0;
 
   /// `live` or `dead` where that is plain to see (`live` at least for accepting states), else `unknown`.
   virtual Verdict glance(State state) = 0;
@@ -45,7 +45,7 @@ class PrunedAutomaton : public LazyAutomaton {
  private:
   class Search;
 
-  void fill_row(State state, StateRow& row) final;
+  void fill_row(State state, Transitions& row) final;
   bool is_live(State state);
   Verdict& verdict(State state);
 
@@ -53,15 +53,5 @@ class PrunedAutomaton : public LazyAutomaton {
   size_t budget_;   // states that searches may enter
   size_t unspent_;  // ... and may still
 };
-
-/// Calls `use(target)` for the targets of a row, `kDead` left out and runs of equal targets reported once.
-template <typename Use>
-void for_each_run(const StateRow& row, Use use) {
-  State previous = kDead;
-  for (State target : row) {
-    if (target != previous && target != kDead) use(target);
-    previous = target;
-  }
-}
 
 }  // namespace constrain

@@ -41,15 +41,18 @@ class SetChains : public LengthOracle {
     const auto [found, fresh] = successors_.try_emplace(state);
     if (fresh) {
       std::vector<State> level[4];
-      const StateRow& row = automaton_->row(state);
-      for (uint32_t byte = 0; byte < 256; ++byte) {
-        if (row[byte] == kDead) continue;
-        level[byte < 0x80 ? 0 : byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3].push_back(row[byte]);
-      }
+      for_each_range(automaton_->row(state), [&](int first, int last, State to) {
+        static constexpr int kLead[] = {0, 0x80, 0xE0, 0xF0, 0x100};  // first bytes, by how many follow
+        for (size_t more = 0; more < 4 && to != kDead; ++more) {
+          if (first < kLead[more + 1] && last >= kLead[more]) level[more].push_back(to);
+        }
+      });
       for (size_t more = 3; more > 0; --more) {
         sort_unique(level[more]);
         for (State at : level[more]) {
-          for_each_run(automaton_->row(at), [&](State target) { level[more - 1].push_back(target); });
+          for (const State target : automaton_->row(at).targets()) {
+            if (target != kDead) level[more - 1].push_back(target);
+          }
         }
       }
       sort_unique(level[0]);

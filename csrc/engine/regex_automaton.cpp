@@ -91,7 +91,7 @@ PrunedAutomaton::Verdict RegexAutomaton::glance(State state) {
   return certain ? Verdict::live : Verdict::unknown;
 }
 
-void RegexAutomaton::fill_raw_row(State state, StateRow& row) {
+void RegexAutomaton::fill_raw_row(State state, Transitions& row) {
   const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
   std::vector<State> targets(classes_.count());
   for (size_t byte_class = 0; byte_class < targets.size(); ++byte_class) {

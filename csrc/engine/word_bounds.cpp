@@ -66,16 +66,17 @@ class WordGraph {
 
   std::vector<Edge> edges_of(State state) {
     std::vector<Edge> edges;
-    const StateRow& row = words_.row(state);
-    for (int byte = 0; byte < 256; ++byte) {
-      if (row[byte] == kDead) continue;
-      const uint64_t length = length_(static_cast<uint8_t>(byte));
-      const size_t to = number(row[byte]);
+    for_each_range(words_.row(state), [&](int first, int last, State target) {
+      if (target == kDead) return;
+      const size_t to = number(target);
       auto edge = std::ranges::find(edges, to, &Edge::to);
-      if (edge == edges.end()) edge = edges.insert(edge, {to, length});
-      edge->length = std::min(edge->length, length);
-      edge->plain += byte < 0x80 && length == 1;
-    }
+      if (edge == edges.end()) edge = edges.insert(edge, {to, kInfinite});
+      for (int byte = first; byte <= last; ++byte) {
+        const uint64_t length = length_(static_cast<uint8_t>(byte));
+        edge->length = std::min(edge->length, length);
+        edge->plain += byte < 0x80 && length == 1;
+      }
+    });
     return edges;
   }
 

@@ -19,9 +19,10 @@ bool walks_end(const AutomatonPtr& automaton, std::mt19937& random) {
   State state = start;
   std::string text;
   for (int steps = 0; steps < 40; ++steps) {
+    const ByteSet bytes = automaton->row(state).bytes();
     std::vector<uint8_t> following;
-    for (int byte = 0; byte < 256; ++byte) {
-      if (automaton->row(state)[byte] != kDead) following.push_back(static_cast<uint8_t>(byte));
+    for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+      following.push_back(static_cast<uint8_t>(byte));
     }
     if (following.empty()) return automaton->accepting(state);
     const uint8_t byte = following[random() % following.size()];

@@ -20,7 +20,7 @@ uint64_t farthest(Automaton& automaton, size_t count) {
   uint64_t most = 0;
   for (size_t i = 0; i < states.size() && i < count; ++i) {
     most = std::max<uint64_t>(most, shortest_length(automaton, states[i]));
-    for (const State to : automaton.row(states[i])) {
+    for (const State to : automaton.row(states[i]).targets()) {
       if (to != kDead && std::ranges::find(states, to) == states.end()) states.push_back(to);
     }
   }

@@ -14,7 +14,6 @@ void BoundedStringRule::prepare(const CompiledGrammar& grammar, const Lengths&) 
 
 template <class Visit>
 void BoundedStringRule::for_each_edge(Local local, const Visit& visit) {
-  const StateRow& row = strings_->row(state_of(local));
   const uint64_t escape = escape_of(local);
   const bool opening = local == start();
   const auto kind = [&](int byte) {
@@ -22,16 +21,18 @@ void BoundedStringRule::for_each_edge(Local local, const Visit& visit) {
     if (byte == '\\') return 1;
     return byte >= 0x80 && byte <= 0xBF ? 2 : 3;
   };
-  for (int first = 0, last; first < 256; first = last + 1) {
-    for (last = first; last < 255 && row[last + 1] == row[first] && kind(last + 1) == kind(first);) ++last;
-    if (row[first] == kDead) continue;
-    uint64_t after = kNone;
-    if (escape == kBackslash && first == 'u') after = kDigit1;
-    if (escape >= kDigit1 && escape < kDigit4) after = escape + 1;
-    if (kind(first) == 1) after = kBackslash;
-    const bool counted = kind(first) == 1 || kind(first) == 3;
-    visit(first, last, encode(row[first], after), counted);
-  }
+  for_each_range(strings_->row(state_of(local)), [&](int begin, int end, State to) {
+    if (to == kDead) return;
+    for (int first = begin, last; first <= end; first = last + 1) {
+      for (last = first; last < end && kind(last + 1) == kind(first);) ++last;
+      uint64_t after = kNone;
+      if (escape == kBackslash && first == 'u') after = kDigit1;
+      if (escape >= kDigit1 && escape < kDigit4) after = escape + 1;
+      if (kind(first) == 1) after = kBackslash;
+      const bool counted = kind(first) == 1 || kind(first) == 3;
+      visit(first, last, encode(to, after), counted);
+    }
+  });
 }
 
 /// Fewest characters that follow up to the end, which are `bound` at least. A search by characters, in which other

@@ -51,12 +51,12 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
     const auto [whole, text, word, state] = queue.top();
     queue.pop();
     if (automaton_->accepting(state)) words.push_back(word);
-    const StateRow& row = automaton_->row(state);
-    for (int byte = 0; byte < 256; ++byte) {
-      if (row[byte] == kDead) continue;
-      const std::string longer = text + spelled(static_cast<uint8_t>(byte));
-      queue.emplace(longer.size() + to_end(row[byte]), longer, word + static_cast<char>(byte), row[byte]);
-    }
+    for_each_range(automaton_->row(state), [&](int first, int last, State to) {
+      for (int byte = first; byte <= last && to != kDead; ++byte) {
+        const std::string longer = text + spelled(static_cast<uint8_t>(byte));
+        queue.emplace(longer.size() + to_end(to), longer, word + static_cast<char>(byte), to);
+      }
+    });
   }
   return words;
 }
@@ -83,15 +83,15 @@ uint64_t CheapestWords::to_end(State state) {
     if (seen.size() > kSearchBudget) {
       throw ResourceLimit("search_states", kSearchBudget, "while looking for a short key");
     }
-    const StateRow& row = automaton_->row(at);
-    for (int byte = 0; byte < 256; ++byte) {
-      if (row[byte] == kDead) continue;
-      const uint64_t longer = length + spelled_length(static_cast<uint8_t>(byte));
-      const auto [it, added] = seen.try_emplace(row[byte], Seen{longer, at});
-      if (!added && it->second.length <= longer) continue;
-      it->second = {longer, at};
-      queue.emplace(longer, row[byte]);
-    }
+    for_each_range(automaton_->row(at), [&, length = length, at = at](int first, int last, State to) {
+      if (to == kDead) return;
+      uint64_t least = spelled_length(static_cast<uint8_t>(first));
+      for (int byte = first; byte <= last; ++byte) least = std::min(least, spelled_length(static_cast<uint8_t>(byte)));
+      const auto [it, added] = seen.try_emplace(to, Seen{length + least, at});
+      if (!added && it->second.length <= length + least) return;
+      it->second = {length + least, at};
+      queue.emplace(length + least, to);
+    });
   }
 }
 

@@ -17,21 +17,20 @@ KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<Automaton
 
 const StateRow& KeyAutomaton::row(State from) {
   if (rows_[from]) return *rows_[from];
-  const KeyState& at = states_[from];
-  auto* row = arena_.allocate<StateRow>(1);
-  if (at.low == at.high) {
-    fill_nameless(class_rows(from), *row);
+  Transitions row;
+  if (states_[from].low == states_[from].high) {
+    fill_nameless(from, row);
   } else {
     // Names differ from what is no name in few bytes.
     const auto same = positions_[from];
     position_.assign(same.begin(), same.end());
     std::fill_n(position_.begin(), kClasses, 0);
-    *row = this->row(intern());
-    add_names(at, class_rows(from), *row);
+    for_each_range(this->row(intern()), [&](uint8_t first, uint8_t last, State to) {
+      std::fill(row.begin() + first, row.begin() + last + 1, to);
+    });
+    add_names(from, row);
   }
-  memory_.add(sizeof(StateRow));
-  rows_[from] = row;
-  return *row;
+  return *(rows_[from] = StateRow::make(row, arena_, memory_));
 }
 
 /// The transitions of each class; null where it has none.
@@ -44,39 +43,34 @@ std::vector<const StateRow*> KeyAutomaton::class_rows(State from) {
   return rows;
 }
 
-void KeyAutomaton::fill_nameless(const std::vector<const StateRow*>& classes, StateRow& row) {
-  ByteSet starts;  // of ranges that lead the same way
-  for (const StateRow* one : classes) {
-    if (one) for_each_range(*one, [&](uint8_t first, uint8_t, State) { starts.add(first); });
-  }
-  row.fill(kDead);
-  for (int byte = starts.next(0), end; byte >= 0; byte = end) {
-    end = starts.next(byte + 1);
-    std::fill(row.begin() + byte, end < 0 ? row.end() : row.begin() + end, enter(0, 0, 0, classes, byte));
-  }
+void KeyAutomaton::fill_nameless(State from, Transitions& row) {
+  for_each_common_range(class_rows(from), [&](uint8_t first, uint8_t last, std::span<const State> classes) {
+    std::fill(row.begin() + first, row.begin() + last + 1, enter(0, 0, 0, classes));
+  });
 }
 
-void KeyAutomaton::add_names(const KeyState& at, const std::vector<const StateRow*>& classes, StateRow& row) {
+void KeyAutomaton::add_names(State from, Transitions& row) {
+  const KeyState& at = states_[from];
+  const std::vector<const StateRow*> rows = class_rows(from);
+  std::vector<State> classes(rows.size());
   uint32_t low = at.low;
   while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
   while (low < at.high) {
     const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
     uint32_t high = low;
     while (high < at.high && next(high) == next(low)) ++high;
-    row[next(low)] = enter(low, high, at.length + 1, classes, next(low));
+    const uint8_t byte = next(low);
+    std::ranges::transform(rows, classes.begin(), [&](const StateRow* one) { return one ? (*one)[byte] : kDead; });
+    row[byte] = enter(low, high, at.length + 1, classes);
     low = high;
   }
 }
 
-/// The state after a byte with which the names from `low` to before `high` go on, and so do the classes.
-State KeyAutomaton::enter(uint32_t low, uint32_t high, uint32_t length, const std::vector<const StateRow*>& classes,
-                          int byte) {
+/// The state of the names from `low` to before `high`, of which `length` bytes were read, and of a state of each class.
+State KeyAutomaton::enter(uint32_t low, uint32_t high, uint32_t length, std::span<const State> classes) {
   position_ = {low, high, length};
-  bool alive = high > low;
-  for (const StateRow* one : classes) {
-    position_.push_back(one ? (*one)[byte] : kDead);
-    alive |= position_.back() != kDead;
-  }
+  position_.insert(position_.end(), classes.begin(), classes.end());
+  const bool alive = high > low || std::ranges::any_of(classes, [](State at) { return at != kDead; });
   return alive ? intern() : kDead;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,10 +51,10 @@ class KeyAutomaton {
   enum PositionWord : size_t { kLow, kHigh, kLength, kClasses };
 
   State intern();
-  State enter(uint32_t low, uint32_t high, uint32_t length, const std::vector<const StateRow*>& classes, int byte);
+  State enter(uint32_t low, uint32_t high, uint32_t length, std::span<const State> classes);
   std::vector<const StateRow*> class_rows(State from);
-  void fill_nameless(const std::vector<const StateRow*>& classes, StateRow& row);
-  void add_names(const KeyState& at, const std::vector<const StateRow*>& classes, StateRow& row);
+  void fill_nameless(State from, Transitions& row);
+  void add_names(State from, Transitions& row);
 
   std::vector<std::string> names_;
   std::vector<uint32_t> sorted_;

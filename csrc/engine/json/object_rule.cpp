@@ -170,10 +170,10 @@ void ObjectRule::expand_key(uint32_t id, Expansion& out) {
   switch (at.escape) {
     case kPlain: {
       const auto raw = [&](int begin, int end) {
-        for (int first = begin, last; first < end; first = last + 1) {
-          for (last = first; last + 1 < end && row[last + 1] == row[first];) ++last;
-          go(first, last, row[first], kPlain, Test::key_raw);
-        }
+        for_each_range(row, [&](int first, int last, State to) {
+          first = std::max(first, begin), last = std::min(last, end - 1);
+          if (first <= last) go(first, last, to, kPlain, Test::key_raw);
+        });
       };
       raw(0x20, '"'), raw('"' + 1, '\\'), raw('\\' + 1, 256);
       go('\\', '\\', with_same_escapes(at.content), kBackslash, Test::key);
@@ -215,8 +215,10 @@ void ObjectRule::expand_key(uint32_t id, Expansion& out) {
 State ObjectRule::with_same_escapes(State content) {
   const StateRow& row = keys_->row(content);
   Escaped after;
-  const auto rest = std::copy_n(row.begin(), 0x20, after.begin());
-  std::ranges::transform(kShortBytes, rest, [&](char byte) { return row[static_cast<uint8_t>(byte)]; });
+  for_each_range(row, [&](int first, int last, State to) {
+    if (first < 0x20) std::fill(after.begin() + first, after.begin() + std::min(last + 1, 0x20), to);
+  });
+  std::ranges::transform(kShortBytes, after.begin() + 0x20, [&](char byte) { return row[static_cast<uint8_t>(byte)]; });
   return escaping_.try_emplace(after, content).first->second;
 }
 

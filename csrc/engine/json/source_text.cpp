@@ -17,7 +17,7 @@ class Strings final : public LazyAutomaton {
   bool accepting(constrain::State state) override { return source_->is_whole(state); }
 
  private:
-  void fill_row(constrain::State state, StateRow& row) override {
+  void fill_row(constrain::State state, Transitions& row) override {
     row.fill(kDead);
     source_->substrings().for_each_step(state, [&](uint8_t byte, SourceText::State target) {
       if (source_->step(state, byte) != SourceText::kNone) row[byte] = target;

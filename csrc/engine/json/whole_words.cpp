@@ -51,7 +51,7 @@ class WholeWords final : public LazyAutomaton {
  private:
   static constexpr State kBegin = 0;
 
-  void fill_row(State state, StateRow& row) override {
+  void fill_row(State state, Transitions& row) override {
     std::vector<uint32_t> from(states_[state].begin(), states_[state].end());
     for (size_t i = from.size(); i-- > 0;) {
       const uint32_t past = substrings_.step(from[i], kEdge);

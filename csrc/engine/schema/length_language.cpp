@@ -1,5 +1,6 @@
 #include "engine/schema/length_language.h"
 
+#include <algorithm>
 #include <map>
 
 #include "engine/lazy.h"
@@ -21,15 +22,15 @@ class LengthLanguage final : public LazyAutomaton {
   }
 
  private:
-  void fill_row(State state, StateRow& out) override {
+  void fill_row(State state, Transitions& out) override {
     const auto [count, text] = states_[state];
-    const StateRow& next = text_->row(text);
-    for (int byte = 0; byte < 256; ++byte) {
-      const bool begins = (byte & 0xC0) != 0x80;
-      // Without a maximum, counting beyond the minimum would only tell apart what is the same.
-      const uint64_t after = begins && (max_ != kInfinite || count < min_) ? count + 1 : count;
-      out[byte] = next[byte] == kDead || after > max_ ? kDead : intern(after, next[byte]);
-    }
+    // Without a maximum, counting beyond the minimum would only tell apart what is the same.
+    const uint64_t more = max_ != kInfinite || count < min_ ? count + 1 : count;
+    for_each_range(text_->row(text), [&](uint8_t first, uint8_t last, State to) {
+      const bool begins = (first & 0xC0) != 0x80;  // as the others of the range
+      const uint64_t after = begins ? more : count;
+      std::fill(out.begin() + first, out.begin() + last + 1, to == kDead || after > max_ ? kDead : intern(after, to));
+    });
   }
 
   State intern(uint64_t count, State text) {
