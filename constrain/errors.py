@@ -7,6 +7,10 @@ class ConstrainError(Exception):
     """Base of every exception that constrain raises on purpose."""
 
 
+class ArgumentError(ConstrainError, ValueError, TypeError):
+    """An argument is of the wrong type, or out of its bounds."""
+
+
 class ModelError(ConstrainError, ValueError):
     """A model folder cannot be used: its config, weights, tokenizer or adapter is missing, damaged or inconsistent."""
 

@@ -13,7 +13,7 @@ import pytest
 import constrain
 
 PACKAGE = Path(constrain.__file__).parent
-ROOMS = ["errors", "engine", "tokenizer", "kernels", "model", "filters", "generator", "extract"]
+ROOMS = ["errors", "arguments", "engine", "tokenizer", "kernels", "model", "filters", "generator", "extract"]
 FRONT = len(ROOMS)
 NATIVE = {"_core": {"engine", "kernels", "__init__"}, "_cuda": {"kernels"}}
 

@@ -10,10 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from constrain import _core
+from constrain.arguments import check_count
+from constrain.errors import BitmaskError, ConstrainError
 
 
 def allocate_bitmask(rows: int, size: int) -> npt.NDArray[np.int32]:
-    """A bitmask that allows everything: int32 ``(rows, ceil(size / 32))``."""
+    """A bitmask that allows everything: int32 ``(rows, ceil(size / 32))``.
+
+    Raises:
+        BitmaskError: a number is negative, or no whole number.
+    """
+    check_count("rows", rows, error=BitmaskError)
+    check_count("size", size, error=BitmaskError)
     return np.full((rows, (size + 31) // 32), -1, dtype=np.int32)
 
 
@@ -36,13 +44,21 @@ def fill_bitmasks(
             :meth:`Matcher.fill_bitmask`.
 
     Raises:
-        BitmaskError: the buffer does not fit.
+        BitmaskError: the buffer does not fit, or the other arguments are not what they should be.
         BudgetError: some budget is less than its matcher's ``min_tokens()``.
     """
-    _core.fill_bitmasks(
-        matchers,
-        bits,
-        range(len(matchers)) if rows is None else rows,
-        [None] * len(matchers) if budgets is None else budgets,
-        threads or os.cpu_count() or 1,
-    )
+    try:
+        _core.fill_bitmasks(
+            matchers,
+            bits,
+            range(len(matchers)) if rows is None else rows,
+            [None] * len(matchers) if budgets is None else budgets,
+            threads or os.cpu_count() or 1,
+        )
+    except ConstrainError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise BitmaskError(
+            "matchers must be a list of matchers, rows and budgets lists of numbers of at least 0 with one for each "
+            "matcher, and threads a number of at least 1"
+        ) from error

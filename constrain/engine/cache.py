@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from constrain.arguments import check_count, check_type, refused
 from constrain.engine.grammar import CompiledGrammar, Limits
 from constrain.engine.lark import compile_lark
 from constrain.engine.store import Store
@@ -56,6 +57,8 @@ class GrammarCache:
     """
 
     def __init__(self, max_bytes: int = 256 << 20, directory: str | Path | None = None) -> None:
+        check_count("max_bytes", max_bytes)
+        check_type("directory", directory, (str, os.PathLike, type(None)), "the path of a folder")
         self.max_bytes = max_bytes
         self._store = Store(directory) if directory else None
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
@@ -83,10 +86,13 @@ class GrammarCache:
 
         Raises:
             GrammarError: whatever the compiler raises. Failures are not kept.
+            ArgumentError: the compiler cannot be called.
         """
+        if not callable(compiler):
+            raise refused("compiler", compiler, "a function that compiles, such as compile_regex")
         values = (*args, *(value for _, value in sorted(options.items())))
         try:
-            key = (compiler, json.dumps(source), vocab, len(args), *sorted(options), *map(_identity, values))
+            key = (compiler, _text_of(source), vocab, len(args), *sorted(options), *map(_identity, values))
         except (TypeError, ValueError, RecursionError):  # nothing that could be kept, or a mistake to be named
             return compiler(source, vocab, *args, **options)
         with self._lock:
@@ -144,6 +150,15 @@ class GrammarCache:
         while self._measured > self.max_bytes:
             _, entry = self._entries.popitem(last=False)
             self._measured -= entry.nbytes
+
+
+def _text_of(source: Any) -> Any:
+    """Something equal for sources that mean the same.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it is nothing that JSON could tell.
+    """
+    return source if isinstance(source, re.Pattern) else json.dumps(source)
 
 
 def _identity(value: Any) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from constrain import _core
+from constrain.arguments import check_count, check_text, check_type, refused, texts_of
 from constrain.engine.explain import Explanation, explain_text
+from constrain.engine.patterns import with_flags
 from constrain.engine.references import retriever
 from constrain.engine.special import Piece, pieces
-from constrain.engine.vocabulary import Vocabulary
-from constrain.errors import GrammarError
+from constrain.engine.vocabulary import Vocabulary, core_vocabulary
+from constrain.errors import GrammarError, RegexError, SchemaError
 
 if TYPE_CHECKING:
     from referencing import Registry
@@ -20,10 +23,15 @@ if TYPE_CHECKING:
 WhitespacePolicy: TypeAlias = Literal["compact", "single", "bounded", "any"] | int
 PropertyOrder = Literal["any", "schema"]
 
+#: The largest number that the engine can hold.
+_MOST = 2**64 - 1
+
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds on what a grammar may cost; reaching one raises :class:`constrain.errors.ResourceLimit`.
+
+    All are whole numbers of at least 0; others raise :class:`constrain.errors.ArgumentError`.
 
     Attributes:
         max_states: states of all rules of a grammar.
@@ -47,9 +55,23 @@ class Limits:
     max_seconds: int = 10
     max_memory: int = 512 << 20
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_count(name, value, most=_MOST)
+
     def core(self) -> _core.Limits:
         """The same limits, for the engine."""
-        return _core.Limits(**self.__dict__)
+        return _core.Limits(**vars(self))
+
+
+def core_limits(limits: Limits) -> _core.Limits:
+    """Limits, for the engine.
+
+    Raises:
+        ArgumentError: they are no limits.
+    """
+    check_type("limits", limits, Limits, "constrain.engine.Limits")
+    return limits.core()
 
 
 class ReportEntry(NamedTuple):
@@ -101,6 +123,7 @@ class CompiledGrammar:
             special_tokens: names of special tokens in a text of type ``str`` stand for these.
 
         Raises:
+            ArgumentError: it is no text.
             ResourceLimit: following the text exceeds the limits of the grammar.
         """
         matcher = self.matcher()
@@ -115,11 +138,13 @@ class CompiledGrammar:
             special_tokens: names of special tokens in it stand for these.
 
         Raises:
+            ArgumentError: it is no text.
             ResourceLimit: following the text exceeds the limits of the grammar.
         """
         return explain_text(self.matcher(), self._pieces(text, special_tokens), self._is_json)
 
     def _pieces(self, text: str, special_tokens: bool) -> list[Piece]:
+        check_type("text", text, str, "a str")
         return list(pieces(text, self.vocabulary.special_tokens if special_tokens else ()))
 
     @property
@@ -177,47 +202,68 @@ def compile_json_schema(
         SchemaError: the schema is malformed.
         UnsupportedSchema: a keyword cannot be enforced exactly.
         UnsatisfiableSchema: nothing is valid.
+        GrammarError: there is no such whitespace policy or property order, or a source is no text.
         ResourceLimit: a limit was reached.
+        ArgumentError: another argument is of the wrong type.
     """
+    if not isinstance(schema, (dict, bool)):
+        raise SchemaError(
+            f"a schema is a dict or a bool, not a {type(schema).__name__}; json.loads reads one from a text, and "
+            "constrain.extract.Target.of(type).schema makes one of a type"
+        )
+    if isinstance(whitespace, bool):
+        raise refused("whitespace", whitespace, "the name of a policy or a number of spaces", GrammarError)
     if property_order not in ("any", "schema"):
         raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
+    check_type("lenient", lenient, bool, "a bool")
+    check_type("sources", sources, (Mapping, type(None)), "texts by name", GrammarError)
+    for name, text in (sources or {}).items():
+        check_text("the name of a source", name, GrammarError)
+        check_text(f"sources[{name!r}]", text, GrammarError)
     core = _core.compile_json_schema(
         schema,
-        vocab.core,
+        core_vocabulary(vocab),
         whitespace,
         property_order == "schema",
         lenient,
-        limits.core(),
+        core_limits(limits),
         retriever(registry),
-        {name: _encoded(name, text) for name, text in (sources or {}).items()},
+        {name: text.encode() for name, text in (sources or {}).items()},
     )
     return CompiledGrammar(core, vocab, is_json=True)
 
 
-def _encoded(name: str, text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise GrammarError(f"the source {name!r} is no text, because of a lone surrogate: {error}") from error
-
-
-def compile_regex(pattern: str, vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
+def compile_regex(pattern: str | re.Pattern[str], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
     """The texts that a regular expression, read as Python's :func:`re.fullmatch` reads it, matches.
+
+    Args:
+        pattern: as text, or compiled, with its flags.
+        vocab: the vocabulary of the model.
+        limits: bounds on states, memory and time.
 
     Raises:
         RegexError: the pattern is malformed, or uses what is not regular, such as backreferences.
         ResourceLimit: a limit was reached.
+        ArgumentError: another argument is of the wrong type.
     """
-    return CompiledGrammar(_core.compile_regex(pattern, vocab.core, limits.core()), vocab)
+    text, moved = with_flags(pattern) if isinstance(pattern, re.Pattern) else (pattern, 0)
+    check_text("the pattern", text, RegexError)
+    try:
+        core = _core.compile_regex(text, core_vocabulary(vocab), core_limits(limits))
+    except RegexError as error:
+        raise RegexError(error.reason, max(0, error.offset - moved)) from error
+    return CompiledGrammar(core, vocab)
 
 
 def compile_choices(choices: Iterable[str], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
     """Exactly the given texts.
 
     Raises:
-        GrammarError: there are none.
+        GrammarError: there are none, or they are no texts.
+        ResourceLimit: a limit was reached.
+        ArgumentError: another argument is of the wrong type.
     """
-    texts = list(choices)
+    texts = texts_of("choices", choices, GrammarError)
     if not texts:
         raise GrammarError("at least one choice is needed")
-    return CompiledGrammar(_core.compile_choices(texts, vocab.core, limits.core()), vocab)
+    return CompiledGrammar(_core.compile_choices(texts, core_vocabulary(vocab), core_limits(limits)), vocab)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from constrain.arguments import refused
+
 if TYPE_CHECKING:
     from referencing import Registry
 
@@ -14,7 +16,12 @@ def retriever(registry: Registry[Any] | None) -> Callable[[str], Any]:
 
     Nothing is fetched, unless the registry has a function of its own to do so. ``None`` stands for a document that is
     not to be had.
+
+    Raises:
+        ArgumentError: it is no registry.
     """
+    if registry is not None and not hasattr(registry, "get_or_retrieve"):
+        raise refused("registry", registry, "a referencing.Registry")
 
     def retrieve(uri: str) -> Any:
         from jsonschema_specifications import REGISTRY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from constrain import _core
+from constrain.arguments import check_count, check_type, refused
 from constrain.engine.tokens import end_ids, mid_text_encoder, probes, read_tokens, special_names
 from constrain.errors import VocabularyError
 
@@ -78,9 +80,14 @@ class Vocabulary:
 
         Raises:
             VocabularyError: an id is outside the vocabulary, or a token is longer than 65,535 bytes.
+            ArgumentError: an argument is of the wrong type.
         """
-        special = frozenset(special_ids)
-        eos = sorted(set(eos_ids))
+        check_type("tokens", tokens, (list, tuple), "a list of bytes")
+        for i in (i for i, text in enumerate(tokens) if not isinstance(text, bytes)):
+            raise refused(f"tokens[{i}]", tokens[i], "bytes")
+        _check_first_space(first_space, "keep", "optional")
+        _check_size(size)
+        special, eos = frozenset(_ids("special_ids", special_ids)), sorted(set(_ids("eos_ids", eos_ids)))
         width = size or len(tokens)
         for i in [*eos, *special]:
             if not 0 <= i < width:
@@ -111,7 +118,9 @@ class Vocabulary:
 
         Raises:
             VocabularyError: a file is missing or malformed, the tokens have no fixed bytes, or no id ends a text.
+            ArgumentError: an argument is of the wrong type.
         """
+        check_type("model_dir", model_dir, (str, os.PathLike), "the path of a folder")
         folder = Path(model_dir)
         tokenizer = _load_tokenizer(folder / "tokenizer.json")
         settings = _read_json(folder / "tokenizer_config.json")
@@ -131,7 +140,16 @@ class Vocabulary:
         *,
         first_space: Literal["auto", "keep", "optional"] = "auto",
     ) -> Vocabulary:
-        """The vocabulary of a loaded tokenizer; arguments and errors as for :meth:`from_pretrained`."""
+        """The vocabulary of a loaded tokenizer; arguments and errors as for :meth:`from_pretrained`.
+
+        Args:
+            tokenizer: a :class:`constrain.ExLlamaV2Tokenizer`; for those of other libraries there is
+                :meth:`from_pretrained`.
+            size, first_space: as there.
+        """
+        if not hasattr(tokenizer, "hf_tokenizer"):
+            wanted = "a constrain.ExLlamaV2Tokenizer (for others, give their folder to Vocabulary.from_pretrained)"
+            raise refused("tokenizer", tokenizer, wanted)
         ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         generation = getattr(tokenizer.config, "generation_config", None) or {}
         ids += _listed(generation.get("eos_token_id"))
@@ -147,9 +165,9 @@ class Vocabulary:
         size: int | None,
         first_space: str,
     ) -> Vocabulary:
+        _check_first_space(first_space, "auto", "keep", "optional")
+        _check_size(size)
         table = read_tokens(tokenizer, settings)
-        if size is not None and not (isinstance(size, int) and 0 < size <= MAX_TOKENS):
-            raise VocabularyError(f"a vocabulary has 1 to {MAX_TOKENS:,} tokens, not {size!r}")
         width = size or table.size()
         eos = sorted({i for i in [*eos_ids, *end_ids(tokenizer, settings)] if 0 <= i < width})
         if not eos:
@@ -178,6 +196,36 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={self.size}, eos_token_ids={self.eos_token_ids})"
+
+
+def core_vocabulary(vocab: Vocabulary) -> _core.Vocabulary:
+    """A vocabulary, for the engine.
+
+    Raises:
+        ArgumentError: it is no vocabulary.
+    """
+    if not isinstance(vocab, Vocabulary):
+        raise refused("vocab", vocab, "a constrain.engine.Vocabulary, made with from_tokenizer or from_pretrained")
+    return vocab.core
+
+
+def _check_first_space(first_space: str, *known: str) -> None:
+    if first_space not in known:
+        raise refused("first_space", first_space, " or ".join(map(repr, known)))
+
+
+def _check_size(size: int | None) -> None:
+    if size is not None:
+        check_count("size", size, 1, MAX_TOKENS, VocabularyError)
+
+
+def _ids(name: str, ids: Iterable[int]) -> list[int]:
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise refused(name, ids, "a list of ids")
+    found = list(ids)
+    for i, id_ in enumerate(found):
+        check_count(f"{name}[{i}]", id_, least=None)
+    return found
 
 
 @contextmanager

@@ -178,10 +178,27 @@ def test_by_default_the_first_rows_are_filled(grammar: CompiledGrammar, bpe_voca
 
 
 def test_as_many_rows_as_matchers_are_needed(grammar: CompiledGrammar, bpe_vocab: Vocabulary) -> None:
-    with pytest.raises(ValueError, match="as many rows as matchers"):
+    with pytest.raises(BitmaskError, match="one for each matcher"):
         fill_bitmasks([grammar.matcher()], allocate_bitmask(2, bpe_vocab.size), [0, 1])
-    with pytest.raises(TypeError):
-        fill_bitmasks([None], allocate_bitmask(1, bpe_vocab.size))  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"matchers": None}, {"matchers": [None]}, {"rows": 0}, {"rows": [0.5]}, {"budgets": [-1]}, {"threads": -1}],
+    ids=str,
+)
+def test_arguments_of_the_wrong_type_are_named(
+    grammar: CompiledGrammar, bpe_vocab: Vocabulary, wrong: dict[str, Any]
+) -> None:
+    arguments = {"matchers": [grammar.matcher()], "bits": allocate_bitmask(1, bpe_vocab.size), **wrong}
+    with pytest.raises(BitmaskError, match="matchers must be a list"):
+        fill_bitmasks(**arguments)
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, "32", None])
+def test_a_bitmask_has_a_whole_number_of_tokens(size: Any) -> None:
+    with pytest.raises(BitmaskError, match="size must be a whole number"):
+        allocate_bitmask(1, size)
 
 
 def masks_of_a_walk(grammar: CompiledGrammar, seed: int) -> list[bytes]:

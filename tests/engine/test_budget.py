@@ -25,7 +25,7 @@ from constrain.engine import (
     compile_regex,
     fill_bitmasks,
 )
-from constrain.errors import BudgetError, ResourceLimit, VocabularyError
+from constrain.errors import BitmaskError, BudgetError, ResourceLimit, VocabularyError
 
 SCHEMAS: list[Any] = [
     {},
@@ -228,7 +228,7 @@ def test_budgets_of_a_batch(bpe_vocab: Vocabulary) -> None:
         assert (bits[row] == one[0]).all()
     with pytest.raises(BudgetError):
         fill_bitmasks(matchers, bits, budgets=[None, 1, None])
-    with pytest.raises(ValueError, match="as many budgets"):
+    with pytest.raises(BitmaskError, match="one for each matcher"):
         fill_bitmasks(matchers, bits, budgets=[1])
 
 

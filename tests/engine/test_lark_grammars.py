@@ -168,7 +168,7 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, int | None, int | None, str
     ('start: "-" @x "="', {"x": re.compile(r"(a)\1")}, None, 1, 12, "backreferences"),
     ("start: @x", {"x": re.compile("a", re.ASCII)}, None, 1, 8, "(?a)"),
     ("start: @x", {"x": re.compile(b"a")}, None, 1, 8, "bytes"),
-    ("start: @x", {"x": 5}, None, 1, 8, "an object or a boolean"),
+    ("start: @x", {"x": 5}, None, 1, 8, "@x must be a Lark grammar as a str, a JSON Schema"),
     ('start: "a"', {"x": "start: ("}, "x", 1, 9, "Unclosed parenthesis"),
     ('start: "a"', {"x": 'start: @x "b"'}, "x", 1, 8, "grammar 'x' matches no text"),
     ('start: "a"', {"x": {"type": []}}, None, None, None, "type"),

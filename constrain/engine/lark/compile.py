@@ -7,13 +7,14 @@ from contextlib import suppress
 
 import lark
 
+from constrain.arguments import check_type
 from constrain.engine.grammar import CompiledGrammar, Limits
-from constrain.engine.lark.compose import Composition, NamedGrammar, description
+from constrain.engine.lark.compose import Composition, NamedGrammar, check_grammars, description
 from constrain.engine.lark.lower import SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.store import Store
-from constrain.engine.vocabulary import Vocabulary
-from constrain.errors import GrammarError
+from constrain.engine.vocabulary import Vocabulary, core_vocabulary
+from constrain.errors import GrammarError, LarkError
 
 
 def compile_lark(
@@ -63,8 +64,15 @@ def compile_lark(
             where the next terminal may begin with ``f``), ignored text that looks around, terminals that may be empty
             or are only declared, special tokens that the vocabulary lacks, and schemas that do not compile.
         ResourceLimit: a limit was reached.
+        ArgumentError: another argument is of the wrong type.
     """
+    core_vocabulary(vocab)
+    check_grammars(text, grammars)
+    check_type("start", start, str, "the name of a rule", LarkError)
+    check_type("special_tokens", special_tokens, (Mapping, type(None)), "names by names", LarkError)
     named, declared = grammars or {}, special_tokens or {}
+    for name, token in declared.items():
+        check_type(f"special_tokens[{name!r}]", token, str, "the name of a special token", LarkError)
     key = _key(text, start, named, declared) if store else None
     if store and key and (kept := store.get(key)):
         with suppress(GrammarError, TypeError, ValueError):

@@ -6,19 +6,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
+from constrain.arguments import check_type
 from constrain.engine.grammar import CompiledGrammar, Limits
 from constrain.engine.lark.inline import Reference
 from constrain.engine.lark.lower import Lowering, SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import errors_within, load, located
+from constrain.engine.patterns import flag_letters
 from constrain.errors import GrammarError, LarkError, RegexError, ResourceLimit, SchemaError
 
 NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | re.Pattern[str]"
 """The text of a Lark grammar, a JSON Schema, or a regular expression for whole texts."""
-
-_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,6 @@ class Composition:
         Raises:
             LarkError: a grammar is malformed, or has something that cannot be enforced.
         """
-        for name in self._grammars:
-            if not isinstance(name, str) or not re.fullmatch(r"\w+", name):
-                raise LarkError(f"{name!r} cannot name a grammar; letters, digits and _ can")
         symbol = self._lower(self._text, None, 0, start)
         self._write_pending()
         for name in self._grammars:
@@ -110,9 +108,11 @@ class Composition:
 
     def _word(self, name: str, grammar: Any, scope: int) -> int:
         """The symbol of a JSON Schema or a regular expression."""
+        wanted = "a Lark grammar as a str, a JSON Schema as a dict or bool, or a compiled re.Pattern"
+        check_type(f"@{name}", grammar, (dict, bool, re.Pattern), wanted, partial(self._refused, name))
         try:
             if isinstance(grammar, re.Pattern):
-                symbol = self.program.call("regex", grammar.pattern, _flags(grammar), f"@{name}", scope)
+                symbol = self.program.call("regex", grammar.pattern, flag_letters(grammar), f"@{name}", scope)
             else:
                 symbol = self.program.call("json_schema", grammar, "bounded", f"@{name}", scope)
         except (SchemaError, RegexError) as error:
@@ -133,6 +133,19 @@ class Composition:
         return LarkError(error.reason, error.line, error.column, inside[1])
 
 
+def check_grammars(text: str, grammars: Mapping[str, NamedGrammar] | None) -> None:
+    """Refuse what is no grammar, or are no grammars by name.
+
+    Raises:
+        LarkError: that is what they are.
+    """
+    check_type("a grammar", text, str, "a str", LarkError)
+    check_type("grammars", grammars, (Mapping, type(None)), "grammars by name", LarkError)
+    for name in grammars or ():
+        if not isinstance(name, str) or not re.fullmatch(r"\w+", name):
+            raise LarkError(f"{name!r} cannot name a grammar; letters, digits and _ can")
+
+
 def description(
     text: str, start: str, grammars: Mapping[str, NamedGrammar], special_tokens: Mapping[str, str]
 ) -> list[str]:
@@ -146,16 +159,3 @@ def description(
         for name, grammar in sorted(grammars.items())
     ]
     return [start, text, json.dumps(named), json.dumps(sorted(special_tokens.items()))]
-
-
-def _flags(pattern: re.Pattern[Any]) -> str:
-    """Letters for the flags of a pattern that its text need not tell.
-
-    Raises:
-        RegexError: they cannot be told.
-    """
-    if isinstance(pattern.pattern, bytes):
-        raise RegexError("the pattern is one of bytes; compile one of text")
-    if pattern.flags & re.ASCII and not re.compile(pattern.pattern, pattern.flags & ~re.ASCII).flags & re.ASCII:
-        raise RegexError("the flag re.ASCII is not known outside of the pattern; let the pattern begin with (?a)")
-    return "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)

@@ -12,7 +12,7 @@ from interegular import Comparator
 from lark.grammar import Symbol
 from lark.lexer import Pattern
 
-from constrain.engine.lark.compose import NamedGrammar
+from constrain.engine.lark.compose import NamedGrammar, check_grammars
 from constrain.engine.lark.source import Source, errors_within, load, place
 
 _MAX_TERMINALS = 64
@@ -39,6 +39,7 @@ def lark_warnings(text: str, grammars: Mapping[str, NamedGrammar] | None = None)
     Raises:
         LarkError: a grammar is malformed.
     """
+    check_grammars(text, grammars)
     named = grammars or {}
     found = _warnings(text, named)
     for name, grammar in named.items():

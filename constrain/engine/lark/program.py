@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from constrain import _core
-from constrain.engine.grammar import CompiledGrammar, Limits
+from constrain.engine.grammar import CompiledGrammar, Limits, core_limits
 from constrain.engine.references import retriever
-from constrain.engine.vocabulary import Vocabulary
+from constrain.engine.vocabulary import Vocabulary, core_vocabulary
 from constrain.errors import GrammarError
 
 _WORDS = {"terminal", "special", "ignore", "json_schema", "regex"}
@@ -25,7 +25,7 @@ class Program:
 
     def __init__(self, limits: Limits) -> None:
         self.steps: list[list[Any]] = []
-        self._builder = _core.CfgBuilder(limits.core(), retriever(None))
+        self._builder = _core.CfgBuilder(core_limits(limits), retriever(None))
 
     @classmethod
     def of(cls, steps: Any, limits: Limits) -> Program:
@@ -51,4 +51,4 @@ class Program:
 
     def compile(self, start: int, vocab: Vocabulary) -> CompiledGrammar:
         """The texts that a symbol derives."""
-        return CompiledGrammar(self._builder.compile(start, vocab.core), vocab)
+        return CompiledGrammar(self._builder.compile(start, core_vocabulary(vocab)), vocab)
