@@ -108,12 +108,9 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
   const Trie& trie = vocabulary.trie();
   std::vector<uint32_t> nodes;
   for (const Leaving& one : leaving_) {
-    if (!bytes.has(one.byte) || one.characters > FreeTextFinder::kHorizon) continue;
-    for (uint32_t node = one.node; node < one.node + trie.size[one.node]; ++node) {
-      if (trie.token[node] != kNoToken) nodes.push_back(node);
-    }
+    if (bytes.has(one.byte) && one.characters <= FreeTextFinder::kHorizon) nodes.push_back(one.node);
   }
-  auto made = std::make_shared<const Trie>(trie.select(nodes));
+  auto made = std::make_shared<const Trie>(trie.select_subtrees(nodes));
   leaving_tries_.keep(bytes.words, made, made->bytes());
   return made;
 }

@@ -26,6 +26,15 @@ Trie Trie::starting_with(std::vector<std::string> prefixes) const {
 }
 
 Trie Trie::select(std::span<const uint32_t> nodes) const {
+  return select(nodes, [&](TrieBuilder& selected, uint32_t node) { selected.set(token[node]); });
+}
+
+Trie Trie::select_subtrees(std::span<const uint32_t> nodes) const {
+  return select(nodes, [&](TrieBuilder& selected, uint32_t node) { selected.copy(*this, node); });
+}
+
+template <class Take>
+Trie Trie::select(std::span<const uint32_t> nodes, const Take& take) const {
   TrieBuilder selected;
   std::vector<uint32_t> path{0};
   for (const uint32_t wanted : nodes) {
@@ -40,7 +49,7 @@ Trie Trie::select(std::span<const uint32_t> nodes) const {
       selected.descend(byte[child]);
       path.push_back(child++);
     }
-    selected.set(token[wanted]);
+    take(selected, wanted);
   }
   return selected.finish();
 }
@@ -91,6 +100,19 @@ void TrieBuilder::back_to(size_t depth) {
 void TrieBuilder::descend(uint8_t byte) { path_.push_back(add_node(byte, path_.size())); }
 
 void TrieBuilder::set(TokenId token) { trie_.token[path_.back()] = token; }
+
+void TrieBuilder::copy(const Trie& from, uint32_t node) {
+  set(from.token[node]);
+  trie_.size.back() = from.size[node];
+  const auto append = [&](auto& to, const auto& list) {
+    const auto below = list.begin() + node + 1;
+    to.insert(to.end(), below, below + from.size[node] - 1);
+  };
+  append(trie_.size, from.size);
+  append(trie_.byte, from.byte);
+  append(trie_.depth, from.depth);
+  append(trie_.token, from.token);
+}
 
 void TrieBuilder::add(std::string_view text, TokenId token) {
   size_t common = 0;

@@ -56,10 +56,17 @@ struct Trie {
   /// The tokens of some nodes, which come in order, arranged in the same way.
   Trie select(std::span<const uint32_t> nodes) const;
 
+  /// The tokens of some nodes and of all below them; the nodes come in order, and none is below another.
+  Trie select_subtrees(std::span<const uint32_t> nodes) const;
+
   size_t bytes() const;
 
   /// Makes `wide` and `jumps` from the rest.
   void index_wide_nodes();
+
+ private:
+  template <class Take>
+  Trie select(std::span<const uint32_t> nodes, const Take& take) const;
 };
 
 using TriePtr = std::shared_ptr<const Trie>;
@@ -76,6 +83,8 @@ class TrieBuilder {
   void back_to(size_t depth);
   void descend(uint8_t byte);
   void set(TokenId token);
+  /// Makes the node that was come to, which is new, the same as a node of another trie, with all below it.
+  void copy(const Trie& from, uint32_t node);
 
   Trie finish();
 
