@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/rule.h"
@@ -10,9 +11,12 @@ namespace constrain {
 
 namespace {
 
-/// So many bytes of ASCII, each counted as one, make a state *roomy* if they lead to such states: with every further
-/// byte there are ten times as many words.
+/// So many bytes of ASCII, each counted as one, make a state *roomy* if they lead to such states, for as many bytes as
+/// are looked ahead: with each of them there are ten times as many words.
 constexpr uint64_t kManyBytes = 10;
+
+/// Words that have few bytes to go where there is room no more.
+constexpr uint64_t kNear = 16;
 
 /// A small automaton as a graph of which the edges have lengths. States that are farther from the start mostly have
 /// higher numbers, so that what goes backwards goes from the last to the first.
@@ -29,26 +33,19 @@ class WordGraph {
   size_t size() const { return states_.size(); }
 
   std::optional<WordBounds> bounds(uint64_t taken) const {
-    const std::vector<bool> roomy = this->roomy();
-    std::vector<bool> ends;
+    std::vector<bool> ends, always(states_.size(), true);
     for (const State state : states_) ends.push_back(words_.accepting(state));
-    const std::vector<uint64_t> to_end = distances(ends), to_room = distances(roomy);
-
-    uint64_t from_room = 0;
+    const std::vector<uint64_t> to_end = distances(ends);
+    while (shrink(always, always)) {
+    }
+    uint64_t near = 0;
     for (size_t at = 0; at < states_.size(); ++at) {
-      if (roomy[at]) from_room = std::max(from_room, to_end[at]);
+      if (always[at]) near = std::max(near, to_end[at]);
     }
-    for (uint64_t words = 1; words <= taken; words *= kManyBytes) ++from_room;
-
-    uint64_t longest = 0;
-    std::vector<bool> finite;
-    for (const uint64_t distance : to_room) {
-      finite.push_back(distance == kInfinite);
-      if (distance != kInfinite) longest = std::max(longest, distance + from_room);
-    }
-    const auto longest_word = this->longest_word(finite);
-    if (!longest_word) return std::nullopt;
-    return WordBounds{std::max(longest, *longest_word), !to_room.empty() && to_room.front() != kInfinite};
+    const auto tight = bounds_near(near, to_end, taken);
+    if (near >= kNear) return tight;
+    const auto wide = bounds_near(kNear, to_end, taken);
+    return !tight || (wide && wide->rest < tight->rest) ? wide : tight;
   }
 
  private:
@@ -80,20 +77,37 @@ class WordGraph {
     return edges;
   }
 
-  /// The largest set of states that many bytes lead from to states of the set.
-  std::vector<bool> roomy() const {
-    std::vector<bool> roomy(states_.size(), true);
-    for (bool shrank = true; shrank;) {
-      shrank = false;
-      for (size_t at = 0; at < states_.size(); ++at) {
-        uint64_t bytes = 0;
-        for (const Edge& edge : edges_[at]) bytes += roomy[edge.to] ? edge.plain : 0;
-        if (!roomy[at] || bytes >= kManyBytes) continue;
-        roomy[at] = false;
-        shrank = true;
-      }
+  /// With as much room as is needed for many words, each of which then ends within `near` bytes.
+  std::optional<WordBounds> bounds_near(uint64_t near, const std::vector<uint64_t>& to_end, uint64_t taken) const {
+    std::vector<bool> roomy, finite;
+    for (const uint64_t distance : to_end) roomy.push_back(distance <= near);
+    for (uint64_t words = 1; words <= taken; words *= kManyBytes, ++near) {
+      std::vector<bool> before(states_.size(), true);
+      shrink(before, roomy);
+      roomy = std::move(before);
     }
-    return roomy;
+    const std::vector<uint64_t> to_room = distances(roomy);
+    uint64_t longest = 0;
+    for (const uint64_t distance : to_room) {
+      finite.push_back(distance == kInfinite);
+      if (distance != kInfinite) longest = std::max(longest, distance + near);
+    }
+    const auto longest_word = this->longest_word(finite);
+    if (!longest_word) return std::nullopt;
+    return WordBounds{std::max(longest, *longest_word), !to_room.empty() && to_room.front() != kInfinite};
+  }
+
+  /// Leaves out those of some states from which few bytes lead to `next`; whether there are such states.
+  bool shrink(std::vector<bool>& states, const std::vector<bool>& next) const {
+    bool shrank = false;
+    for (size_t at = states_.size(); at-- > 0;) {
+      uint64_t bytes = 0;
+      for (const Edge& edge : edges_[at]) bytes += next[edge.to] ? edge.plain : 0;
+      if (!states[at] || bytes >= kManyBytes) continue;
+      states[at] = false;
+      shrank = true;
+    }
+    return shrank;
   }
 
   /// Bytes to the nearest of some states.

@@ -52,6 +52,9 @@ TEST(rests_of_words_are_bounded) {
   CHECK(bounds("[a-z]*", 100)->rest == 3);
   CHECK(bounds("x-[a-z]{3}[a-z]*;", 9)->rest == 6 + 1);
   CHECK(bounds("(foo|x[a-z]*)", 9)->rest == 2);
+  // Finite ones may have more words than are given as well, and where they have not, few are longer.
+  CHECK(bounds("[a-z]{90}", 5)->rest == 90 && bounds("[a-z]{1,90}", 9)->rest == 1);
+  CHECK(bounds("[a-z]{1,90}", 9)->endless && bounds("[a-z]{1,90}", 999'999)->rest == 6);
   // With few words of each length, or too many states, nothing is known.
   CHECK(!bounds("a*", 5) && !bounds("[a-z]*|;a*", 5) && !bounds("[a-z]{200}", 5));
 }

@@ -33,7 +33,7 @@ uint64_t ObjectRule::growth(Local state, Reg reg, const Lengths& lengths) {
 
 /// How long new keys of a class are at most, whatever is typed of them; none where that is not known.
 const std::optional<WordBounds>& ObjectRule::key_bounds(uint32_t others) {
-  constexpr size_t kMaxStates = 4096;
+  constexpr size_t kMaxStates = 8192;
   const auto [known, added] = key_bounds_.try_emplace(others);
   if (added) {
     known->second = word_bounds(*spec_.others[others].keys, RuleBounds::kItems, kMaxStates,
