@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from constrain.arguments import check_count, check_text, check_type
 from constrain.errors import GenerationError
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 
@@ -43,11 +44,18 @@ class Chat:
             settings: how tokens are drawn.
             max_new_tokens: most tokens of an answer; it gets half of the context where that is less.
             seed: makes the draws reproducible.
+
+        Raises:
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
         """
+        check_type("generator", generator, ExLlamaV2DynamicGenerator, "an ExLlamaV2DynamicGenerator")
+        if system is not None:
+            check_text("system", system)
+        check_count("max_new_tokens", max_new_tokens, 1)
         self.messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
         self.finish_reason: str | None = None
         self._generator = generator
-        self._settings = settings or ExLlamaV2Sampler.Settings()
+        self._settings = ExLlamaV2Sampler.Settings() if settings is None else settings
         self._context = min(generator.max_seq_len, generator.max_total_tokens)
         self._room = min(max_new_tokens, self._context // 2)
         self._seed = seed
@@ -72,9 +80,11 @@ class Chat:
             filters: constraints on the answer.
 
         Raises:
+            ArgumentError: the message is no text, or the filters are no list.
             GenerationError: the message alone leaves no room in the context.
             FilterError: a filter failed.
         """
+        check_text("message", message)
         said = {"role": "user", "content": message}
         job = ExLlamaV2DynamicJob(
             self._prompt([*self.messages, said]),
@@ -82,7 +92,7 @@ class Chat:
             gen_settings=self._settings,
             seed=self._seed,
             stop_conditions=self._stop,
-            filters=list(filters),
+            filters=filters,
         )
         self.finish_reason = None
         self._generator.enqueue(job)

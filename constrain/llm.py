@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from constrain.arguments import texts_of
 from constrain.engine import compile_choices, grammar_cache
 from constrain.engine.lark import NamedGrammar
 from constrain.errors import GenerationError, GrammarError
@@ -18,6 +20,7 @@ from constrain.filters import (
     ExLlamaV2RegexFilter,
 )
 from constrain.filters.engine import vocabulary_of
+from constrain.filters.stack import filters_of
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -38,7 +41,9 @@ def load(path: str | Path | None = None, *, max_seq_len: int | None = None, prom
         prompt: makes the prompt of an extraction from a schema and a text.
 
     Raises:
-        ModelError: the folder cannot be used; says which file, tensor or setting is at fault.
+        ModelError: the folder cannot be used, or ``max_seq_len`` not be had; says which file, tensor or setting is at
+            fault.
+        ArgumentError: an argument is of the wrong type.
     """
     model, tokenizer = load_model(path, max_seq_len)
     return LLM(ExLlamaV2BaseGenerator(model, ExLlamaV2Cache(model), tokenizer), prompt)
@@ -48,8 +53,8 @@ def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -
     """Load a model and its tokenizer, for a generator of one's own; arguments and errors as for :func:`load`."""
     from constrain.demo import model_dir
 
-    config = ExLlamaV2Config(str(path or model_dir()))
-    config.max_seq_len = max_seq_len or min(config.max_seq_len, DEFAULT_CONTEXT)
+    config = ExLlamaV2Config(model_dir() if path is None else path)
+    config.max_seq_len = min(config.max_seq_len, DEFAULT_CONTEXT) if max_seq_len is None else max_seq_len
     tokenizer = ExLlamaV2Tokenizer(config)
     model = ExLlamaV2(config)
     model.load()
@@ -85,7 +90,7 @@ class LLM:
         prompt: str,
         *,
         json_schema: Any = None,
-        regex: str | None = None,
+        regex: str | re.Pattern[str] | None = None,
         grammar: str | None = None,
         grammars: Mapping[str, NamedGrammar] | None = None,
         choices: Sequence[str] | None = None,
@@ -100,7 +105,7 @@ class LLM:
         Args:
             prompt: the text to continue.
             json_schema: a JSON Schema, or a type (see :meth:`extract`); the text is a document that matches it.
-            regex: a regular expression that matches the whole text.
+            regex: a regular expression that matches the whole text, as text or compiled.
             grammar: a Lark grammar whose rule ``start`` derives the text.
             grammars: further grammars, which ``@name`` stands for in ``grammar``; see
                 :func:`~constrain.engine.compile_lark`.
@@ -112,6 +117,7 @@ class LLM:
             seed: seeds the draw.
 
         Raises:
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
             GrammarError: a constraint does not compile, or there are ``grammars`` and no ``grammar``.
             GenerationError: the prompt leaves no room in the context.
             FilterError: the constraints, taken together, allow nothing, or a filter failed.
@@ -129,9 +135,9 @@ class LLM:
         return complete(
             self.generator,
             prompt,
-            filters=[*filters, *constraints],
+            filters=[*filters_of(filters), *constraints],
             max_new_tokens=max_new_tokens,
-            settings=settings or ExLlamaV2Sampler.Settings(),
+            settings=ExLlamaV2Sampler.Settings() if settings is None else settings,
             seed=seed,
         )
 
@@ -177,6 +183,7 @@ class LLM:
             seed: seeds the draw.
 
         Raises:
+            ArgumentError: another argument is of the wrong type, or out of its bounds.
             SchemaError: the schema is not valid, or cannot be enforced; says where.
             ExtractionError: the text is too long, or the record was not complete when the tokens ran out.
         """
@@ -188,18 +195,20 @@ class LLM:
         """Return the option that the model continues the prompt with, taking the most likely token at each step.
 
         Raises:
+            ArgumentError: the prompt is no text.
             GrammarError: there is no option, or an empty one, or a text in place of a list.
             GenerationError: the prompt leaves no room in the context.
         """
+        texts = texts_of("options", options, GrammarError)
         written = complete(
             self.generator,
             prompt,
-            filters=make_filters(self.model, self.tokenizer, choices=options),
+            filters=make_filters(self.model, self.tokenizer, choices=texts),
             # An option may be spelt in more tokens than the tokenizer would use, but not in more than it has bytes.
-            max_new_tokens=1 + max((len(option.encode()) for option in options), default=0),
+            max_new_tokens=1 + max((len(text.encode()) for text in texts), default=0),
             settings=ExLlamaV2Sampler.Settings.greedy(),
         )
-        if written.text not in options:
+        if written.text not in texts:
             raise GenerationError(f"the context ended before an option was complete: {written.text!r}")
         return written.text
 
@@ -209,7 +218,7 @@ def make_filters(
     tokenizer: ExLlamaV2Tokenizer,
     *,
     json_schema: Any = None,
-    regex: str | None = None,
+    regex: str | re.Pattern[str] | None = None,
     grammar: str | None = None,
     grammars: Mapping[str, NamedGrammar] | None = None,
     choices: Sequence[str] | None = None,
@@ -218,8 +227,6 @@ def make_filters(
     """A filter for each constraint that is given; arguments and errors as for :meth:`LLM.generate`."""
     if grammars and grammar is None:
         raise GrammarError("grammars are those that @name stands for in grammar, which is missing")
-    if isinstance(choices, str):
-        raise GrammarError(f"choices must be a list of texts, not the text {choices!r}")
     filters: list[ExLlamaV2EngineFilter] = []
     if json_schema is not None:
         filters.append(ExLlamaV2JSONSchemaFilter(model, tokenizer, Target.of(json_schema).schema))
@@ -228,7 +235,9 @@ def make_filters(
     if grammar is not None:
         filters.append(ExLlamaV2GrammarFilter(model, tokenizer, grammar, grammars=grammars))
     if choices is not None:
-        compiled = grammar_cache.compile(compile_choices, list(choices), vocabulary_of(tokenizer))
+        compiled = grammar_cache.compile(
+            compile_choices, texts_of("choices", choices, GrammarError), vocabulary_of(tokenizer)
+        )
         filters.append(ExLlamaV2EngineFilter(model, tokenizer, compiled))
     if prefix is not None:
         filters.append(ExLlamaV2PrefixFilter(model, tokenizer, prefix))

@@ -55,11 +55,11 @@ def chat(
     if temperature is not None:
         settings = replace(settings, temperature=temperature)
     conversation = Chat(generator, system, settings, max_new_tokens, seed)
+    filters = make_filters(model, tokenizer, json_schema=target, regex=regex)
     while (message := _read()) is not None:
         if message == "/reset":
             conversation.reset()
         elif message:
-            filters = make_filters(model, tokenizer, json_schema=target, regex=regex)
             _print_answer(conversation, message, filters)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from constrain.cli.options import SchemaParam, max_new_tokens_option, model_option, seed_option
+from constrain.cli.options import SchemaParam, TextFile, max_new_tokens_option, model_option, seed_option
 
 if TYPE_CHECKING:
     from constrain.extract import Target
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 @click.argument("prompt")
 @click.option("--schema", "target", type=SchemaParam(), help="Write a JSON document that matches it.")
 @click.option("--regex", help="Write a text that this regular expression matches.")
-@click.option(
-    "--grammar", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Write by a Lark grammar in a file."
-)
+@click.option("--grammar", type=TextFile(), help="Write by a Lark grammar in a file.")
 @click.option("--choice", "choices", multiple=True, help="Write one of these; give the option once for each.")
 @click.option("--prefix", help="Begin the answer with this.")
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0.8]")
@@ -31,7 +29,7 @@ def generate(
     prompt: str,
     target: Target[Any] | None,
     regex: str | None,
-    grammar: Path | None,
+    grammar: str | None,
     choices: tuple[str, ...],
     prefix: str | None,
     temperature: float | None,
@@ -50,7 +48,7 @@ def generate(
         prompt,
         json_schema=target,
         regex=regex,
-        grammar=grammar.read_text(encoding="utf-8") if grammar else None,
+        grammar=grammar,
         choices=choices or None,
         prefix=prefix,
         max_new_tokens=max_new_tokens,

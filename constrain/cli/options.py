@@ -44,6 +44,22 @@ class OutputFile(click.Path):
         return path
 
 
+class TextFile(click.Path):
+    """A file whose text is wanted."""
+
+    name = "FILE"
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        path = Path(str(super().convert(value, param, ctx)))
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"{path} is not UTF-8 text: {error}", param, ctx)
+
+
 class SchemaParam(click.ParamType[Any]):
     """A schema: a file with JSON, or a Python type as ``module:Type``, looked up from the working directory too."""
 
@@ -57,7 +73,7 @@ class SchemaParam(click.ParamType[Any]):
     def _from_file(self, path: Path) -> Any:
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             self.fail(f"{path} is not JSON: {error}")
 
     def _from_module(self, value: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import jsonschema
+import jsonschema_rs
 
 import constrain
 from constrain.demo.scoring import Score, score
@@ -60,7 +60,7 @@ def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[S
 
 
 def _matches(record: object, schema: dict[str, object]) -> bool:
-    return bool(jsonschema.Draft202012Validator(schema).is_valid(record))
+    return jsonschema_rs.Draft202012Validator(schema).is_valid(record)
 
 
 @click.command()

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -163,7 +163,7 @@ def _text_of(source: Any) -> Any:
 
 def _identity(value: Any) -> Any:
     """Something equal for values that mean the same to a compiler."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return (dict, *((name, _identity(item)) for name, item in value.items()))
     if isinstance(value, list):
         return (list, *map(_identity, value))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from constrain.arguments import check_count, check_text
 from constrain.errors import GenerationError
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 
@@ -48,8 +49,11 @@ def complete(
         seed: seeds the draw.
 
     Raises:
+        ArgumentError: an argument is of the wrong type, or out of its bounds.
         GenerationError: the prompt leaves no room in the context.
     """
+    check_text("prompt", prompt)
+    check_count("max_new_tokens", max_new_tokens, 1)
     tokenizer = generator.tokenizer
     context = min(generator.model.config.max_seq_len, generator.cache.max_seq_len)
     length = tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True).shape[-1]
@@ -58,8 +62,6 @@ def complete(
             f"the prompt has {length} tokens and the context {context}, which leaves no room for an answer: "
             "shorten the text, or load the model with a larger max_seq_len"
         )
-    if max_new_tokens < 1:
-        raise GenerationError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
     limit = min(max_new_tokens, context - length)
     text = generator.generate_simple(
         prompt,
@@ -69,7 +71,7 @@ def complete(
         add_bos=True,
         encode_special_tokens=True,
         completion_only=True,
-        filters=list(filters),
+        filters=filters,
     )
     assert generator.sequence_ids is not None
     tokens = generator.sequence_ids[0, length:].tolist()

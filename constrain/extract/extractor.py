@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from constrain.arguments import check_text, check_type, refused
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ExtractionError, GenerationError
 from constrain.extract.completion import FinishReason, complete
@@ -55,6 +56,9 @@ class Extractor:
     """
 
     def __init__(self, generator: ExLlamaV2BaseGenerator, prompt: Prompt = build_prompt) -> None:
+        check_type("generator", generator, ExLlamaV2BaseGenerator, "an ExLlamaV2BaseGenerator")
+        if not callable(prompt):
+            raise refused("prompt", prompt, "a function from a schema and a text to a prompt")
         self.generator = generator
         self.prompt = prompt
 
@@ -77,9 +81,12 @@ class Extractor:
             seed: seeds the draw.
 
         Raises:
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
             SchemaError: the schema does not compile.
             ExtractionError: the text is too long, or the record was not complete when the tokens ran out.
         """
+        check_type("target", target, Target, "a Target, which Target.of makes of a schema or a type")
+        check_text("text", text)
         tokenizer = self.generator.tokenizer
         constraint = ExLlamaV2EngineFilter(self.generator.model, tokenizer, self._grammar(target.schema, text))
         try:
@@ -88,7 +95,7 @@ class Extractor:
                 self.prompt(target.schema, text),
                 filters=[constraint],
                 max_new_tokens=max_new_tokens,
-                settings=settings or ExLlamaV2Sampler.Settings.greedy(),
+                settings=ExLlamaV2Sampler.Settings.greedy() if settings is None else settings,
                 seed=seed,
             )
         except GenerationError as error:

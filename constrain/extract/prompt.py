@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from constrain.arguments import check_text
+
 SCHEMA_MARK, TEXT_MARK, RECORD_MARK = "<|schema|>", "<|text|>", "<|record|>"
 
 _ANY = "any"
@@ -27,7 +29,11 @@ def build_prompt(schema: Mapping[str, Any] | bool, text: str) -> str:
 
     The marks are special tokens of the model's tokenizer (encode them as such); they cannot be forged by ``schema`` or
     ``text``. Every schema has a rendering: what the compact form cannot express is left out, and recursion is cut.
+
+    Raises:
+        ArgumentError: ``text`` is no text.
     """
+    check_text("text", text)
     return f"{SCHEMA_MARK}{_unmarked(describe(schema))}{TEXT_MARK}{_unmarked(text.strip())}{RECORD_MARK}"
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import Any, Generic, TypeVar
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, Generic, NoReturn, TypeVar
 
-import jsonschema
 import jsonschema_rs
-from jsonschema.exceptions import SchemaError as InvalidSchema
-from jsonschema.validators import validator_for
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from constrain.arguments import check_text, check_type
 from constrain.errors import ExtractionError, SchemaError
 
 T = TypeVar("T")
@@ -25,11 +23,17 @@ class Target(Generic[T]):
 
     Attributes:
         schema: the JSON Schema.
+
+    Raises:
+        SchemaError: the schema is not valid under the meta-schema that it names (draft 2020-12 where it names none), or
+            refers to what is not part of it; says where.
     """
 
     def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[T] | None = None) -> None:
+        check_type("the schema", schema, Mapping, "a dict", SchemaError)
         self.schema = dict(schema)
         self._adapter = adapter
+        self._validator = _validator(self.schema)
 
     @classmethod
     def of(cls, what: Any) -> Target[Any]:
@@ -45,9 +49,8 @@ class Target(Generic[T]):
         if isinstance(what, Target):
             return what
         if isinstance(what, Mapping):
-            check_schema(what)
             return cls(what)
-        if isinstance(what, (str, bytes, bool)) or what is None:
+        if isinstance(what, (str, bytes, bool, FunctionType, BuiltinFunctionType)) or what is None:
             raise SchemaError(f"a schema is a dict or a type, not {what!r}")
         try:
             adapter = TypeAdapter(what)
@@ -62,8 +65,10 @@ class Target(Generic[T]):
             The parsed JSON, and the value made from it.
 
         Raises:
+            ArgumentError: it is no text.
             ExtractionError: the text is not JSON, does not match the schema, or is refused by the type.
         """
+        check_text("text", text)
         try:
             document = json.loads(text)
         except ValueError as error:
@@ -78,24 +83,20 @@ class Target(Generic[T]):
         except ValidationError as error:
             raise ExtractionError(f"the record is refused by its type: {error}", text) from error
 
-    @cached_property
-    def _validator(self) -> jsonschema_rs.Validator:
-        return jsonschema_rs.validator_for(self.schema, validate_formats=True)
 
-
-def check_schema(schema: Mapping[str, Any]) -> None:
-    """Check a schema against the meta-schema that it names (draft 2020-12 where it names none).
-
-    Raises:
-        SchemaError: it is not valid; says where.
-    """
-    dialect = validator_for(schema, default=jsonschema.Draft202012Validator)
+def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
-        dialect.check_schema(schema)
-    except InvalidSchema as error:
-        pointer = _pointer(error.absolute_path)
-        keyword = next((part for part in reversed(error.absolute_path) if isinstance(part, str)), None)
-        raise SchemaError(f"not a valid JSON Schema: {error.message}", pointer, keyword) from error
+        return jsonschema_rs.validator_for(schema, validate_formats=True, retriever=_refuse_to_fetch)
+    except jsonschema_rs.ValidationError as error:
+        keyword = next((part for part in reversed(error.instance_path) if isinstance(part, str)), None)
+        reason = f"not a valid JSON Schema: {error.message}"
+        raise SchemaError(reason, _pointer(error.instance_path), keyword) from error
+    except ValueError as error:
+        raise SchemaError(f"not a JSON Schema: {error}") from error
+
+
+def _refuse_to_fetch(uri: str) -> NoReturn:
+    raise LookupError(f"{uri} is not part of the schema, and nothing is fetched")
 
 
 def _pointer(path: Iterable[str | int]) -> str:

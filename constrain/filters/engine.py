@@ -8,9 +8,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from constrain.engine import Vocabulary, allocate_bitmask
+from constrain.arguments import check_type
+from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
 from constrain.engine.explain.expected import expected, listed
-from constrain.errors import FilterError
+from constrain.errors import FilterError, VocabularyError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
 from constrain.filters.masks import EngineMask, RowMask, TokenMask
 from constrain.kernels import apply_bitmask
@@ -18,20 +19,33 @@ from constrain.kernels import apply_bitmask
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from constrain.engine import CompiledGrammar, Matcher
+    from constrain.engine import Matcher
     from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
+
+#: Tokens by which vocabularies are compared.
+_SAMPLED = 64
 
 _vocabularies: WeakKeyDictionary[ExLlamaV2Tokenizer, Vocabulary] = WeakKeyDictionary()
 
 
 def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
     """Return the engine's view of a tokenizer, as wide as its model's; built once, kept as long as the tokenizer."""
-    vocabulary = _vocabularies.get(tokenizer)
+    # What is no tokenizer may not even be a key.
+    vocabulary = _vocabularies.get(tokenizer) if hasattr(tokenizer, "hf_tokenizer") else None
     if vocabulary is None:
-        vocabulary = Vocabulary.from_tokenizer(tokenizer, size=tokenizer.config.vocab_size)
+        vocabulary = Vocabulary.from_tokenizer(tokenizer)
         _vocabularies[tokenizer] = vocabulary
     return vocabulary
+
+
+def _sample(vocabulary: Vocabulary) -> list[bytes]:
+    """Some tokens of a vocabulary, which tell those of different models apart."""
+    return [vocabulary.token_bytes(token) for token in range(0, vocabulary.size, 1 + vocabulary.size // _SAMPLED)]
+
+
+def _alike(one: Vocabulary, other: Vocabulary) -> bool:
+    return one is other or (one.size == other.size and _sample(one) == _sample(other))
 
 
 def unpack_bits(bits: np.ndarray) -> list[int]:
@@ -49,13 +63,23 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         grammar: the compiled grammar, which may be shared with other filters and threads.
         matcher: where in the grammar the sequence is.
         end_tokens: the end-of-sequence ids.
+
+    Raises:
+        ArgumentError: ``grammar`` is no compiled grammar.
+        VocabularyError: it is compiled for the vocabulary of another model.
     """
 
     def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: CompiledGrammar) -> None:
         super().__init__(model, tokenizer)
+        check_type("grammar", grammar, CompiledGrammar, "a compiled grammar")
         self.grammar = grammar
         self.matcher = grammar.matcher()
         self.vocabulary = vocabulary_of(tokenizer)
+        if not _alike(grammar.vocabulary, self.vocabulary):
+            raise VocabularyError(
+                f"the grammar is compiled for {grammar.vocabulary}, but the model has {self.vocabulary}; "
+                "compile it for Vocabulary.from_tokenizer(tokenizer)"
+            )
         self.end_tokens = frozenset(self.vocabulary.eos_token_ids)
         self._bits = allocate_bitmask(1, self.vocabulary.size)
         self._healing = b""

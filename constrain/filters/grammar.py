@@ -43,7 +43,7 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
             grammar,
             vocabulary_of(tokenizer),
             start=start,
-            grammars=dict(grammars or {}),
-            special_tokens=dict(special_tokens or {}),
+            grammars=grammars or {},
+            special_tokens=special_tokens or {},
         )
         super().__init__(model, tokenizer, compiled)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from constrain.engine import compile_json_schema, grammar_cache
+from constrain.engine import Limits, compile_json_schema, grammar_cache
+from constrain.engine.grammar import PropertyOrder, WhitespacePolicy
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
+    from referencing import Registry
+
     from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -19,7 +23,8 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
         schema: the schema, as parsed JSON.
-        options: those of :func:`constrain.engine.compile_json_schema` (``whitespace``, ``property_order``, ...).
+        whitespace, property_order, lenient, registry, sources, limits: as for
+            :func:`constrain.engine.compile_json_schema`.
 
     Raises:
         GrammarError: the schema does not compile.
@@ -30,7 +35,23 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
         model: ExLlamaV2,
         tokenizer: ExLlamaV2Tokenizer,
         schema: dict[str, Any] | bool,
-        **options: Any,
+        *,
+        whitespace: WhitespacePolicy = "bounded",
+        property_order: PropertyOrder = "any",
+        lenient: bool = False,
+        registry: Registry[Any] | None = None,
+        sources: Mapping[str, str] | None = None,
+        limits: Limits = Limits(),
     ) -> None:
-        vocabulary = vocabulary_of(tokenizer)
-        super().__init__(model, tokenizer, grammar_cache.compile(compile_json_schema, schema, vocabulary, **options))
+        compiled = grammar_cache.compile(
+            compile_json_schema,
+            schema,
+            vocabulary_of(tokenizer),
+            whitespace=whitespace,
+            property_order=property_order,
+            lenient=lenient,
+            registry=registry,
+            sources=sources,
+            limits=limits,
+        )
+        super().__init__(model, tokenizer, compiled)

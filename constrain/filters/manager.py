@@ -79,7 +79,7 @@ class FilterManager:
 
     def create(self, name: str, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
         """Make a filter; see :func:`create`."""
-        if name not in self.filters:
+        if not isinstance(name, str) or name not in self.filters:
             raise PluginError(self._unknown(name))
         info = self.filters[name]
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from constrain.arguments import texts_of
 from constrain.engine import compile_regex, grammar_cache
 from constrain.errors import GrammarError
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
@@ -31,11 +32,15 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
         prefix_strings: a string, or several of which one must come first.
 
     Raises:
-        GrammarError: there is no string.
+        GrammarError: there is no string, or something else than strings.
     """
 
     def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]) -> None:
-        strings = [prefix_strings] if isinstance(prefix_strings, str) else list(prefix_strings)
+        strings = (
+            [prefix_strings]
+            if isinstance(prefix_strings, str)
+            else texts_of("prefix_strings", prefix_strings, GrammarError)
+        )
         if not strings:
             raise GrammarError("prefix_strings must hold at least one string")
         pattern = alternatives(map(literal, strings)) + r"[\s\S]*"

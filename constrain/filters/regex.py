@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from constrain.engine import compile_regex, grammar_cache
@@ -18,11 +19,11 @@ class ExLlamaV2RegexFilter(ExLlamaV2EngineFilter):
     Args:
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
-        pattern: the regular expression, in the dialect of :func:`constrain.engine.compile_regex`.
+        pattern: the regular expression, as text or compiled; see :func:`constrain.engine.compile_regex`.
 
     Raises:
         RegexError: the pattern does not compile.
     """
 
-    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, pattern: str) -> None:
+    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, pattern: str | re.Pattern[str]) -> None:
         super().__init__(model, tokenizer, grammar_cache.compile(compile_regex, pattern, vocabulary_of(tokenizer)))

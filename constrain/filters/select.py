@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from constrain.arguments import texts_of
 from constrain.engine import compile_choices, compile_regex, grammar_cache
 from constrain.errors import GrammarError
 from constrain.filters.base import FilterResult
@@ -31,7 +32,7 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         case_insensitive: let every letter come in either case.
 
     Raises:
-        GrammarError: there is no option, or an empty one.
+        GrammarError: there is no option, an empty one, or something else than texts.
     """
 
     def __init__(
@@ -41,15 +42,16 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         options: Sequence[str],
         case_insensitive: bool = False,
     ) -> None:
-        if isinstance(options, str) or not options or not all(options):
-            raise GrammarError(f"options must be a list of non-empty texts, not {options!r}")
+        texts = texts_of("options", options, GrammarError)
+        if not texts or not all(texts):
+            raise GrammarError(f"options must be a list of non-empty texts, not {texts!r}")
         vocabulary = vocabulary_of(tokenizer)
         if case_insensitive:
-            grammar = grammar_cache.compile(compile_regex, alternatives(map(any_case, options)), vocabulary)
+            grammar = grammar_cache.compile(compile_regex, alternatives(map(any_case, texts)), vocabulary)
         else:
-            grammar = grammar_cache.compile(compile_choices, list(options), vocabulary)
+            grammar = grammar_cache.compile(compile_choices, texts, vocabulary)
         super().__init__(model, tokenizer, grammar)
-        self.options = [option.lower() for option in options] if case_insensitive else list(options)
+        self.options = [text.lower() for text in texts] if case_insensitive else texts
         self.case_insensitive = case_insensitive
         self.complete = False
 

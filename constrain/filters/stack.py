@@ -8,7 +8,7 @@ it asks each of its filters for, turns bitmasks and ids into one packed row, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from copy import copy
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from constrain.arguments import refused
 from constrain.engine.advance import Advance
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.base import ExLlamaV2Filter
@@ -48,6 +49,7 @@ class FilterStack:
             ``None``: any number.
 
     Raises:
+        ArgumentError: the filters are no list.
         FilterError: an object lacks a method that every filter has.
     """
 
@@ -59,10 +61,11 @@ class FilterStack:
         self._fed: list[int] = []
         self._ends: Collection[int] = ()
         words = (width + 31) // 32
-        adapted = [_adapt(candidate) for candidate in filters]
+        given = filters_of(filters)
+        adapted = [_adapt(candidate) for candidate in given]
         masks = all(f.can_mask_logits() for f in adapted)
         self._members = [
-            make_member(f, type(f0).__name__, masks, words, time_limit) for f, f0 in zip(adapted, filters, strict=True)
+            make_member(f, type(f0).__name__, masks, words, time_limit) for f, f0 in zip(adapted, given, strict=True)
         ]
 
     def begin(self, prefix: str = "") -> None:
@@ -230,6 +233,19 @@ class FilterStack:
 
     def _tail(self) -> str:
         return str(self._tokenizer.decode(torch.tensor(self._fed[-_TAIL_TOKENS:], dtype=torch.long)))
+
+
+def filters_of(filters: Any) -> list[Any]:
+    """The filters of a list of such; none for ``None``.
+
+    Raises:
+        ArgumentError: it is no list.
+    """
+    if filters is None:
+        return []
+    if isinstance(filters, (str, bytes, Mapping)) or not isinstance(filters, Iterable):
+        raise refused("filters", filters, "a list of filters")
+    return list(filters)
 
 
 class Scout:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from constrain.arguments import check_count, texts_of
 from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter, FilterStack
+from constrain.filters.stack import filters_of
 from constrain.generator.decoding import Decoding
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.outcome import Outcome, Request
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
-from constrain.generator.settings import Settings
-from constrain.model import SeqTensor
+from constrain.generator.settings import Settings, check_settings
+from constrain.model import ExLlamaV2Lora, SeqTensor
 
 if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 __all__ = [
@@ -105,20 +107,27 @@ class ExLlamaV2BaseGenerator:
             The text, or a list of texts for a list of prompts. Empty where it was aborted before the first token.
 
         Raises:
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together, or not into model and cache.
             FilterError: a filter failed; :class:`DeadEnd` where the filters allow no token.
         """
+        prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
+        check_settings(gen_settings)
+        check_count("num_tokens", num_tokens)
+        for name, number in {"seed": seed, "stop_token": stop_token}.items():
+            if number is not None:
+                check_count(name, number, least=None)
+        constraints = filters_of(filters)
+        lora_list = ExLlamaV2Lora.listed(loras)
         self.abort_event = abort_event
         if abort_event is not None:
             abort_event.clear()
-        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
-        self._check(batch, gen_settings, filters)
+        self._check(batch, gen_settings, constraints)
 
         whole_prompt, prefix_token = batch.ids, None
         if token_healing and batch.can_heal(self.tokenizer):
             batch, prefix_token = batch.split_last()
-        lora_list = loras if loras is None or isinstance(loras, list) else [loras]
         forward = partial(
             self.model.forward,
             cache=self.cache,
@@ -137,7 +146,7 @@ class ExLlamaV2BaseGenerator:
             random=random.random if seed is None else random.Random(seed).random,
             stop_tokens=frozenset() if stop is None else frozenset({stop}),
             stop_before_hooks=True,
-            filters=FilterStack(filters, self.tokenizer, self.model.config.vocab_size) if filters else None,
+            filters=FilterStack(constraints, self.tokenizer, self.model.config.vocab_size) if constraints else None,
             prefer_eos=filter_prefer_eos,
             filters_see_healing=True,
         )
@@ -168,7 +177,7 @@ class ExLlamaV2BaseGenerator:
         batch = encode_prompts(self.tokenizer, prompts, add_bos, encode_special_tokens, embeddings)
         return batch.cut_left(limit - num_tokens)
 
-    def _check(self, batch: PromptBatch, settings: Settings, filters: Sequence[Any] | None) -> None:
+    def _check(self, batch: PromptBatch, settings: Settings, filters: Sequence[Any]) -> None:
         rows = batch.ids.shape[0]
         if rows > self.cache.batch_size:
             raise GenerationError(f"{rows} prompts do not fit a cache with batch_size={self.cache.batch_size}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from constrain.arguments import check_count
 from constrain.engine.advance import Advance
 from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
 from constrain.filters import FilterStack
@@ -58,8 +59,10 @@ class Decoding:
                 has to begin with.
 
         Raises:
+            ArgumentError: more tokens are to be reported than there are.
             GenerationError: the trigger is empty.
         """
+        check_count("return_top_tokens", request.return_top_tokens, most=tokenizer.get_vocab_size())
         self.rows = rows
         self.new_tokens = 0 if prefix_token is None else -1
         self.end: End | None = None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
 from constrain.generator.generate import Prompt, failure, make_jobs, spread
@@ -17,9 +18,10 @@ from constrain.generator.pages import PAGED_PAGE_SIZE, PageTable
 from constrain.generator.runner import PagedRunner
 from constrain.generator.scheduler import Scheduler
 from constrain.generator.settings import Settings
+from constrain.model import ExLlamaV2Lora
 
 if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2MMEmbedding
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -91,8 +93,16 @@ class ExLlamaV2DynamicGenerator:
             kwargs: ignored, for compatibility.
 
         Raises:
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together.
         """
+        bounds = {"max_batch_size": max_batch_size, "max_seq_len": max_seq_len, "max_chunk_size": max_chunk_size}
+        given = {name: number for name, number in bounds.items() if number is not None}
+        for name, number in {**given, "max_q_size": max_q_size, "max_ngram": max_ngram}.items():
+            check_count(name, number, 1)
+        check_count("num_draft_tokens", num_draft_tokens)
+        if filter_time_limit is not None:
+            check_number("filter_time_limit", filter_time_limit, 0)
         config, size = model.config, PAGED_PAGE_SIZE if paged else cache.max_seq_len
         whole_pages = max(size, config.max_input_len // size * size)
         self.model, self.cache, self.tokenizer = model, cache, tokenizer
@@ -178,9 +188,12 @@ class ExLlamaV2DynamicGenerator:
             the generator are gone.
 
         Raises:
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together, or into model and cache.
             ConstrainError: what ended a text before its time, where it is not returned as part of a result.
         """
+        if seed is not None:
+            check_count("seed", seed, least=None)
         single = not isinstance(prompt, list)
         prompts: list[Prompt] = [prompt] if not isinstance(prompt, list) else prompt
         settings = gen_settings if isinstance(gen_settings, list) else [gen_settings] * len(prompts)
@@ -221,6 +234,7 @@ class ExLlamaV2DynamicGenerator:
             The serial number of the job, or a list of those of the jobs.
 
         Raises:
+            ArgumentError: something is no job.
             GenerationError: there can never be room for a job, or it was enqueued before.
             BudgetError: no text that a filter allows has as few tokens as the job.
         """
@@ -289,11 +303,12 @@ class ExLlamaV2DynamicGenerator:
         """Use these adapters from now on; what is cached without them is forgotten.
 
         Raises:
+            ArgumentError: something is no adapter.
             GenerationError: there are jobs.
         """
         if self.num_remaining_jobs():
             raise GenerationError("adapters cannot be changed while there are jobs")
-        self.current_loras = [] if loras is None else loras if isinstance(loras, list) else [loras]
+        self.current_loras = ExLlamaV2Lora.listed(loras)
         self._runner.loras = self.current_loras
         self._table.reset()
 
@@ -330,6 +345,7 @@ class ExLlamaV2DynamicGenerator:
         return ModelDrafter(self.draft_model, self.draft_cache, self._table, self.padded_vocab_size)
 
     def _enqueue(self, job: ExLlamaV2DynamicJob) -> int:
+        check_type("job", job, ExLlamaV2DynamicJob, "an ExLlamaV2DynamicJob, or a list of such")
         check_job(self, job)
         job.prepare(self.tokenizer, self.padded_vocab_size, self._time_limit, self._jobs_enqueued)
         self._jobs_enqueued += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from constrain.arguments import check_type
 from constrain.errors import GenerationError
 from constrain.generator.job import ExLlamaV2DynamicJob
 
@@ -35,11 +36,13 @@ def make_jobs(
         options: those that do not.
 
     Raises:
+        ArgumentError: a prompt is no text, or an option is of the wrong type.
         GenerationError: a prompt has no token, or the options do not fit together.
     """
     jobs = []
     for number, prompt in enumerate(prompts):
         own = {name: values[number] for name, values in each.items()}
+        check_type("a prompt", prompt, (str, tuple, list), "a str, or for guidance two of them")
         texts = (prompt,) if isinstance(prompt, str) else prompt
         ids = [
             tokenizer.encode(

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from constrain.arguments import check_count, refused
 from constrain.errors import BudgetError, GenerationError
 from constrain.filters import ExLlamaV2EngineFilter, FilterStack
+from constrain.filters.stack import filters_of
 from constrain.generator.decoding import Decoding
 from constrain.generator.outcome import Outcome, Request
 from constrain.generator.pages import PageTable
+from constrain.generator.prompt import check_ids
 from constrain.generator.results import end_keys, piece_keys, token_ids
 from constrain.generator.sequence import JobSequence
-from constrain.generator.settings import Settings
+from constrain.generator.settings import Settings, check_settings
 
 if TYPE_CHECKING:
     from constrain.model import ExLlamaV2MMEmbedding
@@ -95,15 +98,22 @@ class ExLlamaV2DynamicJob:
             kwargs: ignored, for compatibility.
 
         Raises:
-            GenerationError: there is no prompt, or no token to generate.
-            ValueError: a stop condition is neither an id nor a string.
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
+            GenerationError: there is no prompt, or the arguments do not fit together.
         """
-        prompts = [input_ids] if isinstance(input_ids, torch.Tensor) else list(input_ids)
-        if not prompts or any(ids.dim() != 2 or ids.shape[0] != 1 or ids.shape[1] == 0 for ids in prompts):
-            raise GenerationError("Input IDs cannot be empty, and must have shape (1, n).")
-        if max_new_tokens < 1:
-            raise GenerationError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        prompts: list[Any] = list(input_ids) if isinstance(input_ids, (list, tuple)) else [input_ids]
+        if not prompts or any(isinstance(ids, torch.Tensor) and ids.numel() == 0 for ids in prompts):
+            raise GenerationError("Input IDs cannot be empty.")
+        for ids in prompts:
+            check_ids(ids)
+            if ids.shape[0] != 1:
+                raise GenerationError(f"Input IDs must have shape (1, n), not {tuple(ids.shape)}")
+        check_count("max_new_tokens", max_new_tokens, 1)
+        for name, number, least in (("max_skips", max_skips, 0), ("seed", seed, None)):
+            if number is not None:
+                check_count(name, number, least)
         self.gen_settings = Settings() if gen_settings is None else gen_settings
+        check_settings(self.gen_settings)
         if (self.gen_settings.cfg_scale is not None) != (len(prompts) == 2) or len(prompts) > 2:
             raise GenerationError(
                 f"guidance takes two prompts and cfg_scale, not {len(prompts)} and {self.gen_settings.cfg_scale}"
@@ -120,13 +130,13 @@ class ExLlamaV2DynamicJob:
         self.accepted_draft_tokens = self.rejected_draft_tokens = 0
         self._text: Decoding | None = None
         self.return_probs = return_probs
-        self._filters = list(filters or ())
+        self._filters = filters_of(filters)
         self._healing = token_healing
         self._random = random.Random(seed).random
         self._seed = random.getrandbits(_SEED_BITS) if seed is None else seed % 2**_SEED_BITS
         self._times: dict[str, float] = {}
         self._options: dict[str, Any] = {
-            "banned_strings": [string for string in banned_strings or () if string],
+            "banned_strings": () if banned_strings is None else banned_strings,
             "decode_special_tokens": decode_special_tokens,
             "return_top_tokens": return_top_tokens,
             "return_logits": return_logits,
@@ -282,14 +292,15 @@ def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset
     """The ids and the strings among stop conditions.
 
     Raises:
-        ValueError: something is neither, or an empty string.
+        ArgumentError: something is neither, or an empty string.
     """
     if conditions is not None and not isinstance(conditions, (list, tuple, set, frozenset)):
-        raise ValueError(f"stop conditions must be a list, tuple or set, not {conditions!r}")
+        raise refused("stop conditions", conditions, "a list, tuple or set")
     tokens = frozenset(each for each in conditions or () if isinstance(each, int))
-    strings = [each for each in conditions or () if isinstance(each, str) and each]
-    if len(tokens) + len(strings) < len({*(conditions or ())}):
-        raise ValueError(f"a stop condition is an id or a text that is not empty: {conditions!r}")
+    strings = [each for each in conditions or () if isinstance(each, str)]
+    for each in conditions or ():
+        if not isinstance(each, (int, str)) or each == "":
+            raise refused("a stop condition", each, "an id, or a text that is not empty")
     return tokens, strings
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from constrain.arguments import check_count, check_text, texts_of
 from constrain.filters import FilterStack
 from constrain.generator.settings import Settings
 
@@ -24,7 +25,7 @@ class Request:
         early_stop_strings: whether stop strings end a text before ``min_new_tokens`` too.
         stop_tokens, stop_strings: what ends the text.
         stop_before_hooks: whether a token that is drawn ends the text, and not what hooks put in its place.
-        banned_strings: what must not occur in it, in whatever case.
+        banned_strings: what must not occur in it, in whatever case; empty ones do not count.
         decode_special_tokens: show special tokens.
         return_top_tokens: number of most likely tokens to report.
         return_logits: report the logits too.
@@ -34,6 +35,9 @@ class Request:
         filters_see_healing: filters are asked for, and hear of, the token that is generated anew.
         within_budget: filters that can are to complete the text in ``max_new_tokens``.
         trigger: string from which on the filters hold; ``None``: from the beginning.
+
+    Raises:
+        ArgumentError: something is of the wrong type, or out of its bounds.
     """
 
     settings: Settings
@@ -55,6 +59,13 @@ class Request:
     filters_see_healing: bool = False
     within_budget: bool = False
     trigger: str | None = None
+
+    def __post_init__(self) -> None:
+        check_count("min_new_tokens", self.min_new_tokens)
+        check_count("return_top_tokens", self.return_top_tokens)
+        self.banned_strings = [each for each in texts_of("banned_strings", self.banned_strings) if each]
+        if self.trigger is not None:
+            check_text("trigger", self.trigger)
 
 
 @dataclass

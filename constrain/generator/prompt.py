@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from constrain.arguments import check_type, refused
 from constrain.errors import GenerationError
 from constrain.model.embeddings import ExLlamaV2MMEmbedding
 
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 PLACEHOLDER = "{{EMBED_HERE}}"
 # Large enough to vanish in a softmax; infinity would make rows that attend to nothing undefined.
 _MASKED = torch.finfo(torch.float16).min
+
+
+def check_ids(ids: Any, name: str = "input_ids") -> None:
+    """Refuse what are no ids of shape (rows, n), or none at all.
+
+    Raises:
+        ArgumentError: that is what they are.
+    """
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel() or ids.is_floating_point():
+        raise refused(name, ids, "ids as the tokenizer gives them, int64 of shape (rows, n), and not empty")
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,7 @@ def split_embeddings(model: ExLlamaV2, embeddings: torch.Tensor, rows: int) -> l
     Raises:
         GenerationError: it has another shape.
     """
+    check_type("input_embeddings", embeddings, torch.Tensor, "a tensor")
     if embeddings.dim() != 3 or embeddings.shape[0] != rows:
         shape = tuple(embeddings.shape)
         raise GenerationError(f"input_embeddings must have shape ({rows}, n, {model.config.hidden_size}), not {shape}")

@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from constrain.errors import GenerationError
+from constrain.arguments import check_count, check_number, check_type, refused
+from constrain.errors import ArgumentError, GenerationError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_NUMBERS = {
+    "token_repetition_penalty": (0, math.inf),
+    "token_frequency_penalty": (-math.inf, math.inf),
+    "token_presence_penalty": (-math.inf, math.inf),
+    "temperature": (0, math.inf),
+    "smoothing_factor": (0, math.inf),
+    "min_temp": (0, math.inf),
+    "max_temp": (0, math.inf),
+    "temp_exponent": (-math.inf, math.inf),
+    "top_p": (0, math.inf),
+    "top_a": (0, math.inf),
+    "min_p": (0, math.inf),
+    "tfs": (0, math.inf),
+    "typical": (0, math.inf),
+    "skew": (-math.inf, math.inf),
+    "mirostat_tau": (-math.inf, math.inf),
+    "mirostat_eta": (-math.inf, math.inf),
+    "dry_base": (0, math.inf),
+    "dry_multiplier": (0, math.inf),
+    "xtc_probability": (0, 1),
+    "xtc_threshold": (0, 1),
+}
+"""Fields that are finite numbers, with the least and the most that they may be."""
+
+_COUNTS = {
+    "token_repetition_range": -1,
+    "token_repetition_decay": 0,
+    "top_k": None,
+    "dry_allowed_length": 0,
+    "dry_range": 0,
+    "dry_max_ngram": 0,
+}
+"""Fields that are whole numbers, with the least that they may be."""
 
 
 @dataclass
@@ -113,22 +149,37 @@ class Settings:
         """Ban tokens by a bias of negative infinity.
 
         Raises:
-            ValueError: something is not an id.
+            ArgumentError: something is not an id.
         """
         bias = self._bias(tokenizer, 0.0)
-        bias[[_token_id(tokenizer, token) for token in tokens]] = -float("inf")
+        bias[_token_ids(tokenizer, tokens, len(bias))] = -float("inf")
 
     def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int | str]) -> None:
         """Allow tokens, given by id or text: only these where there was no bias, else these too.
 
         Raises:
-            ValueError: something is neither an id nor the text of one token.
+            ArgumentError: something is neither an id nor the text of one token.
         """
         bias = self._bias(tokenizer, -float("inf"))
-        bias[[_token_id(tokenizer, token) for token in tokens]] = 0.0
+        bias[_token_ids(tokenizer, tokens, len(bias))] = 0.0
 
     def check(self) -> None:
-        """Raise :class:`GenerationError` where fields contradict each other."""
+        """Check all fields, as every generator does when a text begins.
+
+        Raises:
+            ArgumentError: a field is of the wrong type, or out of its bounds.
+            GenerationError: fields contradict each other.
+        """
+        for name, (least, most) in _NUMBERS.items():
+            check_number(name, getattr(self, name), least, most)
+        for name, at_least in _COUNTS.items():
+            check_count(name, getattr(self, name), at_least)
+        if self.cfg_scale is not None:
+            check_number("cfg_scale", self.cfg_scale)
+        check_type("token_bias", self.token_bias, (torch.Tensor, type(None)), "a tensor")
+        hooks = self.post_sampling_hooks
+        if not isinstance(hooks, (list, tuple)) or not all(map(callable, hooks)):
+            raise refused("post_sampling_hooks", hooks, "a list of functions")
         if self.dry_multiplier > 0 and 0 < self.dry_range <= self.dry_max_ngram:
             raise GenerationError(
                 f"dry_range={self.dry_range} must be 0 or more than dry_max_ngram={self.dry_max_ngram}"
@@ -141,8 +192,20 @@ class Settings:
         return self.token_bias
 
 
-def _token_id(tokenizer: ExLlamaV2Tokenizer, token: int | str) -> int:
+def check_settings(settings: Settings) -> None:
+    """Refuse what are no settings, or settings that no sampler can go by; errors as for :meth:`Settings.check`."""
+    check_type("gen_settings", settings, Settings, "ExLlamaV2Sampler.Settings")
+    settings.check()
+
+
+def _token_ids(tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int | str], width: int) -> list[int]:
+    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
+        raise refused("tokens", tokens, "a list of tokens")
+    return [_token_id(tokenizer, token, width) for token in tokens]
+
+
+def _token_id(tokenizer: ExLlamaV2Tokenizer, token: int | str, width: int) -> int:
     token_id = tokenizer.single_id(token) if isinstance(token, str) else token
-    if not isinstance(token_id, int):
-        raise ValueError(f"{token!r} is neither the id nor the text of a single token")
+    if not isinstance(token_id, int) or not 0 <= token_id < width:
+        raise ArgumentError(f"{token!r} is neither the id nor the text of a single token")
     return token_id

@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
 from constrain.filters import FilterStack
+from constrain.filters.stack import filters_of
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.decoding import Decoding
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
 from constrain.generator.job import can_heal, check_budget, split_stop_conditions
 from constrain.generator.outcome import Drawn, Outcome, Request
 from constrain.generator.pages import PageTable
-from constrain.generator.prompt import prepend_embeddings
+from constrain.generator.prompt import check_ids, prepend_embeddings
 from constrain.generator.results import token_ids
 from constrain.generator.sequence import JobSequence
-from constrain.generator.settings import Settings
+from constrain.generator.settings import Settings, check_settings
 from constrain.generator.stream import Stream
+from constrain.model import ExLlamaV2Lora
 
 if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2MMEmbedding
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -105,10 +108,10 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         """End texts, from the next one on, at these ids and strings, and at no others.
 
         Raises:
-            ValueError: something is neither an id nor a string.
+            ArgumentError: something is neither an id nor a string.
         """
         if stop_conditions is None:
-            raise ValueError("stop conditions must be a list, tuple or set, not None")
+            raise refused("stop conditions", None, "a list, tuple or set")
         tokens, strings = split_stop_conditions(stop_conditions)
         self.stop_tokens, self.stop_strings = set(tokens), set(strings)
 
@@ -199,9 +202,16 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             kwargs: ignored, for compatibility.
 
         Raises:
+            ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together, or not into model and cache.
             BudgetError: no text that a filter allows has as few tokens as ``max_new_tokens``.
         """
+        check_ids(input_ids)
+        check_settings(gen_settings)
+        if max_new_tokens is not None:
+            check_count("max_new_tokens", max_new_tokens, 1)
+        constraints = filters_of(filters)
+        lora_list = ExLlamaV2Lora.listed(loras)
         self.abort_event = abort_event
         if self._stream is not None:
             self._stream.text.finish()
@@ -216,7 +226,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             input_ids, prefix = input_ids[:, :-1], input_ids[:, -1:]
         within_budget = complete_within_budget and max_new_tokens is not None
         if within_budget and trigger is None:
-            for each in filters or ():
+            for each in constraints:
                 check_budget(each, max_new_tokens or 0)
         room = min(self.model.config.max_seq_len, self.cache.max_seq_len) - input_ids.shape[1]
         request = Request(
@@ -225,18 +235,17 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             max_new_tokens=room if max_new_tokens is None else min(room, max_new_tokens),
             stop_tokens=frozenset(self.stop_tokens),
             stop_strings=[*self.stop_strings],
-            banned_strings=[string for string in banned_strings or () if string],
+            banned_strings=() if banned_strings is None else banned_strings,
             decode_special_tokens=decode_special_tokens,
             return_top_tokens=return_top_tokens,
             return_logits=return_logits,
             raw_logits=self.raw_logits,
-            filters=FilterStack(filters, self.tokenizer, self._width) if filters else None,
+            filters=FilterStack(constraints, self.tokenizer, self._width) if constraints else None,
             prefer_eos=filter_prefer_eos,
             filters_see_healing=True,
             within_budget=within_budget,
-            trigger=trigger if filters else None,
+            trigger=trigger if constraints else None,
         )
-        lora_list = loras if loras is None or isinstance(loras, list) else [loras]
         forward = partial(
             self._forward,
             loras=lora_list,
@@ -247,7 +256,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         )
         plain = input_mask is None and position_offsets is None and not embeddings
         sequences = [JobSequence(row.unsqueeze(0)) for row in input_ids]
-        self._rewind_to_common(input_ids, sequences[0], (rows, *(lora_list or ())) if plain else None)
+        self._rewind_to_common(input_ids, sequences[0], (rows, *lora_list) if plain else None)
         text = Decoding(request, self.tokenizer, [each.sequence_ids for each in sequences], prefix)
         drafter, count = (None, 0) if embeddings else self._drafting(sequences[0])
         self._counted = self.total_draft_tokens, self.accepted_draft_tokens

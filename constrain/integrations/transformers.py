@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from transformers import LogitsProcessor
 
+from constrain.arguments import check_type
 from constrain.engine import CompiledGrammar, allocate_bitmask
 from constrain.errors import GenerationError
 from constrain.kernels import apply_bitmask
@@ -42,6 +43,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
     """
 
     def __init__(self, grammar: CompiledGrammar) -> None:
+        check_type("grammar", grammar, CompiledGrammar, "a compiled grammar")
         self.grammar = grammar
         self._end = _only(grammar.vocabulary.eos_token_ids, grammar.vocabulary.size)
         self._steps: deque[_Places] = deque(maxlen=_REMEMBERED_STEPS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from constrain.arguments import check_count, check_type, refused
 from constrain.errors import CacheError
 from constrain.kernels import Coding, Parts, PlainCoding
 from constrain.model.decode import Decoder
@@ -58,13 +59,22 @@ class ExLlamaV2CacheBase(ABC):
         Raises:
             CacheError: the shape is impossible, does not fit into memory, or ``copy_from`` is lazy or of another shape.
         """
+        if not hasattr(model, "config"):
+            raise refused("model", model, "an ExLlamaV2", CacheError)
         config = model.config
+        if max_seq_len == -1:
+            max_seq_len = config.max_seq_len
+        check_count("batch_size", batch_size, 1, error=CacheError)
+        check_count("max_seq_len", max_seq_len, 1, error=CacheError)
+        if num_key_value_heads is not None:
+            check_count("num_key_value_heads", num_key_value_heads, 1, error=CacheError)
+        check_type("copy_from", copy_from, (ExLlamaV2CacheBase, type(None)), "a cache", CacheError)
         self.model = model
         self.batch_size = batch_size
         self.num_key_value_heads = num_key_value_heads or config.num_key_value_heads
         self.num_hidden_layers = config.num_hidden_layers
         self.head_dim = config.head_dim
-        self.max_seq_len = self._whole_blocks(config.max_seq_len if max_seq_len == -1 else max_seq_len)
+        self.max_seq_len = self._whole_blocks(max_seq_len)
         self.fixed_device = fixed_device
         self.current_seq_len = 0
         self._decoder: Decoder | None = None
@@ -76,8 +86,6 @@ class ExLlamaV2CacheBase(ABC):
             self.key_scales: Tensors = [None] * self.num_hidden_layers
             self.value_scales: Tensors = [None] * self.num_hidden_layers
             self._stores += [self.key_scales, self.value_scales]
-        if self.batch_size < 1 or self.max_seq_len < 1:
-            raise CacheError(f"a cache of {self.batch_size} rows of {self.max_seq_len} tokens holds nothing")
         if lazy and copy_from is not None:
             raise CacheError("a lazy cache has no tensors to copy into; leave out lazy or copy_from")
         if lazy:
@@ -271,7 +279,10 @@ class ExLlamaV2CacheBase(ABC):
 
     def _device(self, layer: int) -> torch.device:
         if self.fixed_device is not None:
-            return torch.device(self.fixed_device)
+            try:
+                return torch.device(self.fixed_device)
+            except (RuntimeError, TypeError) as error:
+                raise CacheError(f"fixed_device={self.fixed_device!r} is no device: {error}") from error
         return torch.device(self.model.cache_map[layer])
 
     def _check_memory(self, devices: list[torch.device]) -> None:

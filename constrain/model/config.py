@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConfigError, WeightsError
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
@@ -56,6 +57,7 @@ class ExLlamaV2Config:
 
     def __init__(self, model_dir: str | os.PathLike[str] | None = None) -> None:
         """A config with default settings; with a folder, :meth:`prepare` runs at once."""
+        check_type("model_dir", model_dir, (str, os.PathLike, type(None)), "the path of a folder")
         self.model_dir: str | None = None if model_dir is None else os.fspath(model_dir)
         self.max_seq_len = 2048
         self.max_batch_size = 1
@@ -107,6 +109,21 @@ class ExLlamaV2Config:
         self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))
         self._read_generation_config(folder / "generation_config.json")
         self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder))
+
+    def check(self) -> None:
+        """Check what the user may have set, as is done when a model is built.
+
+        Raises:
+            ConfigError: an attribute is of the wrong type, or out of its bounds.
+        """
+        for name in ("max_seq_len", "max_batch_size", "max_input_len", "max_attention_size"):
+            check_count(name, getattr(self, name), 1, error=ConfigError)
+        if self.max_output_len is not None:
+            check_count("max_output_len", self.max_output_len, 1, error=ConfigError)
+        for name in ("scale_pos_emb", "scale_alpha_value"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0, error=ConfigError)
+        check_type("compute_dtype", self.compute_dtype, (torch.dtype, type(None)), "a torch.dtype", ConfigError)
 
     def set_low_mem(self) -> None:
         """Smaller passes, for less memory."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from constrain.arguments import check_type, refused
 from constrain.errors import WeightsError
 from constrain.model.config_reader import ConfigReader
 from constrain.model.modules import Linear, Module
@@ -80,6 +82,18 @@ class ExLlamaV2Lora:
         self._read(TensorFiles([Path(lora_path)]))
 
     @staticmethod
+    def listed(loras: Sequence[ExLlamaV2Lora] | ExLlamaV2Lora | None) -> list[ExLlamaV2Lora]:
+        """The adapters of an argument that holds none, one, or several.
+
+        Raises:
+            ArgumentError: it holds something else.
+        """
+        found: list[Any] = [] if loras is None else list(loras) if isinstance(loras, (list, tuple)) else [loras]
+        if not all(isinstance(each, ExLlamaV2Lora) for each in found):
+            raise refused("loras", loras, "an ExLlamaV2Lora, or a list of such")
+        return found
+
+    @staticmethod
     def from_directory(model: ExLlamaV2, directory: str | os.PathLike[str], lora_scaling: float = 1.0) -> ExLlamaV2Lora:
         """The adapter in ``directory``: ``adapter_config.json`` and ``adapter_model.safetensors``.
 
@@ -87,6 +101,7 @@ class ExLlamaV2Lora:
             ConfigError: there is no config, or as the constructor.
             WeightsError: there is no safetensors file, or as the constructor.
         """
+        check_type("directory", directory, (str, os.PathLike), "the path of a folder")
         folder = Path(directory)
         weights = folder / "adapter_model.safetensors"
         if not weights.is_file() and (folder / "adapter_model.bin").is_file():

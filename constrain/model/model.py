@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from constrain.arguments import refused
 from constrain.errors import GenerationError, ModelError
 from constrain.model import decode
 from constrain.model.builder import build_modules
@@ -50,12 +51,13 @@ class ExLlamaV2:
         """Build the modules of a prepared config. ``lazy_load`` is accepted for compatibility: loading always waits.
 
         Raises:
-            ModelError: the config has not been prepared.
+            ModelError: the config has not been prepared, or something in it was set to what cannot be.
         """
         if not hasattr(config, "layout"):
             raise ModelError(
                 "the config is not prepared; give ExLlamaV2Config the folder of a model, or call prepare()"
             )
+        config.check()
         self.config = config
         self.modules: list[Module] = build_modules(config)
         self.modules_dict: dict[str, Module] = {
@@ -264,6 +266,7 @@ class ExLlamaV2:
             with ``preprocess_only``, when aborted, and for no tokens at all.
 
         Raises:
+            ArgumentError: ``input_ids`` are no ids, or ``loras`` no adapters.
             GenerationError: the model is not loaded, the cache is too short, there are more tokens than one pass takes
                 and no cache to pass them through in turns, or an id is outside the vocabulary.
         """
@@ -430,6 +433,8 @@ class ExLlamaV2:
         return module.forward(x.to(module.device), step.on(module.device))
 
     def _check(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool) -> None:
+        if not isinstance(input_ids, torch.Tensor) or input_ids.dim() != 2 or input_ids.is_floating_point():
+            raise refused("input_ids", input_ids, "ids, int64 of shape (batch, width)")
         batch, width = input_ids.shape
         if cache is None:
             if width > self._pass_limit(batch):
@@ -475,8 +480,7 @@ class ExLlamaV2:
             offsets=position_offsets,
             dtype=self.compute_dtype,
         )
-        active = [loras] if isinstance(loras, ExLlamaV2Lora) else loras or ()
-        return Step(*self._sights(view, past + width), cache, active, embeddings or ())
+        return Step(*self._sights(view, past + width), cache, ExLlamaV2Lora.listed(loras), embeddings or ())
 
     def _sights(self, view: Callable[..., Sight], end: int) -> tuple[Sight, Sight]:
         """What full and sliding layers see of sequences that reach up to ``end``."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from constrain.arguments import check_count, check_text
 from constrain.engine import CompiledGrammar, Vocabulary
 from constrain.engine.special import MARK, shown
 from constrain.errors import DeadEnd
@@ -68,6 +69,7 @@ def sample(constraint: Constraint, seed: int = 0, *, max_tokens: int = 200) -> s
         ResourceLimit: following the text exceeds the limits of the grammar.
         FilterError: the filter raised, or does not let the text end.
     """
+    check_count("max_tokens", max_tokens)
     rng = random.Random(seed)
     course = follow(constraint)
 
@@ -93,10 +95,12 @@ class MockModel:
     """
 
     def __init__(self, text: str = "") -> None:
+        check_text("text", text)
         self.text = text
 
     def write(self, constraint: Constraint, *, max_tokens: int = 1000) -> str:
         """Write under a constraint; errors as for :func:`sample`."""
+        check_count("max_tokens", max_tokens)
         course = follow(constraint)
         wanted, at = self.text.encode(), 0
         by_bytes = _tokens_by_bytes(course.vocabulary)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from constrain.arguments import refused
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
 from constrain.errors import FilterError
 
@@ -52,8 +53,16 @@ class Course(ABC):
 
 
 def follow(constraint: CompiledGrammar | ExLlamaV2Filter) -> Course:
-    """Start a text under a constraint."""
-    return GrammarCourse(constraint) if isinstance(constraint, CompiledGrammar) else FilterCourse(constraint)
+    """Start a text under a constraint.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if isinstance(constraint, CompiledGrammar):
+        return GrammarCourse(constraint)
+    if not hasattr(constraint, "tokenizer"):
+        raise refused("constraint", constraint, "a compiled grammar or a filter")
+    return FilterCourse(constraint)
 
 
 class GrammarCourse(Course):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overloa
 
 import torch
 
+from constrain.arguments import check_text, refused, texts_of
 from constrain.errors import TokenizerError
 from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
 from constrain.tokenizer.chat import ChatTemplate, read_chat_templates
@@ -71,6 +72,8 @@ class ExLlamaV2Tokenizer:
         """
         if force_spm:
             raise TokenizerError("SentencePiece models are not read; convert it to a tokenizer.json")
+        if not hasattr(config, "model_dir"):
+            raise refused("config", config, "an ExLlamaV2Config")
         if config.model_dir is None:
             raise TokenizerError("config.model_dir is not set; prepare the config with the folder of a model first")
         model_dir = Path(config.model_dir)
@@ -166,8 +169,11 @@ class ExLlamaV2Tokenizer:
         Returns:
             int64 ids ``[rows, length]``, short rows padded on the left with ``pad_token_id``; with ``return_offsets``
             also int32 ``[rows]``, minus the number of padding tokens in each row.
+
+        Raises:
+            ArgumentError: it is neither a text nor a list of texts.
         """
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = texts_of("text", [text] if isinstance(text, str) else text)
         rows = [self._encode_row(row, add_bos, add_eos, encode_special_tokens, embeddings or ()) for row in texts]
         width = max(map(len, rows), default=0)
         padded = [[self.pad_token_id] * (width - len(row)) + row for row in rows]
@@ -196,7 +202,12 @@ class ExLlamaV2Tokenizer:
             return self.tokenized_str_cache[text]
 
     def num_tokens(self, text: str) -> int:
-        """Number of tokens of a text, without BOS and EOS."""
+        """Number of tokens of a text, without BOS and EOS.
+
+        Raises:
+            ArgumentError: it is no text.
+        """
+        check_text("text", text)
         return len(self.tokenizer_model.encode(text))
 
     # Messages to text
@@ -262,8 +273,8 @@ class ExLlamaV2Tokenizer:
         """
         if isinstance(ids, list):
             return [self.decode(row, decode_special_tokens) for row in ids]
-        if not isinstance(ids, torch.Tensor) or ids.dim() not in (1, 2):
-            raise TokenizerError("decode takes a tensor of one or two dimensions, or a list of such tensors")
+        if not isinstance(ids, torch.Tensor) or ids.dim() not in (1, 2) or ids.is_floating_point():
+            raise TokenizerError("decode takes a tensor of ids, of one or two dimensions, or a list of such tensors")
         if ids.dim() == 2:
             return [self._decode_row(row, decode_special_tokens) for row in ids.tolist()]
         return self._decode_row(ids.tolist(), decode_special_tokens)

@@ -49,6 +49,29 @@ def test_generate_names_what_does_not_compile(tiny_dir: Path) -> None:
     assert result.stderr.startswith("Error: at offset")
 
 
+@pytest.mark.parametrize(
+    ("option", "content", "said"),
+    [
+        ("--grammar", b"\xff\xfe", "is not UTF-8 text"),
+        ("--schema", b"\xff\xfe", "is not JSON"),
+        ("--schema", b"[" * 100_000, "is not JSON"),
+        ("--schema", b'"text"', "a schema is a dict or a type"),
+        ("--schema", b'{"type": "strin"}', "not a valid JSON Schema"),
+    ],
+)
+def test_generate_names_files_that_cannot_be_used(tmp_path: Path, option: str, content: bytes, said: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    result = run("generate", "hello", option, str(tmp_path / "file"))
+    assert isinstance(result.exception, SystemExit)
+    assert said in result.stderr
+
+
+def test_chat_names_what_does_not_compile_at_once(tiny_dir: Path) -> None:
+    result = run("chat", "--model", str(tiny_dir), "--regex", "a(b")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "unterminated subpattern" in result.stderr
+
+
 def test_check_schema_lists_what_is_enforced(tiny_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text('{"type": "object", "properties": {"n": {"type": "integer", "title": "N"}}}')

@@ -108,7 +108,7 @@ def test_keys_in_a_pointer_are_escaped() -> None:
     assert caught.value.pointer == "/properties/a~1b~0c/type"
 
 
-@pytest.mark.parametrize("what", ["Item", b"{}", None, True, object(), Callable[[int], int]])
+@pytest.mark.parametrize("what", ["Item", b"{}", None, True, object(), Callable[[int], int], len, lambda text: text])
 def test_what_is_no_schema_is_refused(what: Any) -> None:
     with pytest.raises(SchemaError):
         Target.of(what)

@@ -104,7 +104,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 def test_wrong_arguments_are_answered_with_the_signature() -> None:
     with pytest.raises(
-        PluginError, match=r"filter 'regex' takes \(pattern: str\): missing a required argument: 'pattern'"
+        PluginError,
+        match=r"filter 'regex' takes \(pattern: str \| re.Pattern\[str\]\): missing a required argument: 'pattern'",
     ):
         create("regex", None, None, patern="a")  # type: ignore[arg-type]
 

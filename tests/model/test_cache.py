@@ -78,7 +78,7 @@ def test_a_lazy_cache_has_nothing_to_write_to(llama_model: ExLlamaV2, ids: torch
 
 @pytest.mark.parametrize(("rows", "length"), [(0, 16), (1, 0), (1, -2)])
 def test_a_cache_holds_something(llama_model: ExLlamaV2, rows: int, length: int) -> None:
-    with pytest.raises(CacheError, match="holds nothing"):
+    with pytest.raises(CacheError, match="must be a whole number of at least 1"):
         ExLlamaV2Cache(llama_model, rows, length)
 
 
