@@ -1,0 +1,186 @@
+#include "engine/schema/scalar_rules.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "engine/automaton_rule.h"
+#include "engine/errors.h"
+#include "engine/json/bounded_string_rule.h"
+#include "engine/json/string_rule.h"
+#include "engine/json/verbatim_rule.h"
+#include "engine/schema/normalise.h"
+#include "engine/shared_automaton.h"
+
+namespace constrain::schema {
+
+namespace {
+
+AutomatonPtr numbers(const NumberCell& cell) {
+  // Exponents are left out where divisibility matters: an automaton cannot follow it through them. Where the range
+  // has some, dividing by the smallest fraction leaves every plain spelling and nothing else.
+  const Decimal smallest{.digits = "1", .exponent = -int64_t{cell.range.max_fraction_digits}};
+  NumberRange range = cell.range;
+  const bool plain = range.integer || !range.multiples_of.empty();
+  if (!plain && (cell.fractional || !cell.not_multiples_of.empty())) range.multiples_of = {smallest};
+  AutomatonPtr language = number_language(range);
+  std::vector<Decimal> divisors = cell.not_multiples_of;
+  if (cell.fractional) divisors.push_back(Decimal::parse("1"));
+  for (const Decimal& divisor : divisors) {
+    NumberRange multiples;
+    multiples.multiples_of = {divisor};
+    language = subtract(language, number_language(multiples));
+  }
+  for (const Decimal& value : cell.excluded) {
+    NumberRange same;
+    same.lower = same.upper = Bound{value, false};
+    language = subtract(language, number_language(same));
+  }
+  return language;
+}
+
+bool is_format(const StringCell& cell) {
+  const bool bounded = cell.min > 0 || cell.max != kInfinite;
+  return !bounded && !cell.words && cell.contents.size() == 1 && cell.contents.front().id.starts_with("format ");
+}
+
+std::string content_key(const StringCell& cell) {
+  std::string key = std::to_string(cell.min) + "-" + std::to_string(cell.max) + ":";
+  for (const Content& content : cell.contents) key += std::to_string(content.id.size()) + " " + content.id;
+  if (!cell.words) return key;
+  for (const std::string& word : *cell.words) key += "=" + std::to_string(word.size()) + " " + word;
+  return key;
+}
+
+/// False only where it is easily seen, as for patterns that are short themselves.
+bool has_words_beyond(const AutomatonPtr& content, uint64_t max) {
+  constexpr size_t kBudget = 64, kShort = 32;
+  if (max > kShort) return true;
+  try {
+    return length_oracle(content, kBudget)->any_between(content->start(), max + 1, kInfinite);
+  } catch (const ResourceLimit&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+void ScalarRules::add(const Cells& cells, std::vector<RuleId>& alternatives) {
+  add_literals(cells, alternatives);
+  add_numbers(cells.numbers, alternatives);
+  add_strings(cells.strings, alternatives);
+}
+
+RuleId ScalarRules::regular(AutomatonPtr automaton, bool words_are_values) {
+  return grammar_.add(std::make_unique<AutomatonRule>(std::move(automaton), words_are_values));
+}
+
+template <class Make>
+RuleId ScalarRules::shared(const std::string& key, const Make& make, bool words_are_values) {
+  const auto [it, added] = shared_.try_emplace(key, 0);
+  if (added) it->second = regular(make(), words_are_values);
+  return it->second;
+}
+
+template <class Make>
+RuleId ScalarRules::common(const std::string& key, const Make& make, bool words_are_values) {
+  return shared(key, [&] { return shared_automaton(key, make); }, words_are_values);
+}
+
+void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {
+  std::vector<std::string> words;
+  if (cells.null) words.push_back("null");
+  if (cells.booleans[0]) words.push_back("false");
+  if (cells.booleans[1]) words.push_back("true");
+  if (words.empty()) return;
+  const int key = cells.null | cells.booleans[0] << 1 | cells.booleans[1] << 2;
+  out.push_back(common("literal " + std::to_string(key), [&] { return literal_set(words); }));
+}
+
+void ScalarRules::add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out) {
+  if (cells.empty()) return;
+  const auto plain = [](const NumberCell& cell) {
+    NumberCell other = cell;
+    other.range.integer = false;
+    return other == NumberCell();
+  };
+  for (const bool integer : {false, true}) {
+    const bool all =
+        std::any_of(cells.begin(), cells.end(), [&](auto& c) { return plain(c) && c.range.integer == integer; });
+    if (!all) continue;
+    NumberRange range;
+    range.integer = integer;
+    const char* key = integer ? "integer" : "number";
+    out.push_back(common(key, [&] { return number_language(range); }, integer));
+    if (!integer) return;
+  }
+  std::vector<AutomatonPtr> parts;
+  bool integers = true;
+  for (const NumberCell& cell : cells) {
+    if (plain(cell)) continue;
+    if (!cell.values) {
+      parts.push_back(numbers(cell));
+      integers &= cell.range.integer;
+      continue;
+    }
+    for (const Decimal& value : *cell.values) {
+      parts.push_back(number_literal(value));
+      integers &= value.is_integer();
+    }
+  }
+  if (!parts.empty()) out.push_back(regular(unite(std::move(parts)), integers));
+}
+
+void ScalarRules::add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out) {
+  if (std::any_of(cells.begin(), cells.end(), [](const StringCell& cell) { return cell.any(); })) {
+    out.push_back(free_string(0, kInfinite));
+    return;
+  }
+  std::vector<AutomatonPtr> contents;
+  std::string key;
+  const auto in_pattern = [](const StringCell& cell) { return cell.words || !cell.contents.empty(); };
+  const bool single = std::ranges::count_if(cells, in_pattern) == 1;
+  for (const StringCell& cell : cells) {
+    if (!in_pattern(cell)) {
+      out.push_back(free_string(cell.min, cell.max));
+    } else if (!cell.words && cell.contents.size() == 1 && cell.contents.front().source) {
+      out.push_back(verbatim_string(cell.contents.front().source, cell.min, cell.max));
+    } else if (single && !cell.words && cell.max != kInfinite) {
+      out.push_back(bounded_string(cell));
+    } else {
+      contents.push_back(Normaliser::content(cell));
+      key += content_key(cell);
+    }
+  }
+  if (contents.empty()) return;
+  const auto make = [&] { return json_string(contents.size() == 1 ? contents[0] : unite(contents), Escapes::minimal); };
+  const bool format = cells.size() == 1 && is_format(cells.front());
+  out.push_back(format ? common("string " + key, make) : shared("string " + key, make));
+}
+
+RuleId ScalarRules::bounded_string(const StringCell& cell) {
+  const auto [it, added] = shared_.try_emplace("string " + content_key(cell), 0);
+  if (!added) return it->second;
+  StringCell longer = cell;
+  longer.max = kInfinite;
+  const AutomatonPtr content = Normaliser::content(longer), strings = json_string(content, Escapes::minimal);
+  if (has_words_beyond(content, cell.max)) {
+    it->second = grammar_.add(std::make_unique<json::BoundedStringRule>(strings, cell.max));
+  } else {
+    it->second = regular(strings);
+  }
+  return it->second;
+}
+
+RuleId ScalarRules::free_string(uint64_t min, uint64_t max) {
+  const auto [it, added] = free_strings_.try_emplace({min, max}, 0);
+  if (added) it->second = grammar_.add(std::make_unique<json::StringRule>(min, max));
+  return it->second;
+}
+
+RuleId ScalarRules::verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max) {
+  const auto [it, added] = verbatim_strings_.try_emplace({source, min, max}, 0);
+  if (added) it->second = grammar_.add(std::make_unique<json::VerbatimRule>(source, min, max));
+  return it->second;
+}
+
+}  // namespace constrain::schema

@@ -1,0 +1,49 @@
+// Rules for values that hold no others.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/automaton.h"
+#include "engine/compiled_grammar.h"
+#include "engine/json/source_text.h"
+#include "engine/schema/cells.h"
+
+namespace constrain::schema {
+
+/// Makes rules for literals, numbers and strings. Equal languages of a grammar have one rule, and the few that many
+/// schemas have share an automaton with all grammars.
+class ScalarRules {
+ public:
+  explicit ScalarRules(Grammar& grammar) : grammar_(grammar) {}
+
+  /// Adds the rules of which any may be the value.
+  void add(const Cells& cells, std::vector<RuleId>& alternatives);
+
+ private:
+  void add_literals(const Cells& cells, std::vector<RuleId>& out);
+  void add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out);
+  void add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out);
+  RuleId bounded_string(const StringCell& cell);
+  RuleId free_string(uint64_t min, uint64_t max);
+  RuleId verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max);
+
+  /// Strings with one spelling, literals and integers are told apart by their words; other numbers are not.
+  RuleId regular(AutomatonPtr automaton, bool words_are_values = true);
+  template <class Make>
+  RuleId shared(const std::string& key, const Make& make, bool words_are_values = true);
+  /// The same for one of the few languages that many schemas have.
+  template <class Make>
+  RuleId common(const std::string& key, const Make& make, bool words_are_values = true);
+
+  Grammar& grammar_;
+  std::map<std::pair<uint64_t, uint64_t>, RuleId> free_strings_;
+  std::map<std::tuple<json::SourceTextPtr, uint64_t, uint64_t>, RuleId> verbatim_strings_;
+  std::unordered_map<std::string, RuleId> shared_;
+};
+
+}  // namespace constrain::schema
