@@ -195,7 +195,7 @@ bool BudgetedMasks::fits_after_any_text(const Configuration& from, uint64_t room
 /// What a head is after any text of a class but some exceptions; none where that makes a difference.
 std::optional<Head> BudgetedMasks::any_text(const Head& head, std::vector<std::string>& exceptions) {
   Registers& registers = walk_.registers();
-  registers.depth = head.below ? head.below->depth : 0;
+  registers.depth = head.depth_below();
   Head after = head;
   if (!grammar_.pass_text(head.state, after.reg, registers, exceptions)) return std::nullopt;
   return after;

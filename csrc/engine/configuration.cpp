@@ -70,7 +70,7 @@ const Configuration* ConfigurationStore::store(std::span<const Head> heads) {
   bool accepting = false;
   for (const Head& head : heads) {
     mix(head.state), mix(head.reg), mix(reinterpret_cast<uint64_t>(head.below));
-    depth = std::max(depth, 1 + (head.below ? head.below->depth : 0));
+    depth = std::max(depth, 1 + head.depth_below());
     accepting |= grammar_.row(head.state).accepting && (!head.below || head.below->accepting);
   }
   if (depth > limits.max_stack_depth) throw ResourceLimit("max_stack_depth", limits.max_stack_depth, "while matching");

@@ -21,6 +21,9 @@ struct Head {
   Reg reg;
   const Configuration* below;
 
+  /// Frames of the highest stack below.
+  uint32_t depth_below() const;
+
   bool operator==(const Head&) const = default;
 };
 
@@ -33,6 +36,8 @@ struct Configuration {
 
   std::span<const Head> heads() const { return {reinterpret_cast<const Head*>(this + 1), count}; }
 };
+
+inline uint32_t Head::depth_below() const { return below ? below->depth : 0; }
 
 /// Makes configurations. An interning store gives equal sets the same address; a scratch store only copies.
 class ConfigurationStore {
@@ -110,7 +115,7 @@ class Stepper {
  private:
   bool allows(const Option& option, const Head& head, uint8_t byte, Reg& reg) {
     if (!option.guard) return true;
-    registers_.depth = registers_.base + (head.below ? head.below->depth : 0);
+    registers_.depth = registers_.base + head.depth_below();
     return grammar_.apply(head.state, option.guard, byte, reg, registers_);
   }
   void take(const Option& option, const Head& head, uint8_t byte, std::vector<Head>& out);

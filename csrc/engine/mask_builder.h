@@ -8,6 +8,7 @@
 #include "engine/configuration.h"
 #include "engine/footprint.h"
 #include "engine/inner.h"
+#include "engine/inner_builder.h"
 #include "engine/mask.h"
 #include "engine/trie_walk.h"
 
@@ -49,15 +50,6 @@ class MaskBuilder {
   void add_jointly(const Configuration& configuration);
   void allow(std::span<const TokenId> tokens);
   void follow(std::span<const Inner::Exit> exits, const Head& head);
-  InnerPtr inner(const Head& head);
-  InnerPtr portable_inner(const Head& head, const Key& key);
-  InnerPtr described_inner(const Head& head);
-  Inner walk_alone(const Head& head);
-  void walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner);
-  bool walk_tails(const Head& head, const FreeText& text, Inner& inner);
-  void drop_tokens(const Trie& trie);
-  void sort_by_first_byte(Inner& inner);
-  void find_like(const Head& head, const FreeText& text, Inner& inner);
   bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 
   const CompiledGrammar& grammar_;
@@ -65,7 +57,7 @@ class MaskBuilder {
   TokenSet& tokens_;
   Footprint& footprint_;
   TrieWalk walk_;
-  bool describable_ = true;
+  InnerBuilder inners_;
 };
 
 }  // namespace constrain

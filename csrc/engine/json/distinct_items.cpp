@@ -361,7 +361,7 @@ bool DistinctItems::describe(const Configuration& item, uint64_t base, std::vect
     const Configuration& at = *pending[i];
     out.push_back(uint64_t{at.count} << 1 | at.accepting);
     for (const Head& head : at.heads()) {
-      const uint32_t below = head.below ? head.below->depth : 0;
+      const uint32_t below = head.depth_below();
       if (!grammar_->describe(head.state, head.reg, static_cast<uint32_t>(base) + below, Detail::full, out))
         return false;
       if (!head.below) continue;
