@@ -29,7 +29,7 @@ from constrain.errors import (
 )
 from constrain.extract import Extractor, Target
 from constrain.filters import ExLlamaV2EngineFilter, FilterStack, create
-from constrain.generator import ExLlamaV2Sampler
+from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 from constrain.testing import MockModel, accepts, byte_vocabulary, sample
 
 Settings = ExLlamaV2Sampler.Settings
@@ -237,6 +237,19 @@ def test_dynamic_generators(dynamic: ExLlamaV2DynamicGenerator, options: dict[st
 def test_streams(streaming: ExLlamaV2StreamingGenerator, options: dict[str, Any], said: str) -> None:
     ids = streaming.tokenizer.encode("hello")
     refuses(ArgumentError, said, streaming.begin_stream_ex, ids, Settings(), **options)
+
+
+@pytest.mark.parametrize("tokens", [5, "a", ["a"], [-1], [10**9], torch.tensor([0.5])], ids=repr)
+def test_tokens_that_are_banned_for_once(streaming: ExLlamaV2StreamingGenerator, tokens: Any) -> None:
+    streaming.begin_stream_ex(streaming.tokenizer.encode("hello"), Settings())
+    refuses(ArgumentError, "ban_tokens must be", streaming.stream_ex, tokens)
+
+
+@pytest.mark.parametrize("wrong", ["model", "cache", "tokenizer"])
+@pytest.mark.parametrize("kind", [ExLlamaV2BaseGenerator, ExLlamaV2StreamingGenerator, ExLlamaV2DynamicGenerator])
+def test_what_generators_are_made_of(dynamic: ExLlamaV2DynamicGenerator, kind: Any, wrong: str) -> None:
+    parts = {"model": dynamic.model, "cache": dynamic.cache, "tokenizer": dynamic.tokenizer}
+    refuses(ArgumentError, f"{wrong} must be an ExLlamaV2", kind, **{**parts, wrong: "folder"})
 
 
 def test_base_generators(llm: LLM) -> None:

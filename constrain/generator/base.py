@@ -17,6 +17,7 @@ from constrain.filters import ExLlamaV2Filter, FilterStack
 from constrain.filters.stack import filters_of
 from constrain.generator.decoding import Decoding
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
+from constrain.generator.limits import check_parts
 from constrain.generator.outcome import Outcome, Request
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
@@ -48,6 +49,7 @@ class ExLlamaV2BaseGenerator:
     """
 
     def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer) -> None:
+        check_parts(model, cache, tokenizer)
         self.model = model
         self.cache = cache
         self.tokenizer = tokenizer

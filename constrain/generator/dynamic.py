@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from constrain.arguments import check_count, check_number, check_type
+from constrain.arguments import check_count, check_type
 from constrain.errors import ConstrainError, GenerationError
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
 from constrain.generator.generate import Prompt, failure, make_jobs, spread
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.limits import check_generator, check_job
+from constrain.generator.limits import check_generator, check_job, check_numbers, check_parts
 from constrain.generator.pages import PAGED_PAGE_SIZE, PageTable
 from constrain.generator.runner import PagedRunner
 from constrain.generator.scheduler import Scheduler
@@ -96,13 +96,11 @@ class ExLlamaV2DynamicGenerator:
             ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together.
         """
-        bounds = {"max_batch_size": max_batch_size, "max_seq_len": max_seq_len, "max_chunk_size": max_chunk_size}
-        given = {name: number for name, number in bounds.items() if number is not None}
-        for name, number in {**given, "max_q_size": max_q_size, "max_ngram": max_ngram}.items():
-            check_count(name, number, 1)
-        check_count("num_draft_tokens", num_draft_tokens)
-        if filter_time_limit is not None:
-            check_number("filter_time_limit", filter_time_limit, 0)
+        check_parts(model, cache, tokenizer)
+        if draft_model is not None and draft_cache is not None:
+            check_parts(draft_model, draft_cache, tokenizer)
+        sizes = {"max_batch_size": max_batch_size, "max_seq_len": max_seq_len, "max_chunk_size": max_chunk_size}
+        check_numbers(sizes, max_q_size, max_ngram, num_draft_tokens, filter_time_limit)
         config, size = model.config, PAGED_PAGE_SIZE if paged else cache.max_seq_len
         whole_pages = max(size, config.max_input_len // size * size)
         self.model, self.cache, self.tokenizer = model, cache, tokenizer

@@ -1,15 +1,40 @@
-"""What a dynamic generator can be made of, and which jobs it can take."""
+"""What generators can be made of, and which jobs a dynamic one can take."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import GenerationError
-from constrain.model import EMBEDDING_INDEX
+from constrain.model import EMBEDDING_INDEX, ExLlamaV2, ExLlamaV2CacheBase
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 if TYPE_CHECKING:
     from constrain.generator.dynamic import ExLlamaV2DynamicGenerator
     from constrain.generator.job import ExLlamaV2DynamicJob
+
+
+def check_parts(model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer) -> None:
+    """Raise :class:`ArgumentError` where something is not what a generator is made of."""
+    check_type("model", model, ExLlamaV2, "an ExLlamaV2")
+    check_type("cache", cache, ExLlamaV2CacheBase, "an ExLlamaV2Cache")
+    check_type("tokenizer", tokenizer, ExLlamaV2Tokenizer, "an ExLlamaV2Tokenizer")
+
+
+def check_numbers(
+    sizes: dict[str, int | None],
+    max_q_size: int,
+    max_ngram: int,
+    num_draft_tokens: int,
+    filter_time_limit: float | None,
+) -> None:
+    """Raise :class:`ArgumentError` where an argument of a generator is of the wrong type, or out of its bounds."""
+    given = {name: size for name, size in sizes.items() if size is not None}
+    for name, number in {**given, "max_q_size": max_q_size, "max_ngram": max_ngram}.items():
+        check_count(name, number, 1)
+    check_count("num_draft_tokens", num_draft_tokens)
+    if filter_time_limit is not None:
+        check_number("filter_time_limit", filter_time_limit, 0)
 
 
 def check_generator(generator: ExLlamaV2DynamicGenerator, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:

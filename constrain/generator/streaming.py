@@ -293,6 +293,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             A call draws several tokens where they were guessed right, or filters leave no choice about them.
 
         Raises:
+            ArgumentError: ``ban_tokens`` are no ids.
             GenerationError: no text was begun.
             FilterError: a filter failed; :class:`DeadEnd` where the filters allow no token.
         """
@@ -301,7 +302,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             raise GenerationError("call begin_stream_ex before stream_ex")
         if self._aborted():
             return self._result([], aborted=True)
-        blocked = [] if ban_tokens is None else torch.as_tensor(ban_tokens).flatten().tolist()
+        blocked = [] if ban_tokens is None else self._banned(ban_tokens)
         healing = stream.text.healing
         outcomes = [stream.draw(blocked)]
         if healing and outcomes[0] is not None and stream.text.end is None:
@@ -319,6 +320,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         if "logits" in result:
             result["logits"] = result["logits"][0]
         return tuple(result[key] for key in ("chunk", "eos", "chunk_token_ids", "probs", "logits") if key in result)
+
+    def _banned(self, tokens: torch.Tensor | Sequence[int]) -> list[int]:
+        if not isinstance(tokens, (torch.Tensor, list, tuple)):
+            raise refused("ban_tokens", tokens, "a list of ids")
+        ids: list[int] = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
+        for token in ids:
+            check_count("a token of ban_tokens", token, 0, self._width - 1)
+        return ids
 
     def _result(self, outcomes: list[Outcome], aborted: bool) -> dict[str, Any]:
         """The result of a call that led to these outcomes."""

@@ -16,7 +16,8 @@ from constrain.demo.synth.family import (
     parse_kind,
     trained_families,
 )
-from constrain.demo.synth.kinds import Money, Value
+from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.quantities import Money
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot

@@ -30,7 +30,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from constrain.demo.synth import kinds, pools, records
+from constrain.demo.synth import kinds, moments, pools, quantities, records
 from constrain.demo.synth.kinds import Kind
 from constrain.demo.synth.slots import Slot
 
@@ -145,9 +145,9 @@ _TEXTS: dict[str, kinds.Text] = {
 _NOUNS: dict[str, Callable[[], Kind]] = {
     "person": kinds.Person,
     "address": kinds.Address,
-    "date": kinds.Date,
-    "time": kinds.Time,
-    "stamp": kinds.Stamp,
+    "date": moments.Date,
+    "time": moments.Time,
+    "stamp": moments.Stamp,
 }
 
 
@@ -168,13 +168,13 @@ def parse_kind(spec: str) -> Kind:
     if name == "pick":
         return kinds.Text(_one_of(rest.split("/"), lambda text, rng: text))
     if name == "money":
-        return kinds.Money(float(words[0]), float(words[1]))
+        return quantities.Money(float(words[0]), float(words[1]))
     if name == "int":
-        return kinds.Integer(int(words[0]), int(words[1]), " ".join(words[2:]))
+        return quantities.Integer(int(words[0]), int(words[1]), " ".join(words[2:]))
     if name == "plain":
-        return kinds.Integer(int(words[0]), int(words[1]), grouped=False)
+        return quantities.Integer(int(words[0]), int(words[1]), grouped=False)
     if name == "num":
-        return kinds.Decimal(float(words[0]), float(words[1]), int(words[2]), " ".join(words[3:]))
+        return quantities.Decimal(float(words[0]), float(words[1]), int(words[2]), " ".join(words[3:]))
     if name == "enum":
         return kinds.Enum(dict(_option(option.strip()) for option in rest.split(",")))
     if name == "bool":

@@ -1,4 +1,4 @@
-"""Kinds of values: how a text prints them, and how a schema may ask for them.
+"""Kinds of values: how a text prints them, and how a schema may ask for them; and those kinds that are words.
 
 A kind samples a :class:`Value` (what the document says) and, independently, an :class:`Ask` (what the schema wants and
 how the gold value is read off any value of this kind). So a schema may ask for what the text leaves out.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -52,11 +51,6 @@ class Kind(ABC):
 
 def verbatim(value: Value) -> str:
     return value.text
-
-
-def plain(number: float) -> int | float:
-    """The JSON number: whole numbers have no fraction."""
-    return int(number) if number == int(number) else number
 
 
 @dataclass(frozen=True)
@@ -120,189 +114,6 @@ class Address(Kind):
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
         string: Schema = {"type": "string"}
         return [("city", Ask(string, lambda v: v.data[2])), ("postal code", Ask(string, lambda v: v.data[1]))]
-
-
-_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
-_CURRENCIES = ("USD", "EUR", "GBP", "CHF", "SEK", "JPY", "CAD", "AUD", "INR", "PLN", "BRL", "NOK")
-
-
-@dataclass(frozen=True)
-class Money(Kind):
-    """An amount with its currency; ``data`` is ``(number, code)``."""
-
-    low: float = 1
-    high: float = 5000
-
-    def sample(self, rng: Random, mode: str = "") -> Value:
-        currency = rng.choice(_CURRENCIES[:3]) if rng.random() < 0.7 else rng.choice(_CURRENCIES)
-        amount = log_uniform(rng, self.low, self.high)
-        whole = rng.random() < 0.35 or amount > 20000
-        amount = float(round(amount)) if whole else round(amount, 2)
-        digits = f"{amount:,.0f}" if whole and rng.random() < 0.8 else f"{amount:,.2f}"
-        if rng.random() < 0.35:
-            digits = digits.replace(",", rng.choice(["", "", " ", "'"]))
-        if currency == "EUR" and not whole and rng.random() < 0.2:
-            digits = f"{amount:,.2f}".translate(str.maketrans(",.", ".,"))
-        if currency in _SYMBOLS and rng.random() < 0.65:
-            symbol = _SYMBOLS[currency]
-            after = symbol == "€" and rng.random() < 0.5
-            return Value(f"{digits} {symbol}" if after else f"{symbol}{digits}", (amount, currency))
-        return Value(f"{digits} {currency}" if rng.random() < 0.65 else f"{currency} {digits}", (amount, currency))
-
-    def ask(self, rng: Random) -> Ask:
-        form = rng.random()
-        if form < 0.72:
-            schema: Schema = {"type": "number"}
-            if rng.random() < 0.1:
-                schema["minimum"] = 0
-            return Ask(schema, lambda v: plain(v.data[0]))
-        if form < 0.84:
-            return Ask({"type": "string"}, verbatim)
-        amount, code = rng.choice([("amount", "currency"), ("value", "currency"), ("amount", "currency_code")])
-        coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
-        schema = obj({amount: {"type": "number"}, code: coded})
-        return Ask(schema, lambda v: {amount: plain(v.data[0]), code: v.data[1]})
-
-    def parts(self, rng: Random) -> list[tuple[str, Ask]]:
-        coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
-        return [(rng.choice(["currency", "currency code"]), Ask(coded, lambda v: v.data[1]))]
-
-
-_SMALL = "zero one two three four five six seven eight nine ten eleven twelve".split()
-
-
-@dataclass(frozen=True)
-class Integer(Kind):
-    """A whole number, with a unit perhaps; ``data`` is the number. Only amounts are ``grouped`` (1,000), not years."""
-
-    low: int
-    high: int
-    unit: str = ""
-    grouped: bool = True
-
-    def sample(self, rng: Random, mode: str = "") -> Value:
-        number = rng.randint(self.low, self.high) if self.high < 400 else round(log_uniform(rng, self.low, self.high))
-        digits = f"{number:,}" if self.grouped and rng.random() < 0.45 else str(number)
-        if 0 <= number <= 12 and rng.random() < 0.12:
-            digits = _SMALL[number]
-        return Value(with_unit(digits, self.unit, rng), number)
-
-    def ask(self, rng: Random) -> Ask:
-        if self.unit and rng.random() < 0.1:
-            return Ask({"type": "string"}, verbatim)
-        schema: Schema = {"type": rng.choice(["integer", "integer", "integer", "number"])}
-        if rng.random() < 0.1:
-            schema["minimum"] = min(self.low, 0)
-        if rng.random() < 0.06:
-            schema["maximum"] = self.high
-        return Ask(schema, lambda v: v.data)
-
-
-@dataclass(frozen=True)
-class Decimal(Kind):
-    """A number with a fraction and a unit perhaps; ``data`` is the number."""
-
-    low: float
-    high: float
-    places: int = 1
-    unit: str = ""
-
-    def sample(self, rng: Random, mode: str = "") -> Value:
-        number = round(rng.uniform(self.low, self.high), self.places)
-        digits = f"{number:.{self.places}f}" if rng.random() < 0.8 else str(plain(number))
-        return Value(with_unit(digits, self.unit, rng), number)
-
-    def ask(self, rng: Random) -> Ask:
-        if self.unit and rng.random() < 0.12:
-            return Ask({"type": "string"}, verbatim)
-        return Ask({"type": "number"}, lambda v: plain(v.data))
-
-
-_MOMENT_FORMATS = (
-    "%Y-%m-%d", "%Y-%m-%d", "{d} %B %Y", "%B {d}, %Y", "{d} %b %Y", "%b {d}, %Y", "%d.%m.%Y", "{d}.{m}.%Y", "%Y/%m/%d",
-    "{th} of %B %Y", "%B {th}, %Y", "%A, {d} %B %Y", "%a, %d %b %Y", "%d-%b-%Y", "{d} %B, %Y", "%d.%m.%Y", "%B %d %Y",
-)  # fmt: skip
-_CLOCK_FORMATS = ("%H:%M", "%H:%M", "%H:%M", "{h}:%M {p}", "{h}:%M{p}", "%H.%M", "%Hh%M")
-
-
-def print_moment(moment: datetime, pattern: str) -> str:
-    """``strftime``, with ``{d}`` and ``{m}`` unpadded, ``{th}`` ordinal, ``{h}`` of 12 hours and ``{p}`` am or pm."""
-    day = moment.day
-    ending = "th" if 10 < day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    half = "am" if moment.hour < 12 else "pm"
-    hour = (moment.hour - 1) % 12 + 1
-    return moment.strftime(pattern).format(d=day, m=moment.month, th=f"{day}{ending}", h=hour, p=half)
-
-
-def random_moment(rng: Random) -> datetime:
-    return datetime(1992, 1, 1) + timedelta(minutes=rng.randrange(40 * 365 * 24 * 12) * 5)
-
-
-@dataclass(frozen=True)
-class Date(Kind):
-    def sample(self, rng: Random, mode: str = "") -> Value:
-        moment = random_moment(rng)
-        if moment.day > 12 and rng.random() < 0.12:
-            return Value(moment.strftime(rng.choice(["%m/%d/%Y", "%d/%m/%Y"])), moment)
-        return Value(print_moment(moment, rng.choice(_MOMENT_FORMATS)), moment)
-
-    def ask(self, rng: Random) -> Ask:
-        form = rng.random()
-        if form < 0.68:
-            return Ask({"type": "string", "format": "date"}, lambda v: v.data.strftime("%Y-%m-%d"))
-        if form < 0.9:
-            return Ask({"type": "string"}, verbatim)
-        if form < 0.95:
-            pattern = rng.choice([r"^\d{4}-\d{2}-\d{2}$", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"])
-            return Ask({"type": "string", "pattern": pattern}, lambda v: v.data.strftime("%Y-%m-%d"))
-        if form < 0.97:
-            return Ask({"type": "string", "format": "date-time"}, lambda v: v.data.strftime("%Y-%m-%dT00:00:00Z"))
-        schema = obj({"year": {"type": "integer"}, "month": {"type": "integer"}, "day": {"type": "integer"}})
-        return Ask(schema, lambda v: {"year": v.data.year, "month": v.data.month, "day": v.data.day})
-
-    def parts(self, rng: Random) -> list[tuple[str, Ask]]:
-        return [("year", Ask({"type": "integer"}, lambda v: v.data.year))]
-
-
-@dataclass(frozen=True)
-class Time(Kind):
-    def sample(self, rng: Random, mode: str = "") -> Value:
-        moment = random_moment(rng)
-        return Value(print_moment(moment, rng.choice(_CLOCK_FORMATS)), moment)
-
-    def ask(self, rng: Random) -> Ask:
-        form = rng.random()
-        if form < 0.6:
-            return Ask({"type": "string"}, verbatim)
-        if form < 0.8:
-            pattern = rng.choice([r"^\d{2}:\d{2}$", r"^[0-2]\d:[0-5]\d$"])
-            return Ask({"type": "string", "pattern": pattern}, lambda v: v.data.strftime("%H:%M"))
-        return Ask({"type": "string", "format": "time"}, lambda v: v.data.strftime("%H:%M:00Z"))
-
-
-_STAMPS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d %H:%M:%S", "%d/%b/%Y:%H:%M:%S")
-
-
-@dataclass(frozen=True)
-class Stamp(Kind):
-    """A date with a time of day, in UTC."""
-
-    def sample(self, rng: Random, mode: str = "") -> Value:
-        moment = random_moment(rng)
-        if rng.random() < 0.6:
-            pattern = rng.choice(_STAMPS)
-            moment += timedelta(seconds=rng.randrange(60) if "%S" in pattern else 0)
-            return Value(moment.strftime(pattern), moment)
-        link = rng.choice([" at ", ", ", " ", " - "])
-        return Value(print_moment(moment, rng.choice(_MOMENT_FORMATS) + link + rng.choice(_CLOCK_FORMATS)), moment)
-
-    def ask(self, rng: Random) -> Ask:
-        form = rng.random()
-        if form < 0.5:
-            return Ask({"type": "string", "format": "date-time"}, lambda v: v.data.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        if form < 0.65:
-            return Ask({"type": "string", "format": "date"}, lambda v: v.data.strftime("%Y-%m-%d"))
-        return Ask({"type": "string"}, verbatim)
 
 
 @dataclass(frozen=True)
@@ -399,16 +210,3 @@ def distinct(values: list[Value]) -> list[Value]:
 
 def join_and(texts: list[str]) -> str:
     return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
-
-
-def with_unit(digits: str, unit: str, rng: Random) -> str:
-    if not unit:
-        return digits
-    glued = unit in "%°" or (len(unit) < 3 and rng.random() < 0.4)
-    return f"{digits}{unit}" if glued else f"{digits} {unit}"
-
-
-def log_uniform(rng: Random, low: float, high: float) -> float:
-    """A number whose logarithm is uniform: small and large amounts occur alike."""
-    shift = 1 - min(low, 1)
-    return float(((low + shift) * ((high + shift) / (low + shift)) ** rng.random()) - shift)

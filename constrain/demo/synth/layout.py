@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from random import Random
 
-from constrain.demo.synth import kinds, naming, pools, remix
+from constrain.demo.synth import kinds, moments, naming, pools, quantities, remix
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
@@ -81,7 +81,7 @@ def _looks(slot: Slot) -> object:
     kind = slot.kind
     if isinstance(kind, kinds.Text):
         return kind.name if kind.name in _TELLING else None
-    if isinstance(kind, kinds.Integer | kinds.Decimal):
+    if isinstance(kind, quantities.Integer | quantities.Decimal):
         return kind.unit or None
     if isinstance(kind, kinds.Enum | kinds.Boolean):
         return slot.key
@@ -95,9 +95,9 @@ _BEFORE: dict[object, tuple[str, ...]] = {
     "country": ("in ", "from "),
     "job": ("as ", "a "),
     kinds.Person: ("by ", "with ", "for ", "from "),
-    kinds.Date: ("on ", "since ", "by ", "until "),
-    kinds.Time: ("at ", "from "),
-    kinds.Money: ("for ", "of ", "at "),
+    moments.Date: ("on ", "since ", "by ", "until "),
+    moments.Time: ("at ", "from "),
+    quantities.Money: ("for ", "of ", "at "),
     kinds.Address: ("at ", "in "),
 }
 

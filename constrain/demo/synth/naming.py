@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from constrain.demo.synth import kinds
+from constrain.demo.synth import kinds, moments, quantities
 from constrain.demo.synth.kinds import Kind
 
 Style = Callable[[list[str]], str]
@@ -30,12 +30,12 @@ _SHORT = {
     "transaction": ("txn",), "manager": ("mgr",), "appointment": ("appt",), "temporary": ("tmp",), "source": ("src",),
 }  # fmt: skip
 _TAILS: dict[type[Kind], tuple[str, ...]] = {
-    kinds.Date: ("date", "on", "day"),
-    kinds.Time: ("time", "at"),
+    moments.Date: ("date", "on", "day"),
+    moments.Time: ("time", "at"),
     kinds.Person: ("name", "person", "full name"),
-    kinds.Money: ("amount", "value"),
+    quantities.Money: ("amount", "value"),
     kinds.Listing: ("list",),
-    kinds.Stamp: ("at", "time", "timestamp"),
+    moments.Stamp: ("at", "time", "timestamp"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from constrain.demo.synth import kinds, pools
+from constrain.demo.synth import kinds, pools, quantities
 from constrain.demo.synth.family import parse_kind
 from constrain.demo.synth.kinds import Kind
 from constrain.demo.synth.records import Records
@@ -97,14 +97,14 @@ def random_kind(rng: Random) -> tuple[Kind, list[str]]:
             "active",
         ]
     if form < 0.22:
-        return kinds.Integer(0, rng.choice([20, 300, 5000]), rng.choice(_UNITS)), [
+        return quantities.Integer(0, rng.choice([20, 300, 5000]), rng.choice(_UNITS)), [
             "weight",
             "length",
             "size",
             "capacity",
         ]
     if form < 0.28:
-        return kinds.Decimal(0, rng.choice([5, 60, 900]), rng.choice([1, 2, 3]), rng.choice(_UNITS)), [
+        return quantities.Decimal(0, rng.choice([5, 60, 900]), rng.choice([1, 2, 3]), rng.choice(_UNITS)), [
             "weight",
             "power",
             "width",

@@ -22,6 +22,12 @@ NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | re.Pattern[str]"
 """The text of a Lark grammar, a JSON Schema, or a regular expression for whole texts."""
 
 
+# The engine knows grammars by the names that it was given, and has them in its messages only. Were these to change, the
+# places of errors would be missing, and nothing else: the message is shown as it is.
+_EMPTY = re.compile(r"grammar '(\w+)' matches no text")
+_WITHIN = re.compile(r"in grammar '(\w+)': ")
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where a reference stands; nowhere, if the grammar is not referred to."""
@@ -125,9 +131,9 @@ class Composition:
         return LarkError(reason, at.line, at.column, at.grammar)
 
     def _located(self, message: str) -> LarkError:
-        if whole := re.fullmatch(r"grammar '(\w+)' matches no text", message):
+        if whole := _EMPTY.fullmatch(message):
             return self._refused(whole[1], message)
-        if not (inside := re.match(r"in grammar '(\w+)': ", message)):
+        if not (inside := _WITHIN.match(message)):
             return located(self._text, message)
         error = located(str(self._grammars[inside[1]]), message[inside.end() :])
         return LarkError(error.reason, error.line, error.column, inside[1])

@@ -1,0 +1,121 @@
+"""Kinds of values that are numbers: amounts of money, counts, and measures with their units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from constrain.demo.synth.kinds import Ask, Kind, Schema, Value, obj, verbatim
+
+_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
+_CURRENCIES = ("USD", "EUR", "GBP", "CHF", "SEK", "JPY", "CAD", "AUD", "INR", "PLN", "BRL", "NOK")
+
+
+@dataclass(frozen=True)
+class Money(Kind):
+    """An amount with its currency; ``data`` is ``(number, code)``."""
+
+    low: float = 1
+    high: float = 5000
+
+    def sample(self, rng: Random, mode: str = "") -> Value:
+        currency = rng.choice(_CURRENCIES[:3]) if rng.random() < 0.7 else rng.choice(_CURRENCIES)
+        amount = log_uniform(rng, self.low, self.high)
+        whole = rng.random() < 0.35 or amount > 20000
+        amount = float(round(amount)) if whole else round(amount, 2)
+        digits = f"{amount:,.0f}" if whole and rng.random() < 0.8 else f"{amount:,.2f}"
+        if rng.random() < 0.35:
+            digits = digits.replace(",", rng.choice(["", "", " ", "'"]))
+        if currency == "EUR" and not whole and rng.random() < 0.2:
+            digits = f"{amount:,.2f}".translate(str.maketrans(",.", ".,"))
+        if currency in _SYMBOLS and rng.random() < 0.65:
+            symbol = _SYMBOLS[currency]
+            after = symbol == "€" and rng.random() < 0.5
+            return Value(f"{digits} {symbol}" if after else f"{symbol}{digits}", (amount, currency))
+        return Value(f"{digits} {currency}" if rng.random() < 0.65 else f"{currency} {digits}", (amount, currency))
+
+    def ask(self, rng: Random) -> Ask:
+        form = rng.random()
+        if form < 0.72:
+            schema: Schema = {"type": "number"}
+            if rng.random() < 0.1:
+                schema["minimum"] = 0
+            return Ask(schema, lambda v: plain(v.data[0]))
+        if form < 0.84:
+            return Ask({"type": "string"}, verbatim)
+        amount, code = rng.choice([("amount", "currency"), ("value", "currency"), ("amount", "currency_code")])
+        coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
+        schema = obj({amount: {"type": "number"}, code: coded})
+        return Ask(schema, lambda v: {amount: plain(v.data[0]), code: v.data[1]})
+
+    def parts(self, rng: Random) -> list[tuple[str, Ask]]:
+        coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
+        return [(rng.choice(["currency", "currency code"]), Ask(coded, lambda v: v.data[1]))]
+
+
+_SMALL = "zero one two three four five six seven eight nine ten eleven twelve".split()
+
+
+@dataclass(frozen=True)
+class Integer(Kind):
+    """A whole number, with a unit perhaps; ``data`` is the number. Only amounts are ``grouped`` (1,000), not years."""
+
+    low: int
+    high: int
+    unit: str = ""
+    grouped: bool = True
+
+    def sample(self, rng: Random, mode: str = "") -> Value:
+        number = rng.randint(self.low, self.high) if self.high < 400 else round(log_uniform(rng, self.low, self.high))
+        digits = f"{number:,}" if self.grouped and rng.random() < 0.45 else str(number)
+        if 0 <= number <= 12 and rng.random() < 0.12:
+            digits = _SMALL[number]
+        return Value(with_unit(digits, self.unit, rng), number)
+
+    def ask(self, rng: Random) -> Ask:
+        if self.unit and rng.random() < 0.1:
+            return Ask({"type": "string"}, verbatim)
+        schema: Schema = {"type": rng.choice(["integer", "integer", "integer", "number"])}
+        if rng.random() < 0.1:
+            schema["minimum"] = min(self.low, 0)
+        if rng.random() < 0.06:
+            schema["maximum"] = self.high
+        return Ask(schema, lambda v: v.data)
+
+
+@dataclass(frozen=True)
+class Decimal(Kind):
+    """A number with a fraction and a unit perhaps; ``data`` is the number."""
+
+    low: float
+    high: float
+    places: int = 1
+    unit: str = ""
+
+    def sample(self, rng: Random, mode: str = "") -> Value:
+        number = round(rng.uniform(self.low, self.high), self.places)
+        digits = f"{number:.{self.places}f}" if rng.random() < 0.8 else str(plain(number))
+        return Value(with_unit(digits, self.unit, rng), number)
+
+    def ask(self, rng: Random) -> Ask:
+        if self.unit and rng.random() < 0.12:
+            return Ask({"type": "string"}, verbatim)
+        return Ask({"type": "number"}, lambda v: plain(v.data))
+
+
+def plain(number: float) -> int | float:
+    """The JSON number: whole numbers have no fraction."""
+    return int(number) if number == int(number) else number
+
+
+def with_unit(digits: str, unit: str, rng: Random) -> str:
+    if not unit:
+        return digits
+    glued = unit in "%°" or (len(unit) < 3 and rng.random() < 0.4)
+    return f"{digits}{unit}" if glued else f"{digits} {unit}"
+
+
+def log_uniform(rng: Random, low: float, high: float) -> float:
+    """A number whose logarithm is uniform: small and large amounts occur alike."""
+    shift = 1 - min(low, 1)
+    return float(((low + shift) * ((high + shift) / (low + shift)) ** rng.random()) - shift)
