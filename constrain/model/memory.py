@@ -15,6 +15,7 @@ from constrain.model.modules import Attention, Head
 
 if TYPE_CHECKING:
     from constrain.model.cache import ExLlamaV2CacheBase
+    from constrain.model.loading import LoadableModel
     from constrain.model.model import ExLlamaV2
 
 # Pages of the dynamic generator; and a multiple of what quantised caches round up to.
@@ -23,7 +24,7 @@ _STEP = 512
 _DECODING_BYTES = 12
 
 
-def module_sizes(model: ExLlamaV2, layer_bytes: int = 0) -> list[int]:
+def module_sizes(model: LoadableModel, layer_bytes: int = 0) -> list[int]:
     """Bytes of the weights of each module, and of each attention's share of a cache; a tied head has no own."""
     return [
         module.parameters() * model.compute_dtype.itemsize + (layer_bytes if isinstance(module, Attention) else 0)
@@ -31,7 +32,7 @@ def module_sizes(model: ExLlamaV2, layer_bytes: int = 0) -> list[int]:
     ]
 
 
-def working_bytes(model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> int:
+def working_bytes(model: LoadableModel, cache: ExLlamaV2CacheBase) -> int:
     """Estimate of what a pass over a part of a prompt takes beside weights and cache, on the device of its layer.
 
     These are the states of ``max_input_len`` tokens where a layer has most of them, the rotations of all positions, and
@@ -48,13 +49,13 @@ def working_bytes(model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> int:
     return (tokens * states + 2 * positions * row + rotations) * model.compute_dtype.itemsize + decoding
 
 
-def place(model: ExLlamaV2, gpu_split: Sequence[float] | None) -> list[torch.device]:
+def place(model: LoadableModel, gpu_split: Sequence[float] | None) -> list[torch.device]:
     """A device for every module, see :func:`constrain.model.devices.split_by_size`."""
     return _place(model, module_sizes(model), lambda sizes: split_by_size(sizes, gpu_split))
 
 
 def place_with_cache(
-    model: ExLlamaV2, cache: ExLlamaV2CacheBase, reserve: int | Sequence[int] | None = None
+    model: LoadableModel, cache: ExLlamaV2CacheBase, reserve: int | Sequence[int] | None = None
 ) -> list[torch.device]:
     """A device for every module, where there is room for its share of the cache and for what passes take besides.
 
@@ -74,7 +75,9 @@ def place_with_cache(
     )
 
 
-def _place(model: ExLlamaV2, sizes: list[int], split: Callable[[list[int]], list[torch.device]]) -> list[torch.device]:
+def _place(
+    model: LoadableModel, sizes: list[int], split: Callable[[list[int]], list[torch.device]]
+) -> list[torch.device]:
     devices = split(sizes)
     head = model.modules[-1]
     if isinstance(head, Head) and head.tied is not None and devices[0] != devices[-1]:

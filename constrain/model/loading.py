@@ -1,0 +1,224 @@
+"""How the weights of a model come into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from constrain.errors import ModelError
+from constrain.model.builder import build_modules
+from constrain.model.cache import ExLlamaV2CacheBase
+from constrain.model.config import ExLlamaV2Config
+from constrain.model.devices import default_dtype
+from constrain.model.memory import place, place_with_cache
+from constrain.model.modules import Attention, Module, find_linear
+from constrain.model.rope import RotaryTable
+from constrain.model.tensor_files import TensorFiles
+from constrain.model.tensor_reader import LoadOrder, TensorSource
+
+Callback = Callable[[int, int], Any]
+CallbackGenerator = Callable[[int, int], Iterable[Any]]
+
+
+class LoadableModel:
+    """The modules of a model, and the ways to load them. Building it reads no weights; one of the load methods does.
+
+    Attributes:
+        config: what it was built from.
+        modules: embedding, then attention and MLP of every layer, the last norm, and the head.
+        modules_dict: modules, and the linear layers inside them, by name.
+        loaded: whether it can compute.
+        compute_dtype: dtype of weights and states; float32 until a load method knows better.
+        cache_map: device of each layer, where caches take their memory.
+        tp_context: always ``None``; tensor-parallel loading is not offered.
+    """
+
+    def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False) -> None:
+        """Build the modules of a prepared config. ``lazy_load`` is accepted for compatibility: loading always waits.
+
+        Raises:
+            ModelError: the config has not been prepared, or something in it was set to what cannot be.
+        """
+        if not hasattr(config, "layout"):
+            raise ModelError(
+                "the config is not prepared; give ExLlamaV2Config the folder of a model, or call prepare()"
+            )
+        config.check()
+        self.config = config
+        self.modules: list[Module] = build_modules(config)
+        self.modules_dict: dict[str, Module] = {
+            **{module.key: module for module in self.modules},
+            **find_linear(self.modules),
+        }
+        self.loaded = False
+        self.tp_context = None
+        self.compute_dtype = config.compute_dtype or torch.float32
+        self.cache_map: dict[int, str] = {}
+        self._spread = False
+        self._rotary: tuple[RotaryTable, RotaryTable] | None = None
+
+    def load(
+        self,
+        gpu_split: list[float] | None = None,
+        lazy: bool = False,
+        stats: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+        progress: bool = False,
+    ) -> None:
+        """Load onto the GPUs, or onto the CPU where there is none.
+
+        Args:
+            gpu_split: gigabytes of weights for each GPU; by default all on the first.
+            lazy: only decide on devices.
+            stats: accepted for compatibility.
+            callback: called as ``callback(index, total)`` before each module and once after the last.
+            callback_gen: see :meth:`load_gen`.
+            progress: show a bar on the console.
+
+        Raises:
+            ModelError: the split is too small.
+            WeightsError: a file changed or vanished since the config was prepared.
+        """
+        generator = self.load_gen(gpu_split, lazy, stats, callback, callback_gen)
+        _exhaust(generator, len(self.modules), progress)
+
+    def load_gen(
+        self,
+        gpu_split: list[float] | None = None,
+        lazy: bool = False,
+        stats: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+    ) -> Generator[Any, None, None]:
+        """:meth:`load` as a generator, which yields what ``callback_gen(index, total)`` yields."""
+        self.choose_dtype()
+        self._place(place(self, gpu_split))
+        if not lazy:
+            yield from self._load_modules(callback, callback_gen)
+
+    def load_autosplit(
+        self,
+        cache: ExLlamaV2CacheBase,
+        reserve_vram: int | list[int] | None = None,
+        last_id_only: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+        progress: bool = False,
+    ) -> None:
+        """Load onto the GPUs by their free memory, each layer with its share of ``cache``, and give the cache memory.
+
+        Args:
+            cache: a lazy cache.
+            reserve_vram: bytes to leave free on every GPU, or on each.
+            last_id_only: accepted for compatibility.
+            callback, callback_gen, progress: as for :meth:`load`.
+
+        Raises:
+            ModelError: model and cache do not fit.
+        """
+        generator = self.load_autosplit_gen(cache, reserve_vram, last_id_only, callback, callback_gen)
+        _exhaust(generator, len(self.modules), progress)
+
+    def load_autosplit_gen(
+        self,
+        cache: ExLlamaV2CacheBase,
+        reserve_vram: int | list[int] | None = None,
+        last_id_only: bool = False,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+    ) -> Generator[Any, None, None]:
+        """:meth:`load_autosplit` as a generator, which yields what ``callback_gen(index, total)`` yields."""
+        self.config.max_input_len = min(self.config.max_input_len, self.config.max_seq_len)
+        self.choose_dtype()
+        self._place(place_with_cache(self, cache, reserve_vram))
+        yield from self._load_modules(callback, callback_gen)
+        cache.update_cache_tensors()
+
+    def load_tp(self, *args: Any, **kwargs: Any) -> None:
+        """Not offered.
+
+        Raises:
+            ModelError: always.
+        """
+        raise ModelError("tensor-parallel loading is not offered; use load or load_autosplit, which split by layers")
+
+    load_tp_gen = load_tp
+
+    def unload(self) -> None:
+        """Give the memory of all weights back. The model cannot be used afterwards."""
+        self.modules, self.modules_dict = [], {}
+        self.loaded, self._rotary = False, None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def get_modules(self) -> list[Module]:
+        """``modules``."""
+        return self.modules
+
+    def get_cache_devices(self) -> list[str]:
+        """Devices that hold layers, each once."""
+        return list(dict.fromkeys(self.cache_map.values()))
+
+    def is_quant(self) -> bool:
+        """Whether the files hold quantised weights, which are turned into plain ones when they are loaded."""
+        return self.config.files is not None and bool(self.config.files.quantized)
+
+    def _files(self) -> TensorFiles:
+        if self.config.files is None:
+            raise ModelError("the config was prepared with no_tensors=True; call prepare() to find the weights")
+        return self.config.files
+
+    def choose_dtype(self) -> None:
+        """Decide on ``compute_dtype``, as the load methods do first."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        stored = self._files().dtype(f"{self.config.layout.embedding}.weight")
+        self.compute_dtype = self.config.compute_dtype or default_dtype(device, stored)
+
+    def _place(self, devices: Sequence[torch.device]) -> None:
+        for module, device in zip(self.modules, devices, strict=True):
+            module.device = device
+        self.cache_map = {module.index: str(module.device) for module in self.modules if isinstance(module, Attention)}
+        self._spread = len({*devices}) > 1
+
+    def _load_modules(self, callback: Callback | None, callback_gen: CallbackGenerator | None) -> Iterator[Any]:
+        devices = [module.device for module in self.modules]
+        total = len(devices)
+        with self._source(devices) as source:
+            for index, (module, device) in enumerate(zip(self.modules, devices, strict=True)):
+                yield from _notify(index, total, callback, callback_gen)
+                module.load(source, device, self.compute_dtype)
+        config = self.config
+        # The dials of the user are for the long context; windows of sliding layers never outgrow their training.
+        full = RotaryTable(
+            config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, self.compute_dtype
+        )
+        same = config.rope_local == config.rope
+        self._rotary = full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, self.compute_dtype)
+        self.loaded = True
+        yield from _notify(total, total, callback, callback_gen)
+
+    def _source(self, devices: Sequence[torch.device]) -> AbstractContextManager[TensorSource]:
+        """The files; for GPUs, what reads ahead in them, in the order in which the modules take their weights."""
+        if all(device.type == "cpu" for device in devices):
+            return nullcontext(self._files())
+        order = LoadOrder()
+        for module in self.modules:
+            module.load(order, torch.device("meta"), self.compute_dtype)
+        return self._files().reader(order.tensors)
+
+
+def _notify(index: int, total: int, callback: Callback | None, generator: CallbackGenerator | None) -> Iterator[Any]:
+    if callback is not None:
+        callback(index, total)
+    if generator is not None:
+        yield from generator(index, total)
+
+
+def _exhaust(generator: Generator[Any, None, None], modules: int, progress: bool) -> None:
+    for _ in tqdm(generator, desc="Loading", total=modules + 1, disable=not progress):
+        pass
