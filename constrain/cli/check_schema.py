@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from constrain.cli.options import SchemaParam, model_option
+from constrain.engine.pointers import pointer
 from constrain.errors import GrammarError
 
 if TYPE_CHECKING:
@@ -102,22 +103,22 @@ def _rows(report: Report, schema: Any) -> list[Row]:
         for status, entries in vars(report).items()
         for entry in entries
     ]
-    position = {pointer: i for i, pointer in enumerate(_pointers(schema))}
+    position = {place: i for i, place in enumerate(_pointers(schema))}
     return sorted(rows, key=lambda row: (row.document, position.get(row.pointer, 0)))
 
 
-def _pointers(value: Any, pointer: str = "") -> Iterator[str]:
+def _pointers(value: Any, *path: str | int) -> Iterator[str]:
     """The JSON pointers to a value and all values in it, in the order of its text."""
-    yield pointer
+    yield pointer(path)
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
-        yield from _pointers(member, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
+        yield from _pointers(member, *path, key)
 
 
 def _print(rows: list[Row]) -> None:
     table = Table("where", "keyword", "", "note")
-    for (document, pointer), node in groupby(rows, key=lambda row: row[:2]):
-        where = f"{document}#{pointer}"
+    for (document, place), node in groupby(rows, key=lambda row: row[:2]):
+        where = f"{document}#{place}"
         for row in node:
             status = f"[{COLOURS[row.status]}]{row.status}[/]"
             table.add_row(escape(where), escape(row.keyword), status, escape(row.note))

@@ -25,6 +25,18 @@ def allocate_bitmask(rows: int, size: int) -> npt.NDArray[np.int32]:
     return np.full((rows, (size + 31) // 32), -1, dtype=np.int32)
 
 
+def packed(tokens: Sequence[int] | npt.NDArray[np.int64], words: int) -> npt.NDArray[np.int32]:
+    """A row of a bitmask that allows just these tokens, all of which it has room for."""
+    flags = np.zeros(words * 32, dtype=np.uint8)
+    flags[np.asarray(tokens, dtype=np.int64)] = 1
+    return np.packbits(flags, bitorder="little").view(np.int32)
+
+
+def unpacked(row: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
+    """The tokens that a row of a bitmask allows, ascending."""
+    return np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
+
+
 def fill_bitmasks(
     matchers: Sequence[_core.Matcher],
     bits: Any,

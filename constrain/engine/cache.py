@@ -79,7 +79,7 @@ class GrammarCache:
         Args:
             compiler: :func:`compile_json_schema`, :func:`compile_regex`, :func:`compile_lark` or
                 :func:`compile_choices`.
-            source: the schema, pattern, grammar or texts; the same where its JSON text is.
+            source: the schema, pattern, grammar or texts; the same where its JSON text, or its compiled pattern, is.
             vocab: the vocabulary of the model.
             args, options: further arguments of the compiler; the same where their values are. Objects such as
                 registries are told apart by identity.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from constrain.arguments import check_text, check_type
+from constrain.engine.pointers import pointer
 from constrain.errors import ExtractionError, SchemaError
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Target(Generic[T]):
         except ValueError as error:
             raise ExtractionError(f"the record is not JSON: {error}", text) from error
         for violation in self._validator.iter_errors(document):
-            where = _pointer(violation.instance_path)
+            where = pointer(violation.instance_path)
             raise ExtractionError(f"the record does not match the schema at #{where}: {violation.message}", text)
         if self._adapter is None:
             return document, document
@@ -90,18 +91,13 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     except jsonschema_rs.ValidationError as error:
         keyword = next((part for part in reversed(error.instance_path) if isinstance(part, str)), None)
         reason = f"not a valid JSON Schema: {error.message}"
-        raise SchemaError(reason, _pointer(error.instance_path), keyword) from error
+        raise SchemaError(reason, pointer(error.instance_path), keyword) from error
     except ValueError as error:
         raise SchemaError(f"not a JSON Schema: {error}") from error
 
 
 def _refuse_to_fetch(uri: str) -> NoReturn:
     raise LookupError(f"{uri} is not part of the schema, and nothing is fetched")
-
-
-def _pointer(path: Iterable[str | int]) -> str:
-    """Return a path as a JSON pointer (RFC 6901)."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 class _ClosedObjects(GenerateJsonSchema):

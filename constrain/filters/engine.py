@@ -10,6 +10,7 @@ import torch
 
 from constrain.arguments import check_type
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
+from constrain.engine.bitmask import packed, unpacked
 from constrain.engine.explain.expected import expected, listed
 from constrain.errors import FilterError, VocabularyError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
@@ -46,12 +47,6 @@ def _sample(vocabulary: Vocabulary) -> list[bytes]:
 
 def _alike(one: Vocabulary, other: Vocabulary) -> bool:
     return one is other or (one.size == other.size and _sample(one) == _sample(other))
-
-
-def unpack_bits(bits: np.ndarray) -> list[int]:
-    """Return the positions of the 1 bits of an int32 row (bit ``i % 32`` of word ``i // 32``), ascending."""
-    positions: list[int] = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
-    return positions
 
 
 class ExLlamaV2EngineFilter(ExLlamaV2Filter):
@@ -182,7 +177,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         """Return the allowed ids, ascending, and the end-of-sequence ids among them; ``None`` where all are allowed."""
         if not self.fill_bitmask(self._bits):
             return None, set()
-        allowed = unpack_bits(self._bits[0])
+        allowed: list[int] = unpacked(self._bits[0]).tolist()
         return allowed, self.end_tokens.intersection(allowed)
 
     def prepare_logit_mask(self) -> bool:
@@ -206,11 +201,12 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
 
     def _fill_healed(self, row: Any) -> None:
         """Allow the tokens that begin, or cover, the text to be generated anew and go on inside the grammar."""
-        flags = np.zeros(row.size * 32, dtype=np.uint8)
+        allowed = []
         for token_id in range(self.vocabulary.size):
             rest = self._past_healing(self.vocabulary.token_bytes(token_id))
-            flags[token_id] = rest is not None and (not rest or self.matcher.clone().accept_bytes(rest))
-        row[:] = np.packbits(flags, bitorder="little").view(np.int32)
+            if rest is not None and (not rest or self.matcher.clone().accept_bytes(rest)):
+                allowed.append(token_id)
+        row[:] = packed(allowed, row.size)
 
     def _past_healing(self, token: bytes) -> bytes | None:
         """Return what a token adds beyond the text to be generated anew; ``None`` where it departs from that text."""

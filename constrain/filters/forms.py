@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from constrain.engine.advance import Advance
+from constrain.engine.bitmask import packed
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.masks import EngineMask, RowMask, TokenMask
@@ -266,9 +267,7 @@ def pack(ids: Collection[int], words: int) -> np.ndarray:
     if index.size and not 0 <= index.min() <= index.max() < width:
         outside = next(i for i in ids if not 0 <= i < width)
         raise FilterError(f"next() returned token id {outside}, outside the {width} of the model")
-    flags = np.zeros(width, dtype=np.uint8)
-    flags[index] = 1
-    return np.packbits(flags, bitorder="little").view(np.int32)
+    return packed(index, words)
 
 
 def _definer(target: Any, name: str) -> type | None:

@@ -16,7 +16,7 @@ from constrain.filters.stack import filters_of
 from constrain.generator.decoding import Decoding
 from constrain.generator.outcome import Outcome, Request
 from constrain.generator.pages import PageTable
-from constrain.generator.prompt import check_ids
+from constrain.generator.prompt import can_heal, check_ids
 from constrain.generator.results import end_keys, piece_keys, token_ids
 from constrain.generator.sequence import JobSequence
 from constrain.generator.settings import Settings, check_settings
@@ -279,13 +279,6 @@ class ExLlamaV2DynamicJob:
         for sequence in self.sequences:
             sequence.sequence_ids.truncate(len(sequence.input_ids) - 1)
         return last
-
-
-def can_heal(tokenizer: ExLlamaV2Tokenizer, token: int) -> bool:
-    """Whether a token is text, of whole characters."""
-    pieces = tokenizer.get_id_to_piece_list()
-    piece = pieces[token] if token < len(pieces) else ""
-    return bool(piece) and "\ufffd" not in piece
 
 
 def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset[int], list[str]]:

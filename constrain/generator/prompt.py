@@ -71,9 +71,14 @@ class PromptBatch:
         """Whether the last token of every row is text, of whole characters, with another token before it."""
         if int(self.ids.shape[1] - self.padding.max()) < 2:
             return False
-        pieces = tokenizer.get_id_to_piece_list()
-        last = [pieces[i] if i < len(pieces) else "" for i in self.ids[:, -1].tolist()]
-        return all(piece and "\ufffd" not in piece for piece in last)
+        return all(can_heal(tokenizer, token) for token in self.ids[:, -1].tolist())
+
+
+def can_heal(tokenizer: ExLlamaV2Tokenizer, token: int) -> bool:
+    """Whether a token is text, of whole characters."""
+    pieces = tokenizer.get_id_to_piece_list()
+    piece = pieces[token] if token < len(pieces) else ""
+    return bool(piece) and "\ufffd" not in piece
 
 
 def encode_prompts(

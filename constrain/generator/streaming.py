@@ -17,10 +17,10 @@ from constrain.filters.stack import filters_of
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.decoding import Decoding
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
-from constrain.generator.job import can_heal, check_budget, split_stop_conditions
+from constrain.generator.job import check_budget, split_stop_conditions
 from constrain.generator.outcome import Drawn, Outcome, Request
 from constrain.generator.pages import PageTable
-from constrain.generator.prompt import check_ids, prepend_embeddings
+from constrain.generator.prompt import can_heal, check_ids, prepend_embeddings
 from constrain.generator.results import token_ids
 from constrain.generator.sequence import JobSequence
 from constrain.generator.settings import Settings, check_settings

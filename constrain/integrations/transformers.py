@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import LogitsProcessor
 
 from constrain.arguments import check_type
 from constrain.engine import CompiledGrammar, allocate_bitmask
+from constrain.engine.bitmask import packed
 from constrain.errors import GenerationError
 from constrain.kernels import apply_bitmask
 
@@ -45,7 +43,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
     def __init__(self, grammar: CompiledGrammar) -> None:
         check_type("grammar", grammar, CompiledGrammar, "a compiled grammar")
         self.grammar = grammar
-        self._end = _only(grammar.vocabulary.eos_token_ids, grammar.vocabulary.size)
+        self._end = packed(grammar.vocabulary.eos_token_ids, allocate_bitmask(1, grammar.vocabulary.size).size)
         self._steps: deque[_Places] = deque(maxlen=_REMEMBERED_STEPS)
 
     def reset(self) -> None:
@@ -101,10 +99,3 @@ def _advanced(matcher: Matcher | None, token: int) -> Matcher | None:
         return matcher
     copy = matcher.clone()
     return copy if copy.accept(token) else None
-
-
-def _only(ids: Iterable[int], size: int) -> npt.NDArray[np.int32]:
-    """A row of a bitmask that allows just these tokens."""
-    flags = np.zeros(allocate_bitmask(1, size).size * 32, dtype=np.uint8)
-    flags[list(ids)] = 1
-    return np.packbits(flags, bitorder="little").view(np.int32)

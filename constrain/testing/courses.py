@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from constrain.arguments import refused
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
+from constrain.engine.bitmask import unpacked
 from constrain.errors import FilterError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class GrammarCourse(Course):
 
     def allowed(self) -> Tokens:
         self._matcher.fill_bitmask(self._bits)
-        tokens = np.flatnonzero(np.unpackbits(self._bits.view(np.uint8), bitorder="little"))
+        tokens = unpacked(self._bits)
         ends = self.vocabulary.eos_token_ids if self.may_end() else ()
         return np.setdiff1d(tokens, ends, assume_unique=True)
 

@@ -14,9 +14,10 @@ from constrain import ExLlamaV2Tokenizer
 from constrain._core import Workers
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema, compile_regex
 from constrain.engine.advance import Advance
+from constrain.engine.bitmask import unpacked
 from constrain.errors import FilterError
 from constrain.filters import ExLlamaV2JSONSchemaFilter, ExLlamaV2PrefixFilter, ExLlamaV2RegexFilter, FilterStack
-from constrain.filters.engine import unpack_bits, vocabulary_of
+from constrain.filters.engine import vocabulary_of
 
 MODEL: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=384))
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}}
@@ -30,7 +31,7 @@ def key(matcher: Matcher, budget: int | None = None) -> int | None:
 def allowed(matcher: Matcher) -> list[int]:
     bits = allocate_bitmask(1, matcher.vocabulary.size)
     matcher.fill_bitmask(bits)
-    return unpack_bits(bits[0])
+    return unpacked(bits[0]).tolist()
 
 
 def grammars(vocabulary: Vocabulary) -> list[CompiledGrammar]:
@@ -100,7 +101,7 @@ def test_filters_that_were_promised_are_where_others_are(tokenizer: ExLlamaV2Tok
         names = [None if mask is None else mask.key for mask in masks]
         assert names == [None if mask is None else mask.key for mask in (stack.mask() for stack in ordinary)]
         rows = [np.full(12, -1, dtype=np.int32) if mask is None else mask.row() for mask in masks]
-        tokens = [draw.choice(unpack_bits(row)) for row in rows]
+        tokens = [draw.choice(unpacked(row).tolist()) for row in rows]
         advance = Advance(workers)
         for stack, token in zip(promised, tokens, strict=True):
             # A filter that does more than the matcher is told in the ordinary way.

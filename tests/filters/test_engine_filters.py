@@ -14,6 +14,7 @@ import torch
 
 from constrain import ExLlamaV2Tokenizer
 from constrain.engine import allocate_bitmask, compile_regex
+from constrain.engine.bitmask import unpacked
 from constrain.errors import FilterError, LarkError, RegexError, SchemaError
 from constrain.filters import (
     ExLlamaV2EngineFilter,
@@ -23,7 +24,7 @@ from constrain.filters import (
     ExLlamaV2RegexFilter,
     FilterStack,
 )
-from constrain.filters.engine import unpack_bits, vocabulary_of
+from constrain.filters.engine import vocabulary_of
 from constrain.testing import accepts, sample
 
 EOS = 1
@@ -58,11 +59,11 @@ def masked(filter_: ExLlamaV2EngineFilter) -> list[int]:
 
 def packed(filter_: ExLlamaV2EngineFilter) -> list[int]:
     bits = allocate_bitmask(3, filter_.vocabulary.size)
-    return unpack_bits(bits[1]) if filter_.fill_bitmask(bits, 1) else list(range(384))
+    return unpacked(bits[1]).tolist() if filter_.fill_bitmask(bits, 1) else list(range(384))
 
 
 def test_bits_are_unpacked_in_order() -> None:
-    assert unpack_bits(np.array([-(2**31), 0b101], dtype=np.int32)) == [31, 32, 34]
+    assert unpacked(np.array([-(2**31), 0b101], dtype=np.int32)).tolist() == [31, 32, 34]
 
 
 @pytest.mark.parametrize("index", range(3))

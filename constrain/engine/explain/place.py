@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from constrain.engine.pointers import pointer
+
 #: A string, which may be cut off; or a character of structure.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*("?)|[{}\[\],:]', re.DOTALL)
 
@@ -31,8 +33,4 @@ def json_place(text: str) -> str:
             path[-1] = key
         elif token[1]:
             key = json.loads(symbol, strict=False)
-    return "".join(f"/{_escaped(step)}" for step in path if step is not None)
-
-
-def _escaped(step: str | int) -> str:
-    return str(step).replace("~", "~0").replace("/", "~1")
+    return pointer(step for step in path if step is not None)
