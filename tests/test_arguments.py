@@ -145,6 +145,7 @@ def test_targets_read_text() -> None:
         ("token_repetition_penalty", None),
         ("token_repetition_decay", -1),
         ("top_k", 1.5),
+        ("top_k", 2**31),
         ("top_p", "0.9"),
         ("skew", math.inf),
         ("smoothing_factor", math.inf),

@@ -110,7 +110,7 @@ class ExLlamaV2DynamicGenerator:
         self.max_chunk_size = max_chunk_size or (whole_pages if paged else config.max_input_len)
         self.max_total_tokens = cache.max_seq_len
         self.page_size, self.max_pages = size, cache.max_seq_len // size
-        self.padded_vocab_size = (config.vocab_size + 31) // 32 * 32
+        self.padded_vocab_size = config.padded_vocab_size
         self.num_draft_tokens = num_draft_tokens if draft_model is not None or use_ngram_draft else 0
         self.current_loras: list[ExLlamaV2Lora] | None = None
         check_generator(self, max_q_size, use_ngram_draft, paged)

@@ -19,6 +19,7 @@ from constrain.generator.samplers.penalties import penalise
 from constrain.generator.samplers.temperature import dynamic_temperature, reheat
 from constrain.generator.samplers.xtc import exclude_top_choices
 from constrain.generator.settings import Settings as _Settings
+from constrain.kernels.sampling import GREEDY_TEMPERATURE
 
 if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 #: ``tokens (b, 1), top_tokens (b, 1, k) | meta, top_probs (b, 1, k) | meta, probs (b, 1), end_filter``
 SampleResult: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]
 
-GREEDY_TEMPERATURE = 0.01
 BLOCKED_LOGIT = -1e30
 _DRY_BREAKERS = frozenset('.,!?<>[](){}\n\t"')
 _TruncationStep: TypeAlias = Callable[[Candidates, float], Candidates]

@@ -53,6 +53,9 @@ _COUNTS = {
 }
 """Fields that are whole numbers, with the least that they may be."""
 
+#: What kernels hold in 32 bits.
+_MOST = 2**31 - 1
+
 
 @dataclass
 class Settings:
@@ -173,7 +176,7 @@ class Settings:
         for name, (least, most) in _NUMBERS.items():
             check_number(name, getattr(self, name), least, most)
         for name, at_least in _COUNTS.items():
-            check_count(name, getattr(self, name), at_least)
+            check_count(name, getattr(self, name), at_least, _MOST)
         if self.cfg_scale is not None:
             check_number("cfg_scale", self.cfg_scale)
         check_type("token_bias", self.token_bias, (torch.Tensor, type(None)), "a tensor")

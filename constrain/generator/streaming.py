@@ -240,7 +240,9 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             return_top_tokens=return_top_tokens,
             return_logits=return_logits,
             raw_logits=self.raw_logits,
-            filters=FilterStack(constraints, self.tokenizer, self._width) if constraints else None,
+            filters=FilterStack(constraints, self.tokenizer, self.model.config.padded_vocab_size)
+            if constraints
+            else None,
             prefer_eos=filter_prefer_eos,
             filters_see_healing=True,
             within_budget=within_budget,
@@ -326,7 +328,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             raise refused("ban_tokens", tokens, "a list of ids")
         ids: list[int] = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
         for token in ids:
-            check_count("a token of ban_tokens", token, 0, self._width - 1)
+            check_count("a token of ban_tokens", token, 0, self.model.config.padded_vocab_size - 1)
         return ids
 
     def _result(self, outcomes: list[Outcome], aborted: bool) -> dict[str, Any]:
@@ -358,15 +360,10 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             pairs = [zip(*token.top, strict=True) for token in tokens if token.top is not None]
             result["top_tokens"] = [(int(token), float(prob)) for pair in pairs for token, prob in pair]
         if logits:
-            width = self._width
+            width = self.model.config.padded_vocab_size
             rows = [token.logits for token in tokens if token.logits is not None]
             result["logits"] = torch.stack(rows)[None] if rows else torch.empty(1, 0, width)
         return result
-
-    @property
-    def _width(self) -> int:
-        """Number of logits."""
-        return (self.model.config.vocab_size + 31) // 32 * 32
 
     def _drafting(self, sequence: JobSequence) -> tuple[Drafter | None, int]:
         """What guesses tokens for a sequence, and how many."""
@@ -374,7 +371,9 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             table = PageTable([self.draft_cache], self.draft_cache.max_seq_len)
             sequence.pages = table.pages
             least = self.speculative_prob_threshold
-            drafter = ModelDrafter(self.draft_model, self.draft_cache, table, self._width, least)
+            drafter = ModelDrafter(
+                self.draft_model, self.draft_cache, table, self.model.config.padded_vocab_size, least
+            )
             return drafter, self.num_speculative_tokens
         if not self.speculative_ngram:
             return None, 0

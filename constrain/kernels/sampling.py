@@ -8,7 +8,8 @@ import torch
 
 from constrain.kernels import cuda
 
-_GREEDY_TEMPERATURE = 0.01
+#: Below it, the most likely token is taken.
+GREEDY_TEMPERATURE = 0.01
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def kept_probabilities(
 ) -> torch.Tensor:
     """Probabilities of the tokens of one row ``[width]`` that stay, float64 ``[width]``, zero for the others."""
     values, ids = logits.double().masked_fill(~logits.isfinite(), -torch.inf).sort(descending=True, stable=True)
-    if temperature < _GREEDY_TEMPERATURE or top_k == 1:
+    if temperature < GREEDY_TEMPERATURE or top_k == 1:
         return torch.nn.functional.one_hot(ids[0], len(logits)).double()
     probs = (values / temperature).softmax(0)
     if 0 < top_k < len(probs):

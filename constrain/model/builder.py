@@ -12,13 +12,12 @@ from constrain.model.modules import MLP, Attention, Embedding, Head, Module, RMS
 def build_modules(config: ExLlamaV2Config) -> list[Module]:
     """Embedding, attention and MLP of every layer, last norm, head; none of them loaded."""
     layout = config.layout
-    padded = (config.vocab_size + 31) // 32 * 32
     scale = math.sqrt(config.hidden_size) if config.arch.lm.scaled_embedding else 1.0
-    embedding = Embedding(layout.embedding, config.vocab_size, padded, config.hidden_size, scale)
+    embedding = Embedding(layout.embedding, config.vocab_size, config.padded_vocab_size, config.hidden_size, scale)
     head = Head(
         layout.head,
         config.vocab_size,
-        padded,
+        config.padded_vocab_size,
         config.hidden_size,
         config.final_logit_softcapping,
         embedding if layout.tied else None,

@@ -125,6 +125,11 @@ class ExLlamaV2Config:
                 check_number(name, getattr(self, name), 0, error=ConfigError)
         check_type("compute_dtype", self.compute_dtype, (torch.dtype, type(None)), "a torch.dtype", ConfigError)
 
+    @property
+    def padded_vocab_size(self) -> int:
+        """Number of logits: ``vocab_size`` rounded up to 32."""
+        return (self.vocab_size + 31) // 32 * 32
+
     def set_low_mem(self) -> None:
         """Smaller passes, for less memory."""
         self.max_input_len = 1024
