@@ -192,6 +192,9 @@ def test_tokens_to_ban(llm: LLM, tokens: Any) -> None:
         ({"banned_strings": [1]}, r"banned_strings\[0\] must be a str"),
         ({"return_top_tokens": 10**12}, "return_top_tokens must be a whole number from 0 to"),
         ({"max_skips": -1}, "max_skips must be"),
+        ({"abort_event": True}, "abort_event must be a threading.Event"),
+        ({"embeddings": "image"}, "embeddings must be a list"),
+        ({"embeddings": [torch.ones(1, 8)]}, "embeddings must be a list"),
         ({"trigger": 5, "filters": [MockModel()]}, "trigger must be|not a filter"),
     ],
     ids=str,
@@ -232,6 +235,7 @@ def test_dynamic_generators(dynamic: ExLlamaV2DynamicGenerator, options: dict[st
         ({"banned_strings": "bad"}, "banned_strings must be"),
         ({"filters": 5}, "filters must be"),
         ({"loras": "adapter"}, "loras must be"),
+        ({"abort_event": True}, "abort_event must be"),
     ],
     ids=str,
 )

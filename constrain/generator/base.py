@@ -17,7 +17,7 @@ from constrain.filters import ExLlamaV2Filter, FilterStack
 from constrain.filters.stack import filters_of
 from constrain.generator.decoding import Decoding
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
-from constrain.generator.limits import check_parts
+from constrain.generator.limits import check_event, check_parts
 from constrain.generator.outcome import Outcome, Request
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
@@ -116,6 +116,7 @@ class ExLlamaV2BaseGenerator:
         prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
         check_settings(gen_settings)
         check_count("num_tokens", num_tokens)
+        check_event(abort_event)
         for name, number in {"seed": seed, "stop_token": stop_token}.items():
             if number is not None:
                 check_count(name, number, least=None)

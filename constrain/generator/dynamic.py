@@ -13,7 +13,7 @@ from constrain.errors import ConstrainError, GenerationError
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
 from constrain.generator.generate import Prompt, failure, make_jobs, spread
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.limits import check_generator, check_job, check_numbers, check_parts
+from constrain.generator.limits import check_event, check_generator, check_job, check_numbers, check_parts
 from constrain.generator.pages import PAGED_PAGE_SIZE, PageTable
 from constrain.generator.runner import PagedRunner
 from constrain.generator.scheduler import Scheduler
@@ -192,6 +192,7 @@ class ExLlamaV2DynamicGenerator:
         """
         if seed is not None:
             check_count("seed", seed, least=None)
+        check_event(abort_event)
         single = not isinstance(prompt, list)
         prompts: list[Prompt] = [prompt] if not isinstance(prompt, list) else prompt
         settings = gen_settings if isinstance(gen_settings, list) else [gen_settings] * len(prompts)

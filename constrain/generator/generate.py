@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from constrain.arguments import check_type
 from constrain.errors import GenerationError
 from constrain.generator.job import ExLlamaV2DynamicJob
+from constrain.generator.prompt import embeddings_of
 
 if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -42,6 +43,7 @@ def make_jobs(
     jobs = []
     for number, prompt in enumerate(prompts):
         own = {name: values[number] for name, values in each.items()}
+        own["embeddings"] = embeddings_of(own["embeddings"])
         check_type("a prompt", prompt, (str, tuple, list), "a str, or for guidance two of them")
         texts = (prompt,) if isinstance(prompt, str) else prompt
         ids = [

@@ -16,7 +16,7 @@ from constrain.filters.stack import filters_of
 from constrain.generator.decoding import Decoding
 from constrain.generator.outcome import Outcome, Request
 from constrain.generator.pages import PageTable
-from constrain.generator.prompt import can_heal, check_ids
+from constrain.generator.prompt import can_heal, check_ids, embeddings_of
 from constrain.generator.results import end_keys, piece_keys, token_ids
 from constrain.generator.sequence import JobSequence
 from constrain.generator.settings import Settings, check_settings
@@ -120,7 +120,7 @@ class ExLlamaV2DynamicJob:
             )
         self.max_new_tokens, self.min_new_tokens, self.max_skips = max_new_tokens, min_new_tokens, max_skips
         self.identifier = identifier
-        self.embeddings = list(embeddings or ())
+        self.embeddings = embeddings_of(embeddings)
         self.sequences = [JobSequence(ids) for ids in prompts]
         self.stop_tokens, self.stop_strings = split_stop_conditions(stop_conditions)
         self.serial_number: int | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
-from constrain.arguments import check_count, check_number, check_type
+from constrain.arguments import check_count, check_number, check_type, refused
 from constrain.errors import GenerationError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2, ExLlamaV2CacheBase
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -19,6 +20,12 @@ def check_parts(model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV
     check_type("model", model, ExLlamaV2, "an ExLlamaV2")
     check_type("cache", cache, ExLlamaV2CacheBase, "an ExLlamaV2Cache")
     check_type("tokenizer", tokenizer, ExLlamaV2Tokenizer, "an ExLlamaV2Tokenizer")
+
+
+def check_event(event: threading.Event | None) -> None:
+    """Raise :class:`ArgumentError` where something is no event; those of other libraries will do."""
+    if event is not None and not (hasattr(event, "is_set") and hasattr(event, "clear")):
+        raise refused("abort_event", event, "a threading.Event")
 
 
 def check_numbers(

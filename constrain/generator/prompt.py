@@ -31,6 +31,18 @@ def check_ids(ids: Any, name: str = "input_ids") -> None:
         raise refused(name, ids, "ids as the tokenizer gives them, int64 of shape (rows, n), and not empty")
 
 
+def embeddings_of(embeddings: Sequence[ExLlamaV2MMEmbedding] | None) -> list[ExLlamaV2MMEmbedding]:
+    """The embeddings of a list of such; none for ``None``.
+
+    Raises:
+        ArgumentError: it holds something else.
+    """
+    found = () if embeddings is None else embeddings
+    if not isinstance(found, (list, tuple)) or not all(isinstance(each, ExLlamaV2MMEmbedding) for each in found):
+        raise refused("embeddings", embeddings, "a list of ExLlamaV2MMEmbedding")
+    return list(found)
+
+
 @dataclass(frozen=True)
 class PromptBatch:
     """Encoded prompts.

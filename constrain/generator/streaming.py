@@ -18,6 +18,7 @@ from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.decoding import Decoding
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
 from constrain.generator.job import check_budget, split_stop_conditions
+from constrain.generator.limits import check_event
 from constrain.generator.outcome import Drawn, Outcome, Request
 from constrain.generator.pages import PageTable
 from constrain.generator.prompt import can_heal, check_ids, prepend_embeddings
@@ -210,6 +211,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         check_settings(gen_settings)
         if max_new_tokens is not None:
             check_count("max_new_tokens", max_new_tokens, 1)
+        check_event(abort_event)
         constraints = filters_of(filters)
         lora_list = ExLlamaV2Lora.listed(loras)
         self.abort_event = abort_event
