@@ -17,6 +17,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from constrain.arguments import check_number
 from constrain.errors import ConfigError
 from constrain.model import ExLlamaV2, ExLlamaV2Config, Timer
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -144,6 +145,7 @@ def _config(args: argparse.Namespace) -> ExLlamaV2Config:
     if args.experts_per_token:
         raise ConfigError(f"--experts_per_token: {config.architecture} has no experts")
     if args.rope_yarn:
+        check_number("--rope_yarn", args.rope_yarn, 1, error=ConfigError)
         config.rope = replace(
             config.rope,
             method="yarn",

@@ -300,6 +300,12 @@ def test_configs(tiny_dir: Path, name: str, value: Any) -> None:
     refuses(ConfigError, f"{name} must be", constrain.ExLlamaV2, config)
 
 
+@pytest.mark.parametrize("split", ["auto", 20, ["20"], [-1], [math.nan]], ids=repr)
+def test_gigabytes(tiny_dir: Path, split: Any) -> None:
+    model = constrain.ExLlamaV2(constrain.ExLlamaV2Config(tiny_dir))
+    refuses(ArgumentError, r"gpu_split(\[0\])? must be", model.load, split)
+
+
 def test_folders() -> None:
     refuses(ArgumentError, "model_dir must be the path of a folder", constrain.load, 5)
     refuses(ConfigError, "no config.json", constrain.load, "")

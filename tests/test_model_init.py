@@ -48,6 +48,8 @@ def test_loading_may_be_left_to_the_program(tiny_dir: Path) -> None:
 def test_what_cannot_be_is_refused(tiny_dir: Path) -> None:
     with pytest.raises(ConfigError, match="neither auto nor numbers"):
         model_init.init(parsed("-m", tiny_dir, "-gs", "much"), quiet=True)
+    with pytest.raises(ConfigError, match="--rope_yarn must be a finite number of at least 1"):
+        model_init.init(parsed("-m", tiny_dir, "-ry", "-1"), quiet=True)
     with pytest.raises(ConfigError, match="has no experts"):
         model_init.init(parsed("-m", tiny_dir, "-ept", "2"))
     with pytest.raises(ModelError, match="tensor-parallel"):

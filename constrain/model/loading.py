@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from constrain.arguments import check_number, check_type
 from constrain.errors import ModelError
 from constrain.model.builder import build_modules
 from constrain.model.cache import ExLlamaV2CacheBase
@@ -81,6 +82,7 @@ class LoadableModel:
             progress: show a bar on the console.
 
         Raises:
+            ArgumentError: the split is no list of numbers.
             ModelError: the split is too small.
             WeightsError: a file changed or vanished since the config was prepared.
         """
@@ -96,6 +98,10 @@ class LoadableModel:
         callback_gen: CallbackGenerator | None = None,
     ) -> Generator[Any, None, None]:
         """:meth:`load` as a generator, which yields what ``callback_gen(index, total)`` yields."""
+        if gpu_split is not None:
+            check_type("gpu_split", gpu_split, (list, tuple), "a list of gigabytes")
+            for number, gigabytes in enumerate(gpu_split):
+                check_number(f"gpu_split[{number}]", gigabytes, 0)
         self.choose_dtype()
         self._place(place(self, gpu_split))
         if not lazy:
