@@ -91,9 +91,6 @@ def measure_step(
     cases = [json.loads(file.read_text(encoding="utf-8")) for file in case_files(data_dir)]
     prefer(model, _weights(cases, words, vocabulary_of(tokenizer)))
     grammars = _grammars(cases, tokenizer, 2 * max(*batches, 4), new_tokens)
-    # As servers do when they are ready, so that what is there by now is not looked through again and again for garbage.
-    gc.collect()
-    gc.freeze()
     about = {"vocabulary": size, "new_tokens": new_tokens, "within_budget": within_budget}
     figures: dict[str, Any] = conditions() | about | {"batches": []}
     for batch in batches:
@@ -186,6 +183,10 @@ class _Bench:
     def compare(self, grammars: Sequence[CompiledGrammar]) -> dict[str, Any]:
         """Figures of jobs under these schemas, and of as long ones without."""
         self._warm_up(grammars)
+        # As servers do when they are ready, so that what is there by now is not looked through again and again for
+        # garbage.
+        gc.collect()
+        gc.freeze()
         pairs = []
         for seed in range(1, _REPEATS + 1):
             bound = self.run(self.constrained(grammars, seed))

@@ -180,8 +180,11 @@ uint32_t Document::add_resource(NodeId root, std::string uri, Dialect dialect) {
 }
 
 Dialect Document::dialect_of(NodeId root, Dialect inherited) {
-  const Value* schema = find_string(*nodes_[root].value, "$schema");
+  const Value* schema = nodes_[root].value->find("$schema");
   if (!schema) return inherited;
+  if (!schema->is(Value::Type::string)) {
+    throw SchemaError(SchemaError::Kind::invalid, place(root), "$schema", "a string is needed");
+  }
   if (const auto draft = draft_of(schema->text)) return {.draft = *draft};
   const auto metaschema = retrieve_(join_uri("", schema->text));
   const Value* meta = metaschema ? find_string(*metaschema, "$schema") : nullptr;

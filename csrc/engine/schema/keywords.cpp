@@ -106,13 +106,12 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
   if (const Value* value = schema.find("x-verbatim")) cell.contents.push_back(verbatim(id, *value));
   cell.min = count(id, schema, "minLength").value_or(0);
   cell.max = count(id, schema, "maxLength").value_or(kInfinite);
-  if (const Value* text = schema.find("pattern")) {
-    if (!text->is(Type::string)) invalid(id, "pattern", "a pattern is a string");
+  if (const Value* text = string(id, schema, "pattern")) {
     if (auto content = pattern(id, "pattern", text->text, Classes::inner)) {
       cell.contents.push_back(std::move(*content));
     }
   }
-  if (const Value* name = schema.find("format"); name && name->is(Type::string)) {
+  if (const Value* name = string(id, schema, "format")) {
     if (const auto format = find_format(name->text)) {
       cell.contents.push_back({"format " + name->text, format->inner});
       if (format->inner != format->outer) findings_.narrowed(id, "format", kAgreedTexts);
@@ -120,6 +119,12 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
       findings_.ignored(id, "format", "'" + name->text + "' is no standard format: an annotation");
     }
   }
+}
+
+const json::Value* Normaliser::string(NodeId id, const Schema& schema, const char* keyword) {
+  const Value* value = schema.find(keyword);
+  if (value && !value->is(Type::string)) invalid(id, keyword, "a string is needed");
+  return value;
 }
 
 Content Normaliser::verbatim(NodeId id, const Value& value) {
@@ -177,7 +182,8 @@ ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& sc
 void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
   cell.min = count(id, schema, "minItems").value_or(0);
   cell.max = count(id, schema, "maxItems").value_or(kInfinite);
-  if (const Value* unique = schema.find("uniqueItems"); unique && unique->is(Type::boolean)) {
+  if (const Value* unique = schema.find("uniqueItems")) {
+    if (!unique->is(Type::boolean)) invalid(id, "uniqueItems", "true or false is needed");
     if (unique->boolean) cell.unique = id;
   }
   const Value* items = schema.find("items");

@@ -120,13 +120,12 @@ void Normaliser::negate_strings(NodeId id, const Schema& schema, Cells& out) {
   if (const Value* value = schema.find("x-verbatim")) {
     unite(out, only(StringCell{.contents = {outside(verbatim(id, *value))}}));
   }
-  const Value* text = schema.find("pattern");
-  if (text && text->is(Type::string)) {
+  if (const Value* text = string(id, schema, "pattern")) {
     const auto content = pattern(id, "pattern", text->text, Classes::outer);
     if (content) unite(out, only(StringCell{.contents = {outside(*content)}}));
   }
-  const Value* name = schema.find("format");
-  if (!name || !name->is(Type::string)) return;
+  const Value* name = string(id, schema, "format");
+  if (!name) return;
   if (const auto format = find_format(name->text)) {
     unite(out, only(StringCell{.contents = {outside({"outer format " + name->text, format->outer})}}));
   }

@@ -117,6 +117,7 @@ class Normaliser {
   std::optional<uint64_t> count(NodeId id, const Schema& schema, const char* keyword);
   const Value* number(NodeId id, const Schema& schema, const char* keyword);
   const Value* object(NodeId id, const Schema& schema, const char* keyword);
+  const Value* string(NodeId id, const Schema& schema, const char* keyword);
 
   /// Drops cells that nothing satisfies, as far as `depth` levels of required members and items show it. Returns what
   /// was needed last and has no instances, if anything.
