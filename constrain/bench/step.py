@@ -31,7 +31,7 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 # A whole page and a token, so that all prompts but the first are cached.
 _PROMPT = PAGED_PAGE_SIZE + 1
-_REPEATS = 3
+_REPEATS = 5
 _TRACED_STEPS = 24
 _FIRST_STEPS = 4
 # Tokens that no document has come as often as if all of them together had occurred this often.
@@ -39,8 +39,8 @@ _UNSEEN = 100.0
 # A model writes a word as one token where it can: by how much it prefers each byte of a token, and up to how many.
 _PER_BYTE, _MOST_BYTES = 4.0, 8
 # Schemas that jump-forward is measured on: out of how many, how much of their texts has to be forced (more than is
-# wanted of those that are measured, which are others), and how long these have to be.
-_CANDIDATES, _JUMPS, _FORCED_SHARE, _LEAST_TOKENS = 1024, 8, 0.16, 16
+# wanted of those that are measured, which are others), how long these have to be, and how many of each are looked at.
+_CANDIDATES, _JUMPS, _FORCED_SHARE, _LEAST_TOKENS, _LOOKS = 1024, 8, 0.16, 16, 3
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _grammars(
 
 def _forced_schemas(bench: _Bench, grammars: Sequence[CompiledGrammar]) -> list[CompiledGrammar]:
     """Those with the most forced tokens, if that is enough of them."""
-    rounds = [bench.run(bench.constrained(grammars, seed)).texts for seed in range(_REPEATS)]
+    rounds = [bench.run(bench.constrained(grammars, seed)).texts for seed in range(_LOOKS)]
     found = []
     for grammar, *texts in zip(grammars, *rounds, strict=True):
         share = statistics.mean(forced_share(grammar, text) for text in texts)
