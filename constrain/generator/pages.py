@@ -11,7 +11,6 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from constrain.errors import GenerationError
@@ -47,6 +46,14 @@ class CachePage:
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
     """Digest of the tokens of a page and, by the digest ``parent``, of all before it."""
     return hashlib.blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest()
+
+
+def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    length = min(len(a), len(b))
+    if a[:length] == b[:length]:  # many prompts are the same, and lists are compared faster than their items
+        return length
+    return next((i for i in range(length) if a[i] != b[i]), length)
 
 
 class PageTable:
@@ -193,7 +200,7 @@ class PageTable:
         """The page behind ``parent`` that begins with the most of ``tokens``, and how many; one is not worth a copy."""
         best, most = None, 1
         for page in sorted(self._children.get(parent, ()), key=lambda page: page.index):
-            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(page.tokens, tokens, strict=False)))
+            common = _common_length(page.tokens, tokens)
             if common > most:
                 best, most = page, common
         return best, most if best is not None else 0
