@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, compile_choices, compile_json_schema
-from constrain.errors import UnsatisfiableSchema, VocabularyError
+from constrain.errors import UnsatisfiableSchema, UnsupportedSchema, VocabularyError
 
 Allowed = Callable[[Matcher, int], list[int]]
 
@@ -295,7 +295,14 @@ def random_schema(rng: random.Random) -> tuple[Any, Language]:
 def test_schemas(seed: int, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     schema, language = random_schema(rng)
-    grammar = compile_json_schema(schema, random_vocabulary(rng, language), whitespace="compact")
+    vocabulary = random_vocabulary(rng, language)
+    try:
+        grammar = compile_json_schema(schema, vocabulary, whitespace="compact")
+    except UnsupportedSchema as error:
+        # The reference lists this as not enforced, and `allOf` and `not` may bring about what one schema is kept from.
+        assert "together with minProperties and maxProperties of a closed object" in str(error)
+        assert '"dependentRequired"' in json.dumps(schema)
+        return
     check(grammar, language, rng, allowed, tally)
 
 
