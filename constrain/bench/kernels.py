@@ -172,3 +172,7 @@ def _sampling(shape: Shape, batch: int) -> Iterator[Case]:
             torch.zeros(batch, dtype=torch.int, device="cuda"),
         )
         yield Case(name, batch, logits.nbytes, [partial(kernels.draw, logits, parameters)] * 16, [])
+        for density, bits, share in (("1%", few, 0.01), ("half", half, 0.5)):
+            drawn = partial(kernels.draw, logits, parameters, allowed=kernels.ChosenRows(bits))
+            size = bits.nbytes + int(share * logits.nbytes)
+            yield Case(f"{name}, under a mask of {density}", batch, size, [drawn] * 16, [])

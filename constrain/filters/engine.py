@@ -14,7 +14,7 @@ from constrain.engine.bitmask import packed, unpacked
 from constrain.engine.explain.expected import expected, listed
 from constrain.errors import FilterError, VocabularyError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
-from constrain.filters.masks import EngineMask, RowMask, TokenMask
+from constrain.filters.masks import RowMask, TokenMask
 from constrain.kernels import apply_bitmask
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
             bits = np.zeros((1, words), dtype=np.int32)
             self.fill_bitmask(bits, 0, budget)
             return RowMask(bits[0])
-        mask = self.matcher.mask(budget)
-        return None if mask is None else EngineMask(mask, words)
+        return self.matcher.mask(budget)
 
     def lone_matcher(self) -> Matcher | None:
         """What does all that :meth:`feed` and :meth:`token_mask` do now; ``None`` where there is more to it."""

@@ -17,7 +17,7 @@ from constrain.engine.advance import Advance
 from constrain.engine.bitmask import packed
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter
-from constrain.filters.masks import EngineMask, RowMask, TokenMask
+from constrain.filters.masks import RowMask, TokenMask, row
 from constrain.filters.time_limit import OwnThreads, call_within
 
 #: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
@@ -102,12 +102,9 @@ class Packed(Member):
         self.ends = getattr(target, "end_tokens", ())
         self._words = words
         self._budgeted = hasattr(target, "min_tokens")
-        definer = _definer(target, "token_mask")
-        self._names_masks = definer is not None and definer is _definer(target, "fill_bitmask")
-        # What a subclass does in its own way cannot be left to the matcher.
-        self._promises = self._names_masks and all(
-            _definer(target, name) is definer for name in ("feed", "lone_matcher")
-        )
+        # What a subclass does in its own way cannot be left to what it inherits.
+        self._names_masks = _defines_together(type(target), "token_mask", "fill_bitmask")
+        self._promises = self._names_masks and _defines_together(type(target), "token_mask", "feed", "lone_matcher")
         self._advance: Advance | None = None
         self._place = 0
         self._promised: int | None = None
@@ -134,7 +131,7 @@ class Packed(Member):
         taken, mask = advance.result(self._place)
         if taken:
             self._rows.clear()
-            self._rows.append(None if mask is None else EngineMask(mask, self._words))
+            self._rows.append(mask)
         elif token is not None:
             super().feed(token)
 
@@ -192,7 +189,7 @@ class Packed(Member):
         probe = self.probe() if ahead else None
         for token in ahead:
             mask = rows[-1]
-            if probe is None or (mask is not None and not mask.row()[token >> 5] >> (token & 31) & 1):
+            if probe is None or (mask is not None and not row(mask, self._words)[token >> 5] >> (token & 31) & 1):
                 break
             probe.feed(token)
             budget = None if budget is None else budget - 1
@@ -270,6 +267,7 @@ def pack(ids: Collection[int], words: int) -> np.ndarray:
     return packed(index, words)
 
 
-def _definer(target: Any, name: str) -> type | None:
-    """The class that a method of an object comes from."""
-    return next((cls for cls in type(target).__mro__ if name in vars(cls)), None)
+def _defines_together(cls: type, *names: str) -> bool:
+    """Whether one class in the ancestry of another is where all of these methods come from."""
+    definers = {next((each for each in cls.__mro__ if name in vars(each)), None) for name in names}
+    return len(definers) == 1 and None not in definers

@@ -5,59 +5,33 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from constrain import _core
-
+from constrain.engine.bitmask import unpacked
 
 #: Tokens of a mask that is told by them rather than by its bits.
 MOST_FEW = 64
 
 
 class TokenMask(Protocol):
-    """An immutable set of tokens."""
+    """An immutable set of tokens, such as the engine's own masks are."""
 
     @property
-    def key(self) -> Hashable:
+    def id(self) -> Hashable:
         """Its name: masks of one name are equal, as long as one of them is kept."""
 
     @property
-    def empty(self) -> bool:
-        """Whether there is no token, as far as that is known without counting."""
+    def count(self) -> int:
+        """Number of tokens."""
 
     @property
-    def few(self) -> Sequence[int] | None:
-        """The tokens, ascending, where they are known to be :data:`MOST_FEW` at most."""
+    def tokens(self) -> Sequence[int] | None:
+        """The tokens, ascending, where they are few; ``None`` where they are many, but never for :data:`MOST_FEW`."""
 
-    def row(self) -> np.ndarray:
-        """The tokens as a packed row: int32, bit ``i % 32`` of word ``i // 32``; not to be changed."""
-
-
-class EngineMask:
-    """A mask of the engine, which names them itself."""
-
-    __slots__ = ("_mask", "_words", "key")
-
-    def __init__(self, mask: _core.Mask, words: int) -> None:
-        """``words``: of a row."""
-        self.key = mask.id
-        self._mask, self._words = mask, words
-
-    @property
-    def empty(self) -> bool:
-        return self._mask.count == 0
-
-    @property
-    def few(self) -> Sequence[int] | None:
-        return self._mask.tokens if self._mask.count <= MOST_FEW else None
-
-    def row(self) -> np.ndarray:
-        bits = np.empty(self._words, dtype=np.int32)
-        self._mask.fill(bits)
-        return bits
+    def fill(self, bits: Any) -> None:
+        """Write the tokens into a row of bits: int32, bit ``i % 32`` of word ``i // 32``."""
 
 
 class RowMask:
@@ -67,23 +41,28 @@ class RowMask:
         self._bits = bits
 
     @cached_property
-    def key(self) -> bytes:
+    def id(self) -> bytes:
         return blake2b(self._bits.tobytes(), digest_size=16).digest()
 
-    @property
-    def empty(self) -> bool:
-        return self.few == []
+    @cached_property
+    def count(self) -> int:
+        return int.from_bytes(self._bits.tobytes(), "little").bit_count()
 
     @cached_property
-    def few(self) -> Sequence[int] | None:
-        """The token, where there is only one."""
-        set_words = np.flatnonzero(self._bits)
-        if set_words.size == 0:
-            return []
-        word = int(self._bits[set_words[0]]) & 0xFFFFFFFF
-        if set_words.size > 1 or word & (word - 1):
-            return None
-        return [int(set_words[0]) * 32 + word.bit_length() - 1]
+    def tokens(self) -> Sequence[int] | None:
+        return unpacked(self._bits).tolist() if self.count <= MOST_FEW else None
 
-    def row(self) -> np.ndarray:
-        return self._bits
+    def fill(self, bits: Any) -> None:
+        bits[:] = self._bits
+
+
+def few(mask: TokenMask | None) -> Sequence[int] | None:
+    """The tokens of a mask, if they are :data:`MOST_FEW` at most."""
+    return None if mask is None or mask.count > MOST_FEW else mask.tokens
+
+
+def row(mask: TokenMask, words: int) -> np.ndarray:
+    """A mask as a packed row of so many words."""
+    bits = np.empty(words, dtype=np.int32)
+    mask.fill(bits)
+    return bits

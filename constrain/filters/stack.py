@@ -22,7 +22,7 @@ from constrain.engine.advance import Advance
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.forms import Masking, Member, Packed, make_member, pack
-from constrain.filters.masks import RowMask, TokenMask
+from constrain.filters.masks import RowMask, TokenMask, few, row
 from constrain.kernels import apply_bitmask
 
 if TYPE_CHECKING:
@@ -60,12 +60,13 @@ class FilterStack:
         self._tokenizer = tokenizer
         self._fed: list[int] = []
         self._ends: Collection[int] = ()
-        words = (width + 31) // 32
+        self._words = (width + 31) // 32
         given = filters_of(filters)
         adapted = [_adapt(candidate) for candidate in given]
         masks = all(f.can_mask_logits() for f in adapted)
         self._members = [
-            make_member(f, type(f0).__name__, masks, words, time_limit) for f, f0 in zip(adapted, given, strict=True)
+            make_member(f, type(f0).__name__, masks, self._words, time_limit)
+            for f, f0 in zip(adapted, given, strict=True)
         ]
 
     def begin(self, prefix: str = "") -> None:
@@ -101,7 +102,10 @@ class FilterStack:
     def feed(self, token: int) -> None:
         """Tell every filter of a token that became part of the sequence."""
         for member in self._members:
-            self._blame(member, "feed", member.feed, token)
+            try:
+                member.feed(token)
+            except Exception as error:
+                raise self._blamed(member, "feed", error) from error
         self._fed.append(token)
 
     def start(self, pool: Executor, ahead: Sequence[int] = ()) -> None:
@@ -123,7 +127,7 @@ class FilterStack:
 
     def scout(self) -> Scout:
         """What the filters would allow behind tokens that may come next, without their hearing of it."""
-        return Scout([member.probe() for member in self._members], self.budget)
+        return Scout([member.probe() for member in self._members], self._words, self.budget)
 
     def drop(self) -> None:
         """Wait for background work that was not collected, and forget it."""
@@ -148,7 +152,7 @@ class FilterStack:
         if mask is None:
             self._finish_masked(logits, self._tokenizer.eos_token_id if prefer_eos else None)
             return None
-        apply_bitmask(logits.unsqueeze(0), torch.from_numpy(mask.row()).unsqueeze(0))
+        apply_bitmask(logits.unsqueeze(0), torch.from_numpy(row(mask, self._words)).unsqueeze(0))
         return only(mask)
 
     @property
@@ -160,10 +164,10 @@ class FilterStack:
         """The tokens that :meth:`apply` would leave; ``None`` for all. It raises the same."""
         return self._mask(None, prefer_eos)
 
-    def masks(self, proposals: Sequence[int], prefer_eos: bool = False) -> list[TokenMask | None]:
-        """:meth:`mask`, and what it would be behind each of the tokens that may come next, as far as can be told."""
-        found = [self.mask(prefer_eos)]
-        ahead = self._fork() if proposals else None
+    def masks_behind(self, proposals: Sequence[int], prefer_eos: bool = False) -> list[TokenMask | None]:
+        """What :meth:`mask` would be behind each of the tokens that may come next, as far as can be told."""
+        found: list[TokenMask | None] = []
+        ahead = self._fork()
         if ahead is None:
             return found
         with suppress(FilterError):  # it is raised when it is known that the tokens do come
@@ -186,20 +190,34 @@ class FilterStack:
         self._ends = ()
         masks: list[tuple[Member, TokenMask]] = []
         for member in self._members:
-            self._blame(member, "feed", member.settle)
-            mask = self._blame(member, member.method, member.evaluate, logits, self.budget)
+            what = "feed"
+            try:
+                member.settle()
+                what = member.method
+                mask = member.evaluate(logits, self.budget)
+            except Exception as error:
+                raise self._blamed(member, what, error) from error
             if mask is not None:
                 masks.append((member, mask))
                 self._ends = (*self._ends, *member.ends) if self._ends else member.ends
         if not masks:
             return None
-        mask = masks[0][1] if len(masks) == 1 else RowMask(np.bitwise_and.reduce([mask.row() for _, mask in masks]))
+        mask = masks[0][1] if len(masks) == 1 else self._joined([mask for _, mask in masks])
         eos = self._tokenizer.eos_token_id
         if prefer_eos and eos is not None:
-            mask = _narrowed(mask, eos)
-        if mask.empty:
+            mask = self._narrowed(mask, eos)
+        if mask.count == 0:
             raise self._dead_end(masks)
         return mask
+
+    def _joined(self, masks: Sequence[TokenMask]) -> TokenMask:
+        """The tokens that all of several masks allow."""
+        return RowMask(np.bitwise_and.reduce([row(mask, self._words) for mask in masks]))
+
+    def _narrowed(self, mask: TokenMask, eos: int) -> TokenMask:
+        """The end of the sequence alone, if a mask allows it; else the mask."""
+        allowed = row(mask, self._words)[eos >> 5] >> (eos & 31) & 1
+        return RowMask(pack((eos,), self._words)) if allowed else mask
 
     def ends(self, token_id: int) -> bool:
         """Whether a token allowed by the last ``apply`` completes a constraint, so that the sequence ends after it."""
@@ -220,11 +238,15 @@ class FilterStack:
         try:
             return call(*args)
         except Exception as error:
-            told = error.reason if isinstance(error, FilterError) else f"{what} raised {type(error).__name__}: {error}"
-            raise FilterError(told, (member.name,), self._tail(), _states([member])) from error
+            raise self._blamed(member, what, error) from error
+
+    def _blamed(self, member: Member, what: str, error: Exception) -> FilterError:
+        """An error that names the filter in which another came up."""
+        told = error.reason if isinstance(error, FilterError) else f"{what} raised {type(error).__name__}: {error}"
+        return FilterError(told, (member.name,), self._tail(), _states([member]))
 
     def _dead_end(self, masks: list[tuple[Member, TokenMask]]) -> DeadEnd:
-        alone = [member for member, mask in masks if not mask.row().any()]
+        alone = [member for member, mask in masks if mask.count == 0]
         if alone:
             return DeadEnd("no token is allowed", (alone[0].name,), self._tail(), _states(alone[:1]))
         names = tuple(member.name for member in self._members)
@@ -251,16 +273,16 @@ def filters_of(filters: Any) -> list[Any]:
 class Scout:
     """Copies of those filters of a stack that can be copied, which go ahead of them along a guess."""
 
-    def __init__(self, probes: Sequence[Packed | None], budget: int | None) -> None:
+    def __init__(self, probes: Sequence[Packed | None], words: int, budget: int | None) -> None:
         self._probes = [probe for probe in probes if probe is not None]
-        self._budget = budget
+        self._words, self._budget = words, budget
 
     def apply(self, logits: torch.Tensor) -> bool:
         """Set the logits (float32, shape (width,), on the CPU) of excluded tokens to -inf; false where none is left."""
         for probe in self._probes:
             mask = probe.evaluate(None, self._budget)
             if mask is not None:
-                apply_bitmask(logits.unsqueeze(0), torch.from_numpy(mask.row()).unsqueeze(0))
+                apply_bitmask(logits.unsqueeze(0), torch.from_numpy(row(mask, self._words)).unsqueeze(0))
         return float(logits.max()) > -math.inf
 
     def feed(self, token: int) -> None:
@@ -301,10 +323,5 @@ def _adapt(candidate: Any) -> ExLlamaV2Filter:
 
 def only(mask: TokenMask) -> int | None:
     """The only token of a mask, if there is just one."""
-    return mask.few[0] if mask.few is not None and len(mask.few) == 1 else None
-
-
-def _narrowed(mask: TokenMask, eos: int) -> TokenMask:
-    """The end of the sequence alone, if a mask allows it; else the mask."""
-    row = mask.row()
-    return RowMask(pack((eos,), row.size)) if row[eos >> 5] >> (eos & 31) & 1 else mask
+    tokens = few(mask)
+    return tokens[0] if tokens is not None and len(tokens) == 1 else None

@@ -37,7 +37,8 @@ class Decoding:
         rows: the sequence, prompt included, int64 of shape (1, n); a second one, with the other prompt, for guidance.
         new_tokens: tokens generated; a token that is generated anew does not count.
         end: why it ended; ``None`` before.
-        masks: what the last :meth:`constrain` has found; ``None`` for everything.
+        mask: what may come next, as the last :meth:`constrain` has found it; ``None`` for everything.
+        masks_ahead: what may come behind each of its proposals, as far as that could be told.
         length: length of the sequence up to there, without a stop token.
         last_token: the last token of the sequence.
     """
@@ -66,7 +67,8 @@ class Decoding:
         self.rows = rows
         self.new_tokens = 0 if prefix_token is None else -1
         self.end: End | None = None
-        self.masks: Sequence[TokenMask | None] = (None,)
+        self.mask: TokenMask | None = None
+        self.masks_ahead: Sequence[TokenMask | None] = ()
         self.length = len(rows[0])
         self.last_token = int(rows[0].torch()[0, -1])
         self._mirostat = request.settings.mirostat_mu
@@ -159,7 +161,7 @@ class Decoding:
 
     def is_plain(self, ahead: int) -> bool:
         """Whether, behind ``ahead`` tokens that are not known yet, there may be another, and drawing it elsewhere,
-        under :attr:`masks`, and then :meth:`take` is all that :meth:`step` would do."""
+        under :attr:`mask`, and then :meth:`take` is all that :meth:`step` would do."""
         most, count = self._request.max_new_tokens, self.new_tokens + ahead
         return (
             self._ordinary
@@ -190,7 +192,7 @@ class Decoding:
         Returns:
             An outcome where that ends the text.
         """
-        self.masks, filters = (None,), self.filters
+        self.mask, self.masks_ahead, filters = None, (), self.filters
         return None if filters is None else self._guarded(self._constrain, filters, proposals)
 
     def take(self, token: int, probability: float) -> Outcome:
@@ -234,7 +236,9 @@ class Decoding:
 
     def _constrain(self, filters: FilterStack, proposals: Sequence[int]) -> None:
         self._set_budget()
-        self.masks = filters.masks(proposals, self._request.prefer_eos)
+        self.mask = filters.mask(self._request.prefer_eos)
+        if proposals:
+            self.masks_ahead = filters.masks_behind(proposals, self._request.prefer_eos)
 
     def _take(self, token: int, probability: float) -> Outcome:
         if token < 0:
@@ -253,6 +257,10 @@ class Decoding:
             row.append_one(drawn.id)
         self.last_token = drawn.id
         self.new_tokens += 1
+        if not (healed or drawn.stops):
+            text = self._held.pass_through(drawn.id)
+            if text is not None:
+                return Outcome(Piece(text, [drawn]), end=self._complete(completes))
         self._held.push(drawn.id, drawn, len(self._prefix) if healed else 0)
         return self._heal(completes) if healed else self._judge(drawn, completes)
 
@@ -338,12 +346,13 @@ class Decoding:
         if drawn.stops:
             return Outcome(end=self._ended("stop_token", drawn.id))
         stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
-        full = self.remaining is not None and self.remaining <= 0
+        end = self._complete(completes)
+        full = end is not None and end.reason == "max_new_tokens"
         found = self._held.search(stops and not full)
         if isinstance(found, Banned):
             return self._rewind(found.kept)
-        if full or completes:
-            return Outcome(Piece(*self._held.take()), end=End("max_new_tokens" if full else "end_filter"))
+        if end is not None:
+            return Outcome(Piece(*self._held.take()), end=end)
         if isinstance(found, Stop):
             text, tokens = self._held.take()
             end = End("stop_string", found.string, held=Piece(text[found.start :]))
@@ -352,6 +361,12 @@ class Decoding:
             return Outcome()
         self._forbidden.clear()
         return Outcome(Piece(*self._held.take()))
+
+    def _complete(self, completes: bool) -> End | None:
+        """The end of a text that is as long as it may be, or complete for a filter."""
+        if self._request.max_new_tokens is not None and self.new_tokens >= self._request.max_new_tokens:
+            return End("max_new_tokens")
+        return End("end_filter") if completes else None
 
     def _rewind(self, kept: int) -> Outcome:
         """Take a banned string back, and forbid the token that it begins in at its place."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from constrain.filters.masks import MOST_FEW, TokenMask
+from constrain.filters.masks import MOST_FEW, TokenMask, few
 from constrain.generator.mask_pool import MaskPool
 from constrain.generator.settings import Settings
-from constrain.kernels import DrawParameters, PenaltyParameters, PenaltyScratch, apply_bitmask, draw, penalise
-from constrain.kernels.graphs import Graph
+from constrain.kernels import ChosenRows, DrawParameters, PenaltyParameters, PenaltyScratch, draw, penalise
+from constrain.kernels.graphs import Beside, Graph
 from constrain.model.decode import Decoder, StepShape
 
 
@@ -76,17 +76,15 @@ def row_settings(settings: Settings, seed: int) -> RowSettings | None:
 class Drawing:
     """Tokens that are being drawn, on their way to the host."""
 
-    def __init__(self, tokens: torch.Tensor, probabilities: torch.Tensor, stream: Any) -> None:
-        """``stream``: copies them beside what is queued next, which must not change them before that is done."""
+    def __init__(self, tokens: torch.Tensor, probabilities: torch.Tensor, beside: Beside) -> None:
+        """``beside``: copies them beside what is queued next, which must not change them before that is done."""
         self._event: Any = None
-        if stream is None:
+        beside.follow()
+        with beside.queue():
             self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
-            return
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record()
+            if tokens.is_cuda:
+                self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._event.record()
 
     def wait(self) -> tuple[list[int], list[float]]:
         """The token of each row, -1 where none could be drawn, and its probability."""
@@ -112,68 +110,73 @@ class StepSampler:
         self._decoder, self._width, self._masks = decoder, width, masks
         device = decoder.drawn.device
         self._probabilities = torch.zeros(decoder.most_rows, device=device)
-        self._read: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        #: Where tokens are read, and then what the next draw needs is sent.
+        self._beside = Beside(device)
         self._inputs: dict[StepShape, _Inputs] = {}
         self._draws: dict[tuple[StepShape, bool, bool, bool], Callable[[], None]] = {}
 
     def draw(self, shape: StepShape, rows: Sequence[RowSettings], masks: Sequence[TokenMask | None]) -> Drawing:
         """Draw the token of each row of the step that has run last; it is then in ``Decoder.drawn``."""
-        if self._read is not None:
-            torch.cuda.current_stream().wait_stream(self._read)
         allowed = _allowed(masks, self._width)
         if allowed is not None and all(len(each) == 1 for each in allowed):
+            self._beside.join()
             self._take([token for (token,) in allowed])
         else:
-            self._queue(shape, rows, masks, None if allowed is None else sorted(set().union(*allowed)))
-        return Drawing(self._decoder.drawn[: len(rows)], self._probabilities[: len(rows)], self._read)
+            run = self._prepare(shape, rows, masks, None if allowed is None else sorted(set().union(*allowed)))
+            self._beside.join()
+            run()
+        return Drawing(self._decoder.drawn[: len(rows)], self._probabilities[: len(rows)], self._beside)
 
     def _take(self, tokens: list[int]) -> None:
         """Draw the only tokens that there are."""
         self._decoder.uploads.send(self._decoder.drawn[: len(tokens)], tokens)
         self._probabilities[: len(tokens)] = 1.0
 
-    def _queue(
+    def _prepare(
         self,
         shape: StepShape,
         rows: Sequence[RowSettings],
         masks: Sequence[TokenMask | None],
         allowed: Sequence[int] | None,
-    ) -> None:
-        inputs = self._inputs.get(shape)
-        if inputs is None:
-            inputs = self._inputs[shape] = _Inputs(shape.rows, self._decoder)
-        inputs.set(rows)
+    ) -> Callable[[], None]:
+        """Send what a draw needs, beside the layers, which do not look at it; returns what draws."""
         masked, penalised = any(masks), any(row.penalises for row in rows)
-        if masked:
-            inputs.choose(self._masks.places(masks))
-        few = allowed is not None and len(allowed) <= MOST_FEW
-        if allowed is not None and few:
-            inputs.allow(allowed)
-        kind = shape, penalised, masked, few
+        sparse = allowed is not None and len(allowed) <= MOST_FEW
+        with self._beside.queue():
+            inputs = self._inputs.get(shape)
+            if inputs is None:
+                inputs = self._inputs[shape] = _Inputs(shape.rows, self._decoder)
+            inputs.set(rows)
+            if masked:
+                inputs.choose(self._masks.places(masks))
+            if allowed is not None and sparse:
+                inputs.allow(allowed)
+        kind = shape, penalised, masked, sparse
         run = self._draws.get(kind)
         if run is None:
+            self._beside.join()
             scratch = PenaltyScratch() if penalised else None
-            run = partial(self._compute, shape, inputs, scratch, masked, few)
+            run = partial(self._compute, shape, inputs, scratch, masked, sparse)
             run = self._draws[kind] = Graph(run) if self._decoder.graphs else run
-        run()
+        return run
 
     def _compute(
-        self, shape: StepShape, inputs: _Inputs, scratch: PenaltyScratch | None, masked: bool, few: bool
+        self, shape: StepShape, inputs: _Inputs, scratch: PenaltyScratch | None, masked: bool, sparse: bool
     ) -> None:
         with torch.inference_mode():
             model = self._decoder.model
-            if few:
+            if sparse:
                 tokens = inputs.allowed.long()
-                logits = torch.full((shape.rows, self._width), -torch.inf, device=tokens.device)
+                # The others are allowed by no mask, and so not looked at.
+                logits = torch.empty(shape.rows, self._width, device=tokens.device)
                 logits.index_copy_(1, tokens, model.decode_logits(shape.states, tokens).float())
             else:
                 logits = model.decode_logits(shape.states).float()[:, : self._width]
             if scratch is not None:
                 penalise(logits, shape.text, shape.lengths, inputs.penalties, scratch)
-            if masked:
-                apply_bitmask(logits, self._masks.bits[:, : (self._width + 31) // 32], inputs.chosen)
+            masks = ChosenRows(self._masks.bits[:, : (self._width + 31) // 32], inputs.chosen) if masked else None
             out = self._decoder.drawn[: shape.rows], self._probabilities[: shape.rows]
-            draw(logits, inputs.parameters(shape.lengths), out)
+            draw(logits, inputs.parameters(shape.lengths), out, masks)
 
 
 class _Inputs:
@@ -229,10 +232,10 @@ def _allowed(masks: Sequence[TokenMask | None], width: int) -> list[Sequence[int
     """The tokens of each mask, if all of them have few, and all below ``width``."""
     found: list[Sequence[int]] = []
     for mask in masks:
-        few = None if mask is None else mask.few
-        if few is None or max(few) >= width:
+        tokens = few(mask)
+        if tokens is None or tokens[-1] >= width:
             return None
-        found.append(few)
+        found.append(tokens)
     return found
 
 

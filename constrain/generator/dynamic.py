@@ -15,6 +15,7 @@ from constrain.generator.generate import Prompt, failure, make_jobs, spread
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.limits import check_event, check_generator, check_job, check_numbers, check_parts
 from constrain.generator.pages import PAGED_PAGE_SIZE, PageTable
+from constrain.generator.results import ids_of_each
 from constrain.generator.runner import PagedRunner
 from constrain.generator.scheduler import Scheduler
 from constrain.generator.settings import Settings
@@ -273,13 +274,17 @@ class ExLlamaV2DynamicGenerator:
             count drafts.
         """
         results = [job.result("started") for job in self._scheduler.start(self._start)]
-        for job in list(self.active_jobs):
+        ready = []
+        for job in self.active_jobs:
             if not job.ready:
                 results += self._prefill(job)
-        ready = [job for job in self.active_jobs if job.ready]
-        for job, outcome in self._runner.decode(ready):
+            if job.ready:
+                ready.append(job)
+        outcomes = self._runner.decode(ready)
+        ids_of = ids_of_each([outcome.released for _, outcome in outcomes])
+        for (job, outcome), ids in zip(outcomes, ids_of, strict=True):
             job.mark("first_token")
-            results.append(job.report(outcome, self.tokenizer, self.num_draft_tokens > 0))
+            results.append(job.report(outcome, ids, self.tokenizer, self.num_draft_tokens > 0))
             if outcome.end is not None:
                 self._forget(job)
         return results

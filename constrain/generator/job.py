@@ -237,10 +237,12 @@ class ExLlamaV2DynamicJob:
         done, total = (sum(each) for each in zip(*((s.position, s.prompt_end) for s in self.sequences), strict=True))
         return self.result("prefill", curr_progress=done, max_progress=total)
 
-    def report(self, outcome: Outcome, tokenizer: ExLlamaV2Tokenizer, drafting: bool) -> dict[str, Any]:
-        """The result after a token."""
+    def report(
+        self, outcome: Outcome, ids: torch.Tensor, tokenizer: ExLlamaV2Tokenizer, drafting: bool
+    ) -> dict[str, Any]:
+        """The result after a token; ``ids``: those of the tokens that were released."""
         self.full_completion += outcome.released.text
-        result = self.result("streaming", **piece_keys(outcome.released, self.return_probs))
+        result = self.result("streaming", **piece_keys(outcome.released, ids, self.return_probs))
         if outcome.suppressed is not None:
             result["suppressed_text"] = outcome.suppressed.text
             result["suppressed_tokens"] = token_ids(outcome.suppressed.tokens)

@@ -86,8 +86,12 @@ def check_job(generator: ExLlamaV2DynamicGenerator, job: ExLlamaV2DynamicJob) ->
         raise GenerationError(
             f"prompt and max_new_tokens add up to {max(lengths)}, more than max_seq_len={generator.max_seq_len}"
         )
-    known = {i for each in job.embeddings for i in range(each.first_index, each.first_index + each.length)}
-    for token in {token for sequence in job.sequences for token in sequence.tokens()} - known:
-        if token >= generator.model.config.vocab_size:
-            what = "a row of embeddings that were not given" if token >= EMBEDDING_INDEX else "outside the vocabulary"
-            raise GenerationError(f"the prompt holds id {token}, which is {what}")
+    size = generator.model.config.vocab_size
+    for sequence in job.sequences:
+        ids = sequence.input_ids.torch()
+        for token in set(ids[(ids < 0) | (ids >= size)].tolist()):
+            if not any(0 <= token - each.first_index < each.length for each in job.embeddings):
+                what = (
+                    "a row of embeddings that were not given" if token >= EMBEDDING_INDEX else "outside the vocabulary"
+                )
+                raise GenerationError(f"the prompt holds id {token}, which is {what}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
-from constrain.filters.masks import TokenMask
+from constrain.filters.masks import TokenMask, row
 from constrain.kernels.graphs import Uploads
 
 
@@ -32,45 +31,28 @@ class MaskPool:
         self._places: OrderedDict[Hashable, int] = OrderedDict()
         # Kept, so that an equal one gets the same name.
         self._kept: dict[Hashable, TokenMask] = {}
-        self._stream: Any = None
-        if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def places(self, masks: Sequence[TokenMask | None]) -> list[int]:
-        """The place of each mask, -1 for none; new ones are sent, and work that is queued from now on waits for them.
-
-        No work that was queued before may still read a mask that is not among these.
-        """
-        found = [-1 if mask is None else self._places.get(mask.key, -2) for mask in masks]
+        """The place of each mask, -1 for none; new ones are sent, and may take the places of some not among these."""
+        found = [-1 if mask is None else self._places.get(mask.id, -2) for mask in masks]
         for mask, place in zip(masks, found, strict=True):
             if mask is not None and place >= 0:
-                self._places.move_to_end(mask.key)
-        new = {mask.key: mask for mask, place in zip(masks, found, strict=True) if mask is not None and place == -2}
-        if new:
-            self._send(list(new.values()))
-        return [-1 if mask is None else self._places[mask.key] for mask in masks]
+                self._places.move_to_end(mask.id)
+        new = {mask.id: mask for mask, place in zip(masks, found, strict=True) if mask is not None and place == -2}
+        self._send(list(new.values()))
+        return [-1 if mask is None else self._places[mask.id] for mask in masks]
 
     def _send(self, masks: Sequence[TokenMask]) -> None:
-        if self._stream is None:
-            self._fill(masks)
-            return
-        # Beside the model's pass, which is running.
-        with torch.cuda.stream(self._stream):
-            self._fill(masks)
-        torch.cuda.current_stream().wait_stream(self._stream)
-
-    def _fill(self, masks: Sequence[TokenMask]) -> None:
         """Send whole rows, and of those with few tokens only the words that are not zero."""
         sparse = []
         for mask in masks:
-            place, row = self._place(mask), mask.row()
-            words = np.flatnonzero(row)
-            if 2 * len(words) < len(row):
+            place, bits = self._place(mask), row(mask, self.bits.shape[1])
+            words = np.flatnonzero(bits)
+            if 2 * len(words) < len(bits):
                 self.bits[place].zero_()
-                sparse.append(np.stack([place * len(row) + words, row[words]]))
+                sparse.append(np.stack([place * len(bits) + words, bits[words]]))
             else:
-                self._uploads.send(self.bits[place], torch.from_numpy(row))
+                self._uploads.send(self.bits[place], torch.from_numpy(bits))
         if sparse:
             words = np.concatenate(sparse, axis=1).astype(np.int32)
             sent = torch.empty(words.shape, dtype=torch.int, device=self.bits.device)
@@ -82,6 +64,6 @@ class MaskPool:
         if place == len(self.bits):
             oldest, place = self._places.popitem(last=False)
             del self._kept[oldest]
-        self._places[mask.key] = place
-        self._kept[mask.key] = mask
+        self._places[mask.id] = place
+        self._kept[mask.id] = mask
         return place

@@ -199,10 +199,14 @@ class PageTable:
     def _most_similar(self, parent: bytes, tokens: Sequence[int]) -> tuple[CachePage | None, int]:
         """The page behind ``parent`` that begins with the most of ``tokens``, and how many; one is not worth a copy."""
         best, most = None, 1
+        if len(tokens) <= most:
+            return None, 0
         for page in sorted(self._children.get(parent, ()), key=lambda page: page.index):
             common = _common_length(page.tokens, tokens)
             if common > most:
                 best, most = page, common
+            if most == len(tokens):
+                break
         return best, most if best is not None else 0
 
     def _take(self, count: int, source: CachePage | None) -> list[CachePage]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from os import cpu_count
 
 from constrain.engine.advance import Advance, Workers
-from constrain.filters.masks import TokenMask
 from constrain.generator.device_draws import Drawing, RowSettings, StepSampler, row_settings
 from constrain.generator.foreseen import propose_forced
 from constrain.generator.job import ExLlamaV2DynamicJob
@@ -37,7 +36,8 @@ class _Turn:
         written: whether the device knows the whole text, not only what came through here.
         expected: what that token, if it is not known yet, has to be for the proposals behind it to be worth anything.
         promised: whether filters are on their way to what may come behind the next token.
-        masks: what may come behind each token.
+        constrained: whether the masks of the text are those of this step.
+        proposals: the tokens behind the first that may still turn out to follow it.
     """
 
     job: ExLlamaV2DynamicJob
@@ -47,18 +47,14 @@ class _Turn:
     written: bool = False
     expected: int | None = None
     promised: bool = False
-    masks: Sequence[TokenMask | None] = (None,)
+    constrained: bool = False
+    proposals: Sequence[int] = ()
 
     @property
     def goes_on(self) -> bool:
         """Whether the text has come to where this step was to take it on from."""
         job = self.job
         return job.running and job.text.end is None and len(job.sequences[0].sequence_ids) == self.row.past + 1
-
-    @property
-    def proposals(self) -> Sequence[int]:
-        """The tokens behind the first that may still turn out to follow it."""
-        return self.row.ahead[: len(self.masks) - 1]
 
 
 @dataclass
@@ -121,8 +117,7 @@ class Pipeline:
         turns = [turn for job in jobs if (turn := self._turn(job)) is not None]
         if not turns:
             return _Flight()
-        for turn in turns:
-            self._write_text(turn)
+        self._write_texts(turns)
         if len(turns) == 1 and self._jump_forward:
             self._propose(turns[0])
         for place, turn in enumerate(turns):
@@ -137,18 +132,24 @@ class Pipeline:
         settings = self._settings(job, ahead)
         if settings is None:
             return None
+        if before is not None and settings == before.settings:
+            settings = before.settings  # fewer objects to look through for garbage
         past = len(sequence.sequence_ids) - 1 + ahead
         if going is not None:
             return _Turn(job, DecodeRow(going.place + ahead - 1, past, going.row.pages, drawn=True), settings)
         return _Turn(job, DecodeRow(job.text.last_token, past, [page.index for page in sequence.pages]), settings)
 
-    def _write_text(self, turn: _Turn) -> None:
-        """Make the text known that the token depends on, if it does."""
-        before = self._flight.of.get(turn.job)
-        turn.written = before is not None and before.written
-        if turn.settings.penalises and not turn.written:
-            turn.written = True
-            self._decoder.write_text(turn.row.pages, turn.job.sequences[0].sequence_ids.torch()[0])
+    def _write_texts(self, turns: Sequence[_Turn]) -> None:
+        """Make the texts known that tokens depend on."""
+        unknown = []
+        for turn in turns:
+            before = self._flight.of.get(turn.job)
+            turn.written = before is not None and before.written
+            if turn.settings.penalises and not turn.written:
+                turn.written = True
+                unknown.append((turn.row.pages, turn.job.sequences[0].sequence_ids.torch()[0]))
+        if unknown:
+            self._decoder.write_texts(unknown)
 
     def _propose(self, turn: _Turn) -> None:
         """Add the tokens of text that is certain to follow."""
@@ -162,8 +163,12 @@ class Pipeline:
 
     def _draw(self, flight: _Flight) -> None:
         if flight.shape is not None:
-            masks = [mask for turn in flight.turns for mask in turn.masks]
-            settings = [turn.settings for turn in flight.turns for _ in turn.masks]
+            turns = flight.turns
+            masks = [turn.job.text.mask if turn.constrained else None for turn in turns]
+            settings = [turn.settings for turn in turns]
+            if turns[0].proposals:  # then there is one alone
+                masks += turns[0].job.text.masks_ahead
+                settings *= len(masks)
             flight.drawing = self._sampler.draw(flight.shape, settings, masks)
 
     def _collect(self, flight: _Flight) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
@@ -215,5 +220,5 @@ class Pipeline:
             useful = turn.expected is None or turn.expected == text.last_token
             if (failed := text.constrain(turn.row.ahead if useful else ())) is not None:
                 outcomes.append((turn.job, failed))
-            turn.masks = text.masks
+            turn.constrained, turn.proposals = True, turn.row.ahead[: len(text.masks_ahead)]
         return outcomes

@@ -10,12 +10,18 @@ import torch
 from constrain.generator.outcome import Drawn, End, Piece
 
 
-def piece_keys(piece: Piece, probs: bool) -> dict[str, Any]:
+def ids_of_each(pieces: Sequence[Piece]) -> list[torch.Tensor]:
+    """Ids of the tokens of each piece, int64 of shape (1, n): views of one tensor, as making one takes its time."""
+    ids = torch.tensor([[token.id for piece in pieces for token in piece.tokens]], dtype=torch.long)
+    return list(torch.split(ids, [len(piece.tokens) for piece in pieces], dim=1))
+
+
+def piece_keys(piece: Piece, ids: torch.Tensor, probs: bool) -> dict[str, Any]:
     """``text``, ``token_ids`` and what else was asked for of a released text; only what there is."""
     result: dict[str, Any] = {"text": piece.text} if piece.text else {}
     if not piece.tokens:
         return result
-    result["token_ids"] = token_ids(piece.tokens)
+    result["token_ids"] = ids
     if probs:
         result["token_probs"] = torch.tensor([[token.prob for token in piece.tokens]])
     top = [token.top for token in piece.tokens if token.top is not None]
@@ -44,5 +50,5 @@ def end_keys(end: End, probs: bool, pieces: Sequence[str]) -> dict[str, Any]:
     if end.error is not None:
         result["exception"] = end.error
     if end.held:
-        result["held"] = piece_keys(end.held, probs)
+        result["held"] = piece_keys(end.held, token_ids(end.held.tokens), probs)
     return result

@@ -118,6 +118,10 @@ class HeldText(Generic[T]):
         self._open = 0
         self._searches = bool(self._stop or self._banned)
 
+    def pass_through(self, token: int) -> str | None:
+        """The text of a token that can be released at once; ``None`` where it has to be held, or other text is."""
+        return None if self._searches or self.tokens else self._detokenizer.whole(token)
+
     def push(self, token: int, item: T, skip: int = 0) -> None:
         """Add a token, without the first ``skip`` characters of its text."""
         whole = self._detokenizer.whole(token)

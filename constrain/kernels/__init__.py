@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from constrain.kernels.activation import Activation, gated_activation, soft_cap
 from constrain.kernels.attention import attention
-from constrain.kernels.bitmask import apply_bitmask
+from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.cache_coding import Coding, FloatCoding, GroupCoding, Parts, PlainCoding
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.linear import RowNorm, gated_linear, linear, low_rank
@@ -19,6 +19,7 @@ from constrain.kernels.step_tokens import StepTokens, TextPages, enter_tokens
 __all__ = [
     "Activation",
     "AttentionWorkspace",
+    "ChosenRows",
     "Coding",
     "DrawParameters",
     "FloatCoding",

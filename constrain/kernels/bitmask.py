@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from constrain.errors import BitmaskError
 from constrain.kernels import cuda
+
+
+class ChosenRows(NamedTuple):
+    """Rows of a bitmask, for rows of logits: see :func:`apply_bitmask`."""
+
+    bits: torch.Tensor
+    chosen: torch.Tensor | None = None
 
 
 def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None = None) -> None:
@@ -24,7 +32,7 @@ def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor
     Raises:
         BitmaskError: a tensor has the wrong type, shape, layout or device.
     """
-    _check(logits, bits, chosen)
+    check_bitmask(logits, bits, chosen)
     if logits.numel() == 0:
         return
     if logits.is_cuda and cuda.module is not None:
@@ -58,7 +66,8 @@ def _powers(device: torch.device) -> torch.Tensor:
     return torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=device)
 
 
-def _check(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None) -> None:
+def check_bitmask(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None) -> None:
+    """Raise :class:`BitmaskError` where the arguments of :func:`apply_bitmask` do not fit together."""
     if logits.dim() != 2 or logits.dtype not in cuda.DTYPES:
         raise BitmaskError(f"logits must be float [rows, width], not {logits.dtype} {list(logits.shape)}")
     rows, width = logits.shape

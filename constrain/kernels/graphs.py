@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -49,6 +49,30 @@ def _without_collection() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+class Beside:
+    """A stream for small copies beside the work of a GPU's current stream; elsewhere all is done in turn."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream: Any = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self.follow()
+
+    def follow(self) -> None:
+        """Have what is queued here from now on wait for what is in the current stream."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+
+    def join(self) -> None:
+        """Have what is queued in the current stream from now on wait for what is here."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+    def queue(self) -> AbstractContextManager[Any]:
+        """Queue work here."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 
 class Uploads:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from constrain.kernels import cuda
+from constrain.kernels.bitmask import ChosenRows, apply_bitmask, check_bitmask
 
 #: Below it, the most likely token is taken.
 GREEDY_TEMPERATURE = 0.01
@@ -33,7 +34,10 @@ class DrawParameters:
 
 
 def draw(
-    logits: torch.Tensor, parameters: DrawParameters, out: tuple[torch.Tensor, torch.Tensor] | None = None
+    logits: torch.Tensor,
+    parameters: DrawParameters,
+    out: tuple[torch.Tensor, torch.Tensor] | None = None,
+    allowed: ChosenRows | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw a token for each row.
 
@@ -44,24 +48,35 @@ def draw(
         logits: float32 ``[rows, width]``, the last dimension contiguous.
         parameters: of each row, on the same device, contiguous.
         out: where what is returned goes; contiguous.
+        allowed: tokens to draw from, by default all; the logits of others are not looked at.
 
     Returns:
         The tokens, int64 ``[rows]``, -1 where no logit is finite; and their probabilities among those that stayed,
         float32 ``[rows]``.
+
+    Raises:
+        BitmaskError: ``allowed`` has the wrong type, shape, layout or device.
     """
+    if allowed is not None:
+        check_bitmask(logits, *allowed)
     if out is None:
         rows = len(logits)
         out = torch.empty(rows, dtype=torch.int64, device=logits.device), logits.new_empty(rows, dtype=torch.float32)
     if logits.is_cuda and cuda.module is not None:
-        _draw_cuda(logits, parameters, *out)
+        _draw_cuda(logits, parameters, *out, allowed)
     else:
-        for given, drawn in zip(out, draw_reference(logits, parameters), strict=True):
+        for given, drawn in zip(out, draw_reference(logits, parameters, allowed), strict=True):
             given.copy_(drawn)
     return out
 
 
-def draw_reference(logits: torch.Tensor, parameters: DrawParameters) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_reference(
+    logits: torch.Tensor, parameters: DrawParameters, allowed: ChosenRows | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """:func:`draw` in plain torch."""
+    if allowed is not None:
+        logits = logits.clone()
+        apply_bitmask(logits, *allowed)
     fields = vars(parameters).values()
     drawn = [
         _draw_row(row, *values) for row, *values in zip(logits, *(field.tolist() for field in fields), strict=True)
@@ -110,9 +125,14 @@ def philox(seed: int, step: int) -> int:
 
 
 def _draw_cuda(
-    logits: torch.Tensor, parameters: DrawParameters, tokens: torch.Tensor, probabilities: torch.Tensor
+    logits: torch.Tensor,
+    parameters: DrawParameters,
+    tokens: torch.Tensor,
+    probabilities: torch.Tensor,
+    allowed: ChosenRows | None,
 ) -> None:
     rows, width = logits.shape
+    bits, chosen = (None, None) if allowed is None else allowed
     with torch.cuda.device(logits.device):
         cuda.module.draw(
             logits=cuda.address(logits),
@@ -120,6 +140,9 @@ def _draw_cuda(
             **{name: cuda.address(values) for name, values in vars(parameters).items()},
             tokens=cuda.address(tokens),
             probabilities=cuda.address(probabilities),
+            bits=cuda.address(bits),
+            bits_stride=0 if bits is None else bits.stride(0),
+            chosen=cuda.address(chosen),
             rows=rows,
             width=width,
             stream=cuda.stream(logits),

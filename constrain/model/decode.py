@@ -184,16 +184,20 @@ class Decoder:
         room = len(row.pages) * self.page_size - row.past
         return row.ahead[: (1 << room.bit_length() >> 1) - 1]
 
-    def write_text(self, pages: Sequence[int], tokens: torch.Tensor) -> None:
-        """Make a sequence known whose tokens did not all come through :meth:`run`.
+    def write_texts(self, texts: Sequence[tuple[Sequence[int], torch.Tensor]]) -> None:
+        """Make sequences known whose tokens did not all come through :meth:`run`.
 
         Args:
-            pages: of the sequence.
-            tokens: int64 ``[n]``, from its first position on.
+            texts: of each sequence its pages, and its tokens, int64 ``[n]``, from its first position on.
         """
-        positions = torch.tensor(pages).unsqueeze(1) * self.page_size + torch.arange(self.page_size)
-        sent = torch.empty(2, len(tokens), dtype=torch.int, device=self.drawn.device)
-        self.uploads.send(sent, torch.stack([positions.flatten()[: len(tokens)], tokens]))
+        slots = torch.arange(self.page_size)
+        places = [
+            (torch.tensor(pages).unsqueeze(1) * self.page_size + slots).flatten()[: len(tokens)]
+            for pages, tokens in texts
+        ]
+        values = torch.stack([torch.cat(places), torch.cat([tokens for _, tokens in texts])])
+        sent = torch.empty(values.shape, dtype=torch.int, device=self.drawn.device)
+        self.uploads.send(sent, values)
         self._text.view(-1)[sent[0].long()] = sent[1]
 
     def _send_pages(self, shape: StepShape, table: list[Sequence[int]]) -> None:

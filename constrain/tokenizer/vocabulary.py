@@ -123,8 +123,11 @@ class TokenizerVocabulary:
         """
         if include_special_tokens:
             return self._table("special_pieces", lambda: self._pieces(self.extended_id_to_piece))
-        beyond = {idx: text for idx, text in self.extended_id_to_piece.items() if idx >= self._id_limit}
-        return self._table("pieces", lambda: self._pieces(beyond))
+
+        def build() -> list[str]:
+            return self._pieces({i: text for i, text in self.extended_id_to_piece.items() if i >= self._id_limit})
+
+        return self._table("pieces", build)
 
     def get_piece_to_id_dict(self) -> dict[str, int]:
         """Id by decoded text; the highest one where several tokens have the same text."""

@@ -151,16 +151,18 @@ void bind_sampling(py::module_& m) {
   m.def(
       "draw",
       [](Address logits, int64_t stride, Address temperatures, Address top_k, Address top_p, Address min_p,
-         Address seeds, Address steps, Address tokens, Address probabilities, int rows, int width, Address stream) {
+         Address seeds, Address steps, Address tokens, Address probabilities, Address bits, int64_t bits_stride,
+         Address chosen, int rows, int width, Address stream) {
+        const BitmaskView allowed{pointer<const int32_t>(bits), bits_stride, pointer<const int32_t>(chosen)};
         draw(Draw{pointer<const float>(logits), stride, pointer<const float>(temperatures),
                   pointer<const int32_t>(top_k), pointer<const float>(top_p), pointer<const float>(min_p),
                   pointer<const int64_t>(seeds), pointer<const int32_t>(steps), pointer<int64_t>(tokens),
-                  pointer<float>(probabilities), rows, width},
+                  pointer<float>(probabilities), allowed, rows, width},
              stream_of(stream));
       },
       py::kw_only(), arg("logits"), arg("stride"), arg("temperatures"), arg("top_k"), arg("top_p"), arg("min_p"),
-      arg("seeds"), arg("steps"), arg("tokens"), arg("probabilities"), arg("rows"), arg("width"), arg("stream"),
-      "Queue the drawing of a token for each row.");
+      arg("seeds"), arg("steps"), arg("tokens"), arg("probabilities"), arg("bits"), arg("bits_stride"), arg("chosen"),
+      arg("rows"), arg("width"), arg("stream"), "Queue the drawing of a token for each row.");
   m.def(
       "penalise",
       [](Address logits, int64_t logits_stride, Address text, Address block_table, int64_t block_table_stride,

@@ -55,14 +55,22 @@ struct Shared {
   int best;
 };
 
-// The tokens that a warp looks after: a range of the row, or of a list of some of its tokens, in the order of their
-// ids.
+// The tokens that a warp looks after: a range of the row, from a multiple of 32 on, or of a list of some of its tokens,
+// in the order of their ids.
 struct Source {
   const float* values;
-  const int32_t* ids;  // null for the row itself
+  const int32_t* ids;   // null for the row itself
+  const int32_t* bits;  // of the tokens of a row that are allowed; null for all
   int begin, end;
 
   __device__ int id(int i) const { return ids ? ids[i] : i; }
+
+  // The bits of the kUnroll times 32 tokens from `start` on: a word in each of the first lanes.
+  __device__ uint32_t words(int start) const {
+    if (!bits) return ~0u;
+    const int lane = threadIdx.x % kWarp;
+    return lane < kUnroll && start + lane * kWarp < end ? bits[start / kWarp + lane] : 0;
+  }
 };
 
 // Probabilities are kept as integers, 2**32 for the largest, so that sums are exact in any order, and a draw does not
@@ -80,26 +88,48 @@ struct Scale {
   }
 };
 
-// The logits of kUnroll times 32 tokens from `start` on; what is not finite counts as minus infinity.
-__device__ __forceinline__ void load_chunk(const Source& source, int start, float (&x)[kUnroll]) {
+// The logits of kUnroll times 32 tokens from `start` on, whose bits are `words`; what is not allowed is not read, and
+// counts as minus infinity, like what is not finite.
+__device__ __forceinline__ void load_chunk(const Source& source, int start, uint32_t words, float (&x)[kUnroll]) {
+  const int lane = threadIdx.x % kWarp;
+  bool taken[kUnroll];
 #pragma unroll
-  for (int j = 0; j < kUnroll; ++j) {
-    const int i = start + j * kWarp + static_cast<int>(threadIdx.x) % kWarp;
-    x[j] = i < source.end ? source.values[i] : -INFINITY;
+  for (int j = 0; j < kUnroll; ++j) taken[j] = start + j * kWarp + lane < source.end;
+  if (source.bits) {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) taken[j] &= __shfl_sync(kAllLanes, words, j) >> lane & 1;
   }
+#pragma unroll
+  for (int j = 0; j < kUnroll; ++j) x[j] = taken[j] ? source.values[start + j * kWarp + lane] : -INFINITY;
 #pragma unroll
   for (int j = 0; j < kUnroll; ++j) x[j] = isfinite(x[j]) ? x[j] : -INFINITY;
 }
 
-// Calls `use(logit, i)` for the warp's tokens, with all lanes at a time, and minus infinity behind the end.
+// Calls `use(logits, start)` for every kUnroll times 32 of the warp's tokens of which any is allowed, until it returns
+// false.
+template <typename Use>
+__device__ __forceinline__ void for_each_chunk(const Source& source, const Use& use) {
+  constexpr int kTokens = kUnroll * kWarp;
+  uint32_t next = source.words(source.begin);
+  for (int start = source.begin; start < source.end; start += kTokens) {
+    // Asked for ahead, since the logits cannot be before it is known which.
+    const uint32_t words = next;
+    next = source.words(start + kTokens);
+    if (!__any_sync(kAllLanes, words != 0)) continue;
+    float x[kUnroll];
+    load_chunk(source, start, words, x);
+    if (!use(x, start)) return;
+  }
+}
+
+// Calls `use(logit, i)` for the warp's tokens, with all lanes at a time, and minus infinity for what does not count.
 template <typename Use>
 __device__ __forceinline__ void for_each(const Source& source, const Use& use) {
-  for (int start = source.begin; start < source.end; start += kUnroll * kWarp) {
-    float x[kUnroll];
-    load_chunk(source, start, x);
+  for_each_chunk(source, [&](const float (&x)[kUnroll], int start) {
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) use(x[j], start + j * kWarp + static_cast<int>(threadIdx.x) % kWarp);
-  }
+    return true;
+  });
 }
 
 __device__ __forceinline__ uint64_t warp_inclusive_sum(uint64_t value) {
@@ -151,16 +181,17 @@ __device__ void fill_bins(Shared& shared, const Source& source, const BinOf& bin
   __syncthreads();
   for_each(source, [&](float x, int) {
     const int bin = x == -INFINITY ? -1 : bin_of(x);
+    const unsigned counted = __ballot_sync(kAllLanes, bin >= 0);
+    if (!counted) return;
     const Amount amount = bin < 0 ? 0 : measure(x);
     // Where a whole warp has one bin, as with equal logits, it adds once.
-    int same = 0;
-    __match_all_sync(kAllLanes, bin, &same);
-    if (!same) {
+    const int first = __shfl_sync(kAllLanes, bin, __ffs(counted) - 1);
+    if (!__all_sync(kAllLanes, bin < 0 || bin == first)) {
       if (bin >= 0) atomicAdd(bins + bin, static_cast<Word>(amount));
-    } else if (bin >= 0) {
-      const Amount sum = warp_sum(amount);
-      if (threadIdx.x % kWarp == 0) atomicAdd(bins + bin, static_cast<Word>(sum));
+      return;
     }
+    const Amount sum = warp_sum(amount);
+    if (threadIdx.x % kWarp == 0) atomicAdd(bins + first, static_cast<Word>(sum));
   });
   __syncthreads();
 }
@@ -181,7 +212,7 @@ __device__ void shorten(Shared& shared, Source& source, const Scale& scale, int 
     count += __popc(lanes);
   });
   if (__syncthreads_or(count > kSegment)) return;
-  source = {shared.values[warp], shared.ids[warp], 0, count};
+  source = {shared.values[warp], shared.ids[warp], nullptr, 0, count};
 }
 
 // The shortest prefix whose measure reaches `target_of(total)`: found first among the bins of `scale`, and within one
@@ -230,8 +261,8 @@ __device__ uint64_t philox(uint64_t seed, uint64_t step) {
   return uint64_t{counter[1]} << 32 | counter[0];
 }
 
-// The largest logit, and the first token that has it.
-__device__ void find_top(Shared& shared, const Source& source) {
+// Finds the largest logit, and the first token that has it; returns the largest of this thread.
+__device__ float find_top(Shared& shared, const Source& source) {
   float top = -INFINITY;
   int best = INT32_MAX;
   const auto join = [&](float x, int i) {
@@ -246,6 +277,7 @@ __device__ void find_top(Shared& shared, const Source& source) {
       join(__shfl_xor_sync(kAllLanes, top, offset), __shfl_xor_sync(kAllLanes, best, offset));
   };
   for_each(source, join);
+  const float own = top;
   join_lanes();
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   if (lane == 0) {
@@ -263,6 +295,23 @@ __device__ void find_top(Shared& shared, const Source& source) {
     }
   }
   __syncthreads();
+  return own;
+}
+
+// Leaves out tokens that cannot be among the `count` most likely, if there is room for the others. `own` is the largest
+// logit of this thread: what is below the `count`-th of all threads' cannot be among them.
+__device__ void leave_out(Shared& shared, Source& source, const Scale& scale, float own, int count) {
+  auto* bins = reinterpret_cast<unsigned*>(shared.bins);
+  for (int i = threadIdx.x; i < kBins; i += kThreads) bins[i] = 0;
+  __syncthreads();
+  if (own > -INFINITY) atomicAdd(bins + scale.bin(own), 1u);
+  __syncthreads();
+  uint64_t threads = 0;
+  const Found found = find_bin<uint32_t>(shared, [&](uint64_t total) {
+    threads = total;
+    return static_cast<uint64_t>(count);
+  });
+  shorten(shared, source, scale, threads < static_cast<uint64_t>(count) ? kBins - 1 : found.bin);
 }
 
 // Draws among the tokens within the cut, in the order of their ids.
@@ -289,9 +338,7 @@ __device__ void draw_within(Shared& shared, const Source& source, const Scale& s
   if (target < sum || target >= sum + weight) return;
 
   uint64_t tie = 0;
-  for (int start = source.begin; start < source.end; start += kUnroll * kWarp) {
-    float x[kUnroll];
-    load_chunk(source, start, x);
+  for_each_chunk(source, [&](const float (&x)[kUnroll], int start) {
     uint64_t own[kUnroll], lane_sum = 0;
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
@@ -306,7 +353,7 @@ __device__ void draw_within(Shared& shared, const Source& source, const Scale& s
     const uint64_t chunk = warp_sum(lane_sum);
     if (target >= sum + chunk) {
       sum += chunk;
-      continue;
+      return true;
     }
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
@@ -317,8 +364,8 @@ __device__ void draw_within(Shared& shared, const Source& source, const Scale& s
       }
       sum = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
     }
-    return;
-  }
+    return false;
+  });
 }
 
 __global__ void __launch_bounds__(kThreads) draw_rows(Draw p) {
@@ -327,8 +374,10 @@ __global__ void __launch_bounds__(kThreads) draw_rows(Draw p) {
   release_successor();
   const int r = blockIdx.x, warp = threadIdx.x / kWarp;
   const int range = (p.width + kThreads - 1) / kThreads * kWarp;
-  Source source{p.logits + r * p.stride, nullptr, min(warp * range, p.width), min((warp + 1) * range, p.width)};
-  find_top(shared, source);
+  const int64_t chosen = !p.allowed.data ? -1 : p.allowed.chosen ? p.allowed.chosen[r] : r;
+  const int32_t* bits = chosen < 0 ? nullptr : p.allowed.data + chosen * p.allowed.stride;
+  Source source{p.logits + r * p.stride, nullptr, bits, min(warp * range, p.width), min((warp + 1) * range, p.width)};
+  const float own = find_top(shared, source);
   const float temperature = p.temperatures[r];
   const int top_k = p.top_k[r];
   if (shared.top == -INFINITY || temperature < kGreedyTemperature || top_k == 1) {
@@ -341,10 +390,12 @@ __global__ void __launch_bounds__(kThreads) draw_rows(Draw p) {
 
   const Scale scale{shared.top, 1.0f / temperature};
   Cut cut;
-  if (top_k > 0 && top_k < p.width)
+  if (top_k > 0 && top_k < p.width) {
+    if (top_k <= kThreads) leave_out(shared, source, scale, own, top_k);
     cut = shortest_prefix<uint32_t>(
         shared, source, scale, [](float) { return 1u; },
         [&](uint64_t total) { return min(static_cast<uint64_t>(top_k), total); });
+  }
   const float top_p = p.top_p[r];
   if (top_p > 0 && top_p < 1) {
     // Sums go over all that are tied at the end of the top k, of which some have to go.
@@ -370,6 +421,8 @@ void draw(const Draw& p, cudaStream_t stream) {
       p.logits && p.temperatures && p.top_k && p.top_p && p.min_p && p.seeds && p.steps && p.tokens && p.probabilities,
       kName, "null pointer");
   require(p.width > 0 && p.width <= INT32_MAX - kThreads, kName, "width out of range");
+  const bool several = p.rows > 1 || p.allowed.chosen;
+  require(!p.allowed.data || !several || p.allowed.stride >= (p.width + 31) / 32, kName, "rows overlap");
   launch(kName, draw_rows, {dim3(p.rows), kThreads}, stream, p);
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/bitmask.cuh"
+
 namespace constrain::cuda {
 
 // `logits` is (rows, width) float32, the last dimension contiguous, `stride` in elements. For each row: the logits are
@@ -13,7 +15,7 @@ namespace constrain::cuda {
 // `min_p` times the largest probability. Tokens of equal logits count in the order of their ids. The draw is decided by
 // `seeds` and `steps`: Philox 4x32-10 (Salmon et al. 2011) with the seed as key and the step as counter. `tokens` and
 // `probabilities` get the token drawn, and its probability among those that stayed. A row without a finite logit gets
-// token -1.
+// token -1. Only tokens that `allowed` allows are looked at, all where its data is null.
 struct Draw {
   const float* logits;
   int64_t stride;
@@ -25,6 +27,7 @@ struct Draw {
   const int32_t* steps;
   int64_t* tokens;
   float* probabilities;
+  BitmaskView allowed;
   int rows;
   int width;
 };

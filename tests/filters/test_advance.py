@@ -18,6 +18,7 @@ from constrain.engine.bitmask import unpacked
 from constrain.errors import FilterError
 from constrain.filters import ExLlamaV2JSONSchemaFilter, ExLlamaV2PrefixFilter, ExLlamaV2RegexFilter, FilterStack
 from constrain.filters.engine import vocabulary_of
+from constrain.filters.masks import row
 
 MODEL: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=384))
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}}
@@ -98,10 +99,10 @@ def test_filters_that_were_promised_are_where_others_are(tokenizer: ExLlamaV2Tok
             assert [stack.promise(advance, None, None) for stack in promised] == [True, True, True, False]
             advance.start()
         masks = [stack.mask() for stack in promised]
-        names = [None if mask is None else mask.key for mask in masks]
-        assert names == [None if mask is None else mask.key for mask in (stack.mask() for stack in ordinary)]
-        rows = [np.full(12, -1, dtype=np.int32) if mask is None else mask.row() for mask in masks]
-        tokens = [draw.choice(unpacked(row).tolist()) for row in rows]
+        names = [None if mask is None else mask.id for mask in masks]
+        assert names == [None if mask is None else mask.id for mask in (stack.mask() for stack in ordinary)]
+        rows = [np.full(12, -1, dtype=np.int32) if mask is None else row(mask, 12) for mask in masks]
+        tokens = [draw.choice(unpacked(bits).tolist()) for bits in rows]
         advance = Advance(workers)
         for stack, token in zip(promised, tokens, strict=True):
             # A filter that does more than the matcher is told in the ordinary way.

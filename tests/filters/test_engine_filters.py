@@ -227,18 +227,18 @@ def test_masks_behind_tokens_that_may_come(tokenizer: ExLlamaV2Tokenizer) -> Non
     for each in (stack, other):
         each.begin()
         each.budget = 9
-    ahead = stack.masks(text)
+    ahead = [stack.mask(), *stack.masks_behind(text)]
     expected = []
     for number, token in enumerate(text, 1):
         expected.append(other.mask())
         other.feed(token)
         other.budget = 9 - number
     expected.append(other.mask())
-    keys = [None if mask is None else mask.key for mask in expected]
-    assert [None if mask is None else mask.key for mask in ahead] == keys and len(set(keys)) > 1
+    keys = [None if mask is None else mask.id for mask in expected]
+    assert [None if mask is None else mask.id for mask in ahead] == keys and len(set(keys)) > 1
     # The filters themselves are where they were, and a token that cannot come ends what can be told.
-    again = stack.masks([text[0], 0, text[1]])
-    assert [None if mask is None else mask.key for mask in again] == keys[:2]
+    again = [stack.mask(), *stack.masks_behind([text[0], 0, text[1]])]
+    assert [None if mask is None else mask.id for mask in again] == keys[:2]
 
 
 def test_a_filter_that_cannot_be_copied_tells_nothing_ahead(tokenizer: ExLlamaV2Tokenizer) -> None:
@@ -252,7 +252,7 @@ def test_a_filter_that_cannot_be_copied_tells_nothing_ahead(tokenizer: ExLlamaV2
 
     stack = FilterStack([ExLlamaV2RegexFilter(MODEL, tokenizer, "[a-z]+"), Odd(MODEL, tokenizer)], tokenizer, 384)
     stack.begin()
-    assert len(stack.masks([5, 6])) == 1
+    assert stack.masks_behind([5, 6]) == []
 
 
 def test_a_grammar_may_ask_for_special_tokens(tokenizer: ExLlamaV2Tokenizer) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from constrain.engine import Vocabulary, compile_choices
 from constrain.filters.forms import pack
-from constrain.filters.masks import EngineMask, RowMask, TokenMask
+from constrain.filters.masks import RowMask, TokenMask, few, row
 from constrain.generator.mask_pool import MaskPool
 from constrain.kernels.graphs import Uploads
 
@@ -44,21 +44,26 @@ def test_the_mask_that_was_used_longest_ago_goes(uploads: Uploads) -> None:
 def test_masks_of_the_engine_are_named_by_it() -> None:
     vocabulary = Vocabulary.from_tokens([b"a", b"b", b"ab", b""], [3])
     first, second = (compile_choices(choices, vocabulary).matcher() for choices in (["ab"], ["abb"]))
-    masks: list[TokenMask] = []
-    for matcher in (first, second):
-        found = matcher.mask()
-        assert found is not None
-        masks.append(EngineMask(found, 1))
-    assert masks[0].key == masks[1].key
-    assert list(masks[0].few or ()) == [0, 2] and masks[0].row().tolist() == [5]
+    masks: list[TokenMask | None] = [matcher.mask() for matcher in (first, second)]
+    assert masks[0] is not None and masks[1] is not None
+    assert masks[0].id == masks[1].id
+    assert masks[0].count == 2 and masks[0].tokens == [0, 2] and row(masks[0], 3).tolist() == [5, 0, 0]
     assert first.accept(0)
     narrower = first.mask()
-    assert narrower is not None and narrower.id != masks[0].key and narrower.tokens == [1]
+    assert narrower is not None and narrower.id != masks[0].id and narrower.tokens == [1]
     bits = np.full((2, 3), -1, dtype=np.int32)
     narrower.fill(bits, 1)
     assert bits.tolist() == [[-1] * 3, [2, 0, 0]]
 
 
-@pytest.mark.parametrize(("tokens", "few"), [((), []), ((33,), [33]), ((31,), [31]), ((1, 2), None), ((1, 40), None)])
-def test_a_row_knows_its_only_token(tokens: tuple[int, ...], few: list[int] | None) -> None:
-    assert mask(*tokens).few == few
+@pytest.mark.parametrize("tokens", [[], [33], [31], [1, 2], [1, 40, 63]])
+def test_a_row_knows_its_tokens(tokens: list[int]) -> None:
+    made = mask(*tokens)
+    assert made.count == len(tokens) and made.tokens == few(made) == tokens
+    assert row(made, 2).tolist() == pack(tokens, 2).tolist()
+
+
+def test_many_tokens_are_not_listed() -> None:
+    assert few(RowMask(pack(range(64), 3))) == list(range(64))
+    many = RowMask(pack(range(65), 3))
+    assert many.count == 65 and few(many) is None and few(None) is None

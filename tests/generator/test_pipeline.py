@@ -53,7 +53,7 @@ def make(parts: tuple[ExLlamaV2, ExLlamaV2Tokenizer], monkeypatch: pytest.Monkey
             model, ExLlamaV2Cache(model, max_seq_len=size), tokenizer, **{"jump_forward": False, **options}
         )
         if not piped:
-            monkeypatch.setattr(generator._runner, "_piped", lambda jobs: [])
+            monkeypatch.setattr(generator._runner, "_divided", lambda jobs: ([], jobs))
         return generator
 
     return make

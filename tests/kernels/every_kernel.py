@@ -17,6 +17,7 @@ import torch
 from constrain.kernels import (
     Activation,
     AttentionWorkspace,
+    ChosenRows,
     Coding,
     DrawParameters,
     GroupCoding,
@@ -121,6 +122,8 @@ def draws() -> None:
         logits[-1] = -torch.inf
         draw(logits, values)
         draw(logits.bfloat16().float(), values)  # many are equal
+        bits = torch.randint(-(2**31), 2**31, (3, -(-width // 32))).int()
+        draw(logits, values, allowed=ChosenRows(bits, torch.tensor([0, 2, -1, 1, 0, 2], dtype=torch.int32)))
 
 
 def steps() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from constrain.errors import BitmaskError
 from constrain.kernels import (
+    ChosenRows,
     DrawParameters,
     PenaltyParameters,
     PenaltyScratch,
     StepTokens,
     TextPages,
+    apply_bitmask,
     draw,
     enter_tokens,
     penalise,
@@ -99,6 +103,37 @@ def test_draws_follow_the_probabilities_and_the_seeds() -> None:
 def test_a_row_without_a_logit() -> None:
     tokens, probs = draw(torch.full((1, 5), -torch.inf), parameters(1, {}))
     assert tokens.tolist() == [-1] and probs.tolist() == [0.0]
+
+
+def masks(width: int) -> torch.Tensor:
+    """Rows of bits: of no token, of one, of few that are next to each other, of some, of half, of all."""
+    random = torch.Generator().manual_seed(width)
+    allowed = torch.rand(6, width, generator=random) < torch.tensor([0, 0, 0, 0.01, 0.5, 1]).unsqueeze(1)
+    allowed[1, width // 2], allowed[2, width // 3 : width // 3 + 70] = True, True
+    bits = np.packbits(allowed.numpy(), axis=1, bitorder="little")
+    return torch.from_numpy(np.pad(bits, ((0, 0), (0, -bits.shape[1] % 4))).view(np.int32))
+
+
+CHOSEN = torch.tensor([4, -1, 3, 0, 2, 1, 5, 4], dtype=torch.int)
+
+
+def test_draws_under_masks() -> None:
+    width, random = 1003, torch.Generator().manual_seed(4)
+    logits = torch.randn(8, width, generator=random)
+    masked = logits.clone()
+    apply_bitmask(masked, masks(width), CHOSEN)
+    before = logits.clone()
+    tokens, probs = draw(logits, parameters(8, {"top_k": 9}), allowed=ChosenRows(masks(width), CHOSEN))
+    assert torch.equal(logits, before)
+    assert all(map(torch.equal, (tokens, probs), draw(masked, parameters(8, {"top_k": 9}))))
+    assert tokens[3] == -1 and tokens[5] == width // 2 and probs[5] == 1.0
+    by_row = draw(logits[:6], parameters(6, {}), allowed=ChosenRows(masks(width)))[0]
+    assert by_row[0] == -1 and by_row[1] == width // 2
+
+
+def test_masks_of_draws_have_to_fit() -> None:
+    with pytest.raises(BitmaskError, match=r"bits must be int32 \[2, 4\]"):
+        draw(torch.zeros(2, 100), parameters(2, {}), allowed=ChosenRows(torch.zeros(2, 3, dtype=torch.int)))
 
 
 PENALTIES = [(1.2, -1, 0, 0.0, 0.0), (1.0, -1, 0, 0.3, 0.5), (1.5, 20, 40, 0.1, 0.2), (1.1, 0, 64, 0.0, 0.3)]
@@ -194,6 +229,21 @@ def test_draws_on_a_gpu(settings: dict[str, Any], dtype: torch.dtype, cuda: torc
     torch.testing.assert_close(actual[same], probs[same], atol=1e-6, rtol=2e-3)
     alone, _ = draw(logits[5:7].to(cuda), on_device(DrawParameters(*(x[5:7] for x in vars(values).values())), cuda))
     assert torch.equal(alone.cpu(), tokens[5:7])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("width", [33, 32_003, 128_256])
+def test_draws_under_masks_on_a_gpu(settings: dict[str, Any], width: int, cuda: torch.device) -> None:
+    logits = torch.randn(8, width, generator=torch.Generator().manual_seed(5)) * 2.5
+    bits, values = masks(width), on_device(parameters(8, settings), cuda)
+    masked = logits.to(cuda)
+    apply_bitmask(masked, bits.to(cuda), CHOSEN.to(cuda))
+    expected = draw(masked, values)
+    # What is not allowed is not looked at.
+    poisoned = logits.masked_fill(masked.cpu() == -torch.inf, 1e30)
+    actual = draw(poisoned.to(cuda), values, allowed=ChosenRows(bits.to(cuda), CHOSEN.to(cuda)))
+    assert all(map(torch.equal, actual, expected))
 
 
 @pytest.mark.gpu
