@@ -273,9 +273,9 @@ class ExLlamaV2DynamicJob:
 
     def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> torch.Tensor | None:
         """Take the last token off each prompt, if it is to be generated anew; int64 of shape (sequences, 1)."""
-        last = torch.cat([sequence.input_ids.torch()[:, -1:] for sequence in self.sequences])
         if not self._healing or min(len(sequence.input_ids) for sequence in self.sequences) < 2:
             return None
+        last = torch.cat([sequence.input_ids.torch()[:, -1:] for sequence in self.sequences])
         if not all(can_heal(tokenizer, int(token)) for token in last):
             return None
         for sequence in self.sequences:

@@ -89,6 +89,9 @@ def check_job(generator: ExLlamaV2DynamicGenerator, job: ExLlamaV2DynamicJob) ->
     size = generator.model.config.vocab_size
     for sequence in job.sequences:
         ids = sequence.input_ids.torch()
+        least, most = ids.aminmax()
+        if least >= 0 and most < size:
+            continue
         for token in set(ids[(ids < 0) | (ids >= size)].tolist()):
             if not any(0 <= token - each.first_index < each.length for each in job.embeddings):
                 what = (
