@@ -16,7 +16,11 @@ class Advance:
         self._tokens: list[int | None] = []
         self._budgets: list[int | None] = []
         self._turns: Turns | None = None
-        self._results: tuple[list[bool], list[Mask | None]] = [], []
+
+    @property
+    def left(self) -> int:
+        """Number of matchers that are not done."""
+        return 0 if self._turns is None else self._turns.left
 
     def add(self, matcher: Matcher, token: int | None, budget: int | None) -> int | None:
         """Before :meth:`start`: have a matcher take a token, or none, and find its mask behind it.
@@ -36,13 +40,16 @@ class Advance:
         if self._places:
             self._turns = self._workers.take(list(self._places), self._tokens, self._budgets)
 
+    def done(self, place: int) -> bool:
+        """Whether :meth:`result` has nothing to wait for."""
+        return self._turns is not None and self._turns.done(place)
+
     def result(self, place: int) -> tuple[bool, Mask | None]:
-        """What became of a matcher, once all are done.
+        """What became of a matcher, once it is done.
 
         Returns:
             Whether it took the token and found its mask, and that mask, ``None`` where it excludes nothing; else the
             matcher is where it was.
         """
-        if self._turns is not None:
-            self._results, self._turns = self._turns.result(), None
-        return self._results[0][place], self._results[1][place]
+        assert self._turns is not None, "it was started"
+        return self._turns.result(place)

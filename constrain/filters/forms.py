@@ -60,6 +60,12 @@ class Member(ABC):
         """
         return False
 
+    @property
+    def ready(self) -> bool:
+        """Whether what was started in the background is done."""
+        pending = self.filter.background_result
+        return pending is None or pending.done()
+
     def settle(self) -> None:
         """Wait for what was promised, if anything was."""
         return
@@ -122,6 +128,12 @@ class Packed(Member):
             return False
         self._advance, self._place = advance, place
         return True
+
+    @property
+    def ready(self) -> bool:
+        if self._advance is not None:
+            return self._advance.done(self._place)
+        return self._pending is None or self._pending.done()
 
     def settle(self) -> None:
         advance, self._advance = self._advance, None

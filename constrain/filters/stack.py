@@ -99,6 +99,11 @@ class FilterStack:
         """
         return all(member.promise(advance, token, budget) for member in self._members)
 
+    @property
+    def ready(self) -> bool:
+        """Whether what :meth:`promise` and :meth:`start` have begun is done."""
+        return all(member.ready for member in self._members)
+
     def feed(self, token: int) -> None:
         """Tell every filter of a token that became part of the sequence."""
         for member in self._members:

@@ -186,6 +186,11 @@ class Decoding:
             budget += 1 - (token is not None)
         return filters.promise(advance, token, budget if self._request.within_budget else None)
 
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`constrain` has nothing to wait for."""
+        return self.filters is None or self.filters.ready
+
     def constrain(self, proposals: Sequence[int]) -> Outcome | None:
         """Find what may come next, and behind each of ``proposals`` as far as that can be told.
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from os import cpu_count
+from time import sleep
 
 from constrain.engine.advance import Advance, Workers
 from constrain.generator.device_draws import Drawing, RowSettings, StepSampler, row_settings
@@ -19,12 +20,17 @@ from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.mask_pool import MaskPool
 from constrain.generator.outcome import Outcome
 from constrain.generator.pages import PageTable
+from constrain.kernels.graphs import Mark
 from constrain.model.decode import Decoder, DecodeRow, StepShape
 
 #: Masks that are kept on the device: 64 MB of them for a vocabulary of 128,000 tokens.
 _MASKS = 4096
 #: Threads that find masks of filters of the engine, at most.
 _MOST_WORKERS = 8
+#: One text in so many may sit a step out whose filters take longer than the layers.
+_LATE_SHARE = 8
+#: Seconds between looks at which filters are done.
+_LOOK_AGAIN = 5e-5
 
 
 @dataclass(slots=True)
@@ -36,6 +42,8 @@ class _Turn:
         written: whether the device knows the whole text, not only what came through here.
         expected: what that token, if it is not known yet, has to be for the proposals behind it to be worth anything.
         promised: whether filters are on their way to what may come behind the next token.
+        late: whether they are not there yet, so that the text sits the step out: what is drawn for it does not count.
+        again: whether the text has sat the step before out.
         constrained: whether the masks of the text are those of this step.
         proposals: the tokens behind the first that may still turn out to follow it.
     """
@@ -47,14 +55,21 @@ class _Turn:
     written: bool = False
     expected: int | None = None
     promised: bool = False
+    late: bool = False
+    again: bool = False
     constrained: bool = False
     proposals: Sequence[int] = ()
 
     @property
     def goes_on(self) -> bool:
-        """Whether the text has come to where this step was to take it on from."""
+        """Whether the text has come to where this step was to take it on from, and does so."""
         job = self.job
-        return job.running and job.text.end is None and len(job.sequences[0].sequence_ids) == self.row.past + 1
+        return (
+            not self.late
+            and job.running
+            and job.text.end is None
+            and len(job.sequences[0].sequence_ids) == self.row.past + 1
+        )
 
 
 @dataclass
@@ -88,6 +103,7 @@ class Pipeline:
         masks = MaskPool(_MASKS, (width + 31) // 32, decoder.uploads, decoder.drawn.device)
         self._sampler = StepSampler(decoder, min(size, width), masks)
         self._flight = _Flight()
+        self._advance: Advance | None = None
 
     def takes(self, job: ExLlamaV2DynamicJob) -> bool:
         """Whether a job is for :meth:`step`."""
@@ -137,7 +153,8 @@ class Pipeline:
         past = len(sequence.sequence_ids) - 1 + ahead
         if going is not None:
             return _Turn(job, DecodeRow(going.place + ahead - 1, past, going.row.pages, drawn=True), settings)
-        return _Turn(job, DecodeRow(job.text.last_token, past, [page.index for page in sequence.pages]), settings)
+        row = DecodeRow(job.text.last_token, past, [page.index for page in sequence.pages])
+        return _Turn(job, row, settings, again=before is not None and before.late)
 
     def _write_texts(self, turns: Sequence[_Turn]) -> None:
         """Make the texts known that tokens depend on."""
@@ -192,9 +209,10 @@ class Pipeline:
 
     def _promise(self, turns: Sequence[_Turn], tokens: Sequence[int]) -> None:
         """Have the filters of many texts take their tokens on other threads, while this one puts the texts together."""
+        self._advance = None
         if self._workers is None or len(turns) < 2:
             return
-        advance = Advance(self._workers)
+        advance = self._advance = Advance(self._workers)
         for turn in turns:
             following = self._flight.of.get(turn.job)
             if following is not None:
@@ -203,22 +221,50 @@ class Pipeline:
 
     def _constrain(self, flight: _Flight) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
         """Find what may come in each row of a step."""
-        outcomes: list[tuple[ExLlamaV2DynamicJob, Outcome]] = []
         going = [turn for turn in flight.turns if turn.goes_on]
-        if self._pool is not None and self._workers is not None:
-            advance = Advance(self._workers)
-            for turn in going:
-                text = turn.job.text
-                promised = turn.promised or (len(going) > 1 and text.promise(advance))
-                if not promised and (failed := text.look_ahead(self._pool, ())) is not None:
-                    outcomes.append((turn.job, failed))
-            advance.start()
+        outcomes = self._look_ahead(going)
+        self._wait(going)
         for turn in going:
             text = turn.job.text
-            if text.end is not None:
+            if text.end is not None or turn.late:
                 continue
             useful = turn.expected is None or turn.expected == text.last_token
             if (failed := text.constrain(turn.row.ahead if useful else ())) is not None:
                 outcomes.append((turn.job, failed))
             turn.constrained, turn.proposals = True, turn.row.ahead[: len(text.masks_ahead)]
         return outcomes
+
+    def _look_ahead(self, turns: Sequence[_Turn]) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
+        """Set those filters to work that are not yet."""
+        outcomes: list[tuple[ExLlamaV2DynamicJob, Outcome]] = []
+        if self._pool is None or self._workers is None:
+            return outcomes
+        advance = Advance(self._workers)
+        for turn in turns:
+            if turn.promised or turn.again or (len(turns) > 1 and turn.job.text.promise(advance)):
+                continue
+            if (failed := turn.job.text.look_ahead(self._pool, ())) is not None:
+                outcomes.append((turn.job, failed))
+        advance.start()
+        return outcomes
+
+    def _wait(self, turns: Sequence[_Turn]) -> None:
+        """Wait for filters, but not for those of a few texts that take longer than the layers."""
+        most = len(turns) // _LATE_SHARE
+        if most == 0 or self._pool is None:
+            return
+        layers = Mark(self._decoder.drawn.device)
+        others = [turn for turn in turns if not turn.promised]
+        while left := self._left(others):
+            if left <= most and layers.passed:
+                break
+            sleep(_LOOK_AGAIN)
+        else:
+            return
+        for turn in turns:
+            turn.late = turn.job.text.end is None and not turn.job.text.ready
+
+    def _left(self, others: Sequence[_Turn]) -> int:
+        """Number of texts whose filters are not done; ``others``: those that were not promised."""
+        promised = 0 if self._advance is None else self._advance.left
+        return promised + sum(not turn.job.text.ready for turn in others)

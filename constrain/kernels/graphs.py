@@ -75,6 +75,21 @@ class Beside:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 
+class Mark:
+    """A place in what is queued in the current stream of a device: behind all that is there when this is made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event: Any = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record(torch.cuda.current_stream(device))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the device has got there."""
+        return self._event is None or self._event.query()
+
+
 class Uploads:
     """Sends values to tensors on a device without waiting for it.
 

@@ -51,19 +51,26 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
-  std::pair<std::vector<bool>, std::vector<std::shared_ptr<Mask>>> result() {
-    finish();
-    std::vector<bool> taken;
-    std::vector<std::shared_ptr<Mask>> masks;
-    for (const Turn& turn : turns_) {
-      const bool all = !turn.taken || turn.mask->count >= turn.matcher->grammar().vocabulary().size();
-      taken.push_back(turn.taken);
-      masks.push_back(all ? nullptr : std::const_pointer_cast<Mask>(turn.mask));
+  size_t left() const { return batch_ ? batch_->left() : 0; }
+
+  bool done(size_t place) const { return batch_->done(checked(place)); }
+
+  std::pair<bool, std::shared_ptr<Mask>> result(size_t place) {
+    const Turn& turn = turns_[checked(place)];
+    if (!batch_->done(place)) {
+      const py::gil_scoped_release release;
+      batch_->wait_for(place);
     }
-    return {std::move(taken), std::move(masks)};
+    const bool all = !turn.taken || turn.mask->count >= turn.matcher->grammar().vocabulary().size();
+    return {turn.taken, all ? nullptr : std::const_pointer_cast<Mask>(turn.mask)};
   }
 
  private:
+  size_t checked(size_t place) const {
+    if (place >= turns_.size()) throw py::index_error("there is no such matcher");
+    return place;
+  }
+
   void finish() {
     if (!batch_) return;
     const py::gil_scoped_release release;
@@ -80,8 +87,10 @@ class Turns {
 void bind_workers(py::module_& module) {
   using namespace py::literals;
   py::class_<Turns>(module, "Turns", "Texts that are being taken on by a token each.")
-      .def("result", &Turns::result,
-           "Waits; returns of each matcher whether it has taken its token and found the mask behind it, and that mask, "
+      .def_property_readonly("left", &Turns::left, "Number of matchers that are not done.")
+      .def("done", &Turns::done, "place"_a, "Whether a matcher is done.")
+      .def("result", &Turns::result, "place"_a,
+           "Waits for a matcher; returns whether it has taken its token and found the mask behind it, and that mask, "
            "``None`` where it excludes nothing. Otherwise the matcher is where it was, and tells the reason when it is "
            "asked for the same by itself.");
   py::class_<Workers>(module, "Workers", "Threads that need no lock of the interpreter.")
@@ -93,7 +102,7 @@ void bind_workers(py::module_& module) {
           "matchers"_a, "tokens"_a, "budgets"_a, py::keep_alive<0, 1>(),
           "Has each of several matchers, no two of which are the same, take a token, or none for ``None``, and find "
           "its mask behind it, with a budget or ``None``, see :meth:`Matcher.mask`. Does not wait; nobody else may use "
-          "the matchers until ``result()`` has returned.");
+          "a matcher until ``result()`` has returned for it.");
 }
 
 }  // namespace constrain

@@ -2,15 +2,28 @@
 
 namespace constrain {
 
-void Workers::Batch::work_off() {
-  for (size_t i = next_++; i < count_; i = next_++) {
-    work_(i);
-    if (--left_ == 0) left_.notify_all();
+/// Does a piece that nobody has begun, if there is one.
+bool Workers::Batch::do_next() {
+  const size_t piece = next_++;
+  if (piece >= count_) return false;
+  work_(piece);
+  done_[piece] = true;
+  --left_;
+  left_.notify_all();
+  return true;
+}
+
+void Workers::Batch::wait_for(size_t piece) {
+  while (true) {
+    const size_t left = left_;
+    if (done_[piece]) return;
+    if (!do_next()) left_.wait(left);
   }
 }
 
 void Workers::Batch::finish() {
-  work_off();
+  while (do_next()) {
+  }
   for (size_t left = left_; left > 0; left = left_) left_.wait(left);
 }
 
@@ -48,7 +61,8 @@ void Workers::run() {
       continue;
     }
     lock.unlock();
-    batch->work_off();
+    while (batch->do_next()) {
+    }
     lock.lock();
   }
 }

@@ -18,7 +18,16 @@ class Workers {
   /// Pieces of work that were started together.
   class Batch {
    public:
-    Batch(size_t count, std::function<void(size_t)> work) : work_(std::move(work)), count_(count), left_(count) {}
+    Batch(size_t count, std::function<void(size_t)> work)
+        : work_(std::move(work)), count_(count), done_(count), left_(count) {}
+
+    /// Number of pieces that are not done.
+    size_t left() const { return left_; }
+
+    bool done(size_t piece) const { return done_[piece]; }
+
+    /// Helps with the pieces that nobody has begun until this one is done.
+    void wait_for(size_t piece);
 
     /// Helps with the pieces that nobody has begun, and waits for the others.
     void finish();
@@ -27,11 +36,12 @@ class Workers {
     friend class Workers;
 
     bool all_begun() const { return next_ >= count_; }
-    void work_off();
+    bool do_next();
 
     std::function<void(size_t)> work_;
     size_t count_;
     std::atomic<size_t> next_{0};
+    std::vector<std::atomic<bool>> done_;
     std::atomic<size_t> left_;
   };
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from constrain import ExLlamaV2Tokenizer
-from constrain._core import Workers
+from constrain._core import Mask, Turns, Workers
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema, compile_regex
 from constrain.engine.advance import Advance
 from constrain.engine.bitmask import unpacked
@@ -40,17 +40,23 @@ def grammars(vocabulary: Vocabulary) -> list[CompiledGrammar]:
     return [*patterns, compile_json_schema(SCHEMA, vocabulary)]
 
 
+def results(turns: Turns, count: int) -> tuple[list[bool], list[Mask | None]]:
+    taken, masks = zip(*map(turns.result, range(count)), strict=True)
+    assert turns.left == 0 and all(map(turns.done, range(count)))
+    return list(taken), list(masks)
+
+
 @pytest.mark.parametrize("threads", [0, 3])
 def test_many_matchers_take_a_token_as_one_does(tokenizer: ExLlamaV2Tokenizer, threads: int) -> None:
     draw, workers = random.Random(3), Workers(threads)
     together = [grammar.matcher() for grammar in grammars(vocabulary_of(tokenizer)) for _ in range(5)]
     alone = [matcher.clone() for matcher in together]
-    taken, masks = workers.take(together, [None] * len(alone), [None] * len(alone)).result()
+    taken, masks = results(workers.take(together, [None] * len(alone), [None] * len(alone)), len(alone))
     assert all(taken) and [None if mask is None else mask.id for mask in masks] == [key(each) for each in alone]
     for _ in range(12):
         tokens = [draw.choice(allowed(each)) if draw.random() < 0.9 else draw.randrange(384) for each in alone]
         budgets = [draw.choice([None, 12, 40]) for _ in alone]
-        taken, masks = workers.take(together, tokens, budgets).result()
+        taken, masks = results(workers.take(together, tokens, budgets), len(alone))
         for each, other, token, budget, done, mask in zip(alone, together, tokens, budgets, taken, masks, strict=True):
             before = each.accepted_tokens
             if not each.accept(token):
@@ -71,7 +77,19 @@ def test_arguments_of_different_lengths(tokenizer: ExLlamaV2Tokenizer) -> None:
         Workers(1).take(matchers, [5] * len(matchers), [None])
     with pytest.raises(TypeError, match="None is no matcher"):
         Workers(1).take([None], [5], [None])  # type: ignore[list-item]
-    assert Workers(1).take([], [], []).result() == ([], [])
+    none = Workers(1).take([], [], [])
+    assert none.left == 0
+    for ask in (none.done, none.result):
+        with pytest.raises(IndexError, match="no such matcher"):
+            ask(0)
+
+
+def test_a_matcher_is_waited_for_alone(tokenizer: ExLlamaV2Tokenizer) -> None:
+    matchers = [grammar.matcher() for grammar in grammars(vocabulary_of(tokenizer))]
+    turns = Workers(0).take(matchers, [None] * len(matchers), [None] * len(matchers))
+    assert turns.left == len(matchers) and not turns.done(1)
+    assert turns.result(1)[0]  # by whoever asks: there are no other threads, and what comes before it is done as well
+    assert turns.done(0) and turns.done(1) and not turns.done(2) and turns.left == len(matchers) - 2
 
 
 def stacks(tokenizer: ExLlamaV2Tokenizer) -> list[FilterStack]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,74 @@ def test_an_error_ends_its_own_text_alone(make: Make) -> None:
     assert [result["eos_reason"] for result in results] == ["filter_error", "dead_end", "max_new_tokens"]
     assert isinstance(results[0]["exception"], FilterError) and isinstance(results[1]["exception"], DeadEnd)
     assert [result["new_tokens"] for result in results] == [2, 2, 6]
+
+
+class Slow(Plain):
+    """Takes its time for its fourth token."""
+
+    def __init__(self, *parts: Any, gate: threading.Event) -> None:
+        super().__init__(*parts)
+        self.gate, self.heard = gate, 0
+
+    def use_background_worker(self) -> bool:
+        return True
+
+    def feed(self, token: torch.Tensor) -> None:
+        self.heard += 1
+
+    def next(self) -> Any:
+        assert self.heard != 3 or self.gate.wait(10)
+        return {token for token in range(5, 300) if token % 5 != self.heard % 5}, set()
+
+
+def test_a_slow_filter_holds_up_its_own_text_alone(make: Make) -> None:
+    settings = RANDOM.clone()
+    settings.token_repetition_penalty = 1.5
+
+    def given(generator: ExLlamaV2DynamicGenerator, gate: threading.Event) -> list[ExLlamaV2DynamicJob]:
+        slow = Slow(generator.model, generator.tokenizer, gate=gate)
+        filters: list[list[Any] | None] = [[slow], None, *[[regex(generator, "[a-z ]{200,}")] for _ in range(7)]]
+        return [
+            ExLlamaV2DynamicJob(
+                torch.tensor([[5, 6 + n]]),
+                16,
+                gen_settings=settings,
+                seed=n,
+                filters=each,
+                complete_within_budget=False,
+            )
+            for n, each in enumerate(filters)
+        ]
+
+    quick, gate = threading.Event(), threading.Event()
+    quick.set()
+    ordinary, generator = make(), make()
+    expected = told(run(ordinary, *given(ordinary, quick)))
+    jobs = given(generator, gate)
+    generator.enqueue(jobs)
+    results = []
+    while min(job.new_tokens for job in jobs[1:]) < 12:
+        results += generator.iterate()
+    assert jobs[0].new_tokens == 3
+    gate.set()
+    while generator.num_remaining_jobs():
+        results += generator.iterate()
+    ends = sorted((result for result in results if result["eos"]), key=lambda result: int(result["serial"]))
+    if not torch.cuda.is_available():  # which rounds products of other batches otherwise
+        assert told(ends) == expected
+    assert [result["new_tokens"] for result in ends] == [16] * 9
+
+
+def test_most_texts_are_waited_for(make: Make) -> None:
+    generator, gate = make(), threading.Event()
+    filters = [Slow(generator.model, generator.tokenizer, gate=gate) for _ in range(9)]
+    jobs = [ExLlamaV2DynamicJob(torch.tensor([[5]]), 8, gen_settings=GREEDY, filters=[each]) for each in filters]
+    generator.enqueue(jobs)
+    threading.Timer(0.3, gate.set).start()
+    while generator.num_remaining_jobs():
+        generator.iterate()
+        assert gate.is_set() or max(job.new_tokens for job in jobs) <= 3
+    assert [job.new_tokens for job in jobs] == [8] * 9
 
 
 class Beyond(Plain):

@@ -20,6 +20,20 @@ TEST(workers_do_every_piece_once) {
   }
 }
 
+TEST(a_piece_can_be_waited_for_alone) {
+  for (const size_t threads : {size_t{0}, size_t{3}}) {
+    Workers workers(threads);
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int> done(40);
+      const auto batch = workers.start(done.size(), [&](size_t i) { done[i] = 1; });
+      batch->wait_for(17);
+      CHECK(batch->done(17) && done[17] == 1);
+      batch->finish();
+      CHECK(batch->left() == 0 && done == std::vector<int>(40, 1));
+    }
+  }
+}
+
 TEST(work_can_be_waited_for_when_the_workers_are_gone) {
   std::vector<int> done(100);
   std::shared_ptr<Workers::Batch> batch;
