@@ -17,11 +17,6 @@ class Advance:
         self._budgets: list[int | None] = []
         self._turns: Turns | None = None
 
-    @property
-    def left(self) -> int:
-        """Number of matchers that are not done."""
-        return 0 if self._turns is None else self._turns.left
-
     def add(self, matcher: Matcher, token: int | None, budget: int | None) -> int | None:
         """Before :meth:`start`: have a matcher take a token, or none, and find its mask behind it.
 

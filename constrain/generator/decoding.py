@@ -189,7 +189,7 @@ class Decoding:
     @property
     def ready(self) -> bool:
         """Whether :meth:`constrain` has nothing to wait for."""
-        return self.filters is None or self.filters.ready
+        return self.end is not None or self.filters is None or self.filters.ready
 
     def constrain(self, proposals: Sequence[int]) -> Outcome | None:
         """Find what may come next, and behind each of ``proposals`` as far as that can be told.

@@ -34,13 +34,15 @@ class MaskPool:
 
     def places(self, masks: Sequence[TokenMask | None]) -> list[int]:
         """The place of each mask, -1 for none; new ones are sent, and may take the places of some not among these."""
-        found = [-1 if mask is None else self._places.get(mask.id, -2) for mask in masks]
-        for mask, place in zip(masks, found, strict=True):
-            if mask is not None and place >= 0:
-                self._places.move_to_end(mask.id)
-        new = {mask.id: mask for mask, place in zip(masks, found, strict=True) if mask is not None and place == -2}
+        names = [None if mask is None else mask.id for mask in masks]
+        new: dict[Hashable, TokenMask] = {}
+        for name, mask in zip(names, masks, strict=True):
+            if name in self._places:
+                self._places.move_to_end(name)
+            elif mask is not None:
+                new[name] = mask
         self._send(list(new.values()))
-        return [-1 if mask is None else self._places[mask.id] for mask in masks]
+        return [-1 if name is None else self._places[name] for name in names]
 
     def _send(self, masks: Sequence[TokenMask]) -> None:
         """Send whole rows, and of those with few tokens only the words that are not zero."""

@@ -103,7 +103,6 @@ class Pipeline:
         masks = MaskPool(_MASKS, (width + 31) // 32, decoder.uploads, decoder.drawn.device)
         self._sampler = StepSampler(decoder, min(size, width), masks)
         self._flight = _Flight()
-        self._advance: Advance | None = None
 
     def takes(self, job: ExLlamaV2DynamicJob) -> bool:
         """Whether a job is for :meth:`step`."""
@@ -209,10 +208,9 @@ class Pipeline:
 
     def _promise(self, turns: Sequence[_Turn], tokens: Sequence[int]) -> None:
         """Have the filters of many texts take their tokens on other threads, while this one puts the texts together."""
-        self._advance = None
         if self._workers is None or len(turns) < 2:
             return
-        advance = self._advance = Advance(self._workers)
+        advance = Advance(self._workers)
         for turn in turns:
             following = self._flight.of.get(turn.job)
             if following is not None:
@@ -220,18 +218,20 @@ class Pipeline:
         advance.start()
 
     def _constrain(self, flight: _Flight) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
-        """Find what may come in each row of a step."""
-        going = [turn for turn in flight.turns if turn.goes_on]
-        outcomes = self._look_ahead(going)
-        self._wait(going)
-        for turn in going:
-            text = turn.job.text
-            if text.end is not None or turn.late:
-                continue
-            useful = turn.expected is None or turn.expected == text.last_token
-            if (failed := text.constrain(turn.row.ahead if useful else ())) is not None:
-                outcomes.append((turn.job, failed))
-            turn.constrained, turn.proposals = True, turn.row.ahead[: len(text.masks_ahead)]
+        """Find what may come in each row of a step, but do not wait for a few that take longer than the layers."""
+        waiting = [turn for turn in flight.turns if turn.goes_on]
+        outcomes = self._look_ahead(waiting)
+        layers, most_late = Mark(self._decoder.drawn.device), len(waiting) // _LATE_SHARE
+        while waiting:
+            ready = [turn for turn in waiting if most_late == 0 or turn.job.text.ready]
+            outcomes += _allow(ready)
+            waiting = [turn for turn in waiting if not turn.constrained]
+            if waiting and not ready:
+                if len(waiting) <= most_late and layers.passed:
+                    break
+                sleep(_LOOK_AGAIN)
+        for turn in waiting:
+            turn.late = True
         return outcomes
 
     def _look_ahead(self, turns: Sequence[_Turn]) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
@@ -248,23 +248,16 @@ class Pipeline:
         advance.start()
         return outcomes
 
-    def _wait(self, turns: Sequence[_Turn]) -> None:
-        """Wait for filters, but not for those of a few texts that take longer than the layers."""
-        most = len(turns) // _LATE_SHARE
-        if most == 0 or self._pool is None:
-            return
-        layers = Mark(self._decoder.drawn.device)
-        others = [turn for turn in turns if not turn.promised]
-        while left := self._left(others):
-            if left <= most and layers.passed:
-                break
-            sleep(_LOOK_AGAIN)
-        else:
-            return
-        for turn in turns:
-            turn.late = turn.job.text.end is None and not turn.job.text.ready
 
-    def _left(self, others: Sequence[_Turn]) -> int:
-        """Number of texts whose filters are not done; ``others``: those that were not promised."""
-        promised = 0 if self._advance is None else self._advance.left
-        return promised + sum(not turn.job.text.ready for turn in others)
+def _allow(turns: Sequence[_Turn]) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
+    """Ask the filters of texts what may come."""
+    outcomes: list[tuple[ExLlamaV2DynamicJob, Outcome]] = []
+    for turn in turns:
+        text, turn.constrained = turn.job.text, True
+        if text.end is not None:
+            continue
+        useful = turn.expected is None or turn.expected == text.last_token
+        if (failed := text.constrain(turn.row.ahead if useful else ())) is not None:
+            outcomes.append((turn.job, failed))
+        turn.proposals = turn.row.ahead[: len(text.masks_ahead)]
+    return outcomes

@@ -51,8 +51,6 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
-  size_t left() const { return batch_ ? batch_->left() : 0; }
-
   bool done(size_t place) const { return batch_->done(checked(place)); }
 
   std::pair<bool, std::shared_ptr<Mask>> result(size_t place) {
@@ -87,7 +85,6 @@ class Turns {
 void bind_workers(py::module_& module) {
   using namespace py::literals;
   py::class_<Turns>(module, "Turns", "Texts that are being taken on by a token each.")
-      .def_property_readonly("left", &Turns::left, "Number of matchers that are not done.")
       .def("done", &Turns::done, "place"_a, "Whether a matcher is done.")
       .def("result", &Turns::result, "place"_a,
            "Waits for a matcher; returns whether it has taken its token and found the mask behind it, and that mask, "

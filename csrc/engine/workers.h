@@ -21,9 +21,6 @@ class Workers {
     Batch(size_t count, std::function<void(size_t)> work)
         : work_(std::move(work)), count_(count), done_(count), left_(count) {}
 
-    /// Number of pieces that are not done.
-    size_t left() const { return left_; }
-
     bool done(size_t piece) const { return done_[piece]; }
 
     /// Helps with the pieces that nobody has begun until this one is done.
