@@ -7,11 +7,12 @@ may come next. What was computed behind the end of a text, or behind a proposal 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from os import cpu_count
-from time import sleep
+from time import perf_counter, sleep
 
 from constrain.engine.advance import Advance, Workers
 from constrain.generator.device_draws import Drawing, RowSettings, StepSampler, row_settings
@@ -29,8 +30,8 @@ _MASKS = 4096
 _MOST_WORKERS = 8
 #: One text in so many may sit a step out whose filters take longer than the layers.
 _LATE_SHARE = 8
-#: Seconds between looks at which filters are done.
-_LOOK_AGAIN = 5e-5
+#: Seconds that are waited for them nevertheless, since a step costs more; and between looks at which are done.
+_PATIENCE, _LOOK_AGAIN = 5e-4, 5e-5
 
 
 @dataclass(slots=True)
@@ -222,13 +223,16 @@ class Pipeline:
         waiting = [turn for turn in flight.turns if turn.goes_on]
         outcomes = self._look_ahead(waiting)
         layers, most_late = Mark(self._decoder.drawn.device), len(waiting) // _LATE_SHARE
+        deadline = math.inf
         while waiting:
             ready = [turn for turn in waiting if most_late == 0 or turn.job.text.ready]
             outcomes += _allow(ready)
             waiting = [turn for turn in waiting if not turn.constrained]
+            if deadline == math.inf and layers.passed:
+                deadline = perf_counter() + _PATIENCE
+            if len(waiting) <= most_late and perf_counter() >= deadline:
+                break
             if waiting and not ready:
-                if len(waiting) <= most_late and layers.passed:
-                    break
                 sleep(_LOOK_AGAIN)
         for turn in waiting:
             turn.late = True
