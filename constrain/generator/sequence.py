@@ -10,7 +10,8 @@ from constrain.generator.pages import CachePage, PageTable
 from constrain.model import SeqTensor
 from constrain.model.paged import PagedRow
 
-# Generated tokens are listed so many at a time, since each time costs as much as a token.
+# Generated tokens are listed so many at a time, since each time costs as much as a token; but not those of all sequences
+# that have started together at the same time, since the next step would wait for it.
 _LISTED = 16
 
 
@@ -35,6 +36,7 @@ class JobSequence:
         self.cached_pages = self.cached_tokens = 0
         self.copied = False
         self._committed = self._final = 0
+        self._listed_next = _LISTED
         self._prompt_end = 0
 
     @property
@@ -59,6 +61,7 @@ class JobSequence:
         if pages is None:
             return False
         self.pages, self._prompt_end = pages, len(prompt) - 1
+        self._listed_next = 1 + pages[-1].index % _LISTED
         return True
 
     def stop(self, table: PageTable) -> None:
@@ -107,8 +110,11 @@ class JobSequence:
         self.position = end
         self.draft_position = min(self.draft_position, end)
         self._final = min(end, final)
-        if self._final <= self._prompt_end or self._final - self._committed >= _LISTED:
+        if self._final <= self._prompt_end:
             self._commit(table)
+        elif self._final - self._committed >= self._listed_next:
+            self._commit(table)
+            self._listed_next = _LISTED
 
     def _commit(self, table: PageTable) -> None:
         if self._final > self._committed:

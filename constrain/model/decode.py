@@ -190,12 +190,12 @@ class Decoder:
         Args:
             texts: of each sequence its pages, and its tokens, int64 ``[n]``, from its first position on.
         """
-        slots = torch.arange(self.page_size)
-        places = [
-            (torch.tensor(pages).unsqueeze(1) * self.page_size + slots).flatten()[: len(tokens)]
-            for pages, tokens in texts
-        ]
-        values = torch.stack([torch.cat(places), torch.cat([tokens for _, tokens in texts])])
+        most = max(len(pages) for pages, _ in texts)
+        table = torch.tensor([[*pages, *[0] * (most - len(pages))] for pages, _ in texts])
+        places = (table.unsqueeze(2) * self.page_size + torch.arange(self.page_size)).flatten(1)
+        lengths = torch.tensor([len(tokens) for _, tokens in texts])
+        known = torch.arange(places.shape[1]) < lengths.unsqueeze(1)
+        values = torch.stack([places[known], torch.cat([tokens for _, tokens in texts])])
         sent = torch.empty(values.shape, dtype=torch.int, device=self.drawn.device)
         self.uploads.send(sent, values)
         self._text.view(-1)[sent[0].long()] = sent[1]
