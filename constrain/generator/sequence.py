@@ -10,8 +10,8 @@ from constrain.generator.pages import CachePage, PageTable
 from constrain.model import SeqTensor
 from constrain.model.paged import PagedRow
 
-# Generated tokens are listed so many at a time, since each time costs as much as a token; but not those of all sequences
-# that have started together at the same time, since the next step would wait for it.
+# Generated tokens are listed so many at a time, since each time costs as much as a token; but for sequences that have
+# started together not in the same step, since the next would have to wait.
 _LISTED = 16
 
 
