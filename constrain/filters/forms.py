@@ -22,6 +22,8 @@ from constrain.filters.time_limit import OwnThreads, call_within
 
 #: What it costs, roughly, to hand work to another thread: a bitmask that was filled faster last time is not worth it.
 HANDOFF_SECONDS = 1e-4
+#: Seconds in which a call returns that has nothing left to do.
+_AT_ONCE = 0.05
 #: Where filters of others run: one that hangs must not take a thread from the rest.
 _OWN_THREADS = OwnThreads()
 
@@ -38,6 +40,7 @@ class Member(ABC):
         self.in_background = target.use_background_worker()
         self.ends: Collection[int] = ()
         self._time_limit = time_limit
+        self._started = 0.0
 
     @abstractmethod
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
@@ -62,9 +65,9 @@ class Member(ABC):
 
     @property
     def ready(self) -> bool:
-        """Whether what was started in the background is done."""
+        """Whether what was started in the background is done, or has had its time."""
         pending = self.filter.background_result
-        return pending is None or pending.done()
+        return pending is None or pending.done() or self._time_left() <= 0
 
     def settle(self) -> None:
         """Wait for what was promised, if anything was."""
@@ -93,11 +96,16 @@ class Member(ABC):
     def _in_time(self, call: Callable[..., Any], *args: Any) -> Any:
         if self._time_limit is None:
             return call(*args)
+        pending = self.filter.background_result is not None
         try:
-            return call_within(self._time_limit, call, *args)
+            return call_within(max(_AT_ONCE, self._time_left()) if pending else self._time_limit, call, *args)
         except TimeoutError:
             self.filter.background_result = None
             raise FilterError(f"{self.method} did not return within {self._time_limit} seconds") from None
+
+    def _time_left(self) -> float:
+        """Seconds that what was started in the background may still take."""
+        return math.inf if self._time_limit is None else self._started + self._time_limit - perf_counter()
 
 
 class Packed(Member):
@@ -225,6 +233,7 @@ class Masking(Member):
     method = "mask_logits()"
 
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
+        self._started = perf_counter()
         self.filter.background_prepare_logit_mask(_OWN_THREADS)
 
     def evaluate(self, logits: torch.Tensor | None, budget: int | None) -> None:
@@ -248,6 +257,7 @@ class Listing(Member):
         self._words = words
 
     def start(self, pool: Executor, ahead: Sequence[int], budget: int | None) -> None:
+        self._started = perf_counter()
         self.filter.background_next(_OWN_THREADS)
 
     def evaluate(self, logits: torch.Tensor | None, budget: int | None) -> TokenMask | None:

@@ -373,6 +373,23 @@ def test_a_slow_filter_holds_up_its_own_text_alone(make: Make) -> None:
     assert [result["new_tokens"] for result in ends] == [16] * 9
 
 
+def test_a_filter_that_is_late_for_good_runs_out_of_time(make: Make) -> None:
+    generator, gate = make(filter_time_limit=1.0), threading.Event()
+    slow = Slow(generator.model, generator.tokenizer, gate=gate)
+    filters: list[list[Any] | None] = [[slow], *[None] * 9]
+    prompt = torch.tensor([[5, 6]])
+    jobs = [ExLlamaV2DynamicJob(prompt, 250, gen_settings=GREEDY, filters=each) for each in filters]
+    generator.enqueue(jobs)
+    ends = list[dict[str, Any]]()
+    while not ends:
+        ends = [result for result in generator.iterate() if result["eos"]]
+    gate.set()
+    assert ends[0]["job"] is jobs[0] and ends[0]["eos_reason"] == "filter_error"
+    assert "within 1.0 seconds" in str(ends[0]["exception"])
+    assert min(job.new_tokens for job in jobs[1:]) > 4  # they have gone on
+    generator.clear_queue()
+
+
 def test_most_texts_are_waited_for(make: Make) -> None:
     generator, gate = make(), threading.Event()
     filters = [Slow(generator.model, generator.tokenizer, gate=gate) for _ in range(9)]
