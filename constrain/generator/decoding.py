@@ -369,7 +369,8 @@ class Decoding:
 
     def _complete(self, completes: bool) -> End | None:
         """The end of a text that is as long as it may be, or complete for a filter."""
-        if self._request.max_new_tokens is not None and self.new_tokens >= self._request.max_new_tokens:
+        remaining = self.remaining
+        if remaining is not None and remaining <= 0:
             return End("max_new_tokens")
         return End("end_filter") if completes else None
 

@@ -122,9 +122,7 @@ class StepSampler:
             self._beside.join()
             self._take([token for (token,) in allowed])
         else:
-            run = self._prepare(shape, rows, masks, None if allowed is None else sorted(set().union(*allowed)))
-            self._beside.join()
-            run()
+            self._queue(shape, rows, masks, None if allowed is None else sorted(set().union(*allowed)))
         return Drawing(self._decoder.drawn[: len(rows)], self._probabilities[: len(rows)], self._beside)
 
     def _take(self, tokens: list[int]) -> None:
@@ -132,14 +130,14 @@ class StepSampler:
         self._decoder.uploads.send(self._decoder.drawn[: len(tokens)], tokens)
         self._probabilities[: len(tokens)] = 1.0
 
-    def _prepare(
+    def _queue(
         self,
         shape: StepShape,
         rows: Sequence[RowSettings],
         masks: Sequence[TokenMask | None],
         allowed: Sequence[int] | None,
-    ) -> Callable[[], None]:
-        """Send what a draw needs, beside the layers, which do not look at it; returns what draws."""
+    ) -> None:
+        """Send what a draw needs beside the layers, which do not look at it, and queue the draw behind both."""
         masked, penalised = any(masks), any(row.penalises for row in rows)
         sparse = allowed is not None and len(allowed) <= MOST_FEW
         with self._beside.queue():
@@ -151,14 +149,14 @@ class StepSampler:
                 inputs.choose(self._masks.places(masks))
             if allowed is not None and sparse:
                 inputs.allow(allowed)
+        self._beside.join()
         kind = shape, penalised, masked, sparse
         run = self._draws.get(kind)
         if run is None:
-            self._beside.join()
             scratch = PenaltyScratch() if penalised else None
             run = partial(self._compute, shape, inputs, scratch, masked, sparse)
             run = self._draws[kind] = Graph(run) if self._decoder.graphs else run
-        return run
+        run()
 
     def _compute(
         self, shape: StepShape, inputs: _Inputs, scratch: PenaltyScratch | None, masked: bool, sparse: bool

@@ -11,7 +11,7 @@ import torch
 
 from constrain.generator.draft import Draft, Drafter
 from constrain.generator.foreseen import Foreseen, propose_forced
-from constrain.generator.job import ExLlamaV2DynamicJob as Job
+from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.outcome import Outcome
 from constrain.generator.pages import PageTable
 from constrain.generator.pipeline import Pipeline
@@ -54,7 +54,7 @@ class PagedRunner:
         self._sizes = sizes
         self._pipeline: Pipeline | None = None
 
-    def prefill(self, job: Job, limit: int) -> bool:
+    def prefill(self, job: ExLlamaV2DynamicJob, limit: int) -> bool:
         """Take at most ``limit`` tokens of a prompt through the model; returns whether there were any."""
         computed = False
         for sequence in job.sequences:
@@ -75,7 +75,7 @@ class PagedRunner:
                 break
         return computed
 
-    def decode(self, jobs: Sequence[Job]) -> list[tuple[Job, Outcome]]:
+    def decode(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[tuple[ExLlamaV2DynamicJob, Outcome]]:
         """Take every job on by one token or more."""
         outcomes = [(job, begun) for job in jobs if (begun := job.text.begin()) is not None]
         going = [job for job in jobs if job.text.end is None]
@@ -99,7 +99,7 @@ class PagedRunner:
                 sequence.computed(self._table, length - 1, length - turn.job.text.unsettled)
         return outcomes
 
-    def _divided(self, jobs: list[Job]) -> tuple[list[Job], list[Job]]:
+    def _divided(self, jobs: list[ExLlamaV2DynamicJob]) -> tuple[list[ExLlamaV2DynamicJob], list[ExLlamaV2DynamicJob]]:
         """The jobs whose tokens are drawn where the model is, and the others."""
         size = self._table.page_size
         if self.loras or self._drafter is not None or not decode.supports(self._model, self._cache, size):
@@ -108,12 +108,13 @@ class PagedRunner:
             self._pipeline = Pipeline(
                 self._cache.decoder(size), self._table, self._sizes, self._pool, self._jump_forward
             )
-        piped, others = list[Job](), list[Job]()
+        piped: list[ExLlamaV2DynamicJob] = []
+        others: list[ExLlamaV2DynamicJob] = []
         for job in jobs:
             (piped if self._pipeline.takes(job) else others).append(job)
         return piped, others
 
-    def _propose(self, jobs: Sequence[Job]) -> list[_Turn]:
+    def _propose(self, jobs: Sequence[ExLlamaV2DynamicJob]) -> list[_Turn]:
         """Find tokens that will or may come next, for each job."""
         turns, drafts = [], []
         for job in jobs:
@@ -152,6 +153,6 @@ def _take(foreseen: Foreseen) -> list[Outcome]:
 class _Turn:
     """What goes through the model for a job: its last token, and proposals, which are drafted or forced."""
 
-    job: Job
+    job: ExLlamaV2DynamicJob
     proposals: list[int]
     drafted: bool = False

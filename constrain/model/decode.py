@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -190,12 +191,13 @@ class Decoder:
         Args:
             texts: of each sequence its pages, and its tokens, int64 ``[n]``, from its first position on.
         """
-        most = max(len(pages) for pages, _ in texts)
-        table = torch.tensor([[*pages, *[0] * (most - len(pages))] for pages, _ in texts])
-        places = (table.unsqueeze(2) * self.page_size + torch.arange(self.page_size)).flatten(1)
+        pages = torch.tensor([page for own, _ in texts for page in own])
+        first_pages = torch.tensor([0, *accumulate(len(own) for own, _ in texts)])
         lengths = torch.tensor([len(tokens) for _, tokens in texts])
-        known = torch.arange(places.shape[1]) < lengths.unsqueeze(1)
-        values = torch.stack([places[known], torch.cat([tokens for _, tokens in texts])])
+        text = torch.repeat_interleave(lengths)  # the number of its text, for each token
+        positions = torch.arange(len(text)) - (lengths.cumsum(0) - lengths)[text]
+        slots = pages[first_pages[text] + positions // self.page_size] * self.page_size + positions % self.page_size
+        values = torch.stack([slots, torch.cat([tokens for _, tokens in texts])])
         sent = torch.empty(values.shape, dtype=torch.int, device=self.drawn.device)
         self.uploads.send(sent, values)
         self._text.view(-1)[sent[0].long()] = sent[1]

@@ -645,8 +645,9 @@ def test_jobs_that_cannot_be(generator: ExLlamaV2DynamicGenerator) -> None:
         generator.generate("", 4)
     with pytest.raises(GenerationError, match="cannot be enqueued"):
         generator.enqueue(ExLlamaV2DynamicJob(ids(1, 4000), 500))
-    with pytest.raises(GenerationError, match="outside the vocabulary"):
-        generator.enqueue(ExLlamaV2DynamicJob(torch.tensor([[5, 999]]), 4))
+    for token in (999, -1):
+        with pytest.raises(GenerationError, match=f"holds id {token}, which is outside the vocabulary"):
+            generator.enqueue(ExLlamaV2DynamicJob(torch.tensor([[5, token]]), 4))
     with pytest.raises(GenerationError, match="two prompts"):
         ExLlamaV2DynamicJob([ids(1, 4), ids(2, 4)], 4)
     with pytest.raises(ValueError, match="stop condition"):

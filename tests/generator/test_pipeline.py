@@ -156,6 +156,17 @@ def test_penalties_see_the_whole_text(make: Make) -> None:
     assert texts[0] == texts[1]
 
 
+def test_texts_of_any_length_become_known(make: Make) -> None:
+    generator = make()
+    decoder = generator.cache.decoder(256)
+    texts = [([3], torch.arange(1, 8)), ([7, 2, 5], torch.arange(100, 700)), ([1, 4], torch.arange(1000, 1256))]
+    decoder.write_texts(texts)
+    for pages, tokens in texts:
+        written = decoder._text.cpu()[pages].flatten()
+        assert torch.equal(written[: len(tokens)].long(), tokens) and not written[len(tokens) :].any()
+    assert int((decoder._text != 0).sum()) == 7 + 600 + 256
+
+
 def test_forced_text_takes_one_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said to be forced is the text that the model writes by itself, with a wrong token now and then."""
     if torch.cuda.is_available():
@@ -390,16 +401,16 @@ def test_a_filter_that_is_late_for_good_runs_out_of_time(make: Make) -> None:
     generator.clear_queue()
 
 
-def test_most_texts_are_waited_for(make: Make) -> None:
+def test_most_texts_are_waited_for(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     generator, gate = make(), threading.Event()
     filters = [Slow(generator.model, generator.tokenizer, gate=gate) for _ in range(9)]
     jobs = [ExLlamaV2DynamicJob(torch.tensor([[5]]), 8, gen_settings=GREEDY, filters=[each]) for each in filters]
-    generator.enqueue(jobs)
+    steps: list[int] = []
+    before(monkeypatch, Decoder, "run", lambda given: steps.append(len(given)))
     threading.Timer(0.3, gate.set).start()
-    while generator.num_remaining_jobs():
-        generator.iterate()
-        assert gate.is_set() or max(job.new_tokens for job in jobs) <= 3
+    run(generator, *jobs)
     assert [job.new_tokens for job in jobs] == [8] * 9
+    assert steps[:4] == [9] * 4 and len(steps) <= 12  # without waiting there would be steps for 0.3 seconds
 
 
 class Beyond(Plain):
