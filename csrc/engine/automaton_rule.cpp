@@ -61,6 +61,18 @@ uint64_t AutomatonRule::measure(State from) {
   return bytes;
 }
 
+/// Where many bytes lead nearer to the end, texts may want others as well: letters that take several bytes.
+ByteSet AutomatonRule::likely(Local local, Reg reg) {
+  constexpr int kFew = 32;
+  if (local == kDead) return ByteSet::all();
+  const uint64_t here = remaining(local, reg, {});
+  ByteSet nearer;
+  for_each_range(automaton_->row(static_cast<State>(local)), [&](uint8_t first, uint8_t last, State to) {
+    if (to != kDead && remaining(to, reg, {}) < here) nearer.add(first, last);
+  });
+  return nearer.count() > kFew ? ByteSet::all() : nearer;
+}
+
 void AutomatonRule::meet(State state) {
   if (portable()) return;
   if (state >= met_.size()) met_.resize(state + 1);

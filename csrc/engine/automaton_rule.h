@@ -23,6 +23,7 @@ class AutomatonRule final : public Rule {
   uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
   uint64_t most_remaining(RuleBounds& bounds) override;
   uint64_t most_to_differ(RuleBounds&) override;
+  ByteSet likely(Local state, Reg reg) override;
   bool fits(Local, Local) const override { return true; }
   uint64_t portable() const override { return automaton_->shared_id(); }
   FreeText free_text(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }

@@ -59,32 +59,77 @@ uint64_t BudgetedMasks::tokens(const Configuration& from) {
 }
 
 bool BudgetedMasks::fits(const Configuration& from, uint64_t room) {
-  return bytes_fit(completions_.cost(from), room) || tokens(from) <= room;
+  const Configuration& at = like(from);
+  return bytes_fit(completions_.cost(at), room) || tokens(at) <= room;
 }
 
 std::string BudgetedMasks::completion(const Configuration& from) { return completions_.text(from); }
 
 MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
-  if (const auto known = reach_.find(&from); known != reach_.end() && known->second <= room) return nullptr;
-  if (fits_after_any_text(from, room)) return nullptr;
-  const Vocabulary& vocabulary = grammar_.vocabulary();
-  from_ = &from, room_ = room, most_ = 0, measuring_ = guessed_ = false;
-  last_.reset();
-  tokens_.start(vocabulary.mask_words());
-  walk_.tokens.clear();
-  walk_.registers().indescribable = false;
-  walk_.store().start_work();
+  const Configuration& like = this->like(from);
+  const Made made = find_or_make(like, room);
+  return made.complete || &like == &from ? made.mask : leaving_at_once(from, room, *made.mask);
+}
+
+/// The mask of a text that another stands for, given that of the other: they may differ by tokens that leave free text
+/// with their first byte and go on with further members.
+MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t room, const Mask& others) {
+  ByteSet leaving;
+  for (const Head& head : from.heads()) {
+    const CharacterClass within = grammar_.free_text(head.state, head.reg).characters;
+    const bool any_beyond = within.beyond_ascii && within.excluded.empty();
+    leaving.add(~within.ascii & (any_beyond ? ByteSet::range(0, 0x7F) : ByteSet::all()));
+  }
+  start(from, room);
+  if (others.many) tokens_.add(others.many);
+  tokens_.add(others.tokens);
+  walk_.run(grammar_.vocabulary().trie(), 0, from.heads(), leaving);
+  return listed(from);
+}
+
+BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint64_t room) {
+  if (const auto known = reach_.find(&from); known != reach_.end() && known->second <= room) return {.complete = true};
+  const Made* known = made_.find(&from);
+  if (known && known->from <= room && room < known->below) return *known;
+  Made made = make(from, room);
+  if (!guessed_) made_.keep(&from, made);
+  return made;
+}
+
+BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t room) {
+  start(from, room);
   if (all_fit(from)) {
     reach_[&from] = most_;
-    return nullptr;
+    return {.from = most_, .below = kInfinite, .mask = nullptr, .complete = true};
   }
-  walk_.tokens.clear();
-  most_ = 0;
-  if (!walk_out_of_free_text(from)) walk_.run(vocabulary.trie(), 0, from.heads());
+  forget();
+  if (!walk_out_of_free_text(from)) walk_.run(grammar_.vocabulary().trie(), 0, from.heads());
+  const bool complete = !walk_.registers().indescribable;
   // Tokens that only seemed not to be possible were not measured.
-  if (walk_.registers().indescribable) most_ = kInfinite;
+  if (!complete) most_ = kInfinite;
   if (!guessed_) reach_[&from] = most_;
-  if (most_ <= room) return nullptr;
+  return {same_from_, same_below_, most_ <= room ? nullptr : listed(from), complete};
+}
+
+void BudgetedMasks::start(const Configuration& from, uint64_t room) {
+  from_ = &from, room_ = room, measuring_ = guessed_ = false;
+  last_.reset();
+  tokens_.start(grammar_.vocabulary().mask_words());
+  walk_.registers().indescribable = false;
+  walk_.store().start_work();
+  forget();
+}
+
+/// Forgets the tokens of a walk.
+void BudgetedMasks::forget() {
+  walk_.tokens.clear();
+  most_ = same_from_ = 0;
+  same_below_ = kInfinite;
+}
+
+/// The tokens that a walk has found.
+MaskPtr BudgetedMasks::listed(const Configuration& from) {
+  const Vocabulary& vocabulary = grammar_.vocabulary();
   for (TokenId token : walk_.tokens) {
     for (; token != kNoToken; token = vocabulary.next_duplicate(token)) tokens_.add(token);
   }
@@ -118,7 +163,8 @@ uint64_t BudgetedMasks::within_top(const Head& head, uint64_t growth) {
 
 /// Looks only at tokens that leave the free text of one of the heads, where it is known what one may need after any
 /// other. These may come if that fits. If it does not, and most of what fits is needed, text that can be ended need not
-/// go on: of these many tokens only those may come that shortest ends are likely to begin with.
+/// go on, and text that cannot be need not end anyhow: of these many tokens only those may come that go where shortest
+/// ends are likely to go.
 bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   if (!vocabulary.spells_all()) return false;
@@ -136,21 +182,51 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   if (text.room == 0) return false;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
   if (most <= room_) {
+    same_from(most);
     within->add(text.room, tokens_);
   } else {
-    const bool near = 2 * tokens(from) + kNear > room_;
+    same_below(most);
     const auto next = completions_.next_byte(from);
     const bool goes_on = next && text.characters.ascii.has(*next);
-    if (!near || within->count() < kMany || (goes_on && likely == ByteSet::all())) return false;
-    if (goes_on) likely.add(*next);
-    if (likely != ByteSet::all()) walk_.run(vocabulary.trie(), 0, from.heads(), likely & text.characters.ascii);
+    if (within->count() < kMany || (goes_on && likely == ByteSet::all())) return false;
+    const uint64_t far = 2 * tokens(from) + kNear;
+    if (room_ >= far) {
+      // With less room it would be otherwise, even if all fits.
+      same_from(far);
+      most_ = far;
+      return false;
+    }
+    same_below(far);
+    if (likely != ByteSet::all()) {
+      ByteSet inside = ByteSet::range(0x80, 0xFF);
+      inside.add(text.characters.ascii);
+      walk_.run_likely(vocabulary.trie(), from.heads(), inside);
+    }
+    if (goes_on) {
+      walk_along_completion(from);
+      most_ = kInfinite;
+      return true;
+    }
   }
-  most_ = most;
+  most_ = std::max(most_, most);
   // Tokens that no text of this head begins with may still come for others.
   walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.heads());
-  const bool far = !alone || !text.exact || text.room > FreeTextFinder::kHorizon;
-  if (far) walk_.run(*within->far(text.room, vocabulary), 0, from.heads());
+  const bool longer = !alone || !text.exact || text.room > FreeTextFinder::kHorizon;
+  if (longer) walk_.run(*within->far(text.room, vocabulary), 0, from.heads());
   return true;
+}
+
+/// Looks at the tokens that the completion may begin with, one of which must come where there is no room for more.
+void BudgetedMasks::walk_along_completion(const Configuration& from) {
+  const Trie& trie = grammar_.vocabulary().trie();
+  const Configuration* at = &from;
+  uint32_t node = 0;
+  for (auto next = completions_.next_byte(*at); next; next = completions_.next_byte(*at)) {
+    node = trie.child(node, *next);
+    if (!node) return;
+    at = &completions_.after_next_byte(*at);
+    if (trie.token[node] != kNoToken && admits(at->heads())) walk_.tokens.push_back(trie.token[node]);
+  }
 }
 
 /// Tokens that suffice after one that stays within the free text of a head; kInfinite where nothing is known of them.
@@ -161,7 +237,9 @@ uint64_t BudgetedMasks::within_free_text(const Configuration& from, const Head& 
   // Of several heads the completion takes the one with the fewest bytes, which need not be the fewest tokens.
   if (from.count > 1) return head.below ? add_lengths(top, completions_.cost(*head.below)) : top;
   const uint64_t needed = head.below ? add_lengths(top, completions_.measure(*head.below).tokens) : top;
+  if (needed <= room_) same_from(needed);
   if (needed <= room_ || growth == kInfinite) return needed;
+  same_below(needed);
   return std::min(needed, after_any_text(head, growth));
 }
 
@@ -177,19 +255,17 @@ uint64_t BudgetedMasks::after_any_text(const Head& head, uint64_t growth) {
   return add_lengths(completions_.measure(left).tokens, more - std::min(more, then));
 }
 
-/// Told by the text that stands for any other, which has been looked at before: a key that has no name, say, whatever
-/// it is.
-bool BudgetedMasks::fits_after_any_text(const Configuration& from, uint64_t room) {
+/// The text with others in place of keys for which any other might stand, so that what is found out about one serves
+/// all; the text itself where that makes a difference. Tokens that hold several members may tell them apart.
+const Configuration& BudgetedMasks::like(const Configuration& from) {
   std::vector<Head> any;
   std::vector<std::string> exceptions;
   for (const Head& head : from.heads()) {
     const auto after = any_text(head, exceptions);
-    if (!after || !exceptions.empty()) return false;
+    if (!after || !exceptions.empty()) return from;
     any.push_back(*after);
   }
-  const Configuration& like = *walk_.store().make(any);
-  if (const auto known = reach_.find(&like); known != reach_.end()) return known->second <= room;
-  return &like != &from && !mask(like, room);
+  return *walk_.store().make(any);
 }
 
 /// What a head is after any text of a class but some exceptions; none where that makes a difference.
@@ -202,35 +278,42 @@ std::optional<Head> BudgetedMasks::any_text(const Head& head, std::vector<std::s
 }
 
 bool BudgetedMasks::admits(std::span<const Head> heads) {
-  const uint64_t tokens = tokens_after(heads);
-  most_ = std::max(most_, tokens);
-  return tokens <= room_;
+  const Need need = need_after(heads);
+  most_ = std::max(most_, need.most);
+  const bool fits = need.most <= room_;
+  if (fits) {
+    same_from(need.most);
+  } else {
+    same_below(need.least);
+  }
+  return fits;
 }
 
-uint64_t BudgetedMasks::tokens_after(std::span<const Head> heads) {
-  if (heads.size() == 1 && heads.front() == last_) return last_tokens_;
+BudgetedMasks::Need BudgetedMasks::need_after(std::span<const Head> heads) {
+  if (heads.size() == 1 && heads.front() == last_) return last_need_;
   std::vector<Head> all(heads.begin(), heads.end());
-  const uint64_t tokens = measure(*walk_.store().make(all));
+  const Need need = measure(*walk_.store().make(all));
   walk_.store().start_work();  // the limit is one of each token here: the time that all take has its own
-  if (heads.size() == 1) last_ = heads.front(), last_tokens_ = tokens;
-  return tokens;
+  if (heads.size() == 1) last_ = heads.front(), last_need_ = need;
+  return need;
 }
 
-/// Tokens of the completion; or as many as there are bytes, where these fit or no more is to be measured; or some
-/// number that is too large where the bytes alone tell that it is.
-uint64_t BudgetedMasks::measure(const Configuration& at) {
+/// As many as there are bytes suffice; that is enough where these fit or no more is to be measured. At least as many
+/// are needed as there would be of the longest token; that is enough where these do not fit.
+BudgetedMasks::Need BudgetedMasks::measure(const Configuration& at) {
   const uint64_t bytes = completions_.cost(at);
-  if (bytes_fit(bytes, room_)) return bytes;
-  if (bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token()) > room_) return kInfinite;
+  if (bytes_fit(bytes, room_)) return {0, bytes};
+  const uint64_t least = bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token());
+  if (least > room_) return {least, kInfinite};
   if (!measuring_) {
     // The first token of the current completion is always among those that are measured.
     completions_.start_round(completions_.measure(*from_).bytes + 1 + kSteps);
     completions_.measure_within(*from_);
     measuring_ = true;
   }
-  if (const auto length = completions_.measure_within(at)) return length->tokens;
+  if (const auto length = completions_.measure_within(at)) return {length->tokens, length->tokens};
   guessed_ = true;
-  return one_for_each_byte_ ? bytes : kInfinite;
+  return {least, one_for_each_byte_ ? bytes : kInfinite};
 }
 
 }  // namespace constrain

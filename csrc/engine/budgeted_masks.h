@@ -1,6 +1,7 @@
 // Which tokens keep a text inside a grammar, and leave enough of a budget to complete it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "engine/completion_bounds.h"
 #include "engine/completions.h"
 #include "engine/mask.h"
+#include "engine/memo.h"
 #include "engine/trie_walk.h"
 
 namespace constrain {
@@ -45,8 +47,8 @@ class BudgetedMasks {
   /// A shortest text that completes the text so far.
   std::string completion(const Configuration& from);
 
-  /// The tokens after which a completion of `room` tokens at most is left; null where that holds after every token that
-  /// may come next. The end-of-sequence token is included where the text may end.
+  /// The tokens after which a completion of `room` tokens at most is left, and perhaps some that may not come next;
+  /// null where that holds after every token that may. The end-of-sequence token is included where the text may end.
   MaskPtr mask(const Configuration& from, uint64_t room);
 
   /// It has come to take so much memory that texts had better start with a new one.
@@ -59,15 +61,34 @@ class BudgetedMasks {
  private:
   static constexpr size_t kMaxBytes = size_t{32} << 20;
 
+  /// Between what numbers of tokens a completion has.
+  struct Need {
+    uint64_t least, most;
+  };
+  /// What was found for some room, and the room for which the same would be found.
+  struct Made {
+    uint64_t from, below;
+    MaskPtr mask;   ///< null where every token fits
+    bool complete;  ///< no token was left out because of a text that stands for others
+  };
+  Made find_or_make(const Configuration& from, uint64_t room);
+  Made make(const Configuration& from, uint64_t room);
+  void start(const Configuration& from, uint64_t room);
+  void forget();
+  MaskPtr listed(const Configuration& from);
   bool admits(std::span<const Head> heads);
-  uint64_t tokens_after(std::span<const Head> heads);
-  uint64_t measure(const Configuration& at);
+  Need need_after(std::span<const Head> heads);
+  Need measure(const Configuration& at);
+  void same_from(uint64_t room) { same_from_ = std::max(same_from_, room); }
+  void same_below(uint64_t room) { same_below_ = std::min(same_below_, room); }
   bool bytes_fit(uint64_t bytes, uint64_t room) const { return one_for_each_byte_ && bytes <= room; }
   bool all_fit(const Configuration& from);
   uint64_t within_top(const Head& head, uint64_t growth);
   bool walk_out_of_free_text(const Configuration& from);
+  void walk_along_completion(const Configuration& from);
   uint64_t within_free_text(const Configuration& from, const Head& head);
-  bool fits_after_any_text(const Configuration& from, uint64_t room);
+  const Configuration& like(const Configuration& from);
+  MaskPtr leaving_at_once(const Configuration& from, uint64_t room, const Mask& others);
   std::optional<Head> any_text(const Head& head, std::vector<std::string>& exceptions);
   uint64_t after_any_text(const Head& head, uint64_t growth);
 
@@ -82,12 +103,14 @@ class BudgetedMasks {
   bool one_for_each_byte_;  // see CompiledGrammar::bytes_bound_tokens
   std::atomic<size_t> bytes_{0};
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens left after any that may come
-  std::optional<Head> last_;                                  // the stack that was measured last ...
-  uint64_t last_tokens_ = 0;                                  // ... and its tokens
-  const Configuration* from_ = nullptr;                       // of the walk
-  uint64_t room_ = 0, most_ = 0;  // ... what there is, and what the neediest token needs, or a little more
-  bool measuring_ = false;        // ... whether completions are measured, and not only their bytes
-  bool guessed_ = false;          // ... and whether some that should be were not
+  Memo<Made> made_;
+  std::optional<Head> last_;                 // the stack that was measured last ...
+  Need last_need_{};                         // ... and its tokens
+  const Configuration* from_ = nullptr;      // of the walk
+  uint64_t room_ = 0, most_ = 0;             // ... what there is, and what the neediest token needs, or a little more
+  uint64_t same_from_ = 0, same_below_ = 0;  // ... and for what room its outcome is the same
+  bool measuring_ = false;                   // ... whether completions are measured, and not only their bytes
+  bool guessed_ = false;                     // ... and whether some that should be were not
   TokenSet tokens_;
 };
 

@@ -134,7 +134,10 @@ ByteSet Completions::likely_bytes(const Configuration& at) const {
 const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {
   store_.start_work();
   heads_.clear();
+  // What guards tell here is for the walk that asks for the completion not to know.
+  const bool indescribable = registers_.indescribable;
   for (const Head& head : from.heads()) stepper_.step(head, byte, heads_);
+  registers_.indescribable = indescribable;
   return heads_.empty() ? nullptr : store_.make(heads_);
 }
 

@@ -20,7 +20,7 @@ class Completions {
  public:
   /// `store` and `registers` intern, and live as long.
   Completions(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers)
-      : grammar_(grammar), store_(store), stepper_(grammar, store, registers), costs_(grammar) {}
+      : grammar_(grammar), store_(store), registers_(registers), stepper_(grammar, store, registers), costs_(grammar) {}
 
   struct Length {
     uint64_t tokens;  ///< fewest tokens that spell it; kInfinite where the vocabulary lacks bytes that it needs
@@ -40,6 +40,9 @@ class Completions {
 
   /// Its first byte; none where the text is complete.
   std::optional<uint8_t> next_byte(const Configuration& from);
+
+  /// What a text comes to by that byte; it must have one.
+  const Configuration& after_next_byte(const Configuration& from) { return *step(&from).next; }
 
   /// Bytes that a completion has at least; indentation is not counted.
   uint64_t cost(const Configuration& from) { return costs_.of(&from); }
@@ -68,6 +71,7 @@ class Completions {
 
   const CompiledGrammar& grammar_;
   ConfigurationStore& store_;
+  Registers& registers_;
   Stepper stepper_;
   std::vector<Head> heads_;
   std::unordered_map<const Configuration*, Step> steps_;

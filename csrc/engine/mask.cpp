@@ -139,6 +139,25 @@ MaskPtr MaskPool::intern(TokenSet& set) {
   return made;
 }
 
+MaskPtr MaskPool::common(const MaskPtr& one, const MaskPtr& other, size_t words) {
+  std::vector<uint32_t> both(words), others(words);
+  one->write(both.data(), words);
+  other->write(others.data(), words);
+  size_t count = 0;
+  for (size_t i = 0; i < words; ++i) {
+    both[i] &= others[i];
+    count += static_cast<size_t>(std::popcount(both[i]));
+  }
+  if (count == one->count) return one;
+  std::vector<TokenId> tokens;
+  const auto word = [&](size_t i) { return both[i]; };
+  bits::for_each(words, word, [&](size_t token) { tokens.push_back(static_cast<TokenId>(token)); });
+  TokenSet set;
+  set.start(words);
+  set.add(tokens);
+  return intern(set);
+}
+
 void MaskPool::sweep() {
   std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
   sweep_at_ = 2 * known_.size() + 1024;

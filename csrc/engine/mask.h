@@ -84,6 +84,9 @@ class MaskPool {
   /// The mask with this set of tokens.
   MaskPtr intern(TokenSet& set);
 
+  /// The mask with the tokens that two masks of `words` words have in common.
+  MaskPtr common(const MaskPtr& one, const MaskPtr& other, size_t words);
+
  private:
   void sweep();
 

@@ -37,7 +37,7 @@ MaskPtr Matcher::mask() const {
   const Configuration* at = last_->terminated ? nullptr : last_->configuration;
   {
     const std::lock_guard lock(session_->mutex);
-    if (MaskPtr known = session_->masks.find(at)) return known;
+    if (const MaskPtr* known = session_->masks.find(at)) return *known;
   }
   const Deadline deadline(grammar().limits().max_seconds);
   MaskPtr mask = at ? make_mask(*at) : end_mask();
@@ -62,7 +62,10 @@ MaskPtr Matcher::mask(uint64_t budget) const {
     const Budgeted text = budgeted();
     if (budget == 0 || !text.masks.fits(text.at, budget - 1)) throw BudgetError(budget, text.masks.tokens(text.at) + 1);
     if (budget < 2) return end_mask();
-    if (MaskPtr narrower = text.masks.mask(text.at, budget - 2)) mask = std::move(narrower);
+    if (const MaskPtr fitting = text.masks.mask(text.at, budget - 2)) {
+      const Vocabulary& vocabulary = grammar().vocabulary();
+      mask = vocabulary.masks().common(fitting, mask, vocabulary.mask_words());
+    }
   }
   return mask;
 }

@@ -12,7 +12,7 @@
 #include "engine/compiled_grammar.h"
 #include "engine/completion_bounds.h"
 #include "engine/configuration.h"
-#include "engine/mask_memo.h"
+#include "engine/memo.h"
 #include "engine/spelled_masks.h"
 
 namespace constrain {
@@ -98,7 +98,7 @@ class Matcher {
     Arena arena;
     Registers registers;
     ConfigurationStore store;
-    MaskMemo masks;
+    Memo<MaskPtr> masks;
     CompletionBounds bounds;
     std::shared_ptr<BudgetedMasks> budgeted;
     std::unordered_map<const Configuration*, const Configuration*> there;  ///< the same configurations in `budgeted`

@@ -135,7 +135,7 @@ class Rule {
   virtual uint64_t remaining(Local state, Reg reg, const Lengths& lengths) = 0;
 
   /// Bytes that shortest ends may well go on with, for those who look for one. Called under the grammar's lock.
-  virtual ByteSet likely(Local /*state*/, Reg /*reg*/) const { return ByteSet::all(); }
+  virtual ByteSet likely(Local /*state*/, Reg /*reg*/) { return ByteSet::all(); }
 
   /// False where a text may need a few bytes more than `remaining` says.
   virtual bool measures_exactly() const { return true; }

@@ -48,6 +48,16 @@ void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from, 
   for_each_child(trie, root, first, [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
 }
 
+void TrieWalk::run_likely(const Trie& trie, std::span<const Head> from, const ByteSet& inside) {
+  bottom_ = nullptr;
+  heads_.assign(from.begin(), from.end());
+  inside_ = inside;
+  enter(trie, 0, 0, levels_[0]);
+  levels_[0].inside = true;
+  levels_[0].likely = likely(levels_[0]);
+  for_each_child(trie, 0, levels_[0].likely, [&](uint32_t child) { walk(trie, child, 0); });
+}
+
 void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first) {
   bottom_ = store_.make_bottom(depth);
   heads_.assign(1, Head{state, reg, bottom_});
@@ -92,7 +102,9 @@ void TrieWalk::enter(const Trie& trie, uint32_t node, size_t begin, Level& made)
           .end = heads_.size(),
           .jumps = trie.jumps_of(node),
           .bytes = {},
-          .node_end = node + trie.size[node]};
+          .node_end = node + trie.size[node],
+          .inside = false,
+          .likely = {}};
   if (made.end - begin == 1) {
     made.head = heads_[begin];
     const Row& row = grammar_.row(made.head.state);
@@ -118,7 +130,21 @@ void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const Head& head, si
   made.begin = made.end = begin;
   made.jumps = trie.jumps_of(node);
   made.node_end = node + trie.size[node];
+  made.inside = false;
   if (made.jumps) made.bytes = row.bytes;
+}
+
+/// For a level that a byte has led to.
+void TrieWalk::go_inside(uint8_t byte, Level& made) const {
+  made.inside = inside_.has(byte);
+  if (made.inside) made.likely = likely(made);
+}
+
+ByteSet TrieWalk::likely(const Level& level) const {
+  ByteSet bytes = ~inside_;
+  if (level.begin == level.end) bytes.add(grammar_.likely(level.head.state, level.head.reg));
+  for (size_t k = level.begin; k < level.end; ++k) bytes.add(grammar_.likely(heads_[k].state, heads_[k].reg));
+  return bytes;
 }
 
 void TrieWalk::collect(const Head& head, ByteSet& bytes) {
@@ -216,6 +242,10 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
     const size_t depth = trie.depth[node] - base;
     const Level& above = levels_[depth - 1];
     const uint8_t byte = trie.byte[node];
+    if (above.inside && !above.likely.has(byte)) {
+      node += trie.size[node];
+      continue;
+    }
     const uint32_t action = above.row ? above.row->action[byte] : 0;
     if (above.row && action == 0) {
       node = skip(trie, above, node);
@@ -237,7 +267,10 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
         continue;
       }
       // A string that none continues needs no row.
-      if (trie.size[node] > 1) enter_alone(trie, node, head, above.end, levels_[depth]);
+      if (trie.size[node] > 1) {
+        enter_alone(trie, node, head, above.end, levels_[depth]);
+        if (above.inside) go_inside(byte, levels_[depth]);
+      }
       ++node;
       continue;
     }
@@ -251,7 +284,10 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       node += trie.size[node];
       continue;
     }
-    if (trie.size[node] > 1) enter(trie, node, above.end, levels_[depth]);
+    if (trie.size[node] > 1) {
+      enter(trie, node, above.end, levels_[depth]);
+      if (above.inside) go_inside(byte, levels_[depth]);
+    }
     ++node;
   }
 }

@@ -21,6 +21,8 @@ struct WalkScratch {
     const Trie::Jumps* jumps;  ///< of the node, where it has many children
     ByteSet bytes;             ///< with which something may go on, where there are jumps
     uint32_t node_end;         ///< the node after its subtree
+    bool inside;               ///< only the bytes in `likely` are followed
+    ByteSet likely;
   };
   /// The tokens and exits so far, when all strings with one first byte had been visited.
   struct Run {
@@ -47,6 +49,10 @@ class TrieWalk {
   /// Visits the strings below `root` that may follow `from`, which stands after the string of `root`, and appends
   /// their tokens to `tokens`. Only strings are visited that go on with one of `first`.
   void run(const Trie& trie, uint32_t root, std::span<const Head> from, const ByteSet& first = ByteSet::all());
+
+  /// The same for strings of which all bytes, up to the first that is not `inside`, are likely to begin a shortest end
+  /// where they come.
+  void run_likely(const Trie& trie, std::span<const Head> from, const ByteSet& inside);
 
   /// The same for a single frame, of which nothing is known but that `depth` others wait below it. Appends to `exits`
   /// the nodes at which it is over, and the rest of the string is for those others to take. Only strings are visited
@@ -94,6 +100,8 @@ class TrieWalk {
   void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);
   void enter(const Trie& trie, uint32_t node, size_t begin, Level& made);
   void enter_alone(const Trie& trie, uint32_t node, const Head& head, size_t begin, Level& made);
+  void go_inside(uint8_t byte, Level& made) const;
+  ByteSet likely(const Level& level) const;
   void step(const Level& above, uint8_t byte);
   void take(const Trie& trie, uint32_t node, std::span<const Head> heads);
   bool at_exit(size_t begin);
@@ -109,6 +117,7 @@ class TrieWalk {
   std::vector<Level>& levels_;
   WalkScratch& scratch_;
   const Configuration* bottom_ = nullptr;  // stands for the frames that are not known
+  ByteSet inside_;                         // bytes of which only likely ones are followed
 };
 
 }  // namespace constrain

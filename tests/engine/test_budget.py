@@ -261,6 +261,7 @@ def wide_vocab() -> Vocabulary:
     """All bytes, all of three letters, and what comes between strings."""
     words = [bytes(word) for word in product(string.ascii_lowercase.encode(), repeat=3)]
     between = [b'",', b'":', b'":"', b'","', b'"}', b'":1', b'{"', b'["', b'"]', b'a"', b'abc"', b'abc":', b"\xc3\xa9"]
+    between += [b'":"","', b'":10,"', b'":null,"a', b'":1}', b'x"', b'bb":']
     tokens = [bytes([byte]) for byte in range(256)] + words + between + [b""]
     return Vocabulary.from_tokens(tokens, [len(tokens) - 1])
 
@@ -293,6 +294,24 @@ def test_masks_of_large_vocabularies_keep_what_budgets_promise(schema: Any, wide
             assert matcher.accept(token)
             budget = 0 if token in wide_vocab.eos_token_ids else budget - 1
         assert matcher.is_finished()
+
+
+@pytest.mark.parametrize("schema", FREE, ids=lambda schema: str(schema)[:40])
+def test_masks_within_free_text_are_those_of_a_fresh_grammar(schema: Any, wide_vocab: Vocabulary) -> None:
+    """What was found out for another key, or for another budget, serves this one only where it is the same."""
+    grammar = compile_json_schema(schema, wide_vocab, whitespace="compact")
+    for seed, budget in enumerate((30, 60, 100)):
+        used, rng = grammar.matcher(), random.Random(seed)
+        budget = max(budget, used.min_tokens())
+        taken: list[int] = []
+        while len(taken) < 12 and not used.is_finished():
+            fresh = compile_json_schema(schema, wide_vocab, whitespace="compact").matcher()
+            assert all(map(fresh.accept, taken))
+            for more in (rng.randrange(40), 0):
+                tokens = tokens_of(used, wide_vocab, budget - len(taken) + more)
+            assert tokens == tokens_of(fresh, wide_vocab, budget - len(taken))
+            taken.append(rng.choice(tokens))
+            assert used.accept(taken[-1])
 
 
 def test_texts_share_what_is_known_of_budgets(bpe_vocab: Vocabulary) -> None:

@@ -103,7 +103,7 @@ uint64_t ObjectRule::most_to_differ(RuleBounds& bounds) {
 }
 
 /// The names that must be there, else those that may be; no white space.
-ByteSet ObjectRule::likely(Local state, Reg reg) const {
+ByteSet ObjectRule::likely(Local state, Reg reg) {
   ByteSet bytes;
   for (const char byte : std::string_view(" \t\r\n")) bytes.add(static_cast<uint8_t>(byte));
   if (static_cast<Phase>(state & 0xF) != Phase::key) return ~bytes;

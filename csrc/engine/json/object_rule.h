@@ -69,7 +69,7 @@ class ObjectRule final : public Rule {
   bool fits(Local from, Local to) const override {
     return static_cast<Phase>(from & 0xF) == Phase::key && static_cast<Phase>(to & 0xF) == Phase::key;
   }
-  ByteSet likely(Local state, Reg reg) const override;
+  ByteSet likely(Local state, Reg reg) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
   uint64_t growth(Local state, Reg reg, const Lengths& lengths) override;
