@@ -30,11 +30,11 @@ Completions::Length Completions::measure(const Configuration& from) {
 
 std::optional<Completions::Length> Completions::measure_within(const Configuration& from) {
   std::vector<Step*> way;
-  const Step* end = nullptr;
+  Step* end = nullptr;
   for (const Configuration* at = &from; at; at = way.back()->next) {
-    const auto known = steps_.find(at);
-    if (known != steps_.end() && known->second.round == round_) {
-      end = &known->second;
+    Step* known = way.empty() || !way.back()->then ? known_step(at) : way.back()->then;
+    if (known && known->round == round_) {
+      end = known;
       break;
     }
     if (left_ == 0) {
@@ -42,7 +42,7 @@ std::optional<Completions::Length> Completions::measure_within(const Configurati
       return std::nullopt;
     }
     --left_;
-    way.push_back(&step(at));
+    way.push_back(known ? known : &step(at));
     way.back()->round = round_;
   }
   const Step& first = way.empty() ? *end : *way.front();
@@ -56,7 +56,7 @@ std::optional<uint8_t> Completions::next_byte(const Configuration& from) {
 }
 
 /// Notes the lengths of the steps of a way that leads to `end`, or to the end of the text.
-void Completions::settle(const std::vector<Step*>& way, const Step* end) {
+void Completions::settle(const std::vector<Step*>& way, Step* end) {
   for (auto before = way.rbegin(); before != way.rend(); end = *before, ++before) {
     Step& at = **before;
     if (at.measured) continue;
@@ -84,8 +84,13 @@ void Completions::check_length(size_t steps) const {
   if (steps > most) throw ResourceLimit("max_states", most, "while looking for a completion of the text");
 }
 
+Completions::Step* Completions::known_step(const Configuration* at) {
+  const auto it = steps_.find(at);
+  return it == steps_.end() ? nullptr : &it->second;
+}
+
 Completions::Step& Completions::step(const Configuration* at) {
-  if (const auto it = steps_.find(at); it != steps_.end()) return it->second;
+  if (Step* known = known_step(at)) return *known;
   return steps_.emplace(at, first_step(*at)).first->second;
 }
 

@@ -57,15 +57,16 @@ class Completions {
     bool measured = false;
     uint32_t round = 0;  ///< the last in which it was looked at
     Length length = {0, 0};
-    const Step* then = nullptr;  ///< of `next`, once measured
+    Step* then = nullptr;  ///< of `next`, once measured
   };
 
   void check_length(size_t steps) const;
+  Step* known_step(const Configuration* at);
   Step& step(const Configuration* at);
   Step first_step(const Configuration& at);
   ByteSet possible_bytes(const Configuration& at) const;
   ByteSet likely_bytes(const Configuration& at) const;
-  void settle(const std::vector<Step*>& way, const Step* end);
+  void settle(const std::vector<Step*>& way, Step* end);
   const Configuration* advance(const Configuration& from, uint8_t byte);
   uint64_t spell(const Step& from) const;
 

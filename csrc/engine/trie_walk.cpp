@@ -141,7 +141,7 @@ void TrieWalk::go_inside(uint8_t byte, Level& made) const {
 }
 
 ByteSet TrieWalk::likely(const Level& level) const {
-  ByteSet bytes = ~inside_;
+  ByteSet bytes;
   if (level.begin == level.end) bytes.add(grammar_.likely(level.head.state, level.head.reg));
   for (size_t k = level.begin; k < level.end; ++k) bytes.add(grammar_.likely(heads_[k].state, heads_[k].reg));
   return bytes;

@@ -50,8 +50,8 @@ class TrieWalk {
   /// their tokens to `tokens`. Only strings are visited that go on with one of `first`.
   void run(const Trie& trie, uint32_t root, std::span<const Head> from, const ByteSet& first = ByteSet::all());
 
-  /// The same for strings of which all bytes, up to the first that is not `inside`, are likely to begin a shortest end
-  /// where they come.
+  /// The same for strings of which all bytes, up to and with the first that is not `inside`, are likely to begin a
+  /// shortest end where they come.
   void run_likely(const Trie& trie, std::span<const Head> from, const ByteSet& inside);
 
   /// The same for a single frame, of which nothing is known but that `depth` others wait below it. Appends to `exits`

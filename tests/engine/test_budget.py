@@ -314,6 +314,18 @@ def test_masks_within_free_text_are_those_of_a_fresh_grammar(schema: Any, wide_v
             assert used.accept(taken[-1])
 
 
+def test_names_that_are_begun_near_the_end_are_spelled_out(wide_vocab: Vocabulary) -> None:
+    """Ended early they would be members of their own, each with completions that no other text shares."""
+    schema = {"type": "object", "required": ["abcd", "abef"], "additionalProperties": {"type": "integer"}}
+    matcher = compile_json_schema(schema, wide_vocab, whitespace="compact").matcher()
+    assert matcher.accept_bytes(b'{"ab')
+    least, (ending, letter) = matcher.min_tokens(), (ord('"'), ord("c"))
+    near, far = (set(tokens_of(matcher, wide_vocab, budget)) for budget in (least + 16, 2 * least + 64))
+    assert ending not in near
+    assert letter in near
+    assert {ending, letter} <= far
+
+
 def test_texts_share_what_is_known_of_budgets(bpe_vocab: Vocabulary) -> None:
     """Whatever was asked before about other texts, also from other threads, the masks are those of a fresh grammar."""
 
