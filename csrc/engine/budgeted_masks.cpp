@@ -144,6 +144,9 @@ MaskPtr BudgetedMasks::listed(const Configuration& from) {
 bool BudgetedMasks::all_fit(const Configuration& from) {
   if (from.count != 1 || !one_for_each_byte_) return false;
   const Head& head = from.heads().front();
+  // Near the end of text of limited length each place has a growth of its own; what leaves the text is less to look at.
+  const uint64_t room = grammar_.free_text(head.state, head.reg).room;
+  if (room > 0 && room < grammar_.vocabulary().longest_token()) return false;
   const InnerPtr known = portable_growth(grammar_, head);
   if (!known) return false;
   most_ = within_top(head, known->growth);

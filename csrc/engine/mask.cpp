@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -143,12 +142,12 @@ MaskPtr MaskPool::common(const MaskPtr& one, const MaskPtr& other, size_t words)
   std::vector<uint32_t> both(words), others(words);
   one->write(both.data(), words);
   other->write(others.data(), words);
-  size_t count = 0;
+  uint32_t beyond = 0;
   for (size_t i = 0; i < words; ++i) {
+    beyond |= both[i] & ~others[i];
     both[i] &= others[i];
-    count += static_cast<size_t>(std::popcount(both[i]));
   }
-  if (count == one->count) return one;
+  if (!beyond) return one;
   std::vector<TokenId> tokens;
   const auto word = [&](size_t i) { return both[i]; };
   bits::for_each(words, word, [&](size_t token) { tokens.push_back(static_cast<TokenId>(token)); });

@@ -77,6 +77,14 @@ struct KeyText {
     return equal(text, prefix);
   }
 
+  static bool spells(Reg text, std::string_view key) {
+    if (length(text) != key.size()) return false;
+    for (auto byte = key.rbegin(); text; text = rest(text), ++byte) {
+      if (Registers::words(text)[kByte] != static_cast<uint8_t>(*byte)) return false;
+    }
+    return true;
+  }
+
   static std::string string(Reg text) {
     std::string out;
     for (; text; text = rest(text)) out += static_cast<char>(Registers::words(text)[kByte]);

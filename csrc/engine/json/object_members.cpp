@@ -181,7 +181,7 @@ uint64_t ObjectRule::used_with_prefix(Reg used, Reg prefix) {
 
 bool ObjectRule::is_used(Reg used, std::string_view key) {
   for (Reg list = used; list; list = UsedKeys::rest(list)) {
-    if (KeyText::string(UsedKeys::text(list)) == key) return true;
+    if (KeyText::spells(UsedKeys::text(list), key)) return true;
   }
   return false;
 }
