@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 
 from constrain.arguments import check_count, check_type, refused
 from constrain.errors import CacheError
 from constrain.kernels import Coding, Parts, PlainCoding
-from constrain.model.decode import Decoder
-
-if TYPE_CHECKING:
-    from constrain.model.model import ExLlamaV2
+from constrain.model.config import ExLlamaV2Config
 
 Tensors = list["torch.Tensor | None"]
 Slots = slice | torch.Tensor
 """Positions of a row: a range, or int64 ``[n]`` on the device of the layer."""
+
+
+class CachedModel(Protocol):
+    """What a KV cache needs to know of its model."""
+
+    @property
+    def config(self) -> ExLlamaV2Config: ...
+    @property
+    def compute_dtype(self) -> torch.dtype: ...
+    @property
+    def cache_map(self) -> Mapping[int, str]: ...
 
 
 class ExLlamaV2CacheBase(ABC):
@@ -37,7 +46,7 @@ class ExLlamaV2CacheBase(ABC):
 
     def __init__(
         self,
-        model: ExLlamaV2,
+        model: CachedModel,
         batch_size: int = 1,
         max_seq_len: int = -1,
         copy_from: ExLlamaV2CacheBase | None = None,
@@ -77,7 +86,6 @@ class ExLlamaV2CacheBase(ABC):
         self.max_seq_len = self._whole_blocks(max_seq_len)
         self.fixed_device = fixed_device
         self.current_seq_len = 0
-        self._decoder: Decoder | None = None
         self.key_states: Tensors = [None] * self.num_hidden_layers
         self.value_states: Tensors = [None] * self.num_hidden_layers
         # Keys and values take turns, part by part of what their codings make of them.
@@ -116,7 +124,6 @@ class ExLlamaV2CacheBase(ABC):
             CacheError: there is not enough.
         """
         devices = [self._device(layer) for layer in range(self.num_hidden_layers)]
-        self._decoder = None
         self._check_memory(devices)
         shape = (self.batch_size, self.max_seq_len, self.num_key_value_heads)
         try:
@@ -175,12 +182,6 @@ class ExLlamaV2CacheBase(ABC):
         if len(tensors) < len(self._stores):
             raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
         return tuple(tensors[::2]), tuple(tensors[1::2])
-
-    def decoder(self, page_size: int) -> Decoder:
-        """What runs decode steps over pages of this cache; made when it is first asked for."""
-        if self._decoder is None or self._decoder.page_size != page_size:
-            self._decoder = Decoder(self.model, self, page_size)
-        return self._decoder
 
     def reset(self) -> None:
         """Forget everything."""

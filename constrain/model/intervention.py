@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from constrain.model.decode import DecodeStep
+from constrain.model.forward_context import ForwardContext
 from constrain.model.modules import Linear, Module
-from constrain.model.step import Step
 from constrain.model.tensor_reader import TensorSource
 
 Hook = Callable[..., torch.Tensor]
@@ -21,10 +20,10 @@ class Intervention(Module):
     Args:
         inner: the wrapped module.
         pre_forward, post_forward: called with the states before, and after, the module, and with the
-            :class:`~constrain.model.step.Step`; they return the states to go on with.
+            :class:`~constrain.model.forward_context.ForwardContext`; they return the states to continue with.
     """
 
-    decodes = False
+    capturable = False  # the functions of the user may look at the states
 
     def __init__(self, inner: Module, pre_forward: Hook | None = None, post_forward: Hook | None = None) -> None:
         super().__init__(inner.key)
@@ -39,16 +38,12 @@ class Intervention(Module):
         """The linear layers of the module."""
         return self.inner.submodules()
 
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         """Run the module between the two hooks."""
         if self.pre_forward is not None:
-            x = self.pre_forward(x, step)
-        x = self.inner.forward(x, step)
-        return x if self.post_forward is None else self.post_forward(x, step)
-
-    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        """Run the module without the hooks; a model that has them takes ordinary passes instead."""
-        return self.inner.decode(x, step)
+            x = self.pre_forward(x, context)
+        x = self.inner.forward(x, context)
+        return x if self.post_forward is None else self.post_forward(x, context)
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         self.inner.load(source, self.device, dtype)

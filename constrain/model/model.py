@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from constrain.arguments import refused
 from constrain.errors import GenerationError
-from constrain.model import decode
 from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.decode import DecodeStep, LayerSight
 from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.forward_context import AttentionMetadata, ForwardContext, chunk_widths, contiguous_attention
 from constrain.model.loading import LoadableModel
 from constrain.model.lora import ExLlamaV2Lora
 from constrain.model.modules import Head, Module
-from constrain.model.paged import PagedRow, make_paged_view, places
-from constrain.model.step import Sight, Step, chunk_widths, make_view
+from constrain.model.rope import RotaryTable
 
 
 class ExLlamaV2(LoadableModel):
@@ -51,6 +48,7 @@ class ExLlamaV2(LoadableModel):
         abort_event: threading.Event | None = None,
         cpu_logits: bool = False,
         indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
+        attention: AttentionMetadata | None = None,
         **kwargs: Any,
     ) -> Any:
         """Logits of the token after each position.
@@ -69,6 +67,8 @@ class ExLlamaV2(LoadableModel):
             abort_event: when set, the pass stops and returns ``None``.
             cpu_logits: collect the logits on the CPU.
             indexed_embeddings: rows that ids refer to.
+            attention: where the tokens lie, for callers that manage the KV cache themselves: all of them take one
+                pass, and ``cache``, ``input_mask`` and ``position_offsets`` are ignored.
             kwargs: ignored, for compatibility.
 
         Returns:
@@ -81,10 +81,10 @@ class ExLlamaV2(LoadableModel):
             GenerationError: the model is not loaded, the cache is too short, there are more tokens than one pass takes
                 and no cache to pass them through in turns, or an id is outside the vocabulary.
         """
-        self._check(input_ids, cache, last_id_only or preprocess_only)
+        self._check(input_ids, cache if attention is None else None, last_id_only or preprocess_only, attention is None)
         if input_ids.shape[1] == 0:
             return None
-        chunks = list(self._chunks(input_ids, cache))
+        chunks = [input_ids] if attention is not None else list(self._chunks(input_ids, cache))
         logits: list[torch.Tensor] = []
         states: list[torch.Tensor] = []
         for number, chunk in enumerate(chunks):
@@ -100,6 +100,7 @@ class ExLlamaV2(LoadableModel):
                 position_offsets=position_offsets,
                 abort_event=abort_event,
                 indexed_embeddings=indexed_embeddings,
+                attention=attention,
             )
             if abort_event is not None and abort_event.is_set():
                 return None
@@ -124,6 +125,7 @@ class ExLlamaV2(LoadableModel):
         abort_event: threading.Event | None = None,
         extract_state_indices: Sequence[int] | None = None,
         indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
+        attention: AttentionMetadata | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """One pass of :meth:`forward`, however many tokens there are.
@@ -135,7 +137,11 @@ class ExLlamaV2(LoadableModel):
             ``"logits"`` unless ``preprocess_only``; ``"last_state"`` and ``"states"`` (by position) where asked for.
             Empty when aborted.
         """
-        step = self._step(input_ids, cache, input_mask, position_offsets, loras, indexed_embeddings)
+        if attention is None:
+            attention = self._contiguous(input_ids, cache, input_mask, position_offsets)
+        else:
+            cache = None
+        context = ForwardContext(attention, ExLlamaV2Lora.listed(loras), indexed_embeddings or ())
         last = self.last_kv_layer_idx if preprocess_only else self.head_layer_idx - 1
         wanted = set(extract_state_indices or ())
         result: dict[str, Any] = {"states": {}} if extract_state_indices is not None else {}
@@ -146,7 +152,7 @@ class ExLlamaV2(LoadableModel):
                     return {}
                 if index in wanted:
                     result["states"][index] = x.clone()
-                x = self._run(module, x, step)
+                x = self._run(module, x, context)
         if cache is not None:
             cache.current_seq_len += input_ids.shape[1]
         if preprocess_only:
@@ -157,96 +163,59 @@ class ExLlamaV2(LoadableModel):
             result["last_state"] = x.clone()
         # Outside of inference mode, so that the logits are an ordinary tensor which a sampler may change.
         with torch.no_grad():
-            result["logits"] = self._run(self.modules[-1], x, step)
+            result["logits"] = self._run(self.modules[-1], x, context)
         return result
 
-    def forward_paged(
-        self,
-        rows: Sequence[PagedRow],
-        cache: ExLlamaV2CacheBase,
-        loras: Sequence[ExLlamaV2Lora] = (),
-        indexed_embeddings: Sequence[IndexedEmbeddings] = (),
-    ) -> torch.Tensor | None:
-        """One pass over parts of several sequences, of any lengths, whose positions lie in pages of one cache.
-
-        Args:
-            rows: the parts.
-            cache: of one row, which all the pages divide. Its ``current_seq_len`` is neither read nor changed.
-            loras: adapters to apply.
-            indexed_embeddings: rows that ids of any of the sequences refer to.
-
-        Returns:
-            Logits ``[n, vocabulary rounded up to 32]`` of the positions wanted, row by row; ``None`` for none.
-
-        Raises:
-            GenerationError: the model is not loaded, or an id is outside the vocabulary.
-        """
-        if not loras and not indexed_embeddings and decode.takes(self, cache, rows):
-            return cache.decoder(rows[0].page_size).logits(rows)
-        view = partial(make_paged_view, rows=rows, dtype=self.compute_dtype)
-        end = max(row.past + row.width for row in rows)
-        step = Step(*self._sights(view, end), cache, loras, indexed_embeddings)
-        wanted = [i for row, at in zip(rows, places(rows), strict=True) for i in range(at.stop - row.logits, at.stop)]
-        x = torch.cat([row.ids for row in rows]).unsqueeze(0)
-        with torch.inference_mode():
-            for module in self.modules[: self.head_layer_idx if wanted else self.last_kv_layer_idx + 1]:
-                x = self._run(module, x, step)
-        if not wanted:
-            return None
-        with torch.no_grad():  # as in forward_chunk
-            logits: torch.Tensor = self._run(self.modules[-1], x[0, wanted], step)
-        return logits
-
-    @property
-    def is_decodable(self) -> bool:
-        """Whether :meth:`decode` can stand in for a pass: on one device, and nothing depends on lengths or hooks."""
-        tables = self._rotary or ()
-        fixed = not any(table.depends_on_length for table in tables)
-        return self.loaded and not self._spread and fixed and all(module.decodes for module in self.modules)
-
-    def layer_sights(self, length: int) -> tuple[LayerSight, LayerSight]:
-        """What full and sliding layers need to decode sequences of up to ``length`` positions."""
-        assert self._rotary is not None
-        device, (table, local_table) = self.modules[0].device, self._rotary
-        full = LayerSight(*table.whole(length, device), None)
-        return full, LayerSight(*local_table.whole(length, device), self.config.sliding_window)
-
-    def decode(self, ids: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        """One token of many sequences, all on the device.
-
-        Args:
-            ids: int ``[rows, width]``, valid ids, the last of each row.
-            step: where the sequences are.
-
-        Returns:
-            The input of the head, ``[rows, width, hidden]``.
-        """
+    def layers(self, ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        """States ``[batch, width, hidden]`` that :meth:`head` takes, of ids ``[batch, width]``."""
         x = ids
         for module in self.modules[: self.head_layer_idx]:
-            x = module.decode(x, step)
+            x = self._run(module, x, context)
         return x
 
-    def decode_logits(self, states: torch.Tensor, tokens: torch.Tensor | None = None) -> torch.Tensor:
-        """Logits ``[rows * width, vocabulary rounded up to 32]`` of what :meth:`decode` returns.
+    def head(self, states: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits ``[..., vocabulary rounded up to 32]`` of states ``[..., hidden]``.
 
-        With int64 ``tokens`` ``[n]``, the logits ``[rows * width, n]`` of these alone.
+        With int64 ``tokens`` ``[n]``, the logits ``[..., n]`` of these alone.
         """
         head = self.modules[self.head_layer_idx]
         assert isinstance(head, Head)
-        return head.decode_logits(states, tokens)
+        return head.forward(states, context, tokens)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether passes can be recorded in CUDA graphs: on one device, and nothing depends on lengths or hooks."""
+        tables = self._rotary or ()
+        fixed = not any(table.depends_on_length for table in tables)
+        return self.loaded and not self._spread and fixed and all(module.capturable for module in self.modules)
+
+    @property
+    def rotary_tables(self) -> tuple[RotaryTable, RotaryTable]:
+        """Rotations of full and of sliding layers.
+
+        Raises:
+            GenerationError: the model is not loaded.
+        """
+        if self._rotary is None:
+            raise GenerationError("the model is not loaded; call load() or load_autosplit(cache) first")
+        return self._rotary
 
     def update_loras(self) -> None:
         """Nothing to do: adapters attach themselves to the layers they change."""
 
-    def _run(self, module: Module, x: torch.Tensor, step: Step) -> torch.Tensor:
-        if not self._spread or x.dtype == torch.long:
-            return module.forward(x, step if not self._spread else step.on(module.device))
-        return module.forward(x.to(module.device), step.on(module.device))
+    def _run(self, module: Module, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        if not self._spread:
+            return module.forward(x, context)
+        return module.forward(x if x.dtype == torch.long else x.to(module.device), context.on(module.device))
 
-    def _check(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool) -> None:
+    def _check(
+        self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool, limited: bool
+    ) -> None:
         if not isinstance(input_ids, torch.Tensor) or input_ids.dim() != 2 or input_ids.is_floating_point():
             raise refused("input_ids", input_ids, "ids, int64 of shape (batch, width)")
         batch, width = input_ids.shape
+        if not limited:
+            return
         if cache is None:
             if width > self._pass_limit(batch):
                 raise GenerationError(f"{width} tokens without a cache; one pass takes {self._pass_limit(batch)}")
@@ -273,35 +242,21 @@ class ExLlamaV2(LoadableModel):
             yield input_ids[:, start : start + width]
             start += width
 
-    def _step(
+    def _contiguous(
         self,
         input_ids: torch.Tensor,
         cache: ExLlamaV2CacheBase | None,
         input_mask: torch.Tensor | None,
         position_offsets: torch.Tensor | None,
-        loras: Sequence[ExLlamaV2Lora] | ExLlamaV2Lora | None,
-        embeddings: Sequence[IndexedEmbeddings] | None,
-    ) -> Step:
-        past, width = cache.current_seq_len if cache is not None else 0, input_ids.shape[1]
-        view = partial(
-            make_view,
-            past=past,
-            width=width,
+    ) -> AttentionMetadata:
+        return contiguous_attention(
+            self.rotary_tables,
+            self.config.sliding_window,
+            cache,
+            past=cache.current_seq_len if cache is not None else 0,
+            width=input_ids.shape[1],
             padding=input_mask,
             offsets=position_offsets,
             dtype=self.compute_dtype,
+            device=self.modules[0].device,
         )
-        return Step(*self._sights(view, past + width), cache, ExLlamaV2Lora.listed(loras), embeddings or ())
-
-    def _sights(self, view: Callable[..., Sight], end: int) -> tuple[Sight, Sight]:
-        """What full and sliding layers see of sequences that reach up to ``end``."""
-        if self._rotary is None:
-            raise GenerationError("the model is not loaded; call load() or load_autosplit(cache) first")
-        table, local_table = self._rotary
-        window = self.config.sliding_window
-        view = partial(view, device=self.modules[0].device)
-        full = view(table, None)
-        # Within the window both kinds of layers see the same.
-        if window is None or (local_table is table and end <= window):
-            return full, full
-        return full, view(local_table, window)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,19 +18,13 @@ from constrain.kernels import (
     gated_linear,
     linear,
     low_rank,
-    paged_attention,
     rms_norm,
-    rotate,
     soft_cap,
 )
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings
+from constrain.model.forward_context import Adapter, AttentionLayer, ForwardContext
 from constrain.model.layout import LayerLayout, LinearLayout
-from constrain.model.step import Step
 from constrain.model.tensor_reader import TensorSource
-
-if TYPE_CHECKING:
-    from constrain.model.decode import DecodeStep
-    from constrain.model.lora import ExLlamaV2Lora
 
 PADDING_LOGIT = -65504.0
 """Logit of the columns that only round a vocabulary up; the most negative float16."""
@@ -43,10 +36,10 @@ class Module(ABC):
     Attributes:
         key: name, as in the files.
         device: where it computes, once loaded.
-        decodes: whether :meth:`decode` does all that :meth:`forward` does.
+        capturable: whether :meth:`forward` may be recorded in a CUDA graph.
     """
 
-    decodes = True
+    capturable = True
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -61,11 +54,7 @@ class Module(ABC):
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None: ...
 
     @abstractmethod
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor: ...
-
-    @abstractmethod
-    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        """:meth:`forward` for the last tokens of many sequences over pages, without adapters and without the host."""
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor: ...
 
     @abstractmethod
     def parameters(self) -> int:
@@ -92,15 +81,12 @@ class RMSNorm(Module):
         source.copy(f"{self.key}.weight", weight)
         self.weight = (weight + self.offset).to(dtype)
 
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
-        return rms_norm(x, self.weight, self.eps)
-
-    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)
 
     @property
-    def of_rows(self) -> RowNorm:
-        """This norm as the first part of a product."""
+    def fused(self) -> RowNorm:
+        """This norm as the first part of a matrix product."""
         return RowNorm(self.weight, self.eps)
 
 
@@ -112,7 +98,7 @@ class Linear(Module):
         self.layout = layout
         self.weight = torch.empty(0)
         self.bias: torch.Tensor | None = None
-        self.adapters: dict[ExLlamaV2Lora, list[tuple[slice, torch.Tensor, torch.Tensor]]] = {}
+        self.adapters: dict[Adapter, list[tuple[slice, torch.Tensor, torch.Tensor]]] = {}
 
     def parameters(self) -> int:
         return sum(self.layout.outputs) * (self.layout.inputs + self.layout.bias)
@@ -140,21 +126,25 @@ class Linear(Module):
                 source.copy(f"{key}.bias", self.bias[start : start + count])
             start += count
 
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
-        y = linear(x, self.weight, self.bias)
-        for lora in step.loras:
-            for rows, down, up in self.adapters.get(lora, ()):
-                y[..., rows] += low_rank(x, down, up)
-        return y
-
-    def decode(
+    def forward(
         self,
         x: torch.Tensor,
-        step: DecodeStep,
+        context: ForwardContext,
         residual: torch.Tensor | None = None,
         norm: RMSNorm | None = None,
     ) -> torch.Tensor:
-        return linear(x, self.weight, self.bias, residual, None if norm is None else norm.of_rows)
+        """``norm(x) @ weight.T + bias + residual``, and what the adapters add to it."""
+        adapters = self.active_adapters(context)
+        if adapters and norm is not None:
+            x, norm = norm.forward(x, context), None
+        y = linear(x, self.weight, self.bias, residual, None if norm is None else norm.fused)
+        for rows, down, up in adapters:
+            y[..., rows] += low_rank(x, down, up)
+        return y
+
+    def active_adapters(self, context: ForwardContext) -> list[tuple[slice, torch.Tensor, torch.Tensor]]:
+        """Output features and the two matrices of every adapter of this pass that changes this layer."""
+        return [each for lora in context.loras for each in self.adapters.get(lora, ())] if self.adapters else []
 
 
 class Embedding(Module):
@@ -171,32 +161,32 @@ class Embedding(Module):
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         self.weight = load_padded(source, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device)
 
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
-        """States of ids ``[batch, width]``: negative ones are padding and look like id 0."""
-        low, high = (int(bound) for bound in x.aminmax())
-        if high >= EMBEDDING_INDEX:
-            return self._with_indexed(x, step)
-        if high >= self.size:
-            raise GenerationError(f"token id {high} is outside the model's vocabulary of {self.size}")
-        ids = (x.clamp(min=0) if low < 0 else x).to(self.device)
-        replaced = step.loras[0].embed_tokens if step.loras else None
-        states = torch.nn.functional.embedding(ids, self.weight if replaced is None else replaced)
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        """States ``[batch, width, hidden]`` of ids ``[batch, width]``.
+
+        Ids on the CPU are checked: negative ones are padding and look like id 0, and indexed embeddings are looked up.
+        Ids on a GPU are trusted to be tokens, since looking at them would wait for the device.
+        """
+        if x.device.type == "cpu":
+            low, high = (int(bound) for bound in x.aminmax())
+            if high >= EMBEDDING_INDEX:
+                return self._with_indexed(x, context)
+            if high >= self.size:
+                raise GenerationError(f"token id {high} is outside the model's vocabulary of {self.size}")
+            x = (x.clamp(min=0) if low < 0 else x).to(self.device)
+        replaced = context.loras[0].embed_tokens if context.loras else None
+        states = torch.nn.functional.embedding(x, self.weight if replaced is None else replaced)
         return states if self.scale == 1.0 else states * self.scale
 
-    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        """States ``[rows, width, hidden]`` of valid ids ``[rows, width]``."""
-        states = torch.nn.functional.embedding(x, self.weight)
-        return states if self.scale == 1.0 else states * self.scale
-
-    def _with_indexed(self, ids: torch.Tensor, step: Step) -> torch.Tensor:
+    def _with_indexed(self, ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         tokens = ids < EMBEDDING_INDEX
-        states = self.forward(ids.where(tokens, 0), step)
-        for block in step.embeddings:
+        states = self.forward(ids.where(tokens, 0), context)
+        for block in context.embeddings:
             states[_within(ids, block).to(self.device)] = _rows(ids, block).to(self.device, states.dtype)
             tokens |= _within(ids, block)
         if not tokens.all():
             missing = int(ids[~tokens][0])
-            raise GenerationError(f"id {missing} is in none of the {len(step.embeddings)} indexed embeddings given")
+            raise GenerationError(f"id {missing} is in none of the {len(context.embeddings)} indexed embeddings given")
         return states
 
 
@@ -223,8 +213,8 @@ class Attention(Module):
         cap: float | None,
     ) -> None:
         super().__init__(layer.attention)
-        self.layer, self.index = layer, index
-        self.heads, self.kv_heads, self.head_dim, self.scale, self.cap = heads, kv_heads, head_dim, scale, cap
+        self.index, self.head_dim = index, head_dim
+        self.layer = AttentionLayer(index, heads, kv_heads, layer.sliding, scale, cap)
         self.norm = norms[layer.attention_norm]
         self.post_norm = norms.get(layer.attention_post_norm or "")
         self.head_norms = [norms[name] for name in (layer.query_norm, layer.key_norm) if name]
@@ -245,46 +235,20 @@ class Attention(Module):
         if self.head_norms:
             # Queries and keys are normalised together, each head by its own weight.
             query, key = (norm.weight for norm in self.head_norms)
-            self.head_norm_weight = torch.cat((query.expand(self.heads, -1), key.expand(self.kv_heads, -1)))
+            counts = (self.layer.heads, self.layer.kv_heads)
+            self.head_norm_weight = torch.cat((query.expand(counts[0], -1), key.expand(counts[1], -1)))
 
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
-        batch, width, _ = x.shape
-        heads, turned = self.heads, self.heads + self.kv_heads
-        qkv = self.qkv.forward(self.norm.forward(x, step), step)
-        qkv = qkv.view(batch, width, turned + self.kv_heads, self.head_dim)
-        qk, v = qkv.narrow(2, 0, turned), qkv.narrow(2, turned, self.kv_heads)
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        normed = self.layer.heads + self.layer.kv_heads
+        qkv = self.qkv.forward(x, context, norm=self.norm)
+        qkv = qkv.view(*x.shape[:2], normed + self.layer.kv_heads, self.head_dim)
         if self.head_norm_weight is not None:
-            qk = rms_norm(qk, None, self.norm.eps) * self.head_norm_weight
-        view = step.sliding if self.layer.sliding else step.full
-        qk = rotate(qk, view.cos, view.sin)
-        q, k = qk.narrow(2, 0, heads), qk.narrow(2, heads, self.kv_heads)
-        out = view.attend(step.cache, self.index, q, k, v, scale=self.scale, cap=self.cap)
-        out = self.output.forward(out, step)
-        if self.post_norm is not None:
-            out = self.post_norm.forward(out, step)
-        return out.add_(x)
-
-    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        turned = self.heads + self.kv_heads
-        qkv = self.qkv.decode(x, step, norm=self.norm).view(*x.shape[:2], turned + self.kv_heads, self.head_dim)
-        if self.head_norm_weight is not None:
-            qk = qkv.narrow(2, 0, turned)
+            qk = qkv.narrow(2, 0, normed)
             qk.copy_(rms_norm(qk, None, self.norm.eps) * self.head_norm_weight)
-        sight, pages = step.sliding if self.layer.sliding else step.full, step.pages[self.index]
-        out = paged_attention(
-            qkv,
-            sight.cos,
-            sight.sin,
-            pages,
-            step.lengths,
-            scale=self.scale,
-            window=sight.window,
-            cap=self.cap,
-            workspace=step.workspace,
-        )
+        out = context.attention.attend(self.layer, qkv)
         if self.post_norm is None:
-            return self.output.decode(out, step, residual=x)
-        return self.post_norm.decode(self.output.decode(out, step), step).add_(x)
+            return self.output.forward(out, context, residual=x)
+        return self.post_norm.forward(self.output.forward(out, context), context).add_(x)
 
 
 class MLP(Module):
@@ -308,18 +272,15 @@ class MLP(Module):
             if part is not None:
                 part.load(source, self.device, dtype)
 
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
-        out = self.gate_up.forward(self.norm.forward(x, step), step)
-        out = self.down.forward(gated_activation(out, self.activation), step)
-        if self.post_norm is not None:
-            out = self.post_norm.forward(out, step)
-        return out.add_(x)
-
-    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        out = gated_linear(x, self.gate_up.weight, self.gate_up.bias, self.activation, self.norm.of_rows)
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        gate_up = self.gate_up
+        if gate_up.active_adapters(context):
+            out = gated_activation(gate_up.forward(x, context, norm=self.norm), self.activation)
+        else:
+            out = gated_linear(x, gate_up.weight, gate_up.bias, self.activation, self.norm.fused)
         if self.post_norm is None:
-            return self.down.decode(out, step, residual=x)
-        return self.post_norm.decode(self.down.decode(out, step), step).add_(x)
+            return self.down.forward(out, context, residual=x)
+        return self.post_norm.forward(self.down.forward(out, context), context).add_(x)
 
 
 class Head(Module):
@@ -343,30 +304,23 @@ class Head(Module):
         else:
             self.weight = self.tied.weight.to(self.device)
 
-    def forward(self, x: torch.Tensor, step: Step) -> torch.Tensor:
-        replaced = step.loras[0].lm_head if step.loras else None
-        return self._logits(x, self.weight if replaced is None else replaced)
-
-    def decode(self, x: torch.Tensor, step: DecodeStep) -> torch.Tensor:
-        return self.decode_logits(x)
-
-    def decode_logits(self, x: torch.Tensor, tokens: torch.Tensor | None = None) -> torch.Tensor:
-        """Logits ``[rows * width, padded_size]`` of states ``[rows, width, hidden]``; of ``n`` tokens, if given."""
-        x = x.flatten(0, 1)
-        if tokens is None:
-            return self._logits(x, self.weight)
-        weight = self.weight[tokens]
-        # Something has to come between what writes a weight and its product: see `linear`.
-        return self._capped(linear(x.clone(), weight))
-
-    def _capped(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits if self.cap is None else soft_cap(logits, self.cap)
-
-    def _logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Logits ``[..., padded_size]`` of states ``[..., hidden]``; ``[..., n]`` of int64 ``tokens`` ``[n]`` alone."""
+        replaced = context.loras[0].lm_head if context.loras else None
+        weight = self.weight if replaced is None else replaced
+        if tokens is not None:
+            # A kernel has to come between the one that gathers the weight and its product: see `linear`.
+            gathered = weight[tokens]
+            return self._capped(linear(x.clone(), gathered))
         logits = self._capped(linear(x, weight))
         if self.padded_size > self.size:
             logits[..., self.size :] = PADDING_LOGIT
         return logits
+
+    def _capped(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if self.cap is None else soft_cap(logits, self.cap)
 
 
 def load_padded(

@@ -1,7 +1,8 @@
-"""The pages of a cache: which tokens each holds, who uses it, and which may be overwritten next.
+"""The pages of a KV cache: which tokens each holds, who uses it, and which may be overwritten next.
 
-A full page is known by a digest of its tokens and of all before them, so that equal beginnings of texts share pages.
-What texts leave behind stays until the room is needed; the pages that were used longest ago go first.
+A full page is known by a digest of its tokens and of all before them, so that sequences that begin alike share pages
+(prefix caching). What finished sequences leave behind stays until the room is needed; the least recently used goes
+first.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import torch
 
 from constrain.errors import GenerationError
-
-if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2CacheBase
 
 PAGED_PAGE_SIZE = 256
 """Tokens in a page."""
@@ -25,13 +24,13 @@ _ROOT = b""
 
 
 @dataclass(eq=False)
-class CachePage:
+class KVPage:
     """A page.
 
     Attributes:
-        index: its place in the cache, in pages.
+        index: its number, by which block tables know it.
         tokens: those whose keys and values it holds, from its first position on.
-        parent: key of the page before it in the text; empty for a first page.
+        parent: key of the page before it in the sequence; that of the adapters in use for a first page.
         key: digest of what it holds, or is about to hold, in full, and of all before it; ``None`` otherwise.
         users: number of running sequences that it belongs to.
     """
@@ -43,101 +42,124 @@ class CachePage:
     users: int = 0
 
 
+@dataclass(frozen=True)
+class PrefixMatch:
+    """What the cache holds of a prompt.
+
+    Attributes:
+        keys: of all full pages of the prompt.
+        pages: the cached page, or ``None``, for each of them.
+        partial: the page that begins with the most of what follows the cached pages, and how many tokens of it.
+    """
+
+    keys: list[bytes]
+    pages: list[KVPage | None]
+    partial: tuple[KVPage | None, int]
+
+
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
     """Digest of the tokens of a page and, by the digest ``parent``, of all before it."""
     return hashlib.blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest()
 
 
 def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
     length = min(len(a), len(b))
     if a[:length] == b[:length]:  # many prompts are the same, and lists are compared faster than their items
         return length
     return next((i for i in range(length) if a[i] != b[i]), length)
 
 
-class PageTable:
-    """Hands out the pages of one or more caches (of a model and its draft model), which are used alike.
+class PageAllocator:
+    """Hands out the pages of one or more KV caches (of a model and its draft model), which are used alike.
 
     Attributes:
-        pages: all of them, by place.
+        pages: all of them, by index.
         page_size: tokens in each.
     """
 
-    def __init__(self, caches: Sequence[ExLlamaV2CacheBase], page_size: int = PAGED_PAGE_SIZE) -> None:
-        """Divide the caches.
-
-        Raises:
-            GenerationError: a cache has several rows, or does not divide into pages.
+    def __init__(self, num_pages: int, page_size: int, tensors: Callable[[], list[torch.Tensor]]) -> None:
         """
-        size = caches[0].max_seq_len
-        for cache in caches:
-            if cache.batch_size != 1 or cache.max_seq_len % page_size or cache.max_seq_len != size:
-                raise GenerationError(
-                    f"the cache must have batch_size=1, and max_seq_len a multiple of {page_size} that all caches "
-                    f"share, not batch_size={cache.batch_size} and max_seq_len={cache.max_seq_len}"
-                )
+        Args:
+            num_pages, page_size: of every cache.
+            tensors: gives what is stored by page, each ``[num_pages, page_size, ...]``.
+        """
         self.page_size = page_size
-        self.pages = [CachePage(index) for index in range(size // page_size)]
-        self._caches = caches
+        self.pages = [KVPage(index) for index in range(num_pages)]
+        self._tensors = tensors
         self.reset()
 
     def reset(self) -> None:
-        """Forget what the pages hold. No sequence may be running."""
+        """Forget what the pages hold.
+
+        Raises:
+            GenerationError: a sequence is running.
+        """
         self._check_idle()
-        self.pages = [CachePage(page.index) for page in self.pages]
-        self._idle: OrderedDict[CachePage, None] = OrderedDict.fromkeys(self.pages)
-        self._by_key: dict[bytes, CachePage] = {}
-        self._children: dict[bytes, set[CachePage]] = {}
+        self.pages = [KVPage(page.index) for page in self.pages]
+        self._idle: OrderedDict[KVPage, None] = OrderedDict.fromkeys(self.pages)
+        self._by_key: dict[bytes, KVPage] = {}
+        self._children: dict[bytes, set[KVPage]] = {}
 
     @property
-    def idle(self) -> list[CachePage]:
+    def idle(self) -> list[KVPage]:
         """Pages that no sequence uses, in the order in which they will be overwritten."""
         return list(self._idle)
 
     def pages_for(self, positions: int) -> int:
-        """Number of pages that hold so many positions."""
+        """Number of pages that hold this number of positions."""
         return -(-positions // self.page_size)
 
-    def allocate(self, prompt: Sequence[int], positions: int) -> list[CachePage] | None:
-        """Pages for a sequence that starts with ``prompt`` and will have ``positions`` tokens, more than the prompt.
+    def match_prefix(self, prompt: Sequence[int], root: bytes = _ROOT) -> PrefixMatch:
+        """Look up what is cached of a prompt.
 
-        Pages that hold the beginning of the prompt, or will once another sequence has filled them, are shared; into
-        the first that does not, what it has in common with the most similar page is copied. The last token of the
-        prompt counts as missing everywhere: it has to go through the model, or there would be no logits.
+        The last token of the prompt counts as missing everywhere: it has to go through the model, or there would be no
+        logits.
 
-        Returns:
-            The pages, or ``None`` where there are not enough.
+        Args:
+            prompt: the tokens.
+            root: tells apart sequences whose keys and values differ for another reason, such as adapters.
         """
         size, known = self.page_size, prompt[:-1]
         keys: list[bytes] = []
         for start in range(0, len(known) - size + 1, size):
-            keys.append(chain_key(keys[-1] if keys else _ROOT, known[start : start + size]))
-        found = [self._by_key.get(key) for key in keys]
-        shared = [page for page in found if page is not None]
+            keys.append(chain_key(keys[-1] if keys else root, known[start : start + size]))
+        pages = [self._by_key.get(key) for key in keys]
+        missing = pages.index(None) if None in pages else len(pages)
+        parent = keys[missing - 1] if missing else root
+        return PrefixMatch(keys, pages, self._most_similar(parent, known[missing * size : (missing + 1) * size]))
+
+    def allocate(self, prompt: Sequence[int], positions: int, root: bytes = _ROOT) -> list[KVPage] | None:
+        """Give pages to a sequence that starts with ``prompt`` and will have ``positions`` tokens, more than the prompt.
+
+        Pages that hold the beginning of the prompt, or will once another sequence has filled them, are shared; into
+        the first that does not, what it has in common with the most similar page is copied.
+
+        Returns:
+            The pages, or ``None`` where there are not enough.
+        """
+        match = self.match_prefix(prompt, root)
+        shared = [page for page in match.pages if page is not None]
         fresh = self.pages_for(positions) - len(shared)
         if fresh > len(self._idle) - sum(page.users == 0 for page in shared):
             return None
         for page in shared:
             self._use(page)
-        parents = [_ROOT, *keys]
-        missing = found.index(None) if None in found else len(found)
-        source, common = self._most_similar(parents[missing], known[missing * size : (missing + 1) * size])
+        source, common = match.partial
         taken = self._take(fresh, source)
         if source is not None:
             self._copy(source, taken[0], common)
         for page, kept in zip(taken, [common] + [0] * (fresh - 1), strict=True):
             self._forget(page, kept)
         rest = iter(taken)
-        pages = [page or next(rest) for page in found] + list(rest)
-        for page, parent, key in zip(pages, parents, [*keys, None], strict=False):
+        pages = [page or next(rest) for page in match.pages] + list(rest)
+        for page, parent, key in zip(pages, [root, *match.keys], [*match.keys, None], strict=False):
             if page in taken:
                 self._claim(page, parent, key)
         return pages
 
-    def release(self, pages: Sequence[CachePage]) -> None:
-        """Take the pages back from a sequence that has ended; what they hold stays until they are handed out again."""
-        # The end of a text is of no use without its beginning, so it goes first.
+    def release(self, pages: Sequence[KVPage]) -> None:
+        """Take back the pages of a sequence; what they hold stays until they are handed out again."""
+        # The end of a sequence is of no use without its beginning, so it goes first.
         for page in reversed(pages):
             page.users -= 1
             if page.users:
@@ -148,7 +170,7 @@ class PageTable:
             if not page.tokens:
                 self._idle.move_to_end(page, last=False)
 
-    def commit(self, pages: Sequence[CachePage], tokens: Sequence[int], start: int) -> None:
+    def commit(self, pages: Sequence[KVPage], tokens: Sequence[int], start: int) -> None:
         """Note that keys and values of ``tokens``, at positions from ``start`` on, are in their pages for good."""
         size = self.page_size
         for number in range(start // size, self.pages_for(start + len(tokens))):
@@ -163,18 +185,22 @@ class PageTable:
                 self._complete(page, pages[number + 1] if number + 1 < len(pages) else None)
 
     def defragment(self) -> None:
-        """Move pages so that each text lies in one piece, as far as texts do not branch. No sequence may be running."""
+        """Move pages so that each sequence lies in one piece, as far as sequences do not branch.
+
+        Raises:
+            GenerationError: a sequence is running.
+        """
         self._check_idle()
-        order = self._in_texts()
+        order = self._in_sequence_order()
         moved = [(page, place) for place, page in enumerate(order) if page.index != place]
         self._move([page.index for page, _ in moved], [place for _, place in moved])
         for page, place in moved:
             page.index = place
         self.pages = order
 
-    def _in_texts(self) -> list[CachePage]:
-        """All pages, each text's one after the other, and those that hold nothing last."""
-        order: dict[CachePage, None] = {}
+    def _in_sequence_order(self) -> list[KVPage]:
+        """All pages, each sequence's one after the other, and those that hold nothing last."""
+        order: dict[KVPage, None] = {}
         for page in self.pages:
             first = page
             while (before := self._by_key.get(first.parent)) is not None and before not in order:
@@ -192,12 +218,12 @@ class PageTable:
         if any(page.users for page in self.pages):
             raise GenerationError("pages cannot be moved or forgotten while jobs are running")
 
-    def _use(self, page: CachePage) -> None:
+    def _use(self, page: KVPage) -> None:
         self._idle.pop(page, None)
         page.users += 1
 
-    def _most_similar(self, parent: bytes, tokens: Sequence[int]) -> tuple[CachePage | None, int]:
-        """The page behind ``parent`` that begins with the most of ``tokens``, and how many; one is not worth a copy."""
+    def _most_similar(self, parent: bytes, tokens: Sequence[int]) -> tuple[KVPage | None, int]:
+        """The page after ``parent`` that begins with the most of ``tokens``, and how many; one is not worth a copy."""
         best, most = None, 1
         if len(tokens) <= most:
             return None, 0
@@ -209,30 +235,30 @@ class PageTable:
                 break
         return best, most if best is not None else 0
 
-    def _take(self, count: int, source: CachePage | None) -> list[CachePage]:
-        """The ``count`` pages to be overwritten next, by place; ``source`` first if it is one, as it will be wanted."""
+    def _take(self, count: int, source: KVPage | None) -> list[KVPage]:
+        """The ``count`` pages to be overwritten next, by index; ``source`` first if it is one, since it is wanted."""
         taken = [page for page, _ in zip(self._idle, range(count), strict=False)]
         taken.sort(key=lambda page: (page is not source, page.index))
         for page in taken:
             self._use(page)
         return taken
 
-    def _copy(self, source: CachePage, target: CachePage, count: int) -> None:
+    def _copy(self, source: KVPage, target: KVPage, count: int) -> None:
         if source is target:
             return
-        start, end = source.index * self.page_size, target.index * self.page_size
-        for cache in self._caches:
-            cache.copy_states(cache, start, count, end, count, 0, 1, 0, 1)
+        with torch.inference_mode():
+            for tensor in self._tensors():
+                tensor[target.index, :count] = tensor[source.index, :count]
         target.tokens = source.tokens[:count]
 
-    def _claim(self, page: CachePage, parent: bytes, key: bytes | None) -> None:
+    def _claim(self, page: KVPage, parent: bytes, key: bytes | None) -> None:
         page.parent, page.key = parent, key
         if page.tokens:
             self._children.setdefault(parent, set()).add(page)
         if key is not None:
             self._by_key.setdefault(key, page)
 
-    def _forget(self, page: CachePage, kept: int) -> None:
+    def _forget(self, page: KVPage, kept: int) -> None:
         """Take a page out of every index; it keeps its first ``kept`` tokens."""
         self._unlist(page)
         siblings = self._children.get(page.parent, set())
@@ -241,12 +267,12 @@ class PageTable:
             self._children.pop(page.parent, None)
         page.tokens, page.parent = page.tokens[:kept], _ROOT
 
-    def _unlist(self, page: CachePage) -> None:
+    def _unlist(self, page: KVPage) -> None:
         if page.key is not None and self._by_key.get(page.key) is page:
             del self._by_key[page.key]
         page.key = None
 
-    def _complete(self, page: CachePage, following: CachePage | None) -> None:
+    def _complete(self, page: KVPage, following: KVPage | None) -> None:
         if page.key is None:
             page.key = chain_key(page.parent, page.tokens)
             self._by_key.setdefault(page.key, page)
@@ -256,7 +282,6 @@ class PageTable:
     def _move(self, sources: list[int], targets: list[int]) -> None:
         if not sources:
             return
-        for cache in self._caches:
-            for tensor in cache.all_tensors():
-                paged = tensor[0].view(len(self.pages), self.page_size, *tensor.shape[2:])
-                paged[targets] = paged[sources]
+        with torch.inference_mode():
+            for tensor in self._tensors():
+                tensor[targets] = tensor[sources]

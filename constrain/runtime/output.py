@@ -1,7 +1,7 @@
-"""From tokens to text: characters that span tokens, strings that end a text, and strings that must not occur in it.
+"""From tokens to output text: characters that span tokens, stop strings, and banned strings.
 
-Text is released as soon as no string that is looked for can begin in it any more. So a string never straddles what has
-been released, and what is looked for is looked for in the held text alone.
+Text is released as soon as no stop or banned string can begin in it any more. So such a string never straddles released
+text, and only the held text has to be searched.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
-if TYPE_CHECKING:
-    from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 T = TypeVar("T")
 
 _REPLACEMENT = "\ufffd"
 #: A character has at most four bytes, each of which may be a token.
-_MOST_PARTS = 4
+_MAX_PARTS = 4
 
 
 class Detokenizer:
-    """Puts the texts of tokens together, and holds a character back until the last of its tokens is there."""
+    """Joins the texts of tokens, and holds a character back until its last token has come."""
 
     def __init__(self, tokenizer: ExLlamaV2Tokenizer, special: bool) -> None:
-        """Start at the beginning of a text; ``special``: show special tokens."""
+        """Start a new output; ``special``: show special tokens."""
         self._tokenizer = tokenizer
         self._special = special
         self._pieces = tokenizer.get_id_to_piece_list(special)
@@ -43,21 +42,21 @@ class Detokenizer:
         return _REPLACEMENT in self._piece(token)
 
     def whole(self, token: int) -> str | None:
-        """The text of a token where it is all that there is: nothing was held back, and nothing is going to be."""
+        """The text of a token that neither completes nor begins a character of several tokens; ``None`` otherwise."""
         text = self._piece(token)
         return None if self._parts or _REPLACEMENT in text else text
 
     def push(self, token: int) -> str:
-        """What a token adds to the text."""
+        """Append a token; returns the text that this completes."""
         if not self.is_part(token):
             return self.flush() + self._piece(token)
         self._parts.append(token)
         text = self._decode()
         incomplete = len(text) - len(text.rstrip(_REPLACEMENT))
-        return "" if 1 <= incomplete <= _MOST_PARTS else self.flush()
+        return "" if 1 <= incomplete <= _MAX_PARTS else self.flush()
 
     def flush(self) -> str:
-        """What is held back, with U+FFFD for what is no character."""
+        """Return the text that is held back, with U+FFFD for incomplete characters."""
         if not self._parts:
             return ""
         text = self._decode()
@@ -79,7 +78,7 @@ class Detokenizer:
 
 @dataclass(slots=True)
 class Held(Generic[T]):
-    """A token whose text is not released: what came with it, and where its text ends in the held text."""
+    """A token whose text is held: its item, and the end of its text in the held text."""
 
     item: T
     end: int
@@ -87,7 +86,7 @@ class Held(Generic[T]):
 
 @dataclass(frozen=True)
 class Stop:
-    """A stop string was found: which, and where it begins in the held text."""
+    """A stop string was found: the string, and its start in the held text."""
 
     string: str
     start: int
@@ -95,13 +94,13 @@ class Stop:
 
 @dataclass(frozen=True)
 class Banned:
-    """A banned string was found: how many held tokens lie before the one that it begins in."""
+    """A banned string was found: the number of held tokens before the one in which it begins."""
 
     kept: int
 
 
 class HeldText(Generic[T]):
-    """Text that is not released yet, with the tokens that carry it.
+    """Output that is not released yet, with the tokens that carry it.
 
     Attributes:
         text: the held text.
@@ -119,7 +118,7 @@ class HeldText(Generic[T]):
         self._searches = bool(self._stop or self._banned)
 
     def pass_through(self, token: int) -> str | None:
-        """The text of a token that can be released at once; ``None`` where it has to be held, or other text is."""
+        """The text of a token that can be released at once; ``None`` if it, or earlier text, has to be held."""
         return None if self._searches or self.tokens else self._detokenizer.whole(token)
 
     def push(self, token: int, item: T, skip: int = 0) -> None:
@@ -138,7 +137,7 @@ class HeldText(Generic[T]):
             self._add(text)
 
     def search(self, stop: bool = True) -> Stop | Banned | None:
-        """A string that is in the held text: a stop string, unless a banned one lies in the text before it.
+        """Find a stop string in the held text, or a banned string before it.
 
         Args:
             stop: look for stop strings too.
@@ -153,7 +152,7 @@ class HeldText(Generic[T]):
         return None if ending is None else Stop(ending[1], ending[0])
 
     def undecided(self, stop: bool = True) -> bool:
-        """Whether a character is incomplete, or a string that is looked for may have begun."""
+        """Whether a character is incomplete, or a stop or banned string may have begun."""
         if not self._searches:
             return not self._detokenizer.complete
         if not self._detokenizer.complete or (self._banned and _may_begin(_lower(self.text), self._banned)):
@@ -161,14 +160,14 @@ class HeldText(Generic[T]):
         return stop and _may_begin(self.text, self._stop)
 
     def take(self) -> tuple[str, list[T]]:
-        """Empty this; return the text, what is incomplete included, and what came with its tokens."""
+        """Release everything: the text, incomplete characters included, and the items of its tokens."""
         self._add(self._detokenizer.flush())
         text, items = self.text, [held.item for held in self.tokens]
         self.text, self.tokens = "", []
         return text, items
 
     def rewind(self, kept: int) -> tuple[str, list[T]]:
-        """Take back all but the first ``kept`` tokens; return their text and what came with them."""
+        """Take back all but the first ``kept`` tokens; returns their text and items."""
         self._add(self._detokenizer.flush())
         taken, self.tokens = self.tokens[kept:], self.tokens[:kept]
         start = self.tokens[-1].end if self.tokens else 0
@@ -176,7 +175,7 @@ class HeldText(Generic[T]):
         return text, [held.item for held in taken]
 
     def _add(self, text: str) -> None:
-        """Add the text of the open tokens; where it takes several to complete a character, it begins in the first."""
+        """Append the text of the open tokens; a character of several tokens counts as beginning in the first."""
         self.text += text
         for held in self.tokens[len(self.tokens) - self._open :]:
             held.end = len(self.text)
@@ -184,18 +183,18 @@ class HeldText(Generic[T]):
 
 
 def _lower(text: str) -> str:
-    """Lower case, character by character, so that places stay the same."""
+    """Lower case, character by character, so that indices stay the same."""
     return "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
 def _leftmost(text: str, strings: Sequence[str]) -> tuple[int, str] | None:
-    """Where the first of ``strings`` in ``text`` begins, and which; the longest of several that begin there."""
+    """Start of the leftmost of ``strings`` in ``text``, and the string; the longest of those that start there."""
     found = [(place, -len(string), string) for string in strings if (place := text.find(string)) >= 0]
     return (min(found)[0], min(found)[2]) if found else None
 
 
 def _may_begin(text: str, strings: Sequence[str]) -> bool:
-    """Whether ``text`` ends in the beginning of one of ``strings``."""
+    """Whether a proper prefix of one of ``strings`` is a suffix of ``text``."""
     return any(
         string.startswith(text[-length:])
         for string in strings

@@ -1,18 +1,14 @@
-"""A string from which on a text is constrained."""
+"""The string in the output from which on a constraint holds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from constrain.errors import GenerationError
-from constrain.generator.text import Detokenizer
-
-if TYPE_CHECKING:
-    from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.runtime.output import Detokenizer
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
 class Trigger:
-    """Watches a text, special tokens included, for the first occurrence of a string.
+    """Watches an output, special tokens included, for the first occurrence of a string.
 
     Attributes:
         string: the string.
@@ -20,37 +16,37 @@ class Trigger:
     """
 
     def __init__(self, string: str, tokenizer: ExLlamaV2Tokenizer) -> None:
-        """Watch from the beginning of a text.
+        """Watch from the beginning of the output.
 
         Raises:
             GenerationError: the string is empty.
         """
         if not string:
             raise GenerationError(
-                "the trigger must not be empty; leave it out to constrain the text from its beginning"
+                "the trigger must not be empty; leave it out to constrain the output from its beginning"
             )
         self.string = string
         self._tokenizer = tokenizer
         self.reset()
 
     def reset(self) -> None:
-        """Watch anew."""
+        """Start again."""
         self.found = False
         self._detokenizer = Detokenizer(self._tokenizer, special=True)
         self._tail = ""
 
     def rest_after(self, token: int) -> str | None:
-        """What a token would leave after the string, were it next; ``None`` where the string would not be complete.
+        """Text that a token would add after the string, were it next; ``None`` if it would not complete the string.
 
-        A token that ends within a character leaves U+FFFD, which no constraint takes for that character.
+        A token that ends within a character adds U+FFFD, which no constraint takes for that character.
         """
         detokenizer = self._detokenizer.copy()
         text = self._tail + detokenizer.push(token)
         place = text.find(self.string)
         return None if place < 0 else text[place + len(self.string) :] + detokenizer.flush()
 
-    def feed(self, token: int) -> None:
-        """Go on by a token."""
+    def accept(self, token: int) -> None:
+        """Append a token to the output."""
         text = self._tail + self._detokenizer.push(token)
         self.found = self.found or self.string in text
         kept = len(self.string) - 1

@@ -1,0 +1,233 @@
+"""What the layers of a model share in one forward pass: attention metadata, adapters and indexed embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+import torch
+
+from constrain.kernels import attention, rotate
+from constrain.model.cache import ExLlamaV2CacheBase
+from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.rope import RotaryTable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """The constants of one attention layer.
+
+    Attributes:
+        index: number of the layer, by which KV caches know it.
+        heads, kv_heads: heads of queries; heads of keys, and of values.
+        sliding: whether queries see a sliding window only.
+        scale: factor of the scores.
+        cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
+    """
+
+    index: int
+    heads: int
+    kv_heads: int
+    sliding: bool
+    scale: float
+    cap: float | None
+
+
+class AttentionMetadata(Protocol):
+    """Where the tokens of a pass lie, and what each may attend to."""
+
+    def to(self, device: torch.device) -> AttentionMetadata:
+        """This metadata with its tensors on ``device``."""
+
+    def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
+        """Rotate new queries and keys, store keys and values, and attend.
+
+        Args:
+            layer: the layer.
+            qkv: ``[batch, width, heads + 2 * kv_heads, head_dim]``, contiguous; may be overwritten.
+
+        Returns:
+            ``[batch, width, heads * head_dim]``.
+        """
+
+
+class Adapter(Protocol):
+    """A low-rank adapter, by which linear layers find their matrices.
+
+    Attributes:
+        embed_tokens, lm_head: weights that replace the model's own, or ``None``.
+    """
+
+    @property
+    def embed_tokens(self) -> torch.Tensor | None: ...
+    @property
+    def lm_head(self) -> torch.Tensor | None: ...
+    def __hash__(self) -> int: ...
+
+
+@dataclass
+class ForwardContext:
+    """One forward pass over new tokens.
+
+    Attributes:
+        attention: where the tokens lie.
+        loras: adapters to apply; the first one may replace embedding and head.
+        embeddings: rows that ids outside the vocabulary refer to.
+    """
+
+    attention: AttentionMetadata
+    loras: Sequence[Adapter] = ()
+    embeddings: Sequence[IndexedEmbeddings] = ()
+    _copies: dict[torch.device, ForwardContext] = field(default_factory=dict)
+
+    def on(self, device: torch.device) -> ForwardContext:
+        """This context with its tensors on ``device``."""
+        if device not in self._copies:
+            self._copies[device] = replace(self, attention=self.attention.to(device))
+        return self._copies[device]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the layers of one kind, full or sliding, see of sequences of one length.
+
+    Attributes:
+        cos, sin: rotation of the new positions, see :func:`constrain.kernels.rotate`.
+        past: number of cached positions.
+        start: first position that any query sees.
+        mask: added to the scores of keys from ``start``, ``[1 or batch, 1, queries, keys]``, or ``None``.
+        causal: the last query sees all keys, and each one before it one key less; there is no mask then.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    past: int
+    start: int
+    mask: torch.Tensor | None
+    causal: bool
+
+    def to(self, device: torch.device) -> _View:
+        mask = None if self.mask is None else self.mask.to(device)
+        return replace(self, cos=self.cos.to(device), sin=self.sin.to(device), mask=mask)
+
+
+@dataclass(frozen=True)
+class ContiguousAttention:
+    """Attention of sequences of one length, each in its own row of a KV cache, or without a cache."""
+
+    full: _View
+    sliding: _View
+    cache: ExLlamaV2CacheBase | None
+
+    def to(self, device: torch.device) -> ContiguousAttention:
+        full = self.full.to(device)
+        return replace(self, full=full, sliding=full if self.sliding is self.full else self.sliding.to(device))
+
+    def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
+        view = self.sliding if layer.sliding else self.full
+        q, k, v = rotated(layer, qkv, view.cos, view.sin)
+        if self.cache is not None:
+            k, v = self.cache.extend(layer.index, k, v, view.past, view.start)
+        return attention(q, k, v, scale=layer.scale, mask=view.mask, causal=view.causal, cap=layer.cap)
+
+
+def rotated(
+    layer: AttentionLayer, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Split ``[batch, width, heads + 2 * kv_heads, head_dim]`` into rotated queries, rotated keys, and values."""
+    turned = layer.heads + layer.kv_heads
+    qk = rotate(qkv.narrow(2, 0, turned), cos, sin)
+    return qk.narrow(2, 0, layer.heads), qk.narrow(2, layer.heads, layer.kv_heads), qkv.narrow(2, turned, layer.kv_heads)
+
+
+def chunk_widths(past: int, total: int, limit: int, max_attention: int) -> Iterator[int]:
+    """Widths of the passes that take ``total`` tokens after ``past`` cached ones.
+
+    Each is at most ``limit``, and queries times keys at most ``max_attention``, except for single tokens.
+    """
+    end = past + total
+    while past < end:
+        # The largest n with n * (past + n) <= max_attention.
+        bound = (math.isqrt(past**2 + 4 * max_attention) - past) // 2
+        width = max(1, min(limit, bound, end - past))
+        yield width
+        past += width
+
+
+def contiguous_attention(
+    tables: tuple[RotaryTable, RotaryTable],
+    window: int | None,
+    cache: ExLlamaV2CacheBase | None,
+    *,
+    past: int,
+    width: int,
+    padding: torch.Tensor | None,
+    offsets: torch.Tensor | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> ContiguousAttention:
+    """Metadata of a pass whose sequences all have ``past`` cached and ``width`` new positions.
+
+    Args:
+        tables: rotations of full and of sliding layers.
+        window: of sliding layers: a query at position ``i`` sees keys from ``i - window + 1`` on.
+        cache: where keys and values are stored.
+        padding: additive ``[batch, <= past + width]``, float, very negative at positions that nobody may see.
+        offsets: int ``[batch]``, added to the positions.
+        dtype: of masks.
+        device: of all tensors.
+    """
+
+    def view(table: RotaryTable, limit: int | None) -> _View:
+        start, mask, causal = visible(past, width, limit, padding, dtype, device)
+        if offsets is None:
+            cos, sin = table.rows(slice(past, past + width), past + width, device)
+        else:
+            # Offsets of left padding reach below zero at the padding itself, where any position will do.
+            positions = (torch.arange(past, past + width) + offsets.view(-1, 1).cpu()).clamp_(min=0)
+            cos, sin = table.rows(positions.to(device), int(positions.max()) + 1, device)
+        return _View(cos, sin, past, start, mask, causal)
+
+    return ContiguousAttention(*full_and_sliding(view, tables, window, past + width), cache)
+
+
+def full_and_sliding(
+    view: Callable[[RotaryTable, int | None], T], tables: tuple[RotaryTable, RotaryTable], window: int | None, end: int
+) -> tuple[T, T]:
+    """Views of full and of sliding layers of sequences that reach up to ``end``; one object where they are equal."""
+    full, local = tables
+    whole = view(full, None)
+    return whole, whole if window is None or (local is full and end <= window) else view(local, window)
+
+
+def visible(
+    past: int, width: int, window: int | None, padding: torch.Tensor | None, dtype: torch.dtype, device: torch.device
+) -> tuple[int, torch.Tensor | None, bool]:
+    """First visible position, mask and causality of ``width`` queries after ``past`` positions; see :class:`_View`."""
+    start = 0 if window is None else max(0, past + 1 - window)
+    keys = past + width - start
+    narrow = window is not None and keys > window
+    # On a GPU there are kernels that need no mask for cached keys either; elsewhere, layers had better share one.
+    maskless = keys == width or device.type == "cuda"
+    if padding is None and (width == 1 or (maskless and not narrow)):
+        return start, None, width > 1
+    mask = torch.zeros(1, 1, width, keys, dtype=dtype, device=device)
+    excluded = torch.finfo(dtype).min / 2
+    if width > 1:
+        query = torch.arange(past - start, keys, device=device).unsqueeze(1)
+        key = torch.arange(keys, device=device)
+        hidden = key > query
+        if window is not None:
+            hidden |= key <= query - window
+        mask.masked_fill_(hidden, excluded)
+    if padding is not None:
+        shown = torch.zeros(padding.shape[0], 1, 1, keys, dtype=dtype, device=device)
+        given = padding[:, start : past + width].to(device, dtype)
+        shown[:, 0, 0, : given.shape[1]] = given
+        # A row that sees nothing must still have a softmax: finite, and not doubled by another mask.
+        mask = torch.minimum(mask, shown.clamp_(min=excluded))
+    return start, mask, False

@@ -1,0 +1,8 @@
+"""What runs requests on a model: scheduling, paged KV cache, decode graphs, sampling under constraints, speculation."""
+
+from constrain.runtime.request import Request
+from constrain.runtime.runtime import Event, Runtime
+from constrain.runtime.sampler.params import SamplingParams
+from constrain.runtime.sequence import SequenceState
+
+__all__ = ["Event", "Request", "Runtime", "SamplingParams", "SequenceState"]

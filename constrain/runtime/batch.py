@@ -1,0 +1,189 @@
+"""A forward pass over parts of many sequences, whose keys and values lie in pages of one KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+
+from constrain.kernels import Coding, Parts, attention
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
+from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, visible
+from constrain.model.rope import RotaryTable
+
+#: Positions of the cache, all rows one after the other: a range, or int64 ``[n]``.
+Slots = slice | torch.Tensor
+
+
+class BatchRow(NamedTuple):
+    """The tokens of one sequence that go through a pass.
+
+    Attributes:
+        ids: the new tokens, of which the first may be unknown yet.
+        past: number of positions before them.
+        block_table: the pages of the sequence, in order.
+        source: row of the previous pass whose sampled token is the first of ``ids``; -1: ``ids`` has it.
+    """
+
+    ids: Sequence[int]
+    past: int
+    block_table: Sequence[int]
+    source: int = -1
+
+    @property
+    def end(self) -> int:
+        """Number of positions after the pass."""
+        return self.past + len(self.ids)
+
+
+@dataclass(frozen=True)
+class ForwardBatch:
+    """Rows of any widths, one after the other in a batch of one.
+
+    Attributes:
+        rows: the rows.
+        page_size: positions in a page.
+    """
+
+    rows: Sequence[BatchRow]
+    page_size: int
+
+    @property
+    def places(self) -> list[slice]:
+        """Where each row lies in the pass."""
+        ends = list(accumulate(len(row.ids) for row in self.rows))
+        return [slice(end - len(row.ids), end) for row, end in zip(self.rows, ends, strict=True)]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows."""
+        return sum(len(row.ids) for row in self.rows)
+
+    def ids(self) -> torch.Tensor:
+        """The tokens, int64 ``[1, num_tokens]`` on the CPU."""
+        return torch.tensor([[token for row in self.rows for token in row.ids]])
+
+    def slots(self) -> torch.Tensor:
+        """The position in the cache of every token, int64 ``[num_tokens]``."""
+        size = self.page_size
+        return torch.tensor(
+            [row.block_table[at // size] * size + at % size for row in self.rows for at in range(row.past, row.end)]
+        )
+
+    def block_tables(self, width: int) -> torch.Tensor:
+        """The pages of each token's sequence, int32 ``[num_tokens, width]``, filled up with zeros."""
+        tables = [[*row.block_table, *[0] * (width - len(row.block_table))] for row in self.rows for _ in row.ids]
+        return torch.tensor(tables, dtype=torch.int)
+
+    def lengths(self) -> torch.Tensor:
+        """Length of the sequence up to each token, itself included, int32 ``[num_tokens]``."""
+        return torch.tensor([at + 1 for row in self.rows for at in range(row.past, row.end)], dtype=torch.int)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """One row of a pass and one kind of layers: its place, its slots in the cache, and what its queries see."""
+
+    place: slice
+    write: Slots
+    read: Slots
+    mask: torch.Tensor | None
+    causal: bool
+
+    def to(self, device: torch.device) -> _Span:
+        write, read = (s if isinstance(s, slice) else s.to(device) for s in (self.write, self.read))
+        return replace(self, write=write, read=read, mask=None if self.mask is None else self.mask.to(device))
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the layers of one kind, full or sliding, see: rotations of the new positions, and a span for each row."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    spans: list[_Span] = field(repr=False)
+
+    def to(self, device: torch.device) -> _View:
+        return _View(self.cos.to(device), self.sin.to(device), [span.to(device) for span in self.spans])
+
+
+@dataclass(frozen=True)
+class RaggedAttention:
+    """Attention metadata of a :class:`ForwardBatch`.
+
+    Each row attends by itself, so that its result does not depend on what runs beside it.
+    """
+
+    full: _View
+    sliding: _View
+    cache: ExLlamaV2CacheBase
+
+    def to(self, device: torch.device) -> RaggedAttention:
+        full = self.full.to(device)
+        return replace(self, full=full, sliding=full if self.sliding is self.full else self.sliding.to(device))
+
+    def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
+        view = self.sliding if layer.sliding else self.full
+        q, k, v = rotated(layer, qkv, view.cos, view.sin)
+        keys, values = self.cache.parts(layer.index)
+        out = []
+        for span in view.spans:
+            at = span.place
+            read_keys = _extend(self.cache.key_coding, keys, k[:, at], span)
+            read_values = _extend(self.cache.value_coding, values, v[:, at], span)
+            out.append(
+                attention(
+                    q[:, at],
+                    read_keys,
+                    read_values,
+                    scale=layer.scale,
+                    mask=span.mask,
+                    causal=span.causal,
+                    cap=layer.cap,
+                )
+            )
+        return out[0] if len(out) == 1 else torch.cat(out, dim=1)
+
+
+def _extend(coding: Coding, stored: Parts, new: torch.Tensor, span: _Span) -> torch.Tensor:
+    """Store keys or values ``[1, width, kv_heads, head_dim]``, and read all that the row sees."""
+    parts = []
+    for tensor, part in zip(stored, coding.encode(new), strict=True):
+        slots = tensor.flatten(0, 1)
+        slots[span.write] = part[0]
+        parts.append(slots[span.read].unsqueeze(0))
+    return coding.decode(tuple(parts), new.dtype)
+
+
+def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> RaggedAttention:
+    """Attention metadata of a batch, on the first device of the model."""
+    device, dtype, size = model.modules[0].device, model.compute_dtype, batch.page_size
+
+    def view(table: RotaryTable, window: int | None) -> _View:
+        rotations, spans = [], []
+        for row, place in zip(batch.rows, batch.places, strict=True):
+            start, mask, causal = visible(row.past, len(row.ids), window, None, dtype, device)
+            # Row by row: with some scaling methods, the rotation depends on how long a sequence is.
+            rotations.append(table.rows(slice(row.past, row.end), row.end, device))
+            write = row_slots(row.block_table, size, row.past, row.end, device)
+            spans.append(_Span(place, write, row_slots(row.block_table, size, start, row.end, device), mask, causal))
+        cos, sin = (torch.cat(parts, dim=1) for parts in zip(*rotations, strict=True))
+        return _View(cos, sin, spans)
+
+    end = max(row.end for row in batch.rows)
+    return RaggedAttention(*full_and_sliding(view, model.rotary_tables, model.config.sliding_window, end), cache)
+
+
+def row_slots(block_table: Sequence[int], page_size: int, start: int, end: int, device: torch.device) -> Slots:
+    """Where positions ``start`` to ``end - 1`` of a sequence lie; a range, which needs no copy, if its pages adjoin."""
+    first = start // page_size
+    pages = block_table[first : (end - 1) // page_size + 1]
+    shift = start - first * page_size
+    if all(pages[0] + i == page for i, page in enumerate(pages)):
+        begin = pages[0] * page_size + shift
+        return slice(begin, begin + end - start)
+    positions = torch.tensor(pages, device=device).unsqueeze(1) * page_size + torch.arange(page_size, device=device)
+    return positions.flatten()[shift : shift + end - start]

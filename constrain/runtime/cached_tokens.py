@@ -1,0 +1,130 @@
+"""The tokens of a sequence, and the pages that hold their keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from constrain.model import SeqTensor
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.page_table import KVPage, PageAllocator
+
+# Generated tokens are committed to pages this many at a time, since each time costs as much as a token; and for
+# sequences that have started together not in the same step, since the next would have to wait.
+_COMMIT_INTERVAL = 16
+
+
+class CachedTokens:
+    """Tokens and pages.
+
+    Attributes:
+        input_ids: the prompt, int64 of shape (1, n).
+        sequence_ids: the prompt, without a token that is to be generated anew, and what was generated.
+        pages: those that the allocator gave while the sequence runs.
+        block_table: numbers of its pages, in order.
+        position: number of positions whose keys and values are cached.
+        draft_position: number of positions that are cached for a draft model.
+        cached_pages, cached_tokens: how much of the prompt was found in the cache.
+        copied: whether some of that came from a page that belongs to another sequence.
+    """
+
+    def __init__(self, input_ids: torch.Tensor) -> None:
+        self.input_ids = SeqTensor.from_tensor(input_ids, seq_dim=-1)
+        self.sequence_ids = SeqTensor.from_tensor(input_ids, seq_dim=-1)
+        self.pages: list[KVPage] = []
+        self.block_table: Sequence[int] = ()
+        self.position = self.draft_position = 0
+        self.cached_pages = self.cached_tokens = 0
+        self.copied = False
+        self._committed = self._final = 0
+        self._commit_after = _COMMIT_INTERVAL
+        self._prompt_end = 0
+
+    @property
+    def prompt_end(self) -> int:
+        """Number of positions to be computed before the first token can be sampled."""
+        return self._prompt_end
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether all of the prompt is cached, except for its last token."""
+        return self.position >= self._prompt_end
+
+    def tokens(self, start: int = 0) -> list[int]:
+        """The tokens from ``start`` on."""
+        ids: list[int] = self.sequence_ids.torch_slice(start, None)[0].tolist()
+        return ids
+
+    def start(self, allocator: PageAllocator, max_new_tokens: int, root: bytes) -> bool:
+        """Take pages for the prompt and ``max_new_tokens`` more; returns false where there are not enough."""
+        prompt = self.tokens()
+        pages = allocator.allocate(prompt, len(prompt) + max_new_tokens, root)
+        if pages is None:
+            return False
+        self.pages, self._prompt_end = pages, len(prompt) - 1
+        self.block_table = [page.index for page in pages]
+        self._commit_after = 1 + pages[-1].index % _COMMIT_INTERVAL
+        return True
+
+    def start_at(self, block_table: Sequence[int], position: int) -> None:
+        """Use given pages, which hold keys and values of the first ``position`` tokens, and are no allocator's."""
+        self.block_table, self.position, self._prompt_end = block_table, position, len(self.sequence_ids) - 1
+
+    def stop(self, allocator: PageAllocator) -> None:
+        """Give the pages back."""
+        self._commit(allocator)
+        allocator.release(self.pages)
+        self.pages = []
+        self.block_table = ()
+
+    def skip_cached(self, allocator: PageAllocator) -> int:
+        """Pass over what its pages hold already, whoever put it there; return how many tokens that is."""
+        before, size = self.position, allocator.page_size
+        while self.pages and not self.is_prefilled:
+            number = self.position // size
+            page = self.pages[number]
+            end = min(number * size + len(page.tokens), self._prompt_end)
+            if end <= self.position:
+                break
+            whole = end - self.position == size
+            self.cached_pages += int(whole)
+            self.copied |= not whole
+            self.position = end
+        self._committed = self._final = self.draft_position = self.position
+        self.cached_tokens += self.position - before
+        return self.position - before
+
+    def prompt_chunk(self, page_size: int, limit: int) -> BatchRow | None:
+        """The next part of the prompt, ``limit`` tokens at most, up to the end of a page or of the prompt."""
+        end = min(self._prompt_end, self.position + limit)
+        if self.pages:
+            if end < self._prompt_end and end // page_size * page_size > self.position:
+                end = end // page_size * page_size
+            for number in range(self.position // page_size + 1, end // page_size):
+                if self.pages[number].tokens:
+                    end = number * page_size
+                    break
+        if end <= self.position:
+            return None
+        ids = self.sequence_ids.torch_slice(self.position, end)[0]
+        return BatchRow(ids, self.position, self.block_table)
+
+    def computed(self, allocator: PageAllocator, end: int, final: int) -> None:
+        """Note that keys and values up to ``end`` are cached, and those up to ``final`` will not change."""
+        self.position = end
+        self.draft_position = min(self.draft_position, end)
+        if not self.pages:
+            return
+        self._final = min(end, final)
+        if self._final <= self._prompt_end:
+            self._commit(allocator)
+        elif self._final - self._committed >= self._commit_after:
+            self._commit(allocator)
+            self._commit_after = _COMMIT_INTERVAL
+
+    def _commit(self, allocator: PageAllocator) -> None:
+        if self._final > self._committed:
+            tokens = self.tokens(self._committed)[: self._final - self._committed]
+            allocator.commit(self.pages, tokens, self._committed)
+            self._committed = self._final

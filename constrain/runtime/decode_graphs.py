@@ -1,0 +1,200 @@
+"""Decode passes as CUDA graphs: a fixed number of tokens for each of many sequences, over static buffers.
+
+A graph serves a bucket of sequences, of tokens for each, and of pages; idle rows fill it up. Its kernels read tokens,
+positions and block tables from tensors that stay where they are, so the host starts a pass with one call, and sends
+nothing while the same sequences go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from constrain.kernels import AttentionWorkspace, Pages, Parts, StepTokens, TextPages, enter_tokens, paged_attention
+from constrain.kernels.graphs import Graph, Uploads
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+from constrain.model.forward_context import AttentionLayer, ForwardContext
+from constrain.runtime.batch import BatchRow
+
+_MIN_PAGES = 4
+
+
+@dataclass(frozen=True)
+class DecodeAttention:
+    """Attention metadata of a decode pass: the last positions of many sequences over pages, without the host.
+
+    Attributes:
+        lengths: int32 ``[sequences]``, positions of each after the pass; 0 for an idle one.
+        full, sliding: cosines and sines by position, ``[positions, 1, d]``, of the two kinds of layers.
+        window: positions that queries of sliding layers see.
+        pages: by layer.
+        workspace: memory of the attention kernels.
+    """
+
+    lengths: torch.Tensor
+    full: tuple[torch.Tensor, torch.Tensor]
+    sliding: tuple[torch.Tensor, torch.Tensor]
+    window: int | None
+    pages: Sequence[Pages]
+    workspace: AttentionWorkspace
+
+    def to(self, device: torch.device) -> DecodeAttention:
+        return self  # graphs are of one device
+
+    def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
+        return paged_attention(
+            qkv,
+            *(self.sliding if layer.sliding else self.full),
+            self.pages[layer.index],
+            self.lengths,
+            scale=layer.scale,
+            window=self.window if layer.sliding else None,
+            cap=layer.cap,
+            workspace=self.workspace,
+        )
+
+
+class DecodeGraph:
+    """Passes of one shape, whose tensors stay where they are.
+
+    Attributes:
+        num_rows: number of tokens, those of idle sequences included.
+        width: tokens of each sequence.
+        lengths: int32 ``[num_rows]``, of the sequence up to each token, itself included; 0 for idle ones.
+        history: the tokens of each row's sequence.
+        states: ``[num_rows, hidden]`` that the head takes, once a pass has run.
+        context: what its layers and the head are given.
+    """
+
+    def __init__(self, sequences: int, width: int, pages: int, history: torch.Tensor) -> None:
+        device = history.device
+        self.sequences, self.width, self.num_rows = sequences, width, sequences * width
+        self.moving = torch.zeros(2, self.num_rows, dtype=torch.int, device=device)
+        self.moving[1] = -1
+        ids, self.lengths = torch.zeros(2, self.num_rows, dtype=torch.int, device=device)
+        self.tokens = StepTokens(self.moving[0], self.moving[1], ids, self.lengths)
+        self.block_table = torch.zeros(sequences, pages, dtype=torch.int, device=device)
+        rows = self.block_table.repeat_interleave(width, dim=0) if width > 1 else self.block_table
+        self.row_tables = rows
+        self.history = TextPages(history, rows)
+        #: Of each sequence, up to its last token.
+        self.sequence_lengths = self.lengths if width == 1 else torch.zeros_like(self.lengths[:sequences])
+        self.states = torch.empty(0)
+        self.context: ForwardContext
+        self.replay: Callable[[], torch.Tensor]
+        self._tables: list[Sequence[int]] = []
+        self._expected: list[int] = []
+
+    def send(self, rows: Sequence[BatchRow], uploads: Uploads) -> None:
+        """Send what differs from what the device has: tokens and positions, and block tables."""
+        padded = [
+            (~row.source if row.source >= 0 else row.ids[0], *row.ids[1:], *[0] * (self.width - len(row.ids)))
+            for row in rows
+        ]
+        tokens = [token for row in padded for token in row]
+        past = [row.past + i for row in rows for i in range(self.width)]
+        busy, idle = len(past), self.num_rows - len(past)
+        moving = [*tokens, *[0] * idle, *past, *[-1] * idle]
+        # The next tokens of the same sequences need nothing from the host.
+        if moving != self._expected:
+            uploads.send(self.moving, moving)
+        self._expected = [*range(-1, ~busy, -1), *[0] * idle, *[each + 1 for each in past], *[-1] * idle]
+        self._send_block_tables([row.block_table for row in rows], uploads)
+
+    def _send_block_tables(self, tables: list[Sequence[int]], uploads: Uploads) -> None:
+        if tables == self._tables:
+            return
+        self._tables = tables
+        width = self.block_table.shape[1]
+        filled = [page for own in tables for page in (*own, *[0] * (width - len(own)))]
+        uploads.send(self.block_table, filled + [0] * ((self.sequences - len(tables)) * width))
+        if self.width > 1:
+            self.row_tables.copy_(self.block_table.repeat_interleave(self.width, dim=0))
+
+
+class DecodeGraphRunner:
+    """Records and replays decode passes of a model over the pages of a KV cache. Without a GPU they run eagerly."""
+
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        cache: ExLlamaV2CacheBase,
+        page_size: int,
+        history: torch.Tensor,
+        sampled: torch.Tensor,
+        uploads: Uploads,
+    ) -> None:
+        """
+        Args:
+            model, cache: loaded, on one device.
+            page_size: positions of a page.
+            history: int32 ``[pages, page_size]``, the tokens at the positions of the pages.
+            sampled: int64 ``[rows]``, the tokens that the previous pass ended with.
+            uploads: how values reach the device.
+        """
+        self._model, self._page_size, self._history = model, page_size, history
+        self._sampled, self._uploads = sampled, uploads
+        self._recorded = history.device.type == "cuda" and not model.config.no_graphs
+        self._codings = cache.key_coding, cache.value_coding
+        self._layers = [
+            tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_hidden_layers)
+        ]
+        length = min(cache.max_seq_len, model.config.max_seq_len)
+        self._rotations = [table.whole(length, history.device) for table in model.rotary_tables]
+        self._graphs: dict[tuple[int, int, int, tuple[ExLlamaV2Lora, ...]], DecodeGraph] = {}
+
+    def run(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
+        """Take the tokens of each row through all layers.
+
+        Rows are filled up to a power of two of tokens, for which there has to be room: see :func:`padded_width`.
+
+        Returns:
+            The graph, whose states are those of this pass until its next one.
+        """
+        width = padded_width(max(len(row.ids) for row in rows))
+        pages = max(len(row.block_table) for row in rows)
+        key = _bucket(len(rows)), width, max(_MIN_PAGES, 1 << (pages - 1).bit_length()), loras
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = self._record(*key)
+        graph.send(rows, self._uploads)
+        graph.states = graph.replay()
+        return graph
+
+    def _record(self, sequences: int, width: int, pages: int, loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
+        graph = DecodeGraph(sequences, width, pages, self._history)
+        layers = [Pages(keys, values, graph.block_table, *self._codings) for keys, values in self._layers]
+        window = self._model.config.sliding_window
+        # A workspace of its own, since one that several graphs share moves when it grows.
+        attention = DecodeAttention(
+            graph.sequence_lengths, *self._rotations, window=window, pages=layers, workspace=AttentionWorkspace()
+        )
+        graph.context = ForwardContext(attention, loras)
+        compute = partial(self._compute, graph)
+        graph.replay = Graph(compute) if self._recorded else compute
+        return graph
+
+    def _compute(self, graph: DecodeGraph) -> torch.Tensor:
+        with torch.inference_mode():
+            enter_tokens(graph.tokens, self._sampled, graph.history)
+            if graph.width > 1:
+                graph.sequence_lengths.copy_(graph.lengths.view(graph.sequences, graph.width)[:, -1])
+            ids = graph.tokens.ids.view(graph.sequences, graph.width)
+            return self._model.layers(ids, graph.context).flatten(0, 1)
+
+
+def padded_width(tokens: int) -> int:
+    """Tokens of a sequence in a graph that takes ``tokens``: the next power of two."""
+    return 1 << (tokens - 1).bit_length()
+
+
+def _paged(parts: Parts, page_size: int) -> Parts:
+    return tuple(part.view(-1, page_size, *part.shape[2:]) for part in parts)
+
+
+def _bucket(rows: int) -> int:
+    """1, 2, 4, 8, and from there on multiples of 8."""
+    return 1 << (rows - 1).bit_length() if rows <= 8 else -(-rows // 8) * 8

@@ -1,0 +1,78 @@
+"""A step whose tokens the host does not know yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from constrain.filters.masks import TokenMask
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.model_runner import PassOutput
+from constrain.runtime.sampler.batch_sampler import Sampled
+from constrain.runtime.sequence import SequenceState
+
+
+@dataclass(slots=True, eq=False)
+class ScheduledSequence:
+    """A sequence's part of a step.
+
+    Attributes:
+        sequence: the sequence.
+        rows: its last token, and proposals; for guidance a second row.
+        epoch: of the sequence when this was scheduled.
+        ahead: tokens of the sequence that were in flight then.
+        is_drafted: whether the proposals are guesses, not text that is certain to follow.
+        expected: the token in flight that the proposals are made for; ``None``: any.
+        place: row of its first token in the pass.
+        is_late: whether its mask is not ready, so that it skips this step.
+        was_late: whether it has skipped the step before.
+        mask: the tokens that may come next; ``None`` for all.
+        masks_after: masks after each proposal that is allowed.
+    """
+
+    sequence: SequenceState
+    rows: list[BatchRow]
+    epoch: int
+    ahead: int = 0
+    is_drafted: bool = False
+    expected: int | None = None
+    place: int = 0
+    is_late: bool = False
+    was_late: bool = False
+    is_masked: bool = False
+    mask: TokenMask | None = None
+    masks_after: Sequence[TokenMask | None] = ()
+
+    @property
+    def proposals(self) -> Sequence[int]:
+        """Proposed tokens that are still worth verifying."""
+        return self.rows[0].ids[1 : 1 + len(self.masks_after)]
+
+    @property
+    def continues(self) -> bool:
+        """Whether the sequence is at the position where this step takes it on, and goes on."""
+        sequence = self.sequence
+        return (
+            not self.is_late
+            and sequence.is_running
+            and sequence.finish is None
+            and sequence.epoch == self.epoch
+            and len(sequence) == self.rows[0].past + 1
+        )
+
+
+@dataclass
+class InFlightStep:
+    """The sequences of a step, its pass, and its tokens once they are being sampled."""
+
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    output: PassOutput | None = None
+    sampled: Sampled | None = None
+
+    def __post_init__(self) -> None:
+        self.of = {each.sequence: each for each in self.scheduled}
+
+    @property
+    def samples_freely(self) -> bool:
+        """Whether all of its tokens can be sampled before the host knows those of the previous step."""
+        return all(each.sequence.samples_freely for each in self.scheduled)

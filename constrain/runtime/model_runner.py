@@ -1,0 +1,167 @@
+"""Runs forward batches on a model: eagerly, or as CUDA graphs where the model and its KV cache allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from constrain.errors import GenerationError
+from constrain.kernels import TextPages, kernels_read
+from constrain.kernels import cuda as compiled
+from constrain.kernels.graphs import Uploads
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.forward_context import ForwardContext
+from constrain.runtime.batch import BatchRow, ForwardBatch, ragged_attention, row_slots
+from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
+
+#: What the attention kernels read at a time of the rotated part of a head.
+_PAIRS = 16
+
+
+@dataclass(frozen=True)
+class PassOutput:
+    """States of the tokens of a pass, and what sampling needs to know of their sequences.
+
+    Attributes:
+        states: ``[n, hidden]``, the input of the head.
+        context: what the head is given.
+        history: the tokens of each row's sequence.
+        lengths: int32 ``[n]``, of the sequence up to each token, itself included; 0 for idle rows.
+        starts: the row of the first token of each sequence.
+        static: names the tensors above where they stay the same from pass to pass; ``None`` where they do not.
+    """
+
+    states: torch.Tensor
+    context: ForwardContext
+    history: TextPages
+    lengths: torch.Tensor
+    starts: Sequence[int]
+    static: Hashable | None = None
+
+
+class ModelRunner:
+    """Takes the tokens of sequences through a model, and keeps a record of them beside their keys and values.
+
+    Attributes:
+        model, cache: what it runs on.
+        page_size, num_pages: positions in a page, and number of pages: the rows of the cache, one after the other.
+        history: int32 ``[num_pages, page_size]`` on the device: the tokens at the positions of the pages.
+        sampled: int64 ``[max_rows]`` on the device: whoever samples tokens leaves them here for the next pass.
+        uploads: counts and sends what goes to the device.
+        is_asynchronous: whether passes are only queued, so that the host can work while they run.
+    """
+
+    #: Most rows of a decode pass.
+    max_rows = 256
+
+    def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> None:
+        """
+        Args:
+            model: loaded.
+            cache: its rows are a multiple of ``page_size`` long.
+            page_size: positions of a page.
+        """
+        self.model, self.cache, self.page_size = model, cache, page_size
+        self.num_pages = cache.batch_size * cache.max_seq_len // page_size
+        device = model.modules[-1].device
+        self.history = torch.zeros(self.num_pages, page_size, dtype=torch.int, device=device)
+        self.sampled = torch.zeros(self.max_rows, dtype=torch.int64, device=device)
+        self.uploads = Uploads(device)
+        self.is_asynchronous = device.type == "cuda"
+        self._graphs: DecodeGraphRunner | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where logits are."""
+        return self.sampled.device
+
+    @property
+    def has_graphs(self) -> bool:
+        """Whether decode passes are CUDA graphs."""
+        return self.device.type == "cuda" and captures(self.model, self.cache, self.page_size)
+
+    def prefill(
+        self, row: BatchRow, loras: Sequence[ExLlamaV2Lora] = (), embeddings: Sequence[IndexedEmbeddings] = ()
+    ) -> None:
+        """Store keys and values of a part of a prompt.
+
+        Raises:
+            GenerationError: an id is outside the vocabulary.
+        """
+        batch = ForwardBatch([row], self.page_size)
+        ids = torch.as_tensor(row.ids).view(1, -1)
+        attention = ragged_attention(batch, self.model, self.cache)
+        self.model.forward(
+            ids, preprocess_only=True, loras=list(loras), indexed_embeddings=embeddings, attention=attention
+        )
+        slots = row_slots(row.block_table, self.page_size, row.past, row.end, self.device)
+        # Ids of embeddings fit into 32 bits too, and count for no penalty.
+        self.history.view(-1)[slots] = ids[0].to(self.device, torch.int)
+
+    def decode(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...] = ()) -> PassOutput:
+        """Take the last tokens of sequences through all layers; at most :attr:`max_rows` of them.
+
+        Raises:
+            GenerationError: an id is outside the vocabulary.
+        """
+        size = self.model.config.vocab_size
+        for row in rows:
+            if row.source < 0 and not 0 <= row.ids[0] < size:
+                raise GenerationError(f"token id {row.ids[0]} is outside the model's vocabulary of {size}")
+        return self._replay(rows, loras) if self.has_graphs else self._run_eagerly(rows, loras)
+
+    def room(self, past: int, block_table: Sequence[int]) -> int:
+        """Number of tokens after ``past`` positions that one decode pass may take on these pages."""
+        left = len(block_table) * self.page_size - past
+        return 1 << left.bit_length() >> 1 if self.has_graphs else left
+
+    def width(self, tokens: int) -> int:
+        """Rows of a decode pass that a sequence with this number of tokens takes."""
+        return padded_width(tokens) if self.has_graphs else tokens
+
+    def paged_tensors(self) -> list[torch.Tensor]:
+        """Everything that belongs to the positions of pages, ``[num_pages, page_size, ...]``."""
+        stored = [tensor.view(-1, self.page_size, *tensor.shape[2:]) for tensor in self.cache.all_tensors()]
+        return [*stored, self.history]
+
+    def _replay(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> PassOutput:
+        if self._graphs is None:
+            self._graphs = DecodeGraphRunner(
+                self.model, self.cache, self.page_size, self.history, self.sampled, self.uploads
+            )
+        graph = self._graphs.run(rows, loras)
+        starts = range(0, len(rows) * graph.width, graph.width)
+        return PassOutput(graph.states, graph.context, graph.history, graph.lengths, starts, static=graph)
+
+    def _run_eagerly(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> PassOutput:
+        batch = ForwardBatch(rows, self.page_size)
+        ids = batch.ids()
+        places = batch.places
+        sources = [(place.start, row.source) for row, place in zip(rows, places, strict=True) if row.source >= 0]
+        if sources:
+            to, source = torch.tensor(sources, device=self.device).T
+            ids = ids.to(self.device)
+            ids[0, to] = self.sampled[source].clamp(min=0)
+        self.history.view(-1)[batch.slots().to(self.device)] = ids[0].to(self.device, torch.int)
+        context = ForwardContext(ragged_attention(batch, self.model, self.cache), loras)
+        with torch.inference_mode():
+            states = self.model.layers(ids, context)[0]
+        width = max(len(row.block_table) for row in rows)
+        history = TextPages(self.history, batch.block_tables(width).to(self.device))
+        lengths = batch.lengths().to(self.device)
+        return PassOutput(states, context, history, lengths, [place.start for place in places])
+
+
+def captures(model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> bool:
+    """Whether decode passes can be recorded: the model is on one GPU, and the attention kernels take its cache."""
+    return (
+        compiled.module is not None
+        and model.modules[0].device.type == "cuda"
+        and model.compute_dtype is not torch.float32
+        and kernels_read(cache.key_coding, cache.value_coding, model.config.head_dim, page_size)
+        and model.config.rope.dim % _PAIRS == 0
+        and model.capturable
+    )

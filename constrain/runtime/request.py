@@ -1,0 +1,91 @@
+"""What is asked of a runtime: a prompt, how to sample, a constraint, and when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from constrain.arguments import check_count, check_text, texts_of
+from constrain.filters import Constraint
+from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
+from constrain.runtime.sampler.params import SamplingParams
+
+#: Called with token, probability, logits and top tokens of a sample; returns the token to use and whether the
+#: constraint accepts it.
+PostSamplingHook = Callable[[int, float, torch.Tensor, "tuple[torch.Tensor, torch.Tensor] | None"], tuple[int, bool]]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A sequence to be generated. Immutable.
+
+    Attributes:
+        prompt: int64 of shape (1, n); a second one, without the condition, for classifier-free guidance.
+        sampling: how tokens are sampled.
+        seed: key of the random numbers, 63 bits; the counter is the length of the sequence.
+        constraint: restricts the tokens.
+        max_new_tokens: after this number of tokens the sequence ends; ``None``: with the context.
+        min_new_tokens: before this number, stop tokens are excluded.
+        stop_tokens, stop_strings: what ends the sequence.
+        early_stop_strings: whether stop strings end it before ``min_new_tokens`` too.
+        stop_before_hook: whether a sampled stop token ends the sequence before the hook sees it.
+        banned_strings: what must not occur in the output, in whatever case; empty ones do not count.
+        decode_special_tokens: show special tokens in the output.
+        return_top_tokens: number of most likely tokens to report.
+        return_logits: report the logits too.
+        raw_logits: as they come from the model, not as the sampler leaves them.
+        prefer_eos: end the sequence as soon as the constraint allows it.
+        heal: generate the last token of the prompt anew, together with what follows (token healing).
+        constrain_healing: whether the constraint is asked for the token that is generated anew.
+        within_budget: whether the constraint is to be complete within ``max_new_tokens``.
+        trigger: string in the output from which on the constraint holds; ``None``: from the beginning.
+        hook: sees, and may replace, every sampled token; runs on the host.
+        loras: adapters to apply.
+        embeddings: rows that ids of the prompt refer to.
+        priority: requests of a higher one start first.
+        max_skips: how often later requests, which need less room, may start before this one; ``None``: always.
+
+    Raises:
+        ArgumentError: something is of the wrong type, or out of its bounds.
+    """
+
+    prompt: Sequence[torch.Tensor]
+    sampling: SamplingParams
+    seed: int = 0
+    constraint: Constraint | None = None
+    max_new_tokens: int | None = None
+    min_new_tokens: int = 0
+    stop_tokens: frozenset[int] = frozenset()
+    stop_strings: Sequence[str] = ()
+    early_stop_strings: bool = False
+    stop_before_hook: bool = False
+    banned_strings: Sequence[str] = ()
+    decode_special_tokens: bool = False
+    return_top_tokens: int = 0
+    return_logits: bool = False
+    raw_logits: bool = True
+    prefer_eos: bool = False
+    heal: bool = False
+    constrain_healing: bool = False
+    within_budget: bool = False
+    trigger: str | None = None
+    hook: PostSamplingHook | None = None
+    loras: tuple[ExLlamaV2Lora, ...] = ()
+    embeddings: Sequence[ExLlamaV2MMEmbedding] = ()
+    priority: int = 0
+    max_skips: int | None = 4
+
+    def __post_init__(self) -> None:
+        check_count("min_new_tokens", self.min_new_tokens)
+        check_count("return_top_tokens", self.return_top_tokens)
+        banned = [each for each in texts_of("banned_strings", self.banned_strings) if each]
+        object.__setattr__(self, "banned_strings", banned)
+        if self.trigger is not None:
+            check_text("trigger", self.trigger)
+
+    @property
+    def host_bound(self) -> list[str]:
+        """What makes every token of the request wait for the host before the next pass, in words that users see."""
+        return ["post_sampling_hooks"] if self.hook is not None else []

@@ -1,0 +1,505 @@
+"""The second half of a decode pass: the head of the model, logit processing under masks, and sampling.
+
+On a GPU all of it is one CUDA graph for every combination of settings that a batch has. The token of a row depends on
+its own states, parameters, mask and history alone: its random number is that of its seed and of the length of its
+sequence.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from constrain.filters.masks import MOST_FEW, TokenMask, few
+from constrain.kernels import (
+    ChosenRows,
+    DryTensors,
+    PenaltyParameters,
+    PenaltyScratch,
+    SamplingTensors,
+    TopTokens,
+    add_bias,
+    apply_bitmask,
+    apply_dry,
+    apply_guidance,
+    penalise,
+    sample,
+)
+from constrain.kernels.graphs import Graph, SideStream
+from constrain.runtime.mask_pool import MaskPool
+from constrain.runtime.model_runner import ModelRunner, PassOutput
+from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
+
+#: Masks that are cached on the device: 64 MB of them for a vocabulary of 128,000 tokens.
+_MAX_MASKS = 4096
+#: The same on the CPU, where sending one costs little: more than a pass has rows, three times over.
+_MAX_HOST_MASKS = 1024
+#: Biases that are cached on the device.
+_MAX_BIASES = 64
+#: Candidates that the sampling kernel holds in shared memory.
+_MAX_CANDIDATES = 1024
+_OFF = float("inf")
+
+
+class SamplingRow(NamedTuple):
+    """One row to sample.
+
+    Attributes:
+        params: how.
+        seed: key of the random numbers.
+        mask: the allowed tokens, ``None`` for all.
+        partner: row without the condition, for guidance; -1: none.
+        pair: for such a partner, the row whose token it gets; -1: its own.
+        top_tokens: number of most likely tokens to report.
+        logits: ``"raw"`` or ``"final"`` where logits are to be reported, ``""`` elsewhere.
+        bias: what filters add to the logits of this token alone.
+    """
+
+    params: SamplingParams
+    seed: int
+    mask: TokenMask | None = None
+    partner: int = -1
+    pair: int = -1
+    top_tokens: int = 0
+    logits: str = ""
+    bias: TokenBias | None = None
+
+
+class _Variant(NamedTuple):
+    """What a graph does; a graph for each."""
+
+    masked: bool
+    sparse: bool
+    penalised: bool
+    dry: bool
+    biased: bool
+    guided: bool
+    shaped: bool
+    candidates: int
+    top: int
+    raw: bool
+    final: bool
+
+
+class Sampled:
+    """Tokens that are being sampled, on their way to the host."""
+
+    def __init__(self, values: Sequence[torch.Tensor | None], side: SideStream) -> None:
+        """``side``: copies them beside what is queued next, which must not change them before that is done."""
+        self._event: Any = None
+        side.follow()
+        with side.queue():
+            self._values = [None if each is None else _to_host(each) for each in values]
+            if values[0] is not None and values[0].is_cuda:
+                self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._event.record()
+
+    def wait(self) -> SampledBatch:
+        """Wait for the tokens."""
+        if self._event is not None:
+            self._event.synchronize()
+        tokens, probabilities, *rest = self._values
+        assert tokens is not None and probabilities is not None
+        return SampledBatch(tokens.tolist(), probabilities.tolist(), *rest)
+
+
+class SampledBatch(NamedTuple):
+    """Sampled tokens on the host.
+
+    Attributes:
+        tokens: of each row, -1 where none could be sampled.
+        probabilities: of the tokens.
+        top_ids, top_probabilities: ``[rows, k]``, the most likely tokens, if asked for.
+        raw, final: logits ``[rows, padded vocabulary]``, if asked for.
+    """
+
+    tokens: list[int]
+    probabilities: list[float]
+    top_ids: torch.Tensor | None
+    top_probabilities: torch.Tensor | None
+    raw: torch.Tensor | None
+    final: torch.Tensor | None
+
+
+class BatchSampler:
+    """Samples a token for each row of a pass."""
+
+    def __init__(self, runner: ModelRunner, width: int) -> None:
+        """
+        Args:
+            runner: runs the passes.
+            width: number of tokens to sample from, the first of the vocabulary.
+        """
+        self._runner, self._width = runner, width
+        device = runner.device
+        words = (runner.model.config.padded_vocab_size + 31) // 32
+        self._masks = MaskPool(_MAX_MASKS if device.type == "cuda" else _MAX_HOST_MASKS, words, runner.uploads, device)
+        self._biases = _BiasPool(runner)
+        self._probabilities = torch.zeros(runner.max_rows, device=device)
+        self._side = SideStream(device)
+        self._static: dict[Any, _Inputs] = {}
+        self._graphs: dict[Any, Callable[[], _Outputs]] = {}
+
+    def sample(self, output: PassOutput, rows: Sequence[SamplingRow]) -> Sampled:
+        """Sample the token of each row of a pass; it is then in ``ModelRunner.sampled``."""
+        variant, allowed = self._variant(rows)
+        if allowed is not None and self._is_decided(allowed, variant):
+            self._side.join()
+            tokens = [token for (token,) in allowed]
+            self._runner.uploads.send(self._runner.sampled[: len(rows)], tokens)
+            self._probabilities[: len(rows)] = 1.0
+            outputs = _Outputs()
+        else:
+            outputs = self._queue(output, rows, variant, allowed)
+        count = len(rows)
+        reported = (outputs.top_ids, outputs.top_probabilities, outputs.raw, outputs.final)
+        return Sampled(
+            [
+                self._runner.sampled[:count],
+                self._probabilities[:count],
+                *(None if each is None else each[:count] for each in reported),
+            ],
+            self._side,
+        )
+
+    def _is_decided(self, allowed: Sequence[Sequence[int]], variant: _Variant) -> bool:
+        """Whether every row has one token left, and nothing has to be computed for it."""
+        return not (variant.guided or variant.top or variant.raw or variant.final) and all(
+            len(each) == 1 for each in allowed
+        )
+
+    def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
+        """What the rows need, and the allowed tokens of each where all have few."""
+        params = [row.params for row in rows]
+        reports = {row.logits for row in rows}
+        top = max(row.top_tokens for row in rows)
+        guided = any(row.partner >= 0 for row in rows)
+        allowed = None if guided or top or reports != {""} else _few_allowed(rows, self._width)
+        counts = [row.params.top_k for row in rows if row.params.is_shaped or row.top_tokens]
+        bounded = all(0 < count <= _MAX_CANDIDATES for count in counts)
+        variant = _Variant(
+            masked=any(row.mask is not None for row in rows),
+            sparse=allowed is not None and len(set().union(*allowed)) <= MOST_FEW,
+            penalised=any(each.has_penalties for each in params),
+            dry=any(each.dry_multiplier > 0 for each in params),
+            biased=any(row.bias is not None or row.params.bias is not None for row in rows),
+            guided=guided,
+            shaped=bool(counts),
+            candidates=1 << (max(*counts, top, 1) - 1).bit_length() if counts and bounded else 0,
+            top=top,
+            raw="raw" in reports,
+            final="final" in reports,
+        )
+        return variant, allowed
+
+    def _queue(
+        self,
+        output: PassOutput,
+        rows: Sequence[SamplingRow],
+        variant: _Variant,
+        allowed: Sequence[Sequence[int]] | None,
+    ) -> _Outputs:
+        """Send what sampling needs beside the layers, which do not look at it, and queue it after both."""
+        with self._side.queue():
+            inputs = self._inputs(output)
+            inputs.set(rows)
+            if variant.masked:
+                inputs.choose("masks", self._masks.rows([row.mask for row in rows]))
+            if variant.sparse and allowed is not None:
+                inputs.send_allowed(sorted(set().union(*allowed)))
+            if variant.biased:
+                inputs.choose("biases", self._biases.rows([row.bias or row.params.bias for row in rows]))
+            if variant.guided:
+                inputs.choose("partners", [row.partner for row in rows])
+                inputs.choose("pairs", [i if row.pair < 0 else row.pair for i, row in enumerate(rows)])
+            if variant.dry:
+                inputs.choose("breakers", self._masks.rows([row.params.dry_breakers for row in rows]))
+            if variant.shaped:
+                inputs.choose("protected", self._masks.rows([row.params.xtc_protected for row in rows]))
+        self._side.join()
+        return self._compute_or_replay(output, inputs, variant)
+
+    def _inputs(self, output: PassOutput) -> _Inputs:
+        count = len(output.lengths)
+        if output.static is None:
+            return _Inputs(count, self._runner)
+        inputs = self._static.get(output.static)
+        if inputs is None:
+            inputs = self._static[output.static] = _Inputs(count, self._runner)
+        return inputs
+
+    def _compute_or_replay(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> _Outputs:
+        scratch = PenaltyScratch() if variant.penalised else None
+        compute = partial(self._compute, output, inputs, variant, scratch)
+        if output.static is None or not self._runner.has_graphs or self._runner.model.config.no_graphs:
+            return compute()
+        run = self._graphs.get((output.static, variant))
+        if run is None:
+            run = self._graphs[output.static, variant] = Graph(compute)
+        return run()
+
+    def _compute(
+        self, output: PassOutput, inputs: _Inputs, variant: _Variant, scratch: PenaltyScratch | None
+    ) -> _Outputs:
+        with torch.inference_mode():
+            whole = self._logits(output, inputs, variant)
+            logits = whole[:, : self._width]
+            raw = whole.clone() if variant.raw else None
+            if variant.guided:
+                apply_guidance(logits, inputs.chosen["partners"], inputs.guidance)
+            if scratch is not None:
+                penalise(logits, output.history, output.lengths, inputs.penalties, scratch)
+            if variant.biased:
+                add_bias(logits, self._biases.values, inputs.chosen["biases"])
+            if variant.dry:
+                breakers = ChosenRows(self._masks.bits, inputs.chosen["breakers"])
+                apply_dry(logits, output.history, output.lengths, inputs.dry, breakers)
+            masks = self._chosen(inputs, "masks") if variant.masked else None
+            out = self._runner.sampled[: len(logits)], self._probabilities[: len(logits)]
+            top = None
+            if variant.top:
+                top = TopTokens.empty(len(logits), variant.top, inputs.top_counts)
+            sample(
+                logits,
+                inputs.sampling(output.lengths, variant.shaped),
+                out,
+                masks,
+                protected=self._chosen(inputs, "protected") if variant.shaped else None,
+                top=top,
+                most_candidates=variant.candidates,
+            )
+            if variant.guided:
+                out[0].copy_(out[0][inputs.chosen["pairs"].long()])
+            final = self._final(whole, masks) if variant.final else None
+            return _Outputs(raw, final, None if top is None else top.ids, None if top is None else top.probabilities)
+
+    def _logits(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> torch.Tensor:
+        model = self._runner.model
+        if not variant.sparse:
+            return model.head(output.states, output.context).float()
+        tokens = inputs.allowed.long()
+        # The others are allowed by no mask, and so not looked at.
+        logits = torch.empty(len(output.states), self._width, device=tokens.device)
+        return logits.index_copy_(1, tokens, model.head(output.states, output.context, tokens).float())
+
+    def _final(self, logits: torch.Tensor, masks: ChosenRows | None) -> torch.Tensor:
+        """Logits as they were sampled from; those of excluded tokens are -inf."""
+        final = logits.clone()
+        final[:, self._width :] = -torch.inf
+        if masks is not None:
+            apply_bitmask(final[:, : self._width], masks.bits, masks.chosen)
+        return final
+
+    def _chosen(self, inputs: _Inputs, name: str) -> ChosenRows:
+        return ChosenRows(self._masks.bits[:, : (self._width + 31) // 32], inputs.chosen[name])
+
+
+class _Outputs(NamedTuple):
+    """What is reported besides tokens and probabilities."""
+
+    raw: torch.Tensor | None = None
+    final: torch.Tensor | None = None
+    top_ids: torch.Tensor | None = None
+    top_probabilities: torch.Tensor | None = None
+
+
+_FLOATS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "smoothing_factor",
+    "top_a",
+    "tfs",
+    "typical",
+    "skew",
+    "min_temp",
+    "max_temp",
+    "temp_exponent",
+    "xtc_probability",
+    "xtc_threshold",
+    "dry_multiplier",
+    "dry_base",
+)
+_INTEGERS = (
+    "top_k",
+    "repetition_range",
+    "repetition_decay",
+    "temperature_last",
+    "dry_allowed_length",
+    "dry_max_ngram",
+    "dry_range",
+)
+# They are the first fields of the parameters, in this order.
+_NUM_FLOATS, _NUM_NUMBERS = len(_FLOATS), len(_FLOATS) + len(_INTEGERS)
+
+
+class _Inputs:
+    """The parameters of the rows of a pass, on the device.
+
+    Attributes:
+        chosen: rows of pools, by what they choose; int32 ``[rows]``, -1 for none.
+        allowed: tokens that the masks allow, if they are few, and others.
+    """
+
+    def __init__(self, rows: int, runner: ModelRunner) -> None:
+        device = runner.device
+        self._rows, self._uploads = rows, runner.uploads
+        self.chosen = {
+            name: torch.full((rows,), -1, dtype=torch.int, device=device)
+            for name in ("masks", "biases", "partners", "pairs", "breakers", "protected")
+        }
+        self.allowed = torch.zeros(MOST_FEW, dtype=torch.int, device=device)
+        self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
+        # Mirostat's mu and the weight of guidance come last.
+        self._floats = torch.zeros(_NUM_FLOATS + 2, rows, device=device)
+        self._integers = torch.zeros(len(_INTEGERS) + 1, rows, dtype=torch.int, device=device)
+        self._settings: list[Any] = []
+        self._sent: dict[torch.Tensor, list[Any]] = {}
+
+    @property
+    def penalties(self) -> PenaltyParameters:
+        """Of repetition."""
+        f, i = self._float, self._integer
+        return PenaltyParameters(
+            f("repetition_penalty"),
+            i("repetition_range"),
+            i("repetition_decay"),
+            f("frequency_penalty"),
+            f("presence_penalty"),
+        )
+
+    @property
+    def dry(self) -> DryTensors:
+        """Of DRY."""
+        f, i = self._float, self._integer
+        return DryTensors(
+            f("dry_multiplier"), f("dry_base"), i("dry_allowed_length"), i("dry_max_ngram"), i("dry_range")
+        )
+
+    @property
+    def guidance(self) -> torch.Tensor:
+        """Weights of classifier-free guidance, float32 ``[rows]``."""
+        return self._floats[_NUM_FLOATS + 1]
+
+    @property
+    def top_counts(self) -> torch.Tensor:
+        """Number of most likely tokens to report, int32 ``[rows]``."""
+        return self._integers[-1]
+
+    def sampling(self, lengths: torch.Tensor, shaped: bool) -> SamplingTensors:
+        """Parameters of the rows; with ``shaped``, those too that need candidates in order."""
+        f, i = self._float, self._integer
+        plain = (f("temperature"), i("top_k"), f("top_p"), f("min_p"), self._seeds, lengths)
+        if not shaped:
+            return SamplingTensors(*plain)
+        names = ("smoothing_factor", "top_a", "tfs", "typical", "skew", "min_temp", "max_temp", "temp_exponent")
+        return SamplingTensors(
+            *plain,
+            **{name: f(name) for name in (*names, "xtc_probability", "xtc_threshold")},
+            mirostat_mu=self._floats[_NUM_FLOATS],
+            temperature_last=i("temperature_last"),
+        )
+
+    def set(self, rows: Sequence[SamplingRow]) -> None:
+        """Send parameters that are not there yet."""
+        settings = [(row.params, row.seed, row.top_tokens) for row in rows]
+        if settings == self._settings:
+            return
+        self._settings = settings
+        idle = [(GREEDY, 0, 0)] * (self._rows - len(rows))
+        padded = [*settings, *idle]
+        self._update(self._seeds, [seed for _, seed, _ in padded])
+        self._update(self._floats, _columns([_floats(params) for params, _, _ in padded]))
+        integers = [(*params[_NUM_FLOATS:_NUM_NUMBERS], top) for params, _, top in padded]
+        self._update(self._integers, _columns(integers))
+
+    def choose(self, name: str, rows: Sequence[int]) -> None:
+        """Send the row of a pool for each row."""
+        values = [*rows, *([-1] * (self._rows - len(rows)) if name != "pairs" else range(len(rows), self._rows))]
+        self._update(self.chosen[name], values)
+
+    def send_allowed(self, tokens: Sequence[int]) -> None:
+        """Send the tokens that are allowed."""
+        self._uploads.send(self.allowed[: len(tokens)], tokens)
+
+    def _float(self, name: str) -> torch.Tensor:
+        return self._floats[_FLOATS.index(name)]
+
+    def _integer(self, name: str) -> torch.Tensor:
+        return self._integers[_INTEGERS.index(name)]
+
+    def _update(self, target: torch.Tensor, values: list[Any]) -> None:
+        if self._sent.get(target) != values:
+            self._sent[target] = values
+            self._uploads.send(target, values)
+
+
+class _BiasPool:
+    """Biases on the device; the least recently used make room for new ones.
+
+    Attributes:
+        values: float32 ``[capacity, padded vocabulary]``.
+    """
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
+        self._width = runner.model.config.padded_vocab_size
+        self._rows: OrderedDict[TokenBias, int] = OrderedDict()
+        self._values: torch.Tensor | None = None
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The biases; memory is taken when there is the first."""
+        if self._values is None:
+            capacity = max(_MAX_BIASES, self._runner.max_rows) if self._runner.has_graphs else _MAX_BIASES
+            self._values = torch.zeros(capacity, self._width, device=self._runner.device)
+        return self._values
+
+    def rows(self, biases: Sequence[TokenBias | None]) -> list[int]:
+        """The row of each bias, -1 for none; new ones are sent."""
+        for bias in biases:
+            if bias in self._rows:
+                self._rows.move_to_end(bias)
+            elif bias is not None:
+                self._send(bias)
+        return [-1 if bias is None else self._rows[bias] for bias in biases]
+
+    def _send(self, bias: TokenBias) -> None:
+        row = len(self._rows)
+        if row == len(self.values):
+            _, row = self._rows.popitem(last=False)
+        self._rows[bias] = row
+        given = bias.values.float()
+        self.values[row, len(given) :] = 0
+        self._runner.uploads.send(self.values[row, : len(given)], given)
+
+
+def _floats(params: SamplingParams) -> tuple[float, ...]:
+    mu = _OFF if params.mirostat is None else params.mirostat.mu
+    return (*params[:_NUM_FLOATS], mu, 1.0 if params.guidance is None else params.guidance)
+
+
+def _columns(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+    return list(zip(*rows, strict=True))
+
+
+def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]] | None:
+    """The tokens of each row's mask, if all have few, and all below ``width``."""
+    found: list[Sequence[int]] = []
+    for row in rows:
+        tokens = few(row.mask)
+        if not tokens or tokens[-1] >= width:
+            return None
+        found.append(tokens)
+    return found
+
+
+def _to_host(values: torch.Tensor) -> torch.Tensor:
+    return torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda).copy_(values, non_blocking=True)

@@ -1,0 +1,413 @@
+"""The state of one sequence: its tokens and output, what its constraint allows next, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+import torch
+
+from constrain.engine.bitmask import packed
+from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
+from constrain.filters.masks import RowMask, TokenMask, exclude, intersect
+from constrain.runtime.cached_tokens import CachedTokens
+from constrain.runtime.constraints import MaskBatch, SequenceConstraint
+from constrain.runtime.events import Finish, Piece, SampledToken, Update
+from constrain.runtime.output import Banned, Detokenizer, HeldText, Stop
+from constrain.runtime.request import Request
+from constrain.runtime.sampler.params import SamplingParams
+from constrain.runtime.trigger import Trigger
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+
+class SequenceState:
+    """A sequence from its request to its end.
+
+    Attributes:
+        request: what was asked for.
+        rows: its tokens and pages; a second row, with the other prompt, for guidance.
+        sampling: how the next token is sampled; may be replaced between steps.
+        new_tokens: tokens generated; a token of the prompt that is generated anew does not count.
+        finish: why it ended; ``None`` before.
+        last_token: the last token of the sequence.
+        banned_tokens: tokens that are not to be sampled next, unless nothing else is left.
+        epoch: changes when what is in flight for the sequence must not count.
+        skips: how many later sequences have started before this one.
+        serial: its number among all that the runtime was given.
+        times: when it was enqueued, started, and had its first token, in seconds.
+        accepted_draft_tokens, rejected_draft_tokens: proposed tokens that were, and were not, sampled in their place.
+    """
+
+    def __init__(self, request: Request, tokenizer: ExLlamaV2Tokenizer, width: int, serial: int) -> None:
+        """Prepare a sequence; the tokens of prompts whose last token is generated anew lose it.
+
+        Args:
+            request: what is asked for.
+            tokenizer: of the model.
+            width: number of logits.
+            serial: number of the sequence.
+
+        Raises:
+            GenerationError: the trigger is empty.
+        """
+        self.request, self.sampling, self.serial = request, request.sampling, serial
+        self.rows = [CachedTokens(ids) for ids in request.prompt]
+        self._prefix_token = self._split_for_healing(tokenizer) if request.heal else None
+        self.new_tokens = 0 if self._prefix_token is None else -1
+        self.finish: Finish | None = None
+        self.last_token = self._last_token()
+        self.banned_tokens: Sequence[int] = ()
+        self.epoch = self.skips = 0
+        self.times: dict[str, float] = {}
+        self.accepted_draft_tokens = self.rejected_draft_tokens = 0
+        self._tokenizer, self._width = tokenizer, width
+        self._start = len(self.rows[0].sequence_ids)
+        self._prefix = "" if self._prefix_token is None else self._piece(self._prefix_token)
+        self._forbidden: dict[int, set[int]] = {}
+        detokenizer = Detokenizer(tokenizer, request.decode_special_tokens)
+        self._held: HeldText[SampledToken] = HeldText(detokenizer, request.stop_strings, request.banned_strings)
+        self._trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
+        eos = tokenizer.eos_token_id if request.prefer_eos else None
+        self._constraint = None if request.constraint is None else SequenceConstraint(request.constraint, eos)
+        self._constrained = False
+
+    def __len__(self) -> int:
+        """Number of tokens, prompt included."""
+        return len(self.rows[0].sequence_ids)
+
+    @property
+    def num_uncommitted(self) -> int:
+        """Number of last tokens that may be taken back."""
+        return len(self._held.tokens) if self.request.banned_strings else 0
+
+    @property
+    def remaining(self) -> int | None:
+        """Number of tokens that may still come; ``None`` for any."""
+        limit = self.request.max_new_tokens
+        return None if limit is None else limit - self.new_tokens
+
+    @property
+    def is_healing(self) -> bool:
+        """Whether the next token is one of the prompt, generated anew."""
+        return self._prefix_token is not None
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether the next token can be sampled."""
+        return all(row.is_prefilled for row in self.rows)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has pages."""
+        return bool(self.rows[0].block_table)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a constraint holds for the next token."""
+        return self._constrained
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens within which the constraint has to be complete; ``None``: any number."""
+        # The token after the end of the sequence need not fit: the output is complete without it.
+        remaining = self.remaining
+        return remaining + 1 if self.request.within_budget and remaining is not None else None
+
+    @property
+    def samples_freely(self) -> bool:
+        """Whether sampling the next token needs nothing from the host that it does not know already."""
+        request = self.request
+        return not (
+            request.constraint is not None
+            or request.banned_strings
+            or request.hook is not None
+            or self.sampling.mirostat is not None
+            or self.banned_tokens
+            or self._forbidden
+            or self.is_healing
+            or self.new_tokens < request.min_new_tokens
+        )
+
+    def may_continue(self, ahead: int) -> bool:
+        """Whether there may be another token after ``ahead`` tokens that are in flight."""
+        limit = self.request.max_new_tokens
+        return self.finish is None and (limit is None or self.new_tokens + ahead < limit)
+
+    def mark(self, event: str) -> None:
+        """Note when something happened for the first time."""
+        self.times.setdefault(event, monotonic())
+
+    def begin(self) -> Update | None:
+        """Start the constraint if it is time; returns an update where that ends the sequence."""
+        if self._constraint is None or self._constrained or self._trigger is not None:
+            return None
+        if self.is_healing and not self.request.constrain_healing:
+            return None
+        return self._guarded(self._begin_constraint)
+
+    def forced_tokens(self, limit: int) -> list[int]:
+        """Tokens, ``limit`` at most, that are certain to follow, and none that ends the sequence."""
+        if not self._constrained or self._constraint is None or self.is_healing or self.finish is not None:
+            return []
+        forced = list(self._constraint.forced_tokens(limit, self.budget)) if limit > 0 else []
+        stop = self.request.stop_tokens
+        return forced[: next((i for i, token in enumerate(forced) if token in stop), len(forced))]
+
+    def prefetch(self, batch: MaskBatch, token: int | None = None) -> None:
+        """Have the next mask computed in a batch; with ``token``, after the one that :meth:`take` is given next."""
+        if self._constraint is None or not self._constrained:
+            return
+        if token is not None and (self.request.hook is not None or self._ends_with(token) or self.remaining == 1):
+            return
+        budget = self.budget
+        if budget is not None and token is not None:
+            budget -= 1
+        self._constraint.prefetch(batch, token, budget)
+
+    @property
+    def mask_ready(self) -> bool:
+        """Whether :meth:`mask` has nothing to wait for."""
+        return self.finish is not None or self._constraint is None or self._constraint.ready
+
+    def mask(self) -> TokenMask | None:
+        """The tokens that may come next, ``None`` for all.
+
+        Raises:
+            DeadEnd: there is none.
+            FilterError: a filter failed.
+        """
+        mask = self._constraint.mask(self.budget) if self._constraint is not None and self._constrained else None
+        if self._prefix_token is not None:
+            ids = self._tokenizer.get_prefix_id_to_ids_dict()[self._prefix_token]
+            words = (self._width + 31) // 32
+            healing = RowMask(packed(ids, words))
+            mask = healing if mask is None else intersect([mask, healing], words)
+        excluded = self._excluded()
+        return exclude(mask, excluded, self._width) if excluded else mask
+
+    def masks_after(self, proposals: Sequence[int]) -> list[TokenMask | None]:
+        """Masks after each proposed token, up to the first that is not allowed."""
+        if self._constraint is None or not self._constrained:
+            return [None] * len(proposals)
+        budget = self.budget
+        return self._constraint.masks_after(proposals, budget)
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """What filters add to the next logits, float32 ``[width]`` on the CPU."""
+        return self._constraint.constraint.bias if self._constraint is not None and self._constrained else None
+
+    def guarded_mask(self) -> tuple[TokenMask | None, Update | None]:
+        """The next mask; an error in it ends this sequence, and no other."""
+        found: list[TokenMask | None] = [None]
+
+        def ask() -> None:
+            found[0] = self.mask()
+
+        update = self._guarded(ask)
+        return found[0], update
+
+    def take(self, sampled: SampledToken) -> Update:
+        """Continue with a sampled token; id -1 where none could be sampled."""
+        return self._guarded(self._take, sampled) or Update()
+
+    def fail(self, error: ConstrainError) -> Update:
+        """End with an error."""
+
+        def failing() -> None:
+            raise error
+
+        return self._guarded(failing) or Update()
+
+    def close(self) -> None:
+        """Drop what runs in the background."""
+        if self._constraint is not None:
+            self._constraint.close()
+
+    def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> int | None:
+        """Take the last token off each prompt, if it can be generated anew; returns that of the first."""
+        rows = [row.sequence_ids for row in self.rows]
+        if min(map(len, rows)) < 2 or not all(can_heal(tokenizer, int(ids.torch()[0, -1])) for ids in rows):
+            return None
+        last = int(rows[0].torch()[0, -1])
+        for ids in rows:
+            ids.truncate(len(ids) - 1)
+        return last
+
+    def _ends_with(self, token: int) -> bool:
+        return token < 0 or token in self.request.stop_tokens
+
+    def _excluded(self) -> frozenset[int]:
+        excluded = {*self.banned_tokens, *self._forbidden.get(len(self), ())}
+        if self.is_healing or self.new_tokens < self.request.min_new_tokens:
+            excluded |= self.request.stop_tokens
+        return frozenset(excluded)
+
+    def _guarded(self, work: Callable[..., Update | None], *args: Any) -> Update | None:
+        """The update of ``work``; an error in it ends this sequence, and no other."""
+        try:
+            update = work(*args)
+        except ConstrainError as error:
+            update = Update(finish=self._finished(_reason(error), error=error))
+        if update is not None and update.finish is not None:
+            self.finish = update.finish
+        return update
+
+    def _begin_constraint(self) -> None:
+        assert self._constraint is not None
+        self._constraint.begin(self._prefix if self.is_healing else "")
+        self._constrained = True
+
+    def _take(self, sampled: SampledToken) -> Update:
+        if sampled.id < 0:
+            raise NoTokenLeft("no token can be sampled: none that is allowed has a finite logit")
+        request, accepts = self.request, True
+        completes = self._constrained and self._constraint is not None and sampled.id in self._constraint.ends
+        stops = sampled.id in request.stop_tokens
+        if request.hook is not None and not (stops and request.stop_before_hook):
+            assert sampled.logits is not None
+            sampled.id, accepts = request.hook(sampled.id, sampled.prob, sampled.logits, sampled.top)
+            stops = sampled.id in request.stop_tokens
+        sampled.stops = stops
+        if self._trigger is not None and not self._trigger.found and not self._may_trigger(sampled.id):
+            return self._reject(sampled.id)
+        if not request.return_logits:
+            sampled.logits = None
+        return self._append(sampled, completes, accepts)
+
+    def _append(self, sampled: SampledToken, completes: bool, accepts: bool) -> Update:
+        """Append a token, which may complete the constraint; ``accepts``: the constraint is notified."""
+        healed, self._prefix_token = self.is_healing, None
+        if healed and not self.request.constrain_healing:
+            self._start += 1
+        elif accepts:
+            self._accept(sampled.id)
+        for row in self.rows:
+            row.sequence_ids.append_one(sampled.id)
+        self.last_token = sampled.id
+        self.new_tokens += 1
+        if not (healed or sampled.stops):
+            text = self._held.pass_through(sampled.id)
+            if text is not None:
+                self._forbidden.clear()
+                return Update(Piece(text, [sampled]), finish=self._complete(completes))
+        self._held.push(sampled.id, sampled, len(self._prefix) if healed else 0)
+        return self._release_healed(completes) if healed else self._search(sampled, completes)
+
+    def _may_trigger(self, token: int) -> bool:
+        """Whether the constraint allows what a token has beyond the trigger, if it completes the trigger."""
+        assert self._trigger is not None and self._constraint is not None
+        rest = self._trigger.rest_after(token)
+        return rest is None or self._constraint.begin_within(rest)
+
+    def _reject(self, token: int) -> Update:
+        """Sample the next token again, and another one."""
+        forbidden = self._forbidden.setdefault(len(self), set())
+        if token in forbidden:
+            raise NoTokenLeft(f"the constraint excludes all that may follow the trigger {self.request.trigger!r}")
+        forbidden.add(token)
+        self.epoch += 1
+        return Update()
+
+    def _accept(self, token: int) -> None:
+        """Notify the trigger, or the constraint once it holds, of a token."""
+        constraint, trigger = self._constraint, self._trigger
+        if constraint is None:
+            return
+        if trigger is None or trigger.found:
+            if self._constrained:
+                constraint.accept(token)
+            return
+        rest = trigger.rest_after(token)
+        trigger.accept(token)
+        if rest is not None:
+            self._constrained = constraint.begin_within(rest)
+
+    def _release_healed(self, completes: bool) -> Update:
+        """The update of a token generated anew, which is final at once."""
+        if self._held.undecided(stop=False) and not completes:
+            return Update()
+        return Update(Piece(*self._held.take()), finish=Finish("end_filter") if completes else None)
+
+    def _search(self, sampled: SampledToken, completes: bool) -> Update:
+        """Look for stop and banned strings in what is held."""
+        request = self.request
+        if sampled.stops:
+            return Update(finish=self._finished("stop_token", sampled.id))
+        stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
+        finish = self._complete(completes)
+        full = finish is not None and finish.reason == "max_new_tokens"
+        found = self._held.search(stops and not full)
+        if isinstance(found, Banned):
+            return self._rewind(found.kept)
+        if finish is not None:
+            return Update(Piece(*self._held.take()), finish=finish)
+        if isinstance(found, Stop):
+            text, tokens = self._held.take()
+            finish = Finish("stop_string", found.string, held=Piece(text[found.start :]))
+            return Update(Piece(text[: found.start], tokens), finish=finish)
+        if self._held.undecided(stops):
+            return Update()
+        self._forbidden.clear()
+        return Update(Piece(*self._held.take()))
+
+    def _complete(self, completes: bool) -> Finish | None:
+        """The finish of a sequence that is as long as it may be, or complete for its constraint."""
+        remaining = self.remaining
+        if remaining is not None and remaining <= 0:
+            return Finish("max_new_tokens")
+        return Finish("end_filter") if completes else None
+
+    def _rewind(self, kept: int) -> Update:
+        """Take a banned string back, and forbid the token in which it begins at its position."""
+        suppressed = Piece(*self._held.rewind(kept))
+        self.new_tokens -= len(suppressed.tokens)
+        position = len(self) - len(suppressed.tokens)
+        for row in self.rows:
+            row.sequence_ids.truncate(len(row.sequence_ids) - len(suppressed.tokens))
+        self.last_token = self._last_token()
+        self.epoch += 1
+        # What is forbidden further on was so after another beginning.
+        self._forbidden = {place: tokens for place, tokens in self._forbidden.items() if place <= position}
+        forbidden, first = self._forbidden.setdefault(position, set()), suppressed.tokens[0].id
+        self._replay()
+        if first in forbidden:
+            error = NoTokenLeft(f"every token that may come next leads to a banned string: {suppressed.text!r}")
+            return Update(suppressed=suppressed, finish=self._finished("dead_end", error=error))
+        forbidden.add(first)
+        return Update(suppressed=suppressed)
+
+    def _replay(self) -> None:
+        """Bring trigger and constraint to where the sequence is."""
+        if self._constraint is None:
+            return
+        if self._trigger is None:
+            self._constraint.begin(self._prefix if self.request.constrain_healing else "")
+        else:
+            self._trigger.reset()
+            self._constrained = False
+        for token in self.rows[0].tokens(self._start):
+            self._accept(token)
+
+    def _finished(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> Finish:
+        return Finish(reason, trigger, error, Piece(*self._held.take()))
+
+    def _last_token(self) -> int:
+        return int(self.rows[0].sequence_ids.torch()[0, -1])
+
+    def _piece(self, token: int) -> str:
+        return self._tokenizer.get_id_to_piece_list()[token]
+
+
+def can_heal(tokenizer: ExLlamaV2Tokenizer, token: int) -> bool:
+    """Whether a token is text, of whole characters."""
+    pieces = tokenizer.get_id_to_piece_list()
+    piece = pieces[token] if token < len(pieces) else ""
+    return bool(piece) and "\ufffd" not in piece
+
+
+def _reason(error: ConstrainError) -> str:
+    if isinstance(error, (DeadEnd, NoTokenLeft)):
+        return "dead_end"
+    return "filter_error" if isinstance(error, FilterError) else "error"

@@ -1,0 +1,272 @@
+"""Speculative decoding: proposals of next tokens, which the model then verifies in one pass.
+
+Whoever proposes, a token counts only if it is the one that is sampled in its place: proposals change how fast an output
+comes, not the output (Leviathan et al. 2023, with equality in place of rejection sampling, since random numbers belong
+to positions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.sequence import SequenceState
+
+#: Most tokens of text that is certain to follow which go through the model in one pass.
+MAX_FORCED = 64
+#: Rows up to which a pass costs about as much as one of a single row, since reading the weights is what takes time.
+_CHEAP_ROWS = 64
+
+# Acceptance is a moving average; where it falls below the first, drafting pauses.
+_MIN_ACCEPTANCE = 0.3
+_SMOOTHING = 0.5
+_FIRST_PAUSE, _MAX_PAUSE = 8, 64
+
+
+class Acceptance:
+    """How well the proposals for a sequence do, and so how many are worth making.
+
+    Attributes:
+        rate: moving average of the share of proposals that were sampled, from 1 on.
+    """
+
+    def __init__(self) -> None:
+        self.rate = 1.0
+        self._pause, self._paused = _FIRST_PAUSE, 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is to be proposed for the next token."""
+        return self._paused > 0
+
+    def advance(self, tokens: int) -> None:
+        """Count tokens that came without a proposal."""
+        self._paused = max(0, self._paused - tokens)
+
+    def limit(self, most: int) -> int:
+        """Number of tokens worth proposing: fewer while they are not sampled."""
+        return most if self.rate >= _MIN_ACCEPTANCE else 1
+
+    def observe(self, accepted: int, proposed: int) -> None:
+        """Take the outcome of a verification into account."""
+        self.rate += _SMOOTHING * (accepted / proposed - self.rate)
+        if accepted:
+            self._pause = _FIRST_PAUSE
+        elif self.rate < _MIN_ACCEPTANCE:
+            self._paused, self._pause = self._pause, min(2 * self._pause, _MAX_PAUSE)
+
+
+class Proposer(Protocol):
+    """Something that proposes tokens."""
+
+    def wants(self, sequence: SequenceState) -> bool:
+        """Whether it is worth knowing all tokens of a sequence before its next pass, in order to propose some."""
+
+    def prefill(self, row: BatchRow) -> None:
+        """Note a part of a prompt that went through the model."""
+
+    def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
+        """Tokens, up to a limit for each, that may follow sequences whose tokens are all known."""
+
+    def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
+        """Take the outcome of a verification into account; of a single token without proposals, with zeros."""
+
+
+class DraftModel:
+    """Proposes what a smaller model finds most likely."""
+
+    def __init__(
+        self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int, width: int, min_probability: float = 0.0
+    ) -> None:
+        """
+        Args:
+            model, cache: the smaller model, and its cache, of the same pages as that of the model it proposes for.
+            page_size: positions of a page.
+            width: number of tokens of both vocabularies.
+            min_probability: it stops where the most likely token is less likely than this.
+        """
+        self.runner = ModelRunner(model, cache, page_size)
+        self._width, self._min_probability = width, min_probability
+        self._acceptance: WeakKeyDictionary[SequenceState, Acceptance] = WeakKeyDictionary()
+
+    def wants(self, sequence: SequenceState) -> bool:
+        return not self._of(sequence).is_paused
+
+    def prefill(self, row: BatchRow) -> None:
+        self.runner.prefill(row)
+
+    def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
+        if proposed:
+            self._of(sequence).observe(accepted, proposed)
+        else:
+            self._of(sequence).advance(1)
+
+    def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
+        drafting = [
+            (sequence, self._of(sequence).limit(limit))
+            for sequence, limit in zip(sequences, limits, strict=True)
+            if limit > 0 and self.wants(sequence)
+        ]
+        found = dict(zip((sequence for sequence, _ in drafting), self._draft(drafting), strict=True))
+        return [found.get(sequence, []) for sequence in sequences]
+
+    def _of(self, sequence: SequenceState) -> Acceptance:
+        return self._acceptance.setdefault(sequence, Acceptance())
+
+    def _draft(self, drafting: Sequence[tuple[SequenceState, int]]) -> list[list[int]]:
+        """The most likely tokens, one pass after the other, without waiting for any before the last."""
+        if not drafting:
+            return []
+        batch = [self._first_row(sequence) for sequence, _ in drafting]
+        tokens, probabilities = [], []
+        for step in range(max(limit for _, limit in drafting)):
+            out = self.runner.decode(batch)
+            last = [start + len(row.ids) - 1 for start, row in zip(out.starts, batch, strict=True)]
+            with torch.inference_mode():
+                logits = self.runner.model.head(out.states[last], out.context)[:, : self._width].float()
+                best, ids = logits.softmax(-1).max(-1)
+                self.runner.sampled[: len(ids)] = ids
+            tokens.append(ids)
+            probabilities.append(best)
+            batch = [BatchRow((0,), row.end, row.block_table, source=i) for i, row in enumerate(batch)]
+        for (sequence, _), row in zip(drafting, batch, strict=True):
+            sequence.rows[0].draft_position = row.past
+        columns = torch.stack(tokens).T.tolist()
+        chances = torch.stack(probabilities).T.tolist()
+        return [
+            self._likely(column[:limit], chance)
+            for column, chance, (_, limit) in zip(columns, chances, drafting, strict=True)
+        ]
+
+    def _likely(self, tokens: list[int], probabilities: Sequence[float]) -> list[int]:
+        weak = (i for i, (_, p) in enumerate(zip(tokens, probabilities, strict=False)) if p < self._min_probability)
+        return tokens[: next(weak, len(tokens))]
+
+    def _first_row(self, sequence: SequenceState) -> BatchRow:
+        """The tokens that the draft model has not seen; those before the last few are computed here."""
+        own = sequence.rows[0]
+        missing = own.tokens(own.draft_position)
+        limit = self.runner.model.config.max_input_len
+        while len(missing) > 2:
+            chunk = torch.tensor(missing[:-1][:limit])
+            self.runner.prefill(BatchRow(chunk, own.draft_position, own.block_table))
+            own.draft_position += len(chunk)
+            missing = missing[len(chunk) :]
+        return BatchRow(missing, own.draft_position, own.block_table)
+
+
+class NgramIndex:
+    """Where in a sequence each run of a few tokens occurred last.
+
+    Args:
+        longest: most tokens in a run.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._tokens: list[int] = []
+        self._following: dict[tuple[int, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def truncate(self, length: int) -> None:
+        """Forget the tokens from ``length`` on."""
+        del self._tokens[length:]
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append tokens."""
+        known = self._tokens
+        for token in tokens:
+            end = len(known)
+            for count in range(1, min(self._longest, end) + 1):
+                self._following[tuple(known[end - count :])] = end
+            known.append(token)
+
+    @property
+    def tail(self) -> list[int]:
+        """The last tokens, as many as a run has."""
+        return self._tokens[max(0, len(self._tokens) - self._longest) :]
+
+    def predict(self, count: int, tail: Sequence[int] | None = None) -> list[int]:
+        """At most ``count`` tokens that followed the longest earlier run which ends the sequence, or ``tail``."""
+        known, end = self._tokens, self.tail if tail is None else tail
+        for start in range(len(end)):
+            place = self._following.get(tuple(end[start:]), len(known))
+            if place < len(known):
+                return known[place : place + count]
+        return []
+
+
+class _NgramState:
+    """The index of one sequence, and how often it has foretold the next token."""
+
+    def __init__(self, longest: int) -> None:
+        self.index = NgramIndex(longest)
+        self.expected: int | None = None
+        self.rate = 1.0
+
+
+class NgramProposer:
+    """Proposes that what followed the last few tokens before will follow them again (prompt lookup decoding).
+
+    Every token that comes shows whether a proposal would have been right, so that nothing is tried in vain.
+
+    Args:
+        longest: most tokens that are compared.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._preloaded = NgramIndex(longest)
+        self._states: WeakKeyDictionary[SequenceState, _NgramState] = WeakKeyDictionary()
+
+    def preload(self, tokens: Sequence[int]) -> None:
+        """Propose from these tokens where a sequence itself does not help."""
+        self._preloaded = NgramIndex(self._longest)
+        self._preloaded.extend(tokens)
+
+    def wants(self, sequence: SequenceState) -> bool:
+        return self._updated(sequence).rate >= _MIN_ACCEPTANCE
+
+    def prefill(self, row: BatchRow) -> None:
+        """Nothing to do: sequences hold their prompts."""
+
+    def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
+        """Nothing to do: the tokens show it."""
+
+    def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
+        return [
+            self._predict(self._updated(sequence), limit) if limit > 0 and self.wants(sequence) else []
+            for sequence, limit in zip(sequences, limits, strict=True)
+        ]
+
+    def _predict(self, state: _NgramState, count: int) -> list[int]:
+        return state.index.predict(count) or self._preloaded.predict(count, state.index.tail)
+
+    def _updated(self, sequence: SequenceState) -> _NgramState:
+        """The state of a sequence, with all of its tokens in the index."""
+        state = self._states.get(sequence)
+        if state is None:
+            state = self._states[sequence] = _NgramState(self._longest)
+            state.index.extend(sequence.rows[0].tokens()[: len(sequence)])
+            state.expected = next(iter(self._predict(state, 1)), None)
+        if len(sequence) < len(state.index):
+            state.index.truncate(len(sequence))
+            state.expected = None
+        for token in sequence.rows[0].tokens(len(state.index)):
+            state.rate += _SMOOTHING / 2 * ((token == state.expected) - state.rate)
+            state.index.extend([token])
+            state.expected = next(iter(self._predict(state, 1)), None)
+        return state
+
+
+def max_proposals(num_rows: int) -> int:
+    """Tokens that may be proposed for each of the rows of a pass, so that it costs little more than without."""
+    return max(0, _CHEAP_ROWS // num_rows - 1)
