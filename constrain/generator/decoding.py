@@ -15,9 +15,8 @@ import torch
 from constrain.arguments import check_count
 from constrain.engine.advance import Advance
 from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
-from constrain.filters import FilterStack
 from constrain.filters.masks import TokenMask
-from constrain.filters.stack import Scout
+from constrain.filters.stack import FilterStack, Scout
 from constrain.generator.hooks import call_hooks
 from constrain.generator.outcome import Drawn, End, Outcome, Piece, Request
 from constrain.generator.sampler import ExLlamaV2Sampler

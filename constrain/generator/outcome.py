@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from constrain.arguments import check_count, check_text, texts_of
-from constrain.filters import FilterStack
+from constrain.filters.stack import FilterStack
 from constrain.generator.settings import Settings
 
 
