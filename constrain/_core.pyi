@@ -4,6 +4,9 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from constrain.engine.explain import TokenExplanation
 
 __version__: str
@@ -83,6 +86,7 @@ class Mask:
     def count(self) -> int: ...
     @property
     def tokens(self) -> list[int] | None: ...
+    def __contains__(self, token: int) -> bool: ...
     def fill(self, bits: Any, row: int = 0) -> None: ...
 
 class Matcher:
@@ -153,3 +157,4 @@ def compile_choices(choices: Sequence[str], vocabulary: Vocabulary, limits: Limi
 def fill_bitmasks(
     matchers: Sequence[Matcher], bits: Any, rows: Sequence[int], budgets: Sequence[int | None], threads: int
 ) -> None: ...
+def pack_ids(ids: Any, words: int) -> npt.NDArray[np.int32] | None: ...

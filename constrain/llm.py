@@ -19,8 +19,8 @@ from constrain.filters import (
     ExLlamaV2PrefixFilter,
     ExLlamaV2RegexFilter,
 )
+from constrain.filters.combined import filters_of
 from constrain.filters.engine import vocabulary_of
-from constrain.filters.stack import filters_of
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from constrain.tokenizer import ExLlamaV2Tokenizer

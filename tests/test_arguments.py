@@ -28,7 +28,7 @@ from constrain.errors import (
     VocabularyError,
 )
 from constrain.extract import Extractor, Target
-from constrain.filters import ExLlamaV2EngineFilter, FilterStack, create
+from constrain.filters import ExLlamaV2EngineFilter, combine, create
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 from constrain.testing import MockModel, accepts, byte_vocabulary, sample
 
@@ -324,7 +324,7 @@ def test_filters(llm: LLM) -> None:
     refuses(ConstrainError, "no filter is called", make, ["regex"])
     refuses(ConstrainError, "unexpected keyword argument 'white'", make, "json_schema", schema={}, white="any")
     refuses(GrammarError, r"options\[0\] must be a str", make, "select", options=[1], case_insensitive=True)
-    refuses(ArgumentError, "filters must be a list", FilterStack, 5, llm.tokenizer, 64)
+    refuses(ArgumentError, "filters must be a list", combine, 5, llm.tokenizer, 64)
     refuses(ArgumentError, "grammar must be a compiled grammar", ExLlamaV2EngineFilter, llm.model, llm.tokenizer, "a+")
     refuses(ArgumentError, "tokenizer must be", create, "regex", llm.model, None, pattern="a")
 

@@ -32,6 +32,15 @@ def packed(tokens: Sequence[int] | npt.NDArray[np.int64], words: int) -> npt.NDA
     return np.packbits(flags, bitorder="little").view(np.int32)
 
 
+def pack_ids(ids: Any, words: int) -> npt.NDArray[np.int32] | None:
+    """A row of a bitmask with the tokens of a set, frozenset, list, tuple or array, as :func:`packed` makes it.
+
+    A set of 60,000 takes about 0.2 ms. ``None`` where there is another number than an ``int`` in it, or one that the
+    row has no room for, or where the collection is of another type.
+    """
+    return _core.pack_ids(ids, words)
+
+
 def unpacked(row: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
     """The tokens that a row of a bitmask allows, ascending."""
     return np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))

@@ -1,6 +1,8 @@
 """Filters: constraints on the next token, those that are built in and those that plugins offer."""
 
 from constrain.filters.base import ExLlamaV2Filter
+from constrain.filters.combined import combine
+from constrain.filters.constraint import Constraint
 from constrain.filters.engine import ExLlamaV2EngineFilter
 from constrain.filters.grammar import ExLlamaV2GrammarFilter
 from constrain.filters.hookspecs import hookimpl
@@ -9,10 +11,10 @@ from constrain.filters.manager import BrokenPlugin, FilterInfo, FilterManager, a
 from constrain.filters.prefix import ExLlamaV2PrefixFilter
 from constrain.filters.regex import ExLlamaV2RegexFilter
 from constrain.filters.select import ExLlamaV2SelectFilter
-from constrain.filters.stack import FilterStack
 
 __all__ = [
     "BrokenPlugin",
+    "Constraint",
     "ExLlamaV2EngineFilter",
     "ExLlamaV2Filter",
     "ExLlamaV2GrammarFilter",
@@ -22,9 +24,9 @@ __all__ = [
     "ExLlamaV2SelectFilter",
     "FilterInfo",
     "FilterManager",
-    "FilterStack",
     "available",
     "broken",
+    "combine",
     "create",
     "hookimpl",
 ]

@@ -1,4 +1,4 @@
-"""Calls that may take only so long."""
+"""Calls with a time limit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class OutOfTime(TimeoutError):
+    """A call did not return in time."""
+
+
 class OwnThreads(Executor):
-    """Gives every call a thread of its own.
+    """Runs every call on a thread of its own.
 
     One that never returns keeps no other call waiting, and does not keep the process from ending. Nothing can end it.
     """
@@ -35,12 +39,12 @@ def call_within(seconds: float, call: Callable[..., T], *args: Any) -> T:
     """Return ``call(*args)``; a call that takes too long is left behind.
 
     Raises:
-        TimeoutError: it did not return in time.
+        OutOfTime: it did not return in time.
     """
     future = OwnThreads().submit(call, *args)
     try:
         return future.result(seconds)
     except FutureTimeout:
-        if future.done():  # the call itself raised it
-            raise
-        raise TimeoutError(f"no result within {seconds} seconds") from None
+        if future.done():  # just now, or the call itself raised it
+            return future.result()
+        raise OutOfTime(f"no result within {seconds} seconds") from None

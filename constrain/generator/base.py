@@ -13,8 +13,9 @@ import torch
 
 from constrain.arguments import check_count, texts_of
 from constrain.errors import GenerationError
-from constrain.filters import ExLlamaV2Filter, FilterStack
-from constrain.filters.stack import filters_of
+from constrain.filters import ExLlamaV2Filter
+from constrain.filters.combined import filters_of
+from constrain.filters.stack import FilterStack
 from constrain.generator.decoding import Decoding
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.limits import check_event, check_parts

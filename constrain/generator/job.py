@@ -11,8 +11,9 @@ import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import BudgetError, GenerationError
-from constrain.filters import ExLlamaV2EngineFilter, FilterStack
-from constrain.filters.stack import filters_of
+from constrain.filters import ExLlamaV2EngineFilter
+from constrain.filters.combined import filters_of
+from constrain.filters.stack import FilterStack
 from constrain.generator.decoding import Decoding
 from constrain.generator.outcome import Outcome, Request
 from constrain.generator.pages import PageTable

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from constrain.errors import GenerationError, NoTokenLeft
-from constrain.filters import FilterStack
+from constrain.filters.stack import FilterStack
 from constrain.generator.samplers import truncation
 from constrain.generator.samplers.distribution import Candidates, candidates
 from constrain.generator.samplers.draw import draw, row_randoms, skewed

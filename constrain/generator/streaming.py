@@ -12,8 +12,8 @@ import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
-from constrain.filters import FilterStack
-from constrain.filters.stack import filters_of
+from constrain.filters.combined import filters_of
+from constrain.filters.stack import FilterStack
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.decoding import Decoding
 from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter

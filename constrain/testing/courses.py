@@ -94,15 +94,14 @@ class FilterCourse(Course):
     """A text under a filter."""
 
     def __init__(self, target: ExLlamaV2Filter) -> None:
-        import torch
-
-        from constrain.filters import FilterStack
+        from constrain.filters.adapter import adapt
         from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+        from constrain.filters.masks import flags
 
         self.vocabulary = vocabulary_of(target.tokenizer)
-        self._stack = FilterStack([target], target.tokenizer, self.vocabulary.size)
-        self._stack.begin()
-        self._logits = torch.zeros(self.vocabulary.size)
+        self._constraint = adapt(target, target.tokenizer, self.vocabulary.size)
+        self._constraint.begin()
+        self._flags = flags(None, self.vocabulary.size)
         self._matcher = target.matcher if isinstance(target, ExLlamaV2EngineFilter) else None
         self._texts = np.flatnonzero([bool(self.vocabulary.token_bytes(i)) for i in range(self.vocabulary.size)])
         self._special = sorted(self.vocabulary.special_token_ids.difference(self.vocabulary.eos_token_ids))
@@ -110,25 +109,26 @@ class FilterCourse(Course):
         self._name = type(target).__name__
 
     def allowed(self) -> Tokens:
+        from constrain.filters.masks import flags
+
         if self._ended:
             return np.empty(0, dtype=np.intp)
-        self._logits.zero_()
-        self._stack.apply(self._logits)
+        self._flags = flags(self._constraint.mask(), self.vocabulary.size)
         candidates = self._texts
         if self._matcher is not None:
             asked = () if self._matcher.is_accepting() else self.vocabulary.eos_token_ids
             candidates = np.union1d(self._texts, np.array([*self._special, *asked], dtype=np.intp))
-        allowed: Tokens = candidates[self._logits.numpy()[candidates] == 0]
+        allowed: Tokens = candidates[self._flags[candidates]]
         return allowed
 
     def may_end(self) -> bool:
         if self._ended or (self._matcher is not None and not self._matcher.is_accepting()):
             return self._ended
-        return any(float(self._logits[token]) == 0 for token in self.vocabulary.eos_token_ids)
+        return any(self._flags[token] for token in self.vocabulary.eos_token_ids)
 
     def accept(self, token: int) -> None:
-        self._ended = self._stack.ends(token)
-        self._stack.feed(token)
+        self._ended = token in self._constraint.end_tokens
+        self._constraint.accept(token)
 
     def finish(self) -> bytes:
         rng, added = random.Random(0), b""

@@ -25,6 +25,7 @@ void bind_vocabulary(py::module_& module);
 void bind_grammar(py::module_& module);
 void bind_matcher(py::module_& module);
 void bind_workers(py::module_& module);
+void bind_ids(py::module_& module);
 
 /// A compiled grammar with what its front end has to say of it.
 struct PyGrammar {

@@ -107,6 +107,13 @@ void bind_mask(py::module_& module) {
           },
           "The tokens, ascending, where they are few; ``None`` where they are many.")
       .def(
+          "__contains__",
+          [](const Mask& self, TokenId token) {
+            const bool has_word = self.many && token >= 0 && static_cast<size_t>(token) / 32 < self.many->words.size();
+            return (has_word && self.many->has(token)) || std::ranges::find(self.tokens, token) != self.tokens.end();
+          },
+          "token"_a)
+      .def(
           "fill",
           [](const Mask& self, const py::object& bits, Py_ssize_t row) {
             const size_t listed = self.tokens.empty() ? 0 : static_cast<size_t>(std::ranges::max(self.tokens)) / 32 + 1;

@@ -1,13 +1,21 @@
-"""A tokenizer without a model, for tests of filters."""
+"""A tokenizer without a model, and filters that say what they are told, in each form, for tests of filters."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread, main_thread
+from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
+import torch
 
 from constrain import ExLlamaV2Tokenizer
+from constrain.filters import ExLlamaV2Filter
+
+EOS = 1
 
 
 @dataclass
@@ -22,3 +30,101 @@ class Config:
 @pytest.fixture(scope="session")
 def tokenizer(tiny_dir: Path) -> ExLlamaV2Tokenizer:
     return ExLlamaV2Tokenizer(Config(str(tiny_dir)))
+
+
+class Ids(ExLlamaV2Filter):
+    """Returns scripted results, one a call; records the calls, and whether they came on another thread."""
+
+    def __init__(self, *results: Any, background: bool = False) -> None:
+        self.background_result = None
+        self.results = list(results)
+        self.background = background
+        self.trace: list[str] = []
+
+    def clone(self, c: Any = None) -> Any:
+        c = type(self)(*self.results, background=self.background)
+        c.trace = [*self.trace]
+        return c
+
+    def note(self, what: str) -> None:
+        self.trace.append(what if current_thread() is main_thread() else f"{what} in background")
+
+    def use_background_worker(self) -> bool:
+        return self.background
+
+    def begin(self, prefix_str: str | None) -> None:
+        self.note(f"begin {prefix_str!r}")
+
+    def feed(self, token: torch.Tensor) -> None:
+        assert token.shape == (1, 1) and token.dtype is torch.long
+        self.note(f"feed {int(token[0][0])}")
+
+    def next(self) -> Any:
+        self.note("next")
+        return self.results.pop(0)
+
+
+class Logits(Ids):
+    """The same by changes of logits: of tokens that are not among the results, and of those in a dict of numbers."""
+
+    def can_mask_logits(self) -> bool:
+        return True
+
+    def prepare_logit_mask(self) -> bool:
+        self.note("prepare")
+        return True
+
+    def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        self.note("mask")
+        allowed = self.results.pop(0)[0]
+        kept = torch.full_like(logits, -torch.inf)
+        kept[list(allowed)] = logits[list(allowed)]
+        for token, bias in allowed.items() if isinstance(allowed, dict) else ():
+            kept[token] += bias
+        return kept
+
+
+class Bits(Ids):
+    """The same by a bitmask."""
+
+    end_tokens = (EOS,)
+
+    def can_mask_logits(self) -> bool:
+        return True
+
+    def fill_bitmask(self, bits: Any, row: int) -> bool:
+        self.note("fill")
+        allowed = self.results.pop(0)[0]
+        if allowed is None:
+            return False
+        flags = np.zeros(32 * bits.shape[1], dtype=np.uint8)
+        flags[list(allowed)] = 1
+        bits[row] = np.packbits(flags, bitorder="little").view(np.int32)
+        return True
+
+
+class Duck:
+    """Has only what every version of the protocol has."""
+
+    def __init__(self, *results: Any) -> None:
+        self.results = list(results)
+        self.fed: list[int] = []
+
+    def begin(self, prefix_str: str) -> None:
+        self.fed.clear()
+
+    def feed(self, token: torch.Tensor) -> None:
+        self.fed.append(int(token))
+
+    def next(self) -> Any:
+        return self.results.pop(0)
+
+
+FORMS: dict[str, Any] = {"Ids": Ids, "Logits": Logits, "Bits": Bits, "Duck": Duck}
+Script: TypeAlias = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def script() -> Script:
+    """``script(form, *results)`` makes a filter of a form, by the name of its class, that says these results."""
+    return lambda form, *results, **options: FORMS[form](*results, **options)

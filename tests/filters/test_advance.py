@@ -16,9 +16,10 @@ from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitm
 from constrain.engine.advance import Advance
 from constrain.engine.bitmask import unpacked
 from constrain.errors import FilterError
-from constrain.filters import ExLlamaV2JSONSchemaFilter, ExLlamaV2PrefixFilter, ExLlamaV2RegexFilter, FilterStack
+from constrain.filters import ExLlamaV2JSONSchemaFilter, ExLlamaV2PrefixFilter, ExLlamaV2RegexFilter
 from constrain.filters.engine import vocabulary_of
 from constrain.filters.masks import row
+from constrain.filters.stack import FilterStack
 
 MODEL: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=384))
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}}

@@ -18,11 +18,9 @@ from constrain.engine.bitmask import unpacked
 from constrain.errors import FilterError, LarkError, RegexError, SchemaError
 from constrain.filters import (
     ExLlamaV2EngineFilter,
-    ExLlamaV2Filter,
     ExLlamaV2GrammarFilter,
     ExLlamaV2JSONSchemaFilter,
     ExLlamaV2RegexFilter,
-    FilterStack,
 )
 from constrain.filters.engine import vocabulary_of
 from constrain.testing import accepts, sample
@@ -219,40 +217,6 @@ def test_a_vocabulary_is_built_once_and_dies_with_its_tokenizer(tokenizer: ExLla
     del other
     gc.collect()
     assert gone() is None
-
-
-def test_masks_behind_tokens_that_may_come(tokenizer: ExLlamaV2Tokenizer) -> None:
-    pattern, text = "(the|this) [a-z]{3}", tokenizer.encode("the fox")[0].tolist()
-    stack, other = (FilterStack([ExLlamaV2RegexFilter(MODEL, tokenizer, pattern)], tokenizer, 384) for _ in range(2))
-    for each in (stack, other):
-        each.begin()
-        each.budget = 9
-    ahead = [stack.mask(), *stack.masks_behind(text)]
-    expected = []
-    for number, token in enumerate(text, 1):
-        expected.append(other.mask())
-        other.feed(token)
-        other.budget = 9 - number
-    expected.append(other.mask())
-    keys = [None if mask is None else mask.id for mask in expected]
-    assert [None if mask is None else mask.id for mask in ahead] == keys and len(set(keys)) > 1
-    # The filters themselves are where they were, and a token that cannot come ends what can be told.
-    again = [stack.mask(), *stack.masks_behind([text[0], 0, text[1]])]
-    assert [None if mask is None else mask.id for mask in again] == keys[:2]
-
-
-def test_a_filter_that_cannot_be_copied_tells_nothing_ahead(tokenizer: ExLlamaV2Tokenizer) -> None:
-    class Odd(ExLlamaV2Filter):
-        def begin(self, prefix_str: str | None) -> None: ...
-
-        def feed(self, token: torch.Tensor) -> None: ...
-
-        def next(self) -> Any:
-            return set(range(384)), set()
-
-    stack = FilterStack([ExLlamaV2RegexFilter(MODEL, tokenizer, "[a-z]+"), Odd(MODEL, tokenizer)], tokenizer, 384)
-    stack.begin()
-    assert stack.masks_behind([5, 6]) == []
 
 
 def test_a_grammar_may_ask_for_special_tokens(tokenizer: ExLlamaV2Tokenizer) -> None:

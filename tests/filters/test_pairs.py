@@ -1,17 +1,18 @@
-"""Each filter alone and in pairs: every form, and either evaluation, allows the same tokens."""
+"""Each filter alone and in pairs: every form allows the same tokens."""
 
 from __future__ import annotations
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations_with_replacement
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from constrain import ExLlamaV2Tokenizer
-from constrain.filters import ExLlamaV2Filter, FilterStack, create
+from constrain.filters import Constraint, ExLlamaV2Filter, combine, create
+from constrain.filters.masks import flags
 
 EOS = 1
 WIDTH = 384
@@ -71,35 +72,26 @@ def make(name: str, tokenizer: ExLlamaV2Tokenizer) -> ExLlamaV2Filter:
     return made
 
 
-def allowed_by(stack: FilterStack) -> list[int]:
-    logits = torch.zeros(WIDTH)
-    stack.apply(logits)
-    allowed: list[int] = torch.nonzero(logits == 0).flatten().tolist()
+def allowed_by(constraint: Constraint) -> list[int]:
+    allowed: list[int] = np.flatnonzero(flags(constraint.mask(), WIDTH)).tolist()
     return allowed
 
 
 @pytest.mark.parametrize("names", [*combinations_with_replacement(ARGUMENTS, 2), *((name,) for name in ARGUMENTS)])
-def test_all_forms_and_both_evaluations_allow_the_same(
-    tokenizer: ExLlamaV2Tokenizer, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr("constrain.filters.forms.HANDOFF_SECONDS", 0.0)
-
-    def stack(view: Any = lambda inner: inner) -> FilterStack:
-        made = FilterStack([view(make(name, tokenizer)) for name in names], tokenizer, WIDTH)
+def test_all_forms_allow_the_same(tokenizer: ExLlamaV2Tokenizer, names: tuple[str, ...]) -> None:
+    def constraint(view: Any = lambda inner: inner) -> Constraint:
+        made = combine([view(make(name, tokenizer)) for name in names], tokenizer, WIDTH)
         made.begin()
         return made
 
     choose = random.Random(repr(names))
-    foreground, background, lists, masks = stack(), stack(), stack(Lists), stack(Masks)
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(16):
-            background.start(pool)
-            allowed = allowed_by(foreground)
-            assert allowed_by(background) == allowed
-            assert allowed_by(lists) == allowed
-            assert allowed_by(masks) == allowed
-            drawn = choose.choice(allowed)
-            if drawn == EOS or lists.ends(drawn):
-                break
-            for each in (foreground, background, lists, masks):
-                each.feed(torch.tensor([[drawn]]))
+    best, ids, logits = constraint(), constraint(Lists), constraint(Masks)
+    for _ in range(16):
+        allowed = allowed_by(best)
+        assert allowed_by(ids) == allowed
+        assert allowed_by(logits) == allowed
+        drawn = choose.choice(allowed)
+        if drawn == EOS or drawn in ids.end_tokens:
+            break
+        for each in (best, ids, logits):
+            each.accept(drawn)

@@ -11,7 +11,8 @@ import torch
 
 from constrain import ExLlamaV2Tokenizer
 from constrain.errors import DeadEnd, FilterError
-from constrain.filters import ExLlamaV2Filter, FilterStack
+from constrain.filters import ExLlamaV2Filter
+from constrain.filters.stack import FilterStack
 
 EOS = 1
 WIDTH = 384
