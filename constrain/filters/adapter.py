@@ -80,6 +80,7 @@ class FilterAdapter(ABC):
     Attributes:
         filter: the filter.
         name: of its class.
+        in_background: whether it is worth a worker thread.
     """
 
     #: what is asked, in the words of an error message
@@ -98,7 +99,9 @@ class FilterAdapter(ABC):
         self._tail: deque[int] = deque(maxlen=_TAIL_TOKENS)
         self._last = Answer()
         self._noted: Answer | None = None  # the next answer, where a native batch has found it
-        self._starts_background = offers.has_background and bool(target.use_background_worker())
+        wants = "use_background_worker" in offers.methods and bool(target.use_background_worker())
+        self.in_background = wants
+        self._starts_background = wants and offers.has_background
 
     @property
     def end_tokens(self) -> Collection[int]:

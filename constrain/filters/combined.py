@@ -79,6 +79,10 @@ class Combined:
         return matchers if None not in found and len(set(matchers)) == len(matchers) else None
 
     @property
+    def in_background(self) -> bool:
+        return any(part.in_background for part in self._parts)
+
+    @property
     def is_third_party(self) -> bool:
         return any(part.is_third_party for part in self._parts)
 

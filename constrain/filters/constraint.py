@@ -39,6 +39,10 @@ class Constraint(Protocol):
         """
 
     @property
+    def in_background(self) -> bool:
+        """Whether some filter is worth a worker thread, beside the forward pass of the model."""
+
+    @property
     def is_third_party(self) -> bool:
         """Whether some filter is not built in: it may block or be slow, and needs a thread of its own."""
 

@@ -1,4 +1,4 @@
-"""How the next token is drawn: every number that a sampler goes by."""
+"""``ExLlamaV2Sampler.Settings``: the sampling parameters under the names of exllamav2."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from constrain.arguments import check_count, check_number, check_type, refused
+from constrain.engine.bitmask import packed
 from constrain.errors import ArgumentError, GenerationError
+from constrain.filters.masks import RowMask
+from constrain.generator.special_sets import dry_breakers, xtc_protected
+from constrain.runtime.sampler.params import Mirostat, SamplingParams, TokenBias
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _NUMBERS = {
     "token_repetition_penalty": (0, math.inf),
@@ -138,6 +141,56 @@ class Settings:
         """Settings that always take the most likely token; ``kwargs`` set further fields."""
         return Settings(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1, **kwargs})
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; parameters that were made before are forgotten."""
+        self.__dict__[name] = value
+        self.__dict__.pop("_params", None)
+
+    def params(self, tokenizer: ExLlamaV2Tokenizer, width: int) -> SamplingParams:
+        """The sampling parameters of these settings; the same object as long as nothing changes.
+
+        Args:
+            tokenizer: of the model, for the tokens that DRY and XTC treat differently.
+            width: number of logits.
+
+        Raises:
+            GenerationError: ``token_bias`` has another shape than the logits.
+        """
+        bias = self.token_bias
+        key = tokenizer, width, None if bias is None else bias._version
+        made = self.__dict__.get("_params")
+        if made is None or made[0] != key:
+            made = self.__dict__["_params"] = key, self._make_params(tokenizer, width)
+        params: SamplingParams = made[1]
+        return params
+
+    def _make_params(self, tokenizer: ExLlamaV2Tokenizer, width: int) -> SamplingParams:
+        if self.token_bias is not None and self.token_bias.shape != (width,):
+            raise GenerationError(f"token_bias must have shape ({width},), not {tuple(self.token_bias.shape)}")
+        mu = self.mirostat_mu[0] if self.mirostat_mu else 0.0
+        names = set(SamplingParams._fields) & set(vars(self)) - {"mirostat"}
+        breakers = self.dry_sequence_breakers
+        protected = self.xtc_ignore_tokens
+        return SamplingParams(
+            **{name: getattr(self, name) for name in names},
+            repetition_penalty=self.token_repetition_penalty,
+            frequency_penalty=self.token_frequency_penalty,
+            presence_penalty=self.token_presence_penalty,
+            repetition_range=self.token_repetition_range,
+            repetition_decay=self.token_repetition_decay,
+            dry_breakers=_mask(dry_breakers(tokenizer) if breakers is None else breakers, width)
+            if self.dry_multiplier > 0
+            else None,
+            xtc_protected=_mask(xtc_protected(tokenizer) if protected is None else protected, width)
+            if self.xtc_probability > 0
+            else None,
+            bias=None if self.token_bias is None else TokenBias(self.token_bias.clone()),
+            guidance=self.cfg_scale,
+            mirostat=Mirostat(self.mirostat_tau, self.mirostat_eta, mu or 2.0 * self.mirostat_tau)
+            if self.mirostat
+            else None,
+        )
+
     def clone(self) -> Self:
         """Return a shallow copy, which shares hooks, bias and state with this object."""
         return copy.copy(self)
@@ -193,6 +246,10 @@ class Settings:
             size = tokenizer.config.vocab_size or tokenizer.get_vocab_size()
             self.token_bias = torch.full(((size + 31) // 32 * 32,), start)
         return self.token_bias
+
+
+def _mask(tokens: Iterable[int], width: int) -> RowMask:
+    return RowMask(packed([token for token in tokens if 0 <= token < width], (width + 31) // 32))
 
 
 def check_settings(settings: Settings) -> None:

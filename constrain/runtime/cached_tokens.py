@@ -81,7 +81,9 @@ class CachedTokens:
     def skip_cached(self, allocator: PageAllocator) -> int:
         """Pass over what its pages hold already, whoever put it there; return how many tokens that is."""
         before, size = self.position, allocator.page_size
-        while self.pages and not self.is_prefilled:
+        if not self.pages:
+            return 0
+        while not self.is_prefilled:
             number = self.position // size
             page = self.pages[number]
             end = min(number * size + len(page.tokens), self._prompt_end)

@@ -193,6 +193,8 @@ class SequenceConstraint:
                 ahead.accept(token)
                 budget = None if budget is None else budget - 1
                 allowed = ahead.mask(budget)
+                if fork.bias is not None:
+                    break  # it would have to be added to the logits of this proposal alone
                 masks.append(allowed)
         return masks
 

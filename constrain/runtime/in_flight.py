@@ -25,7 +25,7 @@ class ScheduledSequence:
         expected: the token in flight that the proposals are made for; ``None``: any.
         place: row of its first token in the pass.
         is_late: whether its mask is not ready, so that it skips this step.
-        was_late: whether it has skipped the step before.
+        is_masked: whether the masks are set.
         mask: the tokens that may come next; ``None`` for all.
         masks_after: masks after each proposal that is allowed.
     """
@@ -38,7 +38,6 @@ class ScheduledSequence:
     expected: int | None = None
     place: int = 0
     is_late: bool = False
-    was_late: bool = False
     is_masked: bool = False
     mask: TokenMask | None = None
     masks_after: Sequence[TokenMask | None] = ()

@@ -15,11 +15,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter, sleep
+from weakref import WeakKeyDictionary
 
-from constrain.errors import BudgetError, GenerationError
+import torch
+
+from constrain.errors import BudgetError
 from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
@@ -37,6 +42,8 @@ from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculation import MAX_FORCED, DraftModel, Proposer, max_proposals
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
+#: Keys of digests are at most this long.
+_MAX_ROOT_BYTES = 64
 #: At most this share of a batch may skip a step because their masks are late.
 _LATE_SHARE = 1 / 8
 #: Seconds that late masks are waited for nevertheless, since a step costs more; and between looks at which are ready.
@@ -70,7 +77,8 @@ class Runtime:
         max_batch_size: most rows that run at a time.
         max_seq_len: longest sequence.
         max_chunk_size: most tokens of a prompt that go through the model between two tokens of other sequences.
-        num_draft_tokens: most tokens that ``proposer`` is asked for.
+        proposer: proposes tokens for speculative decoding; ``None``: nobody does.
+        num_draft_tokens: most tokens that it is asked for.
         jump_forward: whether text that a constraint leaves no choice about goes through the model in one pass.
     """
 
@@ -96,9 +104,8 @@ class Runtime:
             tokenizer: of the model.
             page_size: positions of a page, which divides the rows of the cache; by default 256, or less where they are
                 no multiple of that.
-            max_batch_size, max_chunk_size, num_draft_tokens, jump_forward: see the attributes.
+            max_batch_size, max_chunk_size, proposer, num_draft_tokens, jump_forward: see the attributes.
             max_seq_len: longest sequence; by default the model's.
-            proposer: proposes tokens for speculative decoding.
             use_background: compute masks while the model runs.
         """
         self.model, self.cache, self.tokenizer = model, cache, tokenizer
@@ -110,12 +117,14 @@ class Runtime:
         self.max_seq_len = min(model.config.max_seq_len if max_seq_len is None else max_seq_len, cache_length(cache))
         self.max_chunk_size = max_chunk_size or max(size, model.config.max_input_len // size * size)
         self.num_draft_tokens, self.jump_forward = num_draft_tokens, jump_forward
-        self._proposer = proposer
+        self.proposer = proposer
         self._sampler = BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size))
         self._workers = MaskWorkers() if use_background else None
         self._in_flight = InFlightStep()
         self._num_added = 0
         self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
+        self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
+        self._counter = count(1)
         self.lock = threading.RLock()
 
     @property
@@ -136,7 +145,14 @@ class Runtime:
             GenerationError: there can never be room for the request, or its prompt is not one of this model.
             BudgetError: no output that the constraint allows has as few tokens as the request.
         """
-        check_request(self, request, bool(block_tables))
+        check_request(
+            request,
+            page_size=self.allocator.page_size,
+            num_pages=None if block_tables else len(self.allocator.pages),
+            max_batch_size=self.max_batch_size,
+            max_seq_len=self.max_seq_len,
+            vocab_size=self.model.config.vocab_size,
+        )
         check_budget(request)
         with self.lock:
             width = self.model.config.padded_vocab_size
@@ -169,6 +185,13 @@ class Runtime:
                         self._release(event.sequence)
             return events
 
+    def prefill(self, sequence: SequenceState, aborted: Callable[[], bool] = lambda: False) -> None:
+        """Compute the prompt of a sequence without sampling yet; ``aborted`` is asked after each part of it."""
+        with self.lock:
+            self.scheduler.start(self._start)
+            while sequence.is_running and not sequence.is_prefilled and not aborted():
+                self._prefill(sequence)
+
     def flush(self, sequence: SequenceState) -> None:
         """Drop the token of a sequence that is in flight: it is to be sampled again, under other conditions."""
         with self.lock:
@@ -176,8 +199,8 @@ class Runtime:
 
     # Starting and ending
 
-    def _paged_tensors(self) -> Iterable[object]:
-        draft = [self._proposer.runner] if isinstance(self._proposer, DraftModel) else []
+    def _paged_tensors(self) -> list[torch.Tensor]:
+        draft = [self.proposer.runner] if isinstance(self.proposer, DraftModel) else []
         return [tensor for runner in (self.runner, *draft) for tensor in runner.paged_tensors()]
 
     def _start(self, sequence: SequenceState) -> bool:
@@ -186,7 +209,7 @@ class Runtime:
         if self.scheduler.num_rows + len(rows) > self.max_batch_size:
             return False
         if not sequence.is_running:
-            root = ",".join(str(id(lora)) for lora in request.loras).encode()[-64:]
+            root = self._prefix_root(request.loras)
             limit = self.max_seq_len - len(sequence) if request.max_new_tokens is None else request.max_new_tokens
             for number, row in enumerate(rows):
                 if not row.start(self.allocator, limit, root):
@@ -195,6 +218,11 @@ class Runtime:
                     return False
         sequence.mark("started")
         return True
+
+    def _prefix_root(self, loras: Sequence[ExLlamaV2Lora]) -> bytes:
+        """Tells apart prefixes that were computed with different adapters."""
+        numbers = [self._lora_numbers.setdefault(lora, next(self._counter)) for lora in loras]
+        return array("q", numbers).tobytes()[:_MAX_ROOT_BYTES]
 
     def _release(self, sequence: SequenceState) -> None:
         owned = any(row.pages for row in sequence.rows)
@@ -213,10 +241,11 @@ class Runtime:
             if chunk is None:
                 continue
             self.runner.prefill(chunk, request.loras, request.embeddings)
-            if self._proposer is not None and not request.embeddings:
-                self._proposer.prefill(chunk)
+            drafts = self.proposer is not None and len(sequence.rows) == 1 and not request.embeddings
+            if self.proposer is not None and drafts and row.draft_position == chunk.past:
+                self.proposer.prefill(chunk)
+                row.draft_position = chunk.end
             row.computed(self.allocator, chunk.end, chunk.end)
-            row.draft_position = chunk.end
             row.skip_cached(self.allocator)
             limit -= len(chunk.ids)
             computed = True
@@ -237,6 +266,8 @@ class Runtime:
         self._in_flight = step
         freely = step.samples_freely
         if freely:
+            for each in step.scheduled:
+                each.masks_after = [None] * (len(each.rows[0].ids) - 1)
             self._sample(step)
         events += self._collect(previous)
         if not freely:
@@ -257,7 +288,7 @@ class Runtime:
         if not scheduled:
             return InFlightStep()
         self._propose(scheduled)
-        self._prefetch([each for each in scheduled if each.ahead == 0 and not each.was_late])
+        self._prefetch(each for each in scheduled if each.ahead == 0)
         rows = [row for each in scheduled for row in each.rows]
         output = self.runner.decode(rows, scheduled[0].sequence.request.loras)
         starts = iter(output.starts)
@@ -296,14 +327,13 @@ class Runtime:
         rows = [BatchRow(token, past, sequence.rows[0].block_table, source)]
         for other in sequence.rows[1:]:
             rows.append(BatchRow(token, len(other.sequence_ids) - 1 + ahead, other.block_table, source))
-        late = before is not None and before.is_late
-        return ScheduledSequence(sequence, rows, sequence.epoch, ahead, was_late=late)
+        return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
 
     def _waits_for_tokens(self, sequence: SequenceState) -> bool:
         """Whether a sequence is scheduled only when all of its tokens are known."""
         if sequence.request.hook is not None:
             return True
-        return self._proposer is not None and self._may_draft(sequence) and self._proposer.wants(sequence)
+        return self.proposer is not None and self._may_draft(sequence) and self.proposer.wants(sequence)
 
     def _may_draft(self, sequence: SequenceState) -> bool:
         return len(sequence.rows) == 1 and not sequence.is_healing and not sequence.request.embeddings
@@ -323,15 +353,15 @@ class Runtime:
         drafting = [
             each
             for each in candidates
-            if self._proposer is not None
+            if self.proposer is not None
             and len(each.rows[0].ids) == 1
             and each.ahead == 0
             and self._may_draft(each.sequence)
         ]
-        if self._proposer is None or not drafting:
+        if self.proposer is None or not drafting:
             return
         most = [min(limit, self.num_draft_tokens, self._left(each) - 1) for each in drafting]
-        for each, tokens in zip(drafting, self._proposer.propose([e.sequence for e in drafting], most), strict=True):
+        for each, tokens in zip(drafting, self.proposer.propose([e.sequence for e in drafting], most), strict=True):
             if tokens:
                 each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *tokens))
                 each.is_drafted = True
@@ -364,7 +394,7 @@ class Runtime:
     def _await_masks(self, step: InFlightStep) -> list[Event]:
         """Collect the masks of a step, but do not wait for a few that take longer than the layers."""
         waiting = [each for each in step.scheduled if each.continues]
-        self._prefetch(each for each in waiting if not each.was_late)
+        self._prefetch(waiting)
         layers, most_late = DeviceEvent(self.runner.device), int(len(waiting) * _LATE_SHARE)
         events: list[Event] = []
         deadline = math.inf
@@ -423,7 +453,6 @@ class Runtime:
         )
         partner = -1
         if len(each.rows) > 1:
-            partner = each.place + len(each.rows[0].ids)
             partner = starts[starts.index(each.place) + 1]
             rows[partner] = SamplingRow(GREEDY, 0, pair=each.place)
         rows[each.place] = row._replace(partner=partner)
@@ -452,7 +481,8 @@ class Runtime:
         sequence, proposals = each.sequence, each.proposals
         updates: list[Update] = []
         for place, proposal in enumerate([*proposals, None], each.place):
-            if updates and not self._allows(each, place):
+            # Mirostat and tokens excluded at one position make conditions that the first token alone was sampled under.
+            if updates and (sequence.sampling.mirostat is not None or sequence.excludes_tokens):
                 break
             epoch = sequence.epoch
             updates.append(sequence.take(_token(sequence, sampled, place)))
@@ -462,8 +492,8 @@ class Runtime:
         if each.is_drafted:
             sequence.accepted_draft_tokens += accepted
             sequence.rejected_draft_tokens += len(each.rows[0].ids) - 1 - accepted
-        if self._proposer is not None:
-            self._proposer.observe(sequence, accepted, len(each.rows[0].ids) - 1 if each.is_drafted else 0)
+        if self.proposer is not None:
+            self.proposer.observe(sequence, accepted, len(each.rows[0].ids) - 1 if each.is_drafted else 0)
         if sequence.sampling.mirostat is not None:
             mirostat = sequence.sampling.mirostat.after(sampled.probabilities[each.place])
             sequence.sampling = sequence.sampling._replace(mirostat=mirostat)
@@ -472,12 +502,6 @@ class Runtime:
             # The last token has not been through the model.
             row.computed(self.allocator, length - 1, length - sequence.num_uncommitted)
         return updates
-
-    def _allows(self, each: ScheduledSequence, place: int) -> bool:
-        """Whether the token at a later place was sampled under the conditions that hold for it now."""
-        sequence = each.sequence
-        # Mirostat and minimum lengths change with every token.
-        return sequence.sampling.mirostat is None and sequence.new_tokens >= sequence.request.min_new_tokens
 
 
 def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> SampledToken:
@@ -513,6 +537,3 @@ def default_page_size(cache: ExLlamaV2CacheBase) -> int:
 def cache_length(cache: ExLlamaV2CacheBase) -> int:
     """Positions that one sequence can have."""
     return cache.batch_size * cache.max_seq_len
-
-
-__all__ = ["Event", "GenerationError", "Runtime", "cache_length", "check_budget", "default_page_size"]

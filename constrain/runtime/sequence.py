@@ -238,6 +238,11 @@ class SequenceState:
     def _ends_with(self, token: int) -> bool:
         return token < 0 or token in self.request.stop_tokens
 
+    @property
+    def excludes_tokens(self) -> bool:
+        """Whether tokens are excluded at the next position alone."""
+        return bool(self._excluded())
+
     def _excluded(self) -> frozenset[int]:
         excluded = {*self.banned_tokens, *self._forbidden.get(len(self), ())}
         if self.is_healing or self.new_tokens < self.request.min_new_tokens:
@@ -326,9 +331,9 @@ class SequenceState:
 
     def _release_healed(self, completes: bool) -> Update:
         """The update of a token generated anew, which is final at once."""
-        if self._held.undecided(stop=False) and not completes:
+        if self._held.undecided(stop=False) and self._complete(completes) is None:
             return Update()
-        return Update(Piece(*self._held.take()), finish=Finish("end_filter") if completes else None)
+        return Update(Piece(*self._held.take()), finish=self._complete(completes))
 
     def _search(self, sampled: SampledToken, completes: bool) -> Update:
         """Look for stop and banned strings in what is held."""

@@ -1,0 +1,61 @@
+"""Which requests a runtime can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from constrain.errors import GenerationError
+from constrain.model import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
+from constrain.runtime.request import Request
+
+
+def check_request(
+    request: Request,
+    *,
+    page_size: int,
+    num_pages: int | None,
+    max_batch_size: int,
+    max_seq_len: int,
+    vocab_size: int,
+) -> None:
+    """Refuse a request for which there can never be room, or whose prompt is not one of the model.
+
+    Args:
+        request: the request.
+        page_size: positions of a page.
+        num_pages: pages that can be allocated; ``None`` for a request that has its own.
+        max_batch_size: most rows that run at a time.
+        max_seq_len: longest sequence.
+        vocab_size: ids from there on are no tokens.
+
+    Raises:
+        GenerationError: it is such a request.
+    """
+    new = 1 if request.max_new_tokens is None else request.max_new_tokens
+    lengths = [ids.shape[-1] + new for ids in request.prompt]
+    pages = sum(-(-length // page_size) for length in lengths)
+    if num_pages is not None and pages > num_pages:
+        raise GenerationError(
+            f"Job requires {pages} pages (only {num_pages} available) and cannot be enqueued. Use a larger "
+            "cache, a shorter prompt, or a smaller max_new_tokens."
+        )
+    if len(lengths) > max_batch_size:
+        raise GenerationError(f"{len(lengths)} sequences are more than max_batch_size={max_batch_size}")
+    if num_pages is not None and max(lengths) > max_seq_len:
+        raise GenerationError(
+            f"prompt and max_new_tokens add up to {max(lengths)}, more than max_seq_len={max_seq_len}"
+        )
+    for ids in request.prompt:
+        _check_tokens(ids, vocab_size, request.embeddings)
+
+
+def _check_tokens(ids: torch.Tensor, vocab_size: int, embeddings: Sequence[ExLlamaV2MMEmbedding]) -> None:
+    least, most = ids.aminmax()
+    if least >= 0 and most < vocab_size:
+        return
+    for token in set(ids[(ids < 0) | (ids >= vocab_size)].tolist()):
+        if not any(0 <= token - each.first_index < each.length for each in embeddings):
+            kind = "a row of embeddings that were not given" if token >= EMBEDDING_INDEX else "outside the vocabulary"
+            raise GenerationError(f"the prompt holds id {token}, which is {kind}")
