@@ -11,7 +11,7 @@ import torch
 from constrain.filters.masks import MOST_FEW, TokenMask, few
 from constrain.generator.mask_pool import MaskPool
 from constrain.generator.settings import Settings
-from constrain.kernels import ChosenRows, DrawParameters, PenaltyParameters, PenaltyScratch, draw, penalise
+from constrain.kernels import ChosenRows, PenaltyParameters, PenaltyScratch, SamplingTensors, penalise, sample
 from constrain.kernels.graphs import Beside, Graph
 from constrain.model.decode import Decoder, StepShape
 
@@ -174,7 +174,7 @@ class StepSampler:
                 penalise(logits, shape.text, shape.lengths, inputs.penalties, scratch)
             masks = ChosenRows(self._masks.bits[:, : (self._width + 31) // 32], inputs.chosen) if masked else None
             out = self._decoder.drawn[: shape.rows], self._probabilities[: shape.rows]
-            draw(logits, inputs.parameters(shape.lengths), out, masks)
+            sample(logits, inputs.parameters(shape.lengths), out, masks)
 
 
 class _Inputs:
@@ -198,9 +198,9 @@ class _Inputs:
         _, ranges, decays = self._integers
         return PenaltyParameters(repetition, ranges, decays, frequency, presence)
 
-    def parameters(self, lengths: torch.Tensor) -> DrawParameters:
+    def parameters(self, lengths: torch.Tensor) -> SamplingTensors:
         temperature, top_p, min_p = self._floats[:3]
-        return DrawParameters(temperature, self._integers[0], top_p, min_p, self._seeds, lengths)
+        return SamplingTensors(temperature, self._integers[0], top_p, min_p, self._seeds, lengths)
 
     def set(self, rows: Sequence[RowSettings]) -> None:
         """Send settings if they are not those that are there."""
