@@ -158,12 +158,12 @@ def _sampling(shape: Shape, batch: int) -> Iterator[Case]:
             apply = partial(kernels.apply_bitmask, masked, bits)
             yield Case(f"bitmask of {density}, {str(dtype)[6:]}", batch, bits.nbytes + masked.nbytes, [apply] * 64, [])
     for name, temperature, top_k, top_p in (
-        ("draw, greedy", 0.0, 0, 0.0),
-        ("draw, temperature", 0.8, 0, 0.0),
-        ("draw, top-k", 0.8, 50, 0.0),
-        ("draw, top-k and top-p", 0.8, 50, 0.8),
+        ("sample, greedy", 0.0, 0, 0.0),
+        ("sample, temperature", 0.8, 0, 0.0),
+        ("sample, top-k", 0.8, 50, 0.0),
+        ("sample, top-k and top-p", 0.8, 50, 0.8),
     ):
-        parameters = kernels.DrawParameters(
+        parameters = kernels.SamplingTensors(
             torch.full((batch,), temperature, device="cuda"),
             torch.full((batch,), top_k, dtype=torch.int, device="cuda"),
             torch.full((batch,), top_p, device="cuda"),
@@ -171,8 +171,8 @@ def _sampling(shape: Shape, batch: int) -> Iterator[Case]:
             torch.arange(batch, device="cuda"),
             torch.zeros(batch, dtype=torch.int, device="cuda"),
         )
-        yield Case(name, batch, logits.nbytes, [partial(kernels.draw, logits, parameters)] * 16, [])
+        yield Case(name, batch, logits.nbytes, [partial(kernels.sample, logits, parameters)] * 16, [])
         for density, bits, share in (("1%", few, 0.01), ("half", half, 0.5)):
-            drawn = partial(kernels.draw, logits, parameters, allowed=kernels.ChosenRows(bits))
+            drawn = partial(kernels.sample, logits, parameters, allowed=kernels.ChosenRows(bits))
             size = bits.nbytes + int(share * logits.nbytes)
             yield Case(f"{name}, under a mask of {density}", batch, size, [drawn] * 16, [])

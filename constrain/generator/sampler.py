@@ -19,7 +19,7 @@ from constrain.generator.samplers.penalties import penalise
 from constrain.generator.samplers.temperature import dynamic_temperature, reheat
 from constrain.generator.samplers.xtc import exclude_top_choices
 from constrain.generator.settings import Settings as _Settings
-from constrain.kernels.sampling import GREEDY_TEMPERATURE
+from constrain.kernels import GREEDY_TEMPERATURE
 
 if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer

@@ -12,16 +12,18 @@ from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
 from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
+from constrain.kernels.philox import philox_uniform
 from constrain.kernels.rotary import rotate
-from constrain.kernels.sampling import DrawParameters, draw
+from constrain.kernels.sampling import sample
+from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 from constrain.kernels.step_tokens import StepTokens, TextPages, enter_tokens
 
 __all__ = [
+    "GREEDY_TEMPERATURE",
     "Activation",
     "AttentionWorkspace",
     "ChosenRows",
     "Coding",
-    "DrawParameters",
     "FloatCoding",
     "GroupCoding",
     "Pages",
@@ -30,13 +32,14 @@ __all__ = [
     "PenaltyScratch",
     "PlainCoding",
     "RowNorm",
+    "SamplingTensors",
     "StepTokens",
     "TextPages",
+    "TopTokens",
     "apply_bitmask",
     "attention",
     "dequantize_exl2",
     "dequantize_gptq",
-    "draw",
     "enter_tokens",
     "gated_activation",
     "gated_linear",
@@ -47,7 +50,9 @@ __all__ = [
     "paged_attention",
     "penalise",
     "penalise_row",
+    "philox_uniform",
     "rms_norm",
     "rotate",
+    "sample",
     "soft_cap",
 ]

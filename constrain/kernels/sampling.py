@@ -1,149 +1,181 @@
-"""Drawing tokens where the logits are."""
+"""Sampling of tokens where the logits are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from constrain.kernels import cuda
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask, check_bitmask
+from constrain.kernels.philox import philox_uniform
+from constrain.kernels.sampling_steps import (
+    choose,
+    exclude_top_choices,
+    find_candidates,
+    reheat,
+    truncate,
+    write_top,
+)
+from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 
-#: Below it, the most likely token is taken.
-GREEDY_TEMPERATURE = 0.01
+#: Candidates of a row that the compiled kernel of shaped rows can sort.
+MOST_KERNEL_CANDIDATES = 1024
 
-
-@dataclass(frozen=True)
-class DrawParameters:
-    """How the token of each row is drawn.
-
-    Attributes:
-        temperatures: float32 ``[rows]``, divide the logits; below 0.01, the most likely token is taken.
-        top_k: int32 ``[rows]``, the number of most likely tokens that stay (0: all).
-        top_p: float32 ``[rows]``, then the fewest that together reach this probability stay (0, or 1 and above: all).
-        min_p: float32 ``[rows]``, then those with this part of the largest probability stay (0, or 1 and above: all).
-        seeds, steps: int64 and int32 ``[rows]``, key and counter of the random number, see :func:`philox`.
-    """
-
-    temperatures: torch.Tensor
-    top_k: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-    seeds: torch.Tensor
-    steps: torch.Tensor
+_PLAIN = ("temperature", "top_k", "top_p", "min_p", "seeds", "positions", "uniform")
 
 
-def draw(
+def sample(
     logits: torch.Tensor,
-    parameters: DrawParameters,
+    tensors: SamplingTensors,
     out: tuple[torch.Tensor, torch.Tensor] | None = None,
     allowed: ChosenRows | None = None,
+    protected: ChosenRows | None = None,
+    top: TopTokens | None = None,
+    *,
+    shaped: bool = False,
+    most_candidates: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw a token for each row.
+    """Sample a token for each row.
 
-    Tokens of equal logits count in the order of their ids. What is drawn depends on the row's own logits and parameters
-    alone. Logits that are not finite count as -inf.
+    The token is the one in whose share of [0, 1), in the order of ids, the row's random number falls. It depends on the
+    row's own logits and settings alone. Tokens of equal logits count in the order of their ids, and logits that are not
+    finite as -inf. On a GPU nothing waits for the device.
 
     Args:
-        logits: float32 ``[rows, width]``, the last dimension contiguous.
-        parameters: of each row, on the same device, contiguous.
-        out: where what is returned goes; contiguous.
-        allowed: tokens to draw from, by default all; the logits of others are not looked at.
+        logits: float32 ``[rows, width]``, the last dimension contiguous; not changed.
+        tensors: settings of each row.
+        out: tensors for what is returned; contiguous.
+        allowed: tokens to sample from, by default all; the logits of others are not looked at.
+        protected: tokens that XTC leaves alone; none where the chosen row is negative.
+        top: where the most likely tokens of each row go.
+        shaped: whether the settings of the second group apply to any row; implied by ``top``.
+        most_candidates: a bound on the ``top_k`` of shaped rows, and of those that want top tokens; none of them may
+            keep all. Up to 1024, a compiled kernel samples these rows on a GPU, else torch, which sorts whole rows.
 
     Returns:
-        The tokens, int64 ``[rows]``, -1 where no logit is finite; and their probabilities among those that stayed,
-        float32 ``[rows]``.
+        The tokens, int64 ``[rows]``, -1 where no logit is finite; and their probabilities among the tokens that were
+        kept, float32 ``[rows]``.
 
     Raises:
-        BitmaskError: ``allowed`` has the wrong type, shape, layout or device.
+        BitmaskError: ``allowed`` or ``protected`` has the wrong type, shape, layout or device.
     """
-    if allowed is not None:
-        check_bitmask(logits, *allowed)
+    for mask in (allowed, protected):
+        if mask is not None:
+            check_bitmask(logits, *mask)
+    shaped = shaped or top is not None
     if out is None:
         rows = len(logits)
         out = torch.empty(rows, dtype=torch.int64, device=logits.device), logits.new_empty(rows, dtype=torch.float32)
     if logits.is_cuda and cuda.module is not None:
-        _draw_cuda(logits, parameters, *out, allowed)
+        _sample_cuda(logits, tensors, out, allowed, protected, top, shaped, most_candidates)
     else:
-        for given, drawn in zip(out, draw_reference(logits, parameters, allowed), strict=True):
-            given.copy_(drawn)
+        found = sample_reference(logits, tensors, allowed, protected, top, shaped=shaped)
+        for target, values in zip(out, found, strict=True):
+            target.copy_(values)
     return out
 
 
-def draw_reference(
-    logits: torch.Tensor, parameters: DrawParameters, allowed: ChosenRows | None = None
+def sample_reference(
+    logits: torch.Tensor,
+    tensors: SamplingTensors,
+    allowed: ChosenRows | None = None,
+    protected: ChosenRows | None = None,
+    top: TopTokens | None = None,
+    *,
+    shaped: bool = False,
+    most_candidates: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """:func:`draw` in plain torch."""
+    """:func:`sample` in plain torch, in float64 on the CPU and in float32 elsewhere.
+
+    ``most_candidates`` bounds the candidates of all rows.
+    """
+    width = logits.shape[1]
     if allowed is not None:
         logits = logits.clone()
         apply_bitmask(logits, *allowed)
-    fields = vars(parameters).values()
-    drawn = [
-        _draw_row(row, *values) for row, *values in zip(logits, *(field.tolist() for field in fields), strict=True)
-    ]
-    tokens, probabilities = zip(*drawn, strict=True)
-    return torch.tensor(tokens, device=logits.device), torch.tensor(probabilities, device=logits.device)
+    if not (shaped or top is not None):
+        tensors = SamplingTensors(**{name: getattr(tensors, name) for name in _PLAIN})
+    if most_candidates is None and not logits.is_cuda:
+        most_candidates = _most_candidates(tensors, width)
+    most = min(most_candidates or width, width)
+    c = find_candidates(logits, tensors, most, torch.float32 if logits.is_cuda else torch.float64)
+    c = exclude_top_choices(reheat(truncate(c, tensors), tensors), tensors, protected)
+    descending = c.descending() if tensors.skew is not None or top is not None else None
+    if top is not None and descending is not None:
+        write_top(c, descending, top, width)
+    return choose(c, _uniform(tensors), tensors.skew, descending, width)
 
 
-def kept_probabilities(
-    logits: torch.Tensor, temperature: float, top_k: int, top_p: float, min_p: float
-) -> torch.Tensor:
-    """Probabilities of the tokens of one row ``[width]`` that stay, float64 ``[width]``, zero for the others."""
-    values, ids = logits.double().masked_fill(~logits.isfinite(), -torch.inf).sort(descending=True, stable=True)
-    if temperature < GREEDY_TEMPERATURE or top_k == 1:
-        return torch.nn.functional.one_hot(ids[0], len(logits)).double()
-    probs = (values / temperature).softmax(0)
-    if 0 < top_k < len(probs):
-        probs[top_k:] = 0
-    if 0 < top_p < 1:
-        probs[probs.cumsum(0) - probs >= top_p * probs.sum()] = 0
-    if 0 < min_p < 1:
-        probs[probs < min_p * probs[0]] = 0
-    return torch.zeros_like(probs).index_copy_(0, ids, probs / probs.sum())
+def _most_candidates(tensors: SamplingTensors, width: int) -> int:
+    """The most tokens that a row keeps by ``top_k`` and temperature."""
+    greedy = tensors.temperature < GREEDY_TEMPERATURE
+    if tensors.temperature_last is not None:
+        greedy = greedy & (tensors.temperature_last == 0)
+    counts = tensors.top_k.masked_fill(tensors.top_k <= 0, width).masked_fill(greedy, 1)
+    return int(counts.max()) if len(counts) else 1
 
 
-def _draw_row(
-    logits: torch.Tensor, temperature: float, top_k: int, top_p: float, min_p: float, seed: int, step: int
-) -> tuple[int, float]:
-    if not logits.isfinite().any():
-        return -1, 0.0
-    probs = kept_probabilities(logits, temperature, top_k, top_p, min_p)
-    sums = probs.cumsum(0)
-    token = int(torch.searchsorted(sums, philox(seed, step) / 2**64 * float(sums[-1]), right=True))
-    return token, float(probs[token])
+def _uniform(tensors: SamplingTensors) -> torch.Tensor:
+    if tensors.uniform is not None:
+        return tensors.uniform
+    if tensors.seeds is None or tensors.positions is None:
+        raise ValueError("sampling needs seeds and positions, or uniform numbers")
+    return philox_uniform(tensors.seeds, tensors.positions)
 
 
-def philox(seed: int, step: int) -> int:
-    """64 random bits: Philox 4x32 with ten rounds (Salmon et al. 2011), the lower half of what it gives."""
-    word = 0xFFFFFFFF
-    counter, key = [step & word, step >> 32 & word, 0, 0], [seed & word, seed >> 32 & word]
-    for _ in range(10):
-        a, b = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
-        counter = [b >> 32 ^ counter[1] ^ key[0], b & word, a >> 32 ^ counter[3] ^ key[1], a & word]
-        key = [key[0] + 0x9E3779B9 & word, key[1] + 0xBB67AE85 & word]
-    return counter[1] << 32 | counter[0]
-
-
-def _draw_cuda(
+def _sample_cuda(
     logits: torch.Tensor,
-    parameters: DrawParameters,
-    tokens: torch.Tensor,
-    probabilities: torch.Tensor,
+    tensors: SamplingTensors,
+    out: tuple[torch.Tensor, torch.Tensor],
     allowed: ChosenRows | None,
+    protected: ChosenRows | None,
+    top: TopTokens | None,
+    shaped: bool,
+    most_candidates: int | None,
 ) -> None:
     rows, width = logits.shape
-    bits, chosen = (None, None) if allowed is None else allowed
+    tokens, probabilities = out
+    addresses = {name: cuda.address(values) for name, values in vars(tensors).items()}
     with torch.cuda.device(logits.device):
-        cuda.module.draw(
+        call = cuda.module.Sampling(
             logits=cuda.address(logits),
             stride=logits.stride(0),
-            **{name: cuda.address(values) for name, values in vars(parameters).items()},
+            **{name: addresses.pop(name) for name in _PLAIN},
             tokens=cuda.address(tokens),
             probabilities=cuda.address(probabilities),
-            bits=cuda.address(bits),
-            bits_stride=0 if bits is None else bits.stride(0),
-            chosen=cuda.address(chosen),
+            **_mask("", allowed),
             rows=rows,
             width=width,
-            stream=cuda.stream(logits),
         )
+        cuda.module.sample(call, stream=cuda.stream(logits))
+        if not shaped:
+            return
+        most = min(most_candidates or width, width)
+        ids, probs, counts = top or (None, None, None)
+        columns = 0 if ids is None else ids.shape[1]
+        if max(most, columns) <= MOST_KERNEL_CANDIDATES:
+            settings = cuda.module.Shaping(
+                **addresses,
+                **_mask("protected_", protected),
+                top_ids=cuda.address(ids),
+                top_probabilities=cuda.address(probs),
+                top_counts=cuda.address(counts),
+                top_columns=columns,
+                most_candidates=most,
+            )
+            cuda.module.sample_shaped(call, settings, stream=cuda.stream(logits))
+            return
+    found = sample_reference(logits, tensors, allowed, protected, top, shaped=True, most_candidates=most)
+    replaced = tensors.is_shaped()
+    if top is not None:
+        replaced = replaced | (top.counts > 0)
+    for target, values in zip(out, found, strict=True):
+        target.copy_(torch.where(replaced, values, target))
+
+
+def _mask(prefix: str, mask: ChosenRows | None) -> dict[str, Any]:
+    bits, chosen = (None, None) if mask is None else mask
+    names = ("bits", "bits_stride", "chosen")
+    values = (cuda.address(bits), 0 if bits is None else bits.stride(0), cuda.address(chosen))
+    return {prefix + name: value for name, value in zip(names, values, strict=True)}

@@ -148,21 +148,79 @@ void bind_attention(py::module_& m) {
 }
 
 void bind_sampling(py::module_& m) {
+  py::class_<Sampling>(m, "Sampling", "Logits, settings of each row, and where tokens go.")
+      .def(py::init([](Address logits, int64_t stride, Address temperature, Address top_k, Address top_p, Address min_p,
+                       Address seeds, Address positions, Address uniform, Address tokens, Address probabilities,
+                       Address bits, int64_t bits_stride, Address chosen, int rows, int width) {
+             const BitmaskView allowed{pointer<const int32_t>(bits), bits_stride, pointer<const int32_t>(chosen)};
+             return Sampling{pointer<const float>(logits),
+                             stride,
+                             pointer<const float>(temperature),
+                             pointer<const int32_t>(top_k),
+                             pointer<const float>(top_p),
+                             pointer<const float>(min_p),
+                             pointer<const int64_t>(seeds),
+                             pointer<const int32_t>(positions),
+                             pointer<const double>(uniform),
+                             pointer<int64_t>(tokens),
+                             pointer<float>(probabilities),
+                             allowed,
+                             rows,
+                             width};
+           }),
+           py::kw_only(), arg("logits"), arg("stride"), arg("temperature"), arg("top_k"), arg("top_p"), arg("min_p"),
+           arg("seeds"), arg("positions"), arg("uniform"), arg("tokens"), arg("probabilities"), arg("bits"),
+           arg("bits_stride"), arg("chosen"), arg("rows"), arg("width"));
+  py::class_<Shaping>(m, "Shaping", "Settings whose steps need the candidates in descending order.")
+      .def(py::init([](Address smoothing_factor, Address top_a, Address tfs, Address typical, Address skew,
+                       Address min_temp, Address max_temp, Address temp_exponent, Address xtc_probability,
+                       Address xtc_threshold, Address mirostat_mu, Address temperature_last, Address protected_bits,
+                       int64_t protected_bits_stride, Address protected_chosen, Address top_ids,
+                       Address top_probabilities, Address top_counts, int top_columns, int most_candidates) {
+             const BitmaskView protected_tokens{pointer<const int32_t>(protected_bits), protected_bits_stride,
+                                                pointer<const int32_t>(protected_chosen)};
+             return Shaping{pointer<const float>(smoothing_factor),
+                            pointer<const float>(top_a),
+                            pointer<const float>(tfs),
+                            pointer<const float>(typical),
+                            pointer<const float>(skew),
+                            pointer<const float>(min_temp),
+                            pointer<const float>(max_temp),
+                            pointer<const float>(temp_exponent),
+                            pointer<const float>(xtc_probability),
+                            pointer<const float>(xtc_threshold),
+                            pointer<const float>(mirostat_mu),
+                            pointer<const int32_t>(temperature_last),
+                            protected_tokens,
+                            pointer<int64_t>(top_ids),
+                            pointer<float>(top_probabilities),
+                            pointer<const int32_t>(top_counts),
+                            top_columns,
+                            most_candidates};
+           }),
+           py::kw_only(), arg("smoothing_factor"), arg("top_a"), arg("tfs"), arg("typical"), arg("skew"),
+           arg("min_temp"), arg("max_temp"), arg("temp_exponent"), arg("xtc_probability"), arg("xtc_threshold"),
+           arg("mirostat_mu"), arg("temperature_last"), arg("protected_bits"), arg("protected_bits_stride"),
+           arg("protected_chosen"), arg("top_ids"), arg("top_probabilities"), arg("top_counts"), arg("top_columns"),
+           arg("most_candidates"));
   m.def(
-      "draw",
-      [](Address logits, int64_t stride, Address temperatures, Address top_k, Address top_p, Address min_p,
-         Address seeds, Address steps, Address tokens, Address probabilities, Address bits, int64_t bits_stride,
-         Address chosen, int rows, int width, Address stream) {
-        const BitmaskView allowed{pointer<const int32_t>(bits), bits_stride, pointer<const int32_t>(chosen)};
-        draw(Draw{pointer<const float>(logits), stride, pointer<const float>(temperatures),
-                  pointer<const int32_t>(top_k), pointer<const float>(top_p), pointer<const float>(min_p),
-                  pointer<const int64_t>(seeds), pointer<const int32_t>(steps), pointer<int64_t>(tokens),
-                  pointer<float>(probabilities), allowed, rows, width},
-             stream_of(stream));
+      "sample", [](const Sampling& sampling, Address stream) { sample(sampling, stream_of(stream)); }, arg("sampling"),
+      py::kw_only(), arg("stream"), "Queue the sampling of a token for each row.");
+  m.def(
+      "sample_shaped",
+      [](const Sampling& sampling, const Shaping& shaping, Address stream) {
+        sample_shaped(sampling, shaping, stream_of(stream));
       },
-      py::kw_only(), arg("logits"), arg("stride"), arg("temperatures"), arg("top_k"), arg("top_p"), arg("min_p"),
-      arg("seeds"), arg("steps"), arg("tokens"), arg("probabilities"), arg("bits"), arg("bits_stride"), arg("chosen"),
-      arg("rows"), arg("width"), arg("stream"), "Queue the drawing of a token for each row.");
+      arg("sampling"), arg("shaping"), py::kw_only(), arg("stream"),
+      "Queue the sampling of rows whose settings need candidates in descending order.");
+  m.def(
+      "philox_uniform",
+      [](Address seeds, Address positions, Address numbers, int rows, Address stream) {
+        philox_uniform(pointer<const int64_t>(seeds), pointer<const int32_t>(positions), pointer<double>(numbers), rows,
+                       stream_of(stream));
+      },
+      py::kw_only(), arg("seeds"), arg("positions"), arg("numbers"), arg("rows"), arg("stream"),
+      "Queue a random number for each row.");
   m.def(
       "penalise",
       [](Address logits, int64_t logits_stride, Address text, Address block_table, int64_t block_table_stride,

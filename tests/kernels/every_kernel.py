@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -19,18 +20,18 @@ from constrain.kernels import (
     AttentionWorkspace,
     ChosenRows,
     Coding,
-    DrawParameters,
     GroupCoding,
     Pages,
     PenaltyParameters,
     PenaltyScratch,
     PlainCoding,
     RowNorm,
+    SamplingTensors,
     StepTokens,
     TextPages,
+    TopTokens,
     apply_bitmask,
     cuda,
-    draw,
     enter_tokens,
     gated_activation,
     gated_linear,
@@ -38,7 +39,9 @@ from constrain.kernels import (
     linear,
     paged_attention,
     penalise,
+    philox_uniform,
     rms_norm,
+    sample,
 )
 
 HALVES = torch.float16, torch.bfloat16
@@ -112,18 +115,27 @@ def attentions() -> None:
         attend(dtype, [40 + i for i in range(100)], (8, 4, 64), (own, own))  # several blocks to a multiprocessor
 
 
-def draws() -> None:
+def sampling() -> None:
     settings = [(0.0, 0, 0.0, 0.0), (1.0, 0, 0.0, 0.0), (0.8, 50, 0.8, 0.0), (1.5, 3, 0.5, 0.2), (1.0, 0, 0.95, 0.05)]
     rows = len(settings) + 1
     temperature, top_k, top_p, min_p = (torch.tensor(each) for each in zip(*settings, settings[1], strict=True))
-    values = DrawParameters(temperature, top_k.int(), top_p, min_p, torch.arange(rows), torch.arange(rows).int())
+    values = SamplingTensors(temperature, top_k.int(), top_p, min_p, torch.arange(rows), torch.arange(rows).int())
+    some, none = torch.full((rows,), 0.5), torch.zeros(rows)
+    shaping = dict.fromkeys(("smoothing_factor", "top_a", "tfs", "typical", "skew", "temp_exponent"), some)
+    shaping |= {"min_temp": some, "max_temp": 3 * some, "xtc_probability": some, "xtc_threshold": none}
+    shaping |= {"mirostat_mu": 8 * some, "temperature_last": torch.tensor([0, 1, 0, 1, 0, 1], dtype=torch.int32)}
+    philox_uniform(torch.arange(rows), torch.arange(rows).int())
     for width in (50, 4003, 33_000):
         logits = torch.randn(rows, width)
         logits[-1] = -torch.inf
-        draw(logits, values)
-        draw(logits.bfloat16().float(), values)  # many are equal
+        sample(logits, values)
+        sample(logits.bfloat16().float(), values)  # many are equal
         bits = torch.randint(-(2**31), 2**31, (3, -(-width // 32))).int()
-        draw(logits, values, allowed=ChosenRows(bits, torch.tensor([0, 2, -1, 1, 0, 2], dtype=torch.int32)))
+        masks = ChosenRows(bits, torch.tensor([0, 2, -1, 1, 0, 2], dtype=torch.int32))
+        sample(logits, values, allowed=masks)
+        top = TopTokens(torch.empty(rows, 20).long(), torch.empty(rows, 20), torch.ones(rows).int())
+        for most in (1, 20, 700, 1024):
+            sample(logits, replace(values, **shaping), None, masks, masks, top, shaped=True, most_candidates=most)
 
 
 def steps() -> None:
@@ -149,7 +161,7 @@ def reading() -> None:
 def launch_all() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
-        for family in (bitmasks, norms, products, attentions, draws, steps, reading):
+        for family in (bitmasks, norms, products, attentions, sampling, steps, reading):
             family()
             torch.cuda.synchronize()
             print(family.__name__, file=sys.stderr, flush=True)

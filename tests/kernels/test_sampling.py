@@ -1,8 +1,9 @@
-"""Draws and penalties: the reference against its definition, and on a GPU the kernels against the reference."""
+"""Sampling and penalties: the reference against its definition, and on a GPU the kernels against the reference."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,20 @@ import torch
 from constrain.errors import BitmaskError
 from constrain.kernels import (
     ChosenRows,
-    DrawParameters,
     PenaltyParameters,
     PenaltyScratch,
+    SamplingTensors,
     StepTokens,
     TextPages,
+    TopTokens,
     apply_bitmask,
-    draw,
     enter_tokens,
     penalise,
     penalise_row,
+    philox_uniform,
+    sample,
 )
-from constrain.kernels.sampling import draw_reference, kept_probabilities, philox
+from constrain.kernels.sampling import sample_reference
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -49,9 +52,9 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def parameters(rows: int, settings: dict[str, Any], seed: int = 0) -> DrawParameters:
+def plain_tensors(rows: int, settings: dict[str, Any], seed: int = 0) -> SamplingTensors:
     values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
-    return DrawParameters(
+    return SamplingTensors(
         torch.full((rows,), values["temperature"]),
         torch.full((rows,), values["top_k"], dtype=torch.int),
         torch.full((rows,), values["top_p"]),
@@ -61,15 +64,77 @@ def parameters(rows: int, settings: dict[str, Any], seed: int = 0) -> DrawParame
     )
 
 
+def each(values: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A copy of a dataclass with all of its tensors changed."""
+    return replace(values, **{name: change(x) for name, x in vars(values).items() if x is not None})
+
+
 def on_device(values: Any, device: torch.device) -> Any:
-    return type(values)(*(getattr(values, field.name).to(device) for field in fields(values)))
+    return each(values, lambda x: x.to(device))
+
+
+def kept_probabilities(
+    logits: torch.Tensor, temperature: float, top_k: int, top_p: float, min_p: float
+) -> torch.Tensor:
+    """Probabilities of the tokens of one row ``[width]`` that are kept, float64 ``[width]``, zero for the others."""
+    values, ids = logits.double().masked_fill(~logits.isfinite(), -torch.inf).sort(descending=True, stable=True)
+    if temperature < 0.01 or top_k == 1:
+        return torch.nn.functional.one_hot(ids[0], len(logits)).double()
+    probs = (values / temperature).softmax(0)
+    if 0 < top_k < len(probs):
+        probs[top_k:] = 0
+    if 0 < top_p < 1:
+        probs[probs.cumsum(0) - probs >= top_p * probs.sum()] = 0
+    if 0 < min_p < 1:
+        probs[probs < min_p * probs[0]] = 0
+    return torch.zeros_like(probs).index_copy_(0, ids, probs / probs.sum())
+
+
+def top_probabilities(logits: torch.Tensor, values: SamplingTensors) -> torch.Tensor:
+    """What :func:`sample` says of the probabilities of all tokens, float32 ``[rows, width]``."""
+    rows, width = logits.shape
+    top = TopTokens(torch.zeros(rows, width).long(), torch.zeros(rows, width), torch.ones(rows).int())
+    sample(logits, values, top=top)
+    return torch.zeros(rows, width).scatter(1, top.ids, top.probabilities)
 
 
 def test_philox_gives_the_published_numbers() -> None:
-    assert philox(0, 0) == 0xE169C58D_6627E8D5
+    zero = torch.zeros(1, dtype=torch.long)
+    assert philox_uniform(zero, zero.int()).tolist() == [0xE169C58D_6627E8D5 / 2**64]
 
 
-def test_what_stays() -> None:
+def philox(seed: int, position: int) -> int:
+    """As the algorithm is told, with integers of any size."""
+    word = 0xFFFFFFFF
+    counter, key = [position & word, position >> 32 & word, 0, 0], [seed & word, seed >> 32 & word]
+    for _ in range(10):
+        a, b = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [b >> 32 ^ counter[1] ^ key[0], b & word, a >> 32 ^ counter[3] ^ key[1], a & word]
+        key = [key[0] + 0x9E3779B9 & word, key[1] + 0xBB67AE85 & word]
+    return counter[1] << 32 | counter[0]
+
+
+def philox_arguments() -> tuple[torch.Tensor, torch.Tensor]:
+    seeds = torch.randint(-(2**63), 2**63 - 1, (500,), generator=torch.Generator().manual_seed(3))
+    positions = torch.randint(-(2**31), 2**31, (500,), generator=torch.Generator().manual_seed(4)).int()
+    seeds[:3] = torch.tensor([0, -1, 2**63 - 1])
+    return seeds, positions
+
+
+def test_random_numbers_are_those_of_philox() -> None:
+    seeds, positions = philox_arguments()
+    expected = [philox(*each) / 2**64 for each in zip(seeds.tolist(), positions.tolist(), strict=True)]
+    assert philox_uniform(seeds, positions).tolist() == expected
+
+
+@pytest.mark.gpu
+def test_random_numbers_on_a_gpu(cuda: torch.device) -> None:
+    seeds, positions = philox_arguments()
+    actual = philox_uniform(seeds.to(cuda), positions.to(cuda))
+    assert torch.equal(actual.cpu(), philox_uniform(seeds, positions))
+
+
+def test_what_is_kept() -> None:
     logits = torch.cat((torch.tensor([0.5, 0.1, 0.2, 0.2]).log(), torch.tensor([-torch.inf, torch.nan])))
     expected: list[tuple[dict[str, Any], list[float]]] = [
         ({"top_k": 2}, [5 / 7, 0, 2 / 7, 0]),  # of equal logits, the first is more likely
@@ -86,22 +151,23 @@ def test_what_stays() -> None:
         values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
         kept = kept_probabilities(logits, **values)
         assert torch.allclose(kept, torch.tensor([*probs, 0, 0], dtype=torch.double), atol=1e-6), settings
+        assert torch.allclose(top_probabilities(logits[None], plain_tensors(1, settings))[0].double(), kept)
 
 
-def test_draws_follow_the_probabilities_and_the_seeds() -> None:
+def test_tokens_follow_the_probabilities_and_the_seeds() -> None:
     logits = torch.randn(9, generator=torch.Generator().manual_seed(0)).expand(4000, -1)
-    tokens, probs = draw(logits, parameters(4000, {"top_k": 4}))
+    tokens, probs = sample(logits, plain_tensors(4000, {"top_k": 4}))
     kept = kept_probabilities(logits[0], 1.0, 4, 0.0, 0.0)
     shares = tokens.bincount(minlength=9) / 4000
     assert torch.allclose(shares.double(), kept, atol=0.03)
     assert torch.allclose(probs.double(), kept[tokens])
-    again, _ = draw(logits[:100], parameters(100, {"top_k": 4}))
+    again, _ = sample(logits[:100], plain_tensors(100, {"top_k": 4}))
     assert torch.equal(again, tokens[:100])
-    assert not torch.equal(draw(logits, parameters(4000, {"top_k": 4}, seed=1))[0], tokens)
+    assert not torch.equal(sample(logits, plain_tensors(4000, {"top_k": 4}, seed=1))[0], tokens)
 
 
 def test_a_row_without_a_logit() -> None:
-    tokens, probs = draw(torch.full((1, 5), -torch.inf), parameters(1, {}))
+    tokens, probs = sample(torch.full((1, 5), -torch.inf), plain_tensors(1, {}))
     assert tokens.tolist() == [-1] and probs.tolist() == [0.0]
 
 
@@ -117,23 +183,23 @@ def masks(width: int) -> torch.Tensor:
 CHOSEN = torch.tensor([4, -1, 3, 0, 2, 1, 5, 4], dtype=torch.int)
 
 
-def test_draws_under_masks() -> None:
+def test_sampling_under_masks() -> None:
     width, random = 1003, torch.Generator().manual_seed(4)
     logits = torch.randn(8, width, generator=random)
     masked = logits.clone()
     apply_bitmask(masked, masks(width), CHOSEN)
     before = logits.clone()
-    tokens, probs = draw(logits, parameters(8, {"top_k": 9}), allowed=ChosenRows(masks(width), CHOSEN))
+    tokens, probs = sample(logits, plain_tensors(8, {"top_k": 9}), allowed=ChosenRows(masks(width), CHOSEN))
     assert torch.equal(logits, before)
-    assert all(map(torch.equal, (tokens, probs), draw(masked, parameters(8, {"top_k": 9}))))
+    assert all(map(torch.equal, (tokens, probs), sample(masked, plain_tensors(8, {"top_k": 9}))))
     assert tokens[3] == -1 and tokens[5] == width // 2 and probs[5] == 1.0
-    by_row = draw(logits[:6], parameters(6, {}), allowed=ChosenRows(masks(width)))[0]
+    by_row = sample(logits[:6], plain_tensors(6, {}), allowed=ChosenRows(masks(width)))[0]
     assert by_row[0] == -1 and by_row[1] == width // 2
 
 
-def test_masks_of_draws_have_to_fit() -> None:
+def test_masks_have_to_fit() -> None:
     with pytest.raises(BitmaskError, match=r"bits must be int32 \[2, 4\]"):
-        draw(torch.zeros(2, 100), parameters(2, {}), allowed=ChosenRows(torch.zeros(2, 3, dtype=torch.int)))
+        sample(torch.zeros(2, 100), plain_tensors(2, {}), allowed=ChosenRows(torch.zeros(2, 3, dtype=torch.int)))
 
 
 PENALTIES = [(1.2, -1, 0, 0.0, 0.0), (1.0, -1, 0, 0.3, 0.5), (1.5, 20, 40, 0.1, 0.2), (1.1, 0, 64, 0.0, 0.3)]
@@ -214,48 +280,48 @@ def test_tokens_of_a_step_on_a_gpu(cuda: torch.device) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_draws_on_a_gpu(settings: dict[str, Any], dtype: torch.dtype, cuda: torch.device) -> None:
+def test_sampling_on_a_gpu(settings: dict[str, Any], dtype: torch.dtype, cuda: torch.device) -> None:
     random = torch.Generator().manual_seed(1)
     # Rounded to bfloat16, many logits are equal.
     logits = (torch.randn(24, 32_003, generator=random) * 2.5).to(dtype).float()
     logits[:, ::7] = -torch.inf
     logits[0, 1:], logits[1] = -torch.inf, 2.0
-    values = parameters(24, settings)
-    expected, probs = draw_reference(logits, values)
-    tokens, actual = (x.cpu() for x in draw(logits.to(cuda), on_device(values, cuda)))
+    values = plain_tensors(24, settings)
+    expected, probs = sample_reference(logits, values)
+    tokens, actual = (x.cpu() for x in sample(logits.to(cuda), on_device(values, cuda)))
     # A sum that all but equals its bound, or a random number that all but equals a sum, may fall to either side.
     assert int((tokens != expected).sum()) <= 1
     same = tokens == expected
     torch.testing.assert_close(actual[same], probs[same], atol=1e-6, rtol=2e-3)
-    alone, _ = draw(logits[5:7].to(cuda), on_device(DrawParameters(*(x[5:7] for x in vars(values).values())), cuda))
+    alone, _ = sample(logits[5:7].to(cuda), on_device(each(values, lambda x: x[5:7]), cuda))
     assert torch.equal(alone.cpu(), tokens[5:7])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("width", [33, 32_003, 128_256])
-def test_draws_under_masks_on_a_gpu(settings: dict[str, Any], width: int, cuda: torch.device) -> None:
+def test_sampling_under_masks_on_a_gpu(settings: dict[str, Any], width: int, cuda: torch.device) -> None:
     logits = torch.randn(8, width, generator=torch.Generator().manual_seed(5)) * 2.5
-    bits, values = masks(width), on_device(parameters(8, settings), cuda)
+    bits, values = masks(width), on_device(plain_tensors(8, settings), cuda)
     masked = logits.to(cuda)
     apply_bitmask(masked, bits.to(cuda), CHOSEN.to(cuda))
-    expected = draw(masked, values)
+    expected = sample(masked, values)
     # What is not allowed is not looked at.
     poisoned = logits.masked_fill(masked.cpu() == -torch.inf, 1e30)
-    actual = draw(poisoned.to(cuda), values, allowed=ChosenRows(bits.to(cuda), CHOSEN.to(cuda)))
+    actual = sample(poisoned.to(cuda), values, allowed=ChosenRows(bits.to(cuda), CHOSEN.to(cuda)))
     assert all(map(torch.equal, actual, expected))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_million_draws(settings: dict[str, Any], cuda: torch.device) -> None:
+def test_a_million_tokens(settings: dict[str, Any], cuda: torch.device) -> None:
     """Pearson's chi-square statistic, for which its normal approximation (Wilson and Hilferty 1931) is close enough."""
     logits = torch.randn(3000, generator=torch.Generator().manual_seed(2)) * 2
     count = 1_000_000
     counts = torch.zeros(3000, dtype=torch.long)
     for seed in range(10):
         rows = logits.to(cuda).expand(count // 10, -1)
-        tokens, _ = draw(rows, on_device(parameters(count // 10, settings, seed << 40), cuda))
+        tokens, _ = sample(rows, on_device(plain_tensors(count // 10, settings, seed << 40), cuda))
         counts += tokens.cpu().bincount(minlength=3000)
     values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
     expected = kept_probabilities(logits, **values) * count
