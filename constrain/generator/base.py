@@ -1,33 +1,29 @@
-"""The simplest generator: prompts in, texts out."""
+"""``ExLlamaV2BaseGenerator``: prompts in, texts out, under the names of exllamav2."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from constrain.arguments import check_count, texts_of
 from constrain.errors import GenerationError
-from constrain.filters import ExLlamaV2Filter
+from constrain.filters import ExLlamaV2Filter, combine
 from constrain.filters.combined import filters_of
-from constrain.filters.stack import FilterStack
-from constrain.generator.decoding import Decoding
-from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
+from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult, as_hook
+from constrain.generator.job import SEED_BITS
 from constrain.generator.limits import check_event, check_parts
-from constrain.generator.outcome import Outcome, Request
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
 from constrain.generator.settings import Settings, check_settings
-from constrain.model import ExLlamaV2Lora, SeqTensor
-
-if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
-    from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+from constrain.runtime import Request, Runtime, SequenceState
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 __all__ = [
     "ExLlamaV2BaseGenerator",
@@ -41,7 +37,7 @@ Prompt = TypeVar("Prompt", str, list[str])
 
 
 class ExLlamaV2BaseGenerator:
-    """Generates a batch of texts in one call.
+    """Generates a batch of outputs in one call.
 
     Attributes:
         model, cache, tokenizer: what it was made from.
@@ -56,7 +52,15 @@ class ExLlamaV2BaseGenerator:
         self.tokenizer = tokenizer
         self.sequence_ids: torch.Tensor | None = None
         self.abort_event: threading.Event | None = None
-        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="constrain-filter")
+        self._lengths: list[int] = []
+        self._runtime: Runtime | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        """What runs the requests; made when it is first asked for."""
+        if self._runtime is None:
+            self._runtime = Runtime(self.model, self.cache, self.tokenizer)
+        return self._runtime
 
     def warmup(self) -> None:
         """Run a tiny forward pass, so that the first real one has nothing left to initialise."""
@@ -90,9 +94,10 @@ class ExLlamaV2BaseGenerator:
         Args:
             prompt: a prompt, or a list of prompts that run as a batch. With ``cfg_scale`` in the settings, two: with
                 the condition and without it.
-            gen_settings: how tokens are drawn.
+            gen_settings: how tokens are sampled.
             num_tokens: the most tokens to generate. Prompts that leave no room for them are cut on the left.
-            seed: makes the draws reproducible; by default they follow the state of Python's ``random``.
+            seed: makes sampling reproducible; several prompts have this number and those that follow it. By default it
+                follows the state of Python's ``random``.
             token_healing: generate the last token of the prompt anew, together with what follows. Ignored where a
                 prompt has a single token, or its last token is special or a part of a character.
             encode_special_tokens: the text of special tokens in the prompt means these tokens.
@@ -129,39 +134,32 @@ class ExLlamaV2BaseGenerator:
         batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
         self._check(batch, gen_settings, constraints)
 
-        whole_prompt, prefix_token = batch.ids, None
-        if token_healing and batch.can_heal(self.tokenizer):
-            batch, prefix_token = batch.split_last()
-        forward = partial(
-            self.model.forward,
-            cache=self.cache,
-            input_mask=batch.input_mask,
-            position_offsets=batch.position_offsets,
-            loras=lora_list,
-            abort_event=abort_event,
-            indexed_embeddings=list(batch.embeddings) or None,
-        )
-        self._gen_begin_base(batch.ids, forward)
-        if self._aborted():
-            return "" if isinstance(prompt, str) else [""] * len(prompts)
+        heal = token_healing and batch.can_heal(self.tokenizer)
         stop = self.tokenizer.eos_token_id if stop_token == -1 else stop_token
+        width = self.model.config.padded_vocab_size
         request = Request(
-            settings=gen_settings,
-            random=random.random if seed is None else random.Random(seed).random,
+            prompt=(),
+            sampling=gen_settings.params(self.tokenizer, width),
+            # The token that is generated anew counts.
+            max_new_tokens=num_tokens - heal,
             stop_tokens=frozenset() if stop is None else frozenset({stop}),
-            stop_before_hooks=True,
-            filters=FilterStack(constraints, self.tokenizer, self.model.config.vocab_size) if constraints else None,
+            stop_before_hook=True,
+            constraint=combine(constraints, self.tokenizer, width) if constraints else None,
             prefer_eos=filter_prefer_eos,
-            filters_see_healing=True,
+            heal=heal,
+            constrain_healing=True,
+            hook=as_hook(gen_settings),
+            loras=tuple(lora_list),
+            embeddings=batch.embeddings,
         )
-        texts = self._texts_of(batch.ids, request, prefix_token)
-        try:
-            self._decode_loop(texts, forward, num_tokens)
-        finally:
-            for text in texts:
-                text.finish()
-        lengths = self._keep(texts)
-        answers = self._decode_all(batch, whole_prompt, lengths, completion_only, decode_special_tokens)
+        first = random.getrandbits(SEED_BITS) if seed is None else seed
+        sequences = self._run(self._requests(batch, request, first)) if num_tokens else None
+        if sequences is None:
+            self.sequence_ids = batch.ids
+            empty = [""] * len(prompts) if num_tokens else self._texts(batch, heal, completion_only, False)
+            return empty[0] if isinstance(prompt, str) else empty
+        self._keep(batch, heal, sequences)
+        answers = self._texts(batch, heal, completion_only, decode_special_tokens)
         return answers[0] if isinstance(prompt, str) else answers
 
     def _encode(
@@ -190,64 +188,65 @@ class ExLlamaV2BaseGenerator:
         if filters and rows > 1 and settings.cfg_scale is None:
             raise GenerationError(f"filters constrain a single sequence, but there are {rows} prompts")
 
-    def _gen_begin_base(self, input_ids: torch.Tensor, forward: Callable[..., Any]) -> None:
-        """Fill the cache with all of the prompt but its last token."""
-        self.cache.current_seq_len = 0
-        self.sequence_ids = input_ids
-        if input_ids.shape[1] > 1:
-            forward(input_ids[:, :-1], preprocess_only=True)
+    def _requests(self, batch: PromptBatch, request: Request, seed: int) -> list[Request]:
+        """A request for each prompt, or for guidance one for both."""
+        rows = batch.rows
+        if request.sampling.guidance is not None:
+            return [replace(request, prompt=rows, seed=seed % 2**SEED_BITS)]
+        return [replace(request, prompt=[row], seed=(seed + i) % 2**SEED_BITS) for i, row in enumerate(rows)]
 
-    def _texts_of(self, ids: torch.Tensor, request: Request, prefix_token: torch.Tensor | None) -> list[Decoding]:
-        """The texts to be made: one for each prompt, or for guidance one for both."""
-        rows = [SeqTensor.from_tensor(row.unsqueeze(0), seq_dim=-1) for row in ids]
-        if request.settings.cfg_scale is not None:
-            return [Decoding(request, self.tokenizer, rows, prefix_token)]
-        prefixes = [None] * len(rows) if prefix_token is None else [each[None] for each in prefix_token]
-        return [Decoding(request, self.tokenizer, [row], prefix) for row, prefix in zip(rows, prefixes, strict=True)]
+    def _run(self, requests: Sequence[Request]) -> list[SequenceState] | None:
+        """Run requests, each on its own rows of the cache, to their ends; ``None`` if aborted before the first token."""
+        runtime = self.runtime
+        sequences: list[SequenceState] = []
+        first_row = 0
+        try:
+            for request in requests:
+                tables = [self.row_pages(first_row + i) for i in range(len(request.prompt))]
+                sequences.append(runtime.add(request, tables))
+                first_row += len(tables)
+            while any(sequence.finish is None for sequence in sequences):
+                if self._aborted():
+                    break
+                for event in runtime.step():
+                    finish = event.update.finish if event.update is not None else None
+                    if finish is not None and finish.error is not None:
+                        raise finish.error
+        finally:
+            for sequence in sequences:
+                runtime.cancel(sequence)
+        return sequences if any(sequence.new_tokens > 0 for sequence in sequences) or not self._aborted() else None
 
-    def _decode_loop(self, texts: Sequence[Decoding], forward: Callable[..., Any], num_tokens: int) -> None:
-        """Go on with all texts, until the last of them ends or ``num_tokens`` are drawn."""
-        pad = torch.tensor([[self.tokenizer.pad_token_id]])
-        for _ in range(num_tokens):
-            for text in (text for text in texts if text.end is None):
-                _raise(text.begin() or text.look_ahead(self._pool, ()))
-            last = torch.cat([row.torch()[:, -1:] for text in texts for row in text.rows])
-            logits: torch.Tensor | None = forward(last, last_id_only=True)
-            if logits is None or self._aborted():
-                return
-            parts = torch.split(logits[:, 0].float().cpu(), [len(text.rows) for text in texts])
-            for text, part in zip(texts, parts, strict=True):
-                if text.end is None:
-                    _raise(text.step(part))
-                else:
-                    text.rows[0].append(pad)
-            if all(text.end is not None for text in texts):
-                return
+    def row_pages(self, row: int) -> range:
+        """The pages that are a row of the cache."""
+        pages = self.cache.max_seq_len // self.runtime.allocator.page_size
+        return range(row * pages, (row + 1) * pages)
 
-    def _keep(self, texts: Sequence[Decoding]) -> torch.Tensor:
-        """Put all sequences, without stop tokens, into ``sequence_ids``; return their lengths, int64 (rows,)."""
-        lengths = torch.tensor([text.length for text in texts for _ in text.rows])
-        ids = torch.cat([row.torch() for text in texts for row in text.rows])[:, : int(lengths.max())]
-        past_end = torch.arange(ids.shape[1]) >= lengths[:, None]
-        self.sequence_ids = ids.masked_fill(past_end, self.tokenizer.pad_token_id)
-        return lengths
+    def _keep(self, batch: PromptBatch, heal: bool, sequences: Sequence[SequenceState]) -> None:
+        """Put all sequences, padded on the left as the prompts and on the right up to the longest, together."""
+        pad = self.tokenizer.pad_token_id
+        rows = [row.sequence_ids.torch()[0] for sequence in sequences for row in sequence.rows]
+        stopped = [
+            sequence.finish is not None and sequence.finish.reason == "stop_token"
+            for sequence in sequences
+            for _ in sequence.rows
+        ]
+        rows = [row[: len(row) - stops] for row, stops in zip(rows, stopped, strict=True)]
+        lengths = batch.padding + torch.tensor([len(row) for row in rows])
+        ids = torch.full((len(rows), int(lengths.max())), pad)
+        for target, row, padding in zip(ids, rows, batch.padding.tolist(), strict=True):
+            target[padding : padding + len(row)] = row
+        self.sequence_ids, self._lengths = ids, lengths.tolist()
+        self.cache.current_seq_len = max(sequence.rows[0].position for sequence in sequences)
 
-    def _decode_all(
-        self,
-        batch: PromptBatch,
-        whole_prompt: torch.Tensor,
-        lengths: torch.Tensor,
-        completion_only: bool,
-        decode_special_tokens: bool,
-    ) -> list[str]:
+    def _texts(self, batch: PromptBatch, healed: bool, completion_only: bool, special: bool) -> list[str]:
+        """The text of each sequence."""
         assert self.sequence_ids is not None
-        decode = partial(self.tokenizer.decode, decode_special_tokens=decode_special_tokens)
+        decode = partial(self.tokenizer.decode, decode_special_tokens=special)
         start = batch.ids.shape[1]
-        healed = whole_prompt.shape[1] > start
+        lengths = self._lengths if self.sequence_ids is not batch.ids else [start] * len(batch.ids)
         texts = []
-        for row, prompt, pad, end in zip(
-            self.sequence_ids, whole_prompt, batch.padding.tolist(), lengths.tolist(), strict=True
-        ):
+        for row, prompt, pad, end in zip(self.sequence_ids, batch.ids, batch.padding.tolist(), lengths, strict=True):
             if not completion_only:
                 texts.append(decode(row[pad:end]))
             elif healed:
@@ -258,9 +257,3 @@ class ExLlamaV2BaseGenerator:
 
     def _aborted(self) -> bool:
         return self.abort_event is not None and self.abort_event.is_set()
-
-
-def _raise(outcome: Outcome | None) -> None:
-    """Raise the error, if any, that has ended a text."""
-    if outcome is not None and outcome.end is not None and outcome.end.error is not None:
-        raise outcome.end.error

@@ -1,37 +1,30 @@
-"""``ExLlamaV2DynamicGenerator``: many texts at once, over one cache that is divided into pages."""
+"""``ExLlamaV2DynamicGenerator``: the runtime under the names of exllamav2, driven by ``iterate``."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from constrain.arguments import check_count, check_type
 from constrain.errors import ConstrainError, GenerationError
-from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
 from constrain.generator.generate import Prompt, failure, make_jobs, spread
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.limits import check_event, check_generator, check_job, check_numbers, check_parts
-from constrain.generator.pages import PAGED_PAGE_SIZE, PageTable
+from constrain.generator.limits import check_event, check_generator, check_numbers, check_parts
 from constrain.generator.results import ids_of_each
-from constrain.generator.runner import PagedRunner
-from constrain.generator.scheduler import Scheduler
 from constrain.generator.settings import Settings
-from constrain.model import ExLlamaV2Lora
-
-if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2MMEmbedding
-    from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+from constrain.runtime import Runtime, SequenceState
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.speculation import DraftModel, NgramProposer, Proposer
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
 class ExLlamaV2DynamicGenerator:
-    """Generates any number of texts at the same time.
+    """Generates any number of sequences at the same time (continuous batching).
 
-    Jobs share one cache: it is divided into pages of 256 tokens, equal beginnings of prompts share pages, and what
-    finished jobs leave behind is reused where a later prompt begins with it. A job gives the same text whatever runs
-    beside it. Not to be shared by threads.
+    Jobs share one KV cache: it is divided into pages of 256 tokens, equal beginnings of prompts share pages (prefix
+    caching), and pages of finished jobs are reused where a later prompt begins with them.
 
     Attributes:
         model, cache, draft_model, draft_cache, tokenizer: as given.
@@ -43,6 +36,7 @@ class ExLlamaV2DynamicGenerator:
         padded_vocab_size: number of logits.
         num_draft_tokens: number of tokens that are drafted at a time; 0 without drafts.
         current_loras: adapters in use; ``None`` before :meth:`set_loras`.
+        runtime: what runs the jobs.
     """
 
     #: Class of the jobs that :meth:`generate` makes.
@@ -75,7 +69,7 @@ class ExLlamaV2DynamicGenerator:
         Args:
             model: what it runs on.
             tokenizer: of the model.
-            cache: has one row, of a multiple of 256 positions for all jobs together; what is in it is lost.
+            cache: has one row, of a multiple of 256 positions for all jobs together; its content is lost.
             max_batch_size: most sequences that run at a time; by default as many as a pass of the model takes.
             max_seq_len: longest sequence; by default the model's.
             max_chunk_size: most tokens of a prompt that go through the model at once, a multiple of 256.
@@ -88,7 +82,7 @@ class ExLlamaV2DynamicGenerator:
             max_sampling_threads, min_sampling_threads: accepted for compatibility.
             paged: divide the cache into pages. Otherwise one sequence runs at a time.
             filter_background_eval: evaluate filters while the model runs.
-            jump_forward: take text that filters leave no choice about through the model in one pass.
+            jump_forward: take text that filters leave no choice about through the model in one pass, where it is cheap.
             filter_time_limit: seconds that a filter that is not built in may take for a token before its job ends with
                 an error; ``None``: any time.
             kwargs: ignored, for compatibility.
@@ -115,30 +109,31 @@ class ExLlamaV2DynamicGenerator:
         self.num_draft_tokens = num_draft_tokens if draft_model is not None or use_ngram_draft else 0
         self.current_loras: list[ExLlamaV2Lora] | None = None
         check_generator(self, max_q_size, use_ngram_draft, paged)
-        self._table = PageTable([cache] if draft_cache is None else [cache, draft_cache], size)
-        self._scheduler = Scheduler()
-        self._jobs_enqueued = 0
         self._time_limit = filter_time_limit
-        self._runner = PagedRunner(
+        self._jobs: dict[SequenceState, ExLlamaV2DynamicJob] = {}
+        self.runtime = Runtime(
             model,
             cache,
-            self._table,
-            self._make_drafter(max_ngram if use_ngram_draft else 0),
-            self.num_draft_tokens,
-            _filter_pool() if filter_background_eval else None,
-            jump_forward,
-            (tokenizer.get_vocab_size(), self.padded_vocab_size),
+            tokenizer,
+            page_size=size,
+            max_batch_size=self.max_batch_size,
+            max_seq_len=self.max_seq_len,
+            max_chunk_size=self.max_chunk_size,
+            proposer=self._make_proposer(max_ngram if use_ngram_draft else 0),
+            num_draft_tokens=self.num_draft_tokens,
+            jump_forward=jump_forward,
+            use_background=filter_background_eval,
         )
 
     @property
     def pending_jobs(self) -> list[ExLlamaV2DynamicJob]:
         """Jobs that wait."""
-        return self._scheduler.pending
+        return [self._jobs[sequence] for sequence in self.runtime.scheduler.waiting]
 
     @property
     def active_jobs(self) -> list[ExLlamaV2DynamicJob]:
         """Jobs that run."""
-        return self._scheduler.active
+        return [self._jobs[sequence] for sequence in self.runtime.scheduler.running]
 
     def warmup(self) -> None:
         """Generate a little, so that the first job has nothing left to initialise; then forget it."""
@@ -166,21 +161,21 @@ class ExLlamaV2DynamicGenerator:
         banned_strings: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Generate a text for each prompt, and wait for them.
+        """Generate an output for each prompt, and wait for all.
 
         Args:
             prompt: a prompt, or a list of them. For guidance each is a pair: with the condition and without it.
-            gen_settings: how tokens are drawn; settings for all prompts, or a list with an entry for each.
-            seed: makes the draws reproducible; the prompts have this number and those that follow it.
+            gen_settings: how tokens are sampled; settings for all prompts, or a list with an entry for each.
+            seed: makes sampling reproducible; the prompts have this number and those that follow it.
             encode_special_tokens: the text of special tokens in a prompt means these tokens.
             add_bos: put the beginning-of-sequence token before the prompts.
             abort_event: set it (from another thread) to end early.
             completion_only: return the texts without the prompts.
             filters: constraints on the text; with a list of prompts, a list of filters (or ``None``) for each.
-            embeddings: what aliases in the prompt stand for; with a list of prompts, a list (or ``None``) for each.
+            embeddings: rows that aliases in the prompt refer to; with a list of prompts, a list (or ``None``) for each.
             return_last_results: return the last result of each job instead of its text; see :meth:`iterate`.
-            kwargs: further arguments of each :class:`ExLlamaV2DynamicJob`, which also says what those are that are not
-                named here.
+            kwargs: further arguments of each :class:`ExLlamaV2DynamicJob`, which also says which there
+                are.
 
         Returns:
             A text or a result; a list of them for a list of prompts. ``None`` where it was aborted; then all jobs of
@@ -189,7 +184,7 @@ class ExLlamaV2DynamicGenerator:
         Raises:
             ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together, or into model and cache.
-            ConstrainError: what ended a text before its time, where it is not returned as part of a result.
+            ConstrainError: an error ended an output, and is not returned as part of a result.
         """
         if seed is not None:
             check_count("seed", seed, least=None)
@@ -236,7 +231,7 @@ class ExLlamaV2DynamicGenerator:
         Raises:
             ArgumentError: something is no job.
             GenerationError: there can never be room for a job, or it was enqueued before.
-            BudgetError: no text that a filter allows has as few tokens as the job.
+            BudgetError: no output that the filters allow has as few tokens as the job.
         """
         if not isinstance(job, list):
             return self._enqueue(job)
@@ -252,59 +247,59 @@ class ExLlamaV2DynamicGenerator:
         return numbers
 
     def iterate(self) -> list[dict[str, Any]]:
-        """Start jobs that there is room for, take prompts on by a part, and texts by a token or more.
+        """Start jobs, compute parts of prompts, and sample a token or more of each running job.
 
         Returns:
-            What happened, as dictionaries. All have ``job``, ``serial``, ``stage``, ``eos``, and ``identifier`` if the
+            Events, as dictionaries. All have ``job``, ``serial``, ``stage``, ``eos``, and ``identifier`` if the
             job has one. Stage ``"started"``: the job left the queue. Stage ``"prefill"``: ``curr_progress`` of
-            ``max_progress`` tokens of the prompt are done. Stage ``"streaming"``: a token was drawn; what there is of
+            ``max_progress`` tokens of the prompt are done. Stage ``"streaming"``: a token was sampled; if they apply
 
             - ``text``: text that was released;
             - ``token_ids`` (1, n), ``token_probs`` (1, n), ``top_k_tokens`` and ``top_k_probs`` (1, n, k), ``logits``
-              (1, n, padded vocabulary): its tokens, and what was asked for of them;
-            - ``suppressed_text``, ``suppressed_tokens``: a text with a banned string, which was taken back.
+              (1, n, padded vocabulary): its tokens, and the values asked for;
+            - ``suppressed_text``, ``suppressed_tokens``: output with a banned string, which was taken back.
 
-            With ``eos`` true, the text is complete: ``eos_reason`` is one of ``"stop_token"`` (with
+            With ``eos`` true, the output is complete: ``eos_reason`` is one of ``"stop_token"`` (with
             ``eos_triggering_token_id`` and ``eos_triggering_token_str``), ``"stop_string"`` (with
             ``eos_triggering_string``), ``"max_new_tokens"``, ``"end_filter"``, and with ``exception``
             ``"filter_error"`` where a filter failed, ``"dead_end"`` where no token was left to go on with, and
-            ``"error"``. ``full_completion`` is the text, ``held`` what was generated but is no part of it;
+            ``"error"``. ``full_completion`` is the output, ``held`` was generated but is no part of it;
             ``new_tokens``, ``prompt_tokens``, ``cached_pages``, ``cached_tokens`` count; ``time_enqueued``,
             ``time_prefill``, ``time_generate`` are seconds; ``accepted_draft_tokens`` and ``rejected_draft_tokens``
             count drafts.
         """
-        results = [job.result("started") for job in self._scheduler.start(self._start)]
-        ready = []
+        results: list[dict[str, Any]] = []
         for job in self.active_jobs:
-            if not job.ready:
-                results += self._prefill(job)
-            if job.ready:
-                ready.append(job)
-        outcomes = self._runner.decode(ready)
-        ids_of = ids_of_each([outcome.released for _, outcome in outcomes])
-        for (job, outcome), ids in zip(outcomes, ids_of, strict=True):
-            job.mark("first_token")
-            results.append(job.report(outcome, ids, self.tokenizer, self.num_draft_tokens > 0))
-            if outcome.end is not None:
-                self._forget(job)
+            job.refresh(self.tokenizer, self.padded_vocab_size)
+        events = self.runtime.step()
+        streamed = [event for event in events if event.update is not None]
+        ids = iter(ids_of_each([event.update.released for event in streamed if event.update is not None]))
+        for event in events:
+            job = self._jobs[event.sequence]
+            if event.update is None:
+                results.append(job.result("started") if event.stage == "started" else job.progress())
+                continue
+            results.append(job.report(event.update, next(ids), self.tokenizer, self.num_draft_tokens > 0))
+            if event.update.finish is not None:
+                del self._jobs[event.sequence]
         return results
 
     def num_remaining_jobs(self) -> int:
         """Number of jobs that wait or run."""
-        return len(self.pending_jobs) + len(self.active_jobs)
+        return len(self._jobs)
 
     def cancel(self, job: ExLlamaV2DynamicJob) -> None:
         """Take a job back, without a result; nothing happens to one that is not there."""
-        if job in self.pending_jobs or job in self.active_jobs:
-            self._forget(job)
+        if job.serial_number is not None and self._jobs.pop(job.sequence, None) is not None:
+            self.runtime.cancel(job.sequence)
 
     def clear_queue(self) -> None:
         """Take all jobs back."""
-        for job in [*self.pending_jobs, *self.active_jobs]:
-            self._forget(job)
+        for job in list(self._jobs.values()):
+            self.cancel(job)
 
     def set_loras(self, loras: ExLlamaV2Lora | list[ExLlamaV2Lora] | None) -> None:
-        """Use these adapters from now on; what is cached without them is forgotten.
+        """Use these adapters from now on; the KV cache is forgotten.
 
         Raises:
             ArgumentError: something is no adapter.
@@ -313,65 +308,48 @@ class ExLlamaV2DynamicGenerator:
         if self.num_remaining_jobs():
             raise GenerationError("adapters cannot be changed while there are jobs")
         self.current_loras = ExLlamaV2Lora.listed(loras)
-        self._runner.loras = self.current_loras
-        self._table.reset()
+        self.runtime.allocator.reset()
 
     def reset_page_table(self) -> None:
-        """Forget all that is cached.
+        """Forget the content of the KV cache.
 
         Raises:
             GenerationError: jobs are running.
         """
-        self._table.reset()
+        self.runtime.allocator.reset()
 
     def defrag_cache(self) -> None:
-        """Lay cached texts out in one piece each; happens by itself whenever the last job is done.
+        """Lay cached sequences out in one piece each; happens by itself whenever the last job is done.
 
         Raises:
             GenerationError: jobs are running.
         """
-        self._table.defragment()
+        self.runtime.allocator.defragment()
 
     def validate_cache(self) -> None:
         """Nothing to do; here for compatibility."""
 
     def print_page_list(self, short: bool = True) -> None:
-        """Print what the pages hold, one a line; with ``short`` only those that hold something."""
-        for page in self._table.pages:
+        """Print one line for each page; with ``short`` only for those in use or cached."""
+        for page in self.runtime.allocator.pages:
             if page.tokens or page.users or not short:
                 print(f"page {page.index}: {len(page.tokens)} tokens, {page.users} users")
 
-    def _make_drafter(self, max_ngram: int) -> Drafter | None:
+    def _make_proposer(self, max_ngram: int) -> Proposer | None:
         if max_ngram:
-            return NgramDrafter(max_ngram)
+            return NgramProposer(max_ngram)
         if self.draft_model is None or self.draft_cache is None:
             return None
-        return ModelDrafter(self.draft_model, self.draft_cache, self._table, self.padded_vocab_size)
+        width = min(self.padded_vocab_size, self.draft_model.config.vocab_size, self.tokenizer.get_vocab_size())
+        return DraftModel(self.draft_model, self.draft_cache, self.page_size, width)
 
     def _enqueue(self, job: ExLlamaV2DynamicJob) -> int:
         check_type("job", job, ExLlamaV2DynamicJob, "an ExLlamaV2DynamicJob, or a list of such")
-        check_job(self, job)
-        job.prepare(self.tokenizer, self.padded_vocab_size, self._time_limit, self._jobs_enqueued)
-        self._jobs_enqueued += 1
-        self.pending_jobs.append(job)
-        return self._jobs_enqueued - 1
-
-    def _start(self, job: ExLlamaV2DynamicJob) -> bool:
-        """Give a job its pages, if there is room for it."""
-        if self._scheduler.running + len(job.sequences) > self.max_batch_size or not job.start(self._table):
-            return False
-        job.mark("prefill")
-        return True
-
-    def _prefill(self, job: ExLlamaV2DynamicJob) -> list[dict[str, Any]]:
-        computed = self._runner.prefill(job, self.max_chunk_size)
-        return [job.progress()] if computed or job.copied else []
-
-    def _forget(self, job: ExLlamaV2DynamicJob) -> None:
-        job.stop(self._table)
-        self._scheduler.remove(job)
-        if not self.num_remaining_jobs():
-            self._table.defragment()
+        request = job.request(self.tokenizer, self.padded_vocab_size, self.current_loras or (), self._time_limit)
+        sequence = self.runtime.add(request)
+        self._jobs[sequence] = job
+        job.attach(sequence)
+        return sequence.serial
 
     def _run(self, jobs: list[ExLlamaV2DynamicJob], abort_event: threading.Event | None) -> list[dict[str, Any]] | None:
         """The last result of each job, or ``None`` where it was aborted."""
@@ -397,7 +375,3 @@ class ExLlamaV2DynamicGenerator:
         heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each in prompts]
         texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
         return texts[0] if single else texts
-
-
-def _filter_pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(16, (os.cpu_count() or 1) + 1), thread_name_prefix="constrain-filter")

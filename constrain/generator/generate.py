@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from constrain.arguments import check_type
 from constrain.errors import GenerationError
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import embeddings_of
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
-if TYPE_CHECKING:
-    from constrain.tokenizer import ExLlamaV2Tokenizer
-
-#: A text, or for guidance one with the condition and one without it.
+#: A prompt, or for guidance one with the condition and one without it.
 Prompt: TypeAlias = str | tuple[str, str]
 
 
@@ -70,5 +68,5 @@ def spread(name: str, value: Any, prompts: Sequence[Prompt], single: bool) -> li
 
 
 def failure(results: Sequence[dict[str, Any]]) -> Exception | None:
-    """What went wrong in the first of the last results that tell of an error."""
+    """The first error among the last results of jobs."""
     return next((result["exception"] for result in results if "exception" in result), None)

@@ -1,4 +1,4 @@
-"""Hooks that look at, and may replace, a token right after it was drawn."""
+"""Hooks that look at, and may replace, a token right after it was sampled."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TypeAlias
 
 import torch
 
+from constrain.generator.settings import Settings
+from constrain.runtime.request import PostSamplingHook
+
 
 @dataclass
 class ExLlamaV2PostSamplingResult:
-    """A draw, as a post-sampling hook sees it.
+    """A sampled token, as a post-sampling hook sees it.
 
     Attributes:
         sampled_token: int64 of shape (batch, 1); a hook may assign another one.
@@ -29,7 +32,7 @@ class ExLlamaV2PostSamplingResult:
     feed_filters: bool = True
 
 
-#: A callable that takes the result of a draw, and may change it.
+#: A callable that takes the result of sampling, and may change it.
 ExLlamaV2PostSamplingHook: TypeAlias = Callable[[ExLlamaV2PostSamplingResult], None]
 
 
@@ -40,7 +43,7 @@ def call_hooks(
     logits: torch.Tensor,
     top: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, bool]:
-    """Return the token that the hooks leave, and whether the filters are to hear of it."""
+    """Return the token that the hooks leave, and whether the filters accept it."""
     feed = True
     for hook in hooks:
         candidates, probs = top or (None, None)
@@ -48,3 +51,24 @@ def call_hooks(
         hook(result)
         token, feed = result.sampled_token, feed and result.feed_filters
     return token, feed
+
+
+def as_hook(settings: Settings) -> PostSamplingHook | None:
+    """The hooks of settings as one, in the form that the runtime calls; ``None`` where there are none."""
+    if not settings.post_sampling_hooks:
+        return None
+
+    def hook(
+        token: int, prob: float, logits: torch.Tensor, top: tuple[torch.Tensor, torch.Tensor] | None
+    ) -> tuple[int, bool]:
+        candidates = None if top is None else (top[0][None, None], top[1][None, None])
+        replaced, accepts = call_hooks(
+            settings.post_sampling_hooks,
+            torch.tensor([[token]]),
+            torch.tensor([[prob]]),
+            logits[None, None],
+            candidates,
+        )
+        return int(replaced[0, 0]), accepts
+
+    return hook

@@ -1,18 +1,14 @@
-"""What generators can be made of, and which jobs a dynamic one can take."""
+"""Checks of the arguments of generators."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from constrain.arguments import check_count, check_number, check_type, refused
 from constrain.errors import GenerationError
-from constrain.model import EMBEDDING_INDEX, ExLlamaV2, ExLlamaV2CacheBase
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.tokenizer import ExLlamaV2Tokenizer
-
-if TYPE_CHECKING:
-    from constrain.generator.dynamic import ExLlamaV2DynamicGenerator
-    from constrain.generator.job import ExLlamaV2DynamicJob
 
 
 def check_parts(model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer) -> None:
@@ -44,7 +40,21 @@ def check_numbers(
         check_number("filter_time_limit", filter_time_limit, 0)
 
 
-def check_generator(generator: ExLlamaV2DynamicGenerator, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
+class PagedGenerator(Protocol):
+    """The arguments of a dynamic generator, as it keeps them."""
+
+    model: ExLlamaV2
+    draft_model: ExLlamaV2 | None
+    cache: ExLlamaV2CacheBase
+    draft_cache: ExLlamaV2CacheBase | None
+    max_batch_size: int
+    max_seq_len: int
+    max_chunk_size: int
+    page_size: int
+    num_draft_tokens: int
+
+
+def check_generator(generator: PagedGenerator, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
     """Raise :class:`GenerationError` where the arguments of a generator do not fit together."""
     g, config, draft = generator, generator.model.config, generator.draft_model
     room = max(max_q_size, config.max_batch_size * config.max_input_len)
@@ -66,35 +76,16 @@ def check_generator(generator: ExLlamaV2DynamicGenerator, max_q_size: int, use_n
             draft is not None and draft.config.max_seq_len < config.max_seq_len
         ),
     }
+    size = g.cache.max_seq_len
+    for cache in (g.cache, g.draft_cache):
+        if cache is not None and (
+            cache.batch_size != 1 or cache.max_seq_len % g.page_size or cache.max_seq_len != size
+        ):
+            problem = (
+                f"the cache must have batch_size=1, and max_seq_len a multiple of {g.page_size} that all caches "
+                f"share, not batch_size={cache.batch_size} and max_seq_len={cache.max_seq_len}"
+            )
+            wrong[problem] = True
     for problem, found in wrong.items():
         if found:
             raise GenerationError(problem)
-
-
-def check_job(generator: ExLlamaV2DynamicGenerator, job: ExLlamaV2DynamicJob) -> None:
-    """Raise :class:`GenerationError` where there can never be room for a job, or its prompt is no text."""
-    lengths = [len(sequence.input_ids) + job.max_new_tokens for sequence in job.sequences]
-    pages = sum(-(-length // generator.page_size) for length in lengths)
-    if pages > generator.max_pages:
-        raise GenerationError(
-            f"Job requires {pages} pages (only {generator.max_pages} available) and cannot be enqueued. Use a larger "
-            "cache, a shorter prompt, or a smaller max_new_tokens."
-        )
-    if len(lengths) > generator.max_batch_size:
-        raise GenerationError(f"{len(lengths)} sequences are more than max_batch_size={generator.max_batch_size}")
-    if max(lengths) > generator.max_seq_len:
-        raise GenerationError(
-            f"prompt and max_new_tokens add up to {max(lengths)}, more than max_seq_len={generator.max_seq_len}"
-        )
-    size = generator.model.config.vocab_size
-    for sequence in job.sequences:
-        ids = sequence.input_ids.torch()
-        least, most = ids.aminmax()
-        if least >= 0 and most < size:
-            continue
-        for token in set(ids[(ids < 0) | (ids >= size)].tolist()):
-            if not any(0 <= token - each.first_index < each.length for each in job.embeddings):
-                what = (
-                    "a row of embeddings that were not given" if token >= EMBEDDING_INDEX else "outside the vocabulary"
-                )
-                raise GenerationError(f"the prompt holds id {token}, which is {what}")

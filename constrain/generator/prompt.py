@@ -1,24 +1,22 @@
-"""Prompts, made ready for the model: encoded, padded, cut, and stripped of a token to be healed."""
+"""Prompts as batches of ids: encoded, padded on the left, and cut."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from constrain.arguments import check_type, refused
 from constrain.errors import GenerationError
-from constrain.model.embeddings import ExLlamaV2MMEmbedding
-
-if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2
-    from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding
+from constrain.runtime.sequence import can_heal
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 PLACEHOLDER = "{{EMBED_HERE}}"
-# Large enough to vanish in a softmax; infinity would make rows that attend to nothing undefined.
-_MASKED = torch.finfo(torch.float16).min
+#: Numbers in an attention mask below this one hide a position.
+_HIDDEN = -1e4
 
 
 def check_ids(ids: Any, name: str = "input_ids") -> None:
@@ -58,39 +56,20 @@ class PromptBatch:
     embeddings: tuple[ExLlamaV2MMEmbedding, ...] = ()
 
     @property
-    def input_mask(self) -> torch.Tensor | None:
-        """Additive attention mask over the prompt, float16 of shape (batch, n); ``None`` without padding."""
-        if not self.padding.any():
-            return None
-        is_padding = torch.arange(self.ids.shape[1]) < self.padding[:, None]
-        return torch.zeros(self.ids.shape, dtype=torch.float16).masked_fill_(is_padding, _MASKED)
-
-    @property
-    def position_offsets(self) -> torch.Tensor | None:
-        """What to add to the position of each token of a row, int32 of shape (batch,); ``None`` without padding."""
-        return -self.padding.int() if self.padding.any() else None
+    def rows(self) -> list[torch.Tensor]:
+        """The ids of each prompt without padding, int64 of shape (1, n)."""
+        return [row[pad:].unsqueeze(0) for row, pad in zip(self.ids, self.padding.tolist(), strict=True)]
 
     def cut_left(self, limit: int) -> PromptBatch:
         """Return the last ``limit`` positions."""
         cut = max(0, self.ids.shape[1] - limit)
         return replace(self, ids=self.ids[:, cut:], padding=(self.padding - cut).clamp_min(0))
 
-    def split_last(self) -> tuple[PromptBatch, torch.Tensor]:
-        """Return the prompts without their last tokens, and these, of shape (batch, 1)."""
-        return replace(self, ids=self.ids[:, :-1]), self.ids[:, -1:]
-
     def can_heal(self, tokenizer: ExLlamaV2Tokenizer) -> bool:
         """Whether the last token of every row is text, of whole characters, with another token before it."""
         if int(self.ids.shape[1] - self.padding.max()) < 2:
             return False
         return all(can_heal(tokenizer, token) for token in self.ids[:, -1].tolist())
-
-
-def can_heal(tokenizer: ExLlamaV2Tokenizer, token: int) -> bool:
-    """Whether a token is text, of whole characters."""
-    pieces = tokenizer.get_id_to_piece_list()
-    piece = pieces[token] if token < len(pieces) else ""
-    return bool(piece) and "\ufffd" not in piece
 
 
 def encode_prompts(
@@ -154,3 +133,30 @@ def _placed(text: str, embedding: ExLlamaV2MMEmbedding) -> str:
     if text.count(PLACEHOLDER) != 1:
         raise GenerationError(f"a prompt with input_embeddings must hold {PLACEHOLDER} exactly once")
     return text.replace(PLACEHOLDER, embedding.text_alias)
+
+
+def left_padding(
+    ids: torch.Tensor, input_mask: torch.Tensor | None, position_offsets: torch.Tensor | None
+) -> torch.Tensor:
+    """Number of padding tokens at the beginning of each row, int64 of shape (rows,).
+
+    Args:
+        ids: int64 of shape (rows, n).
+        input_mask: added to the scores of key positions: very negative at padding.
+        position_offsets: minus the padding of each row.
+
+    Raises:
+        GenerationError: they hide other positions than those of padding on the left.
+    """
+    rows, width = ids.shape
+    padding = torch.zeros(rows, dtype=torch.long)
+    if position_offsets is not None:
+        padding = -position_offsets.view(-1).long().expand(rows)
+    if input_mask is not None:
+        hidden = input_mask[:, :width].expand(rows, -1) < _HIDDEN
+        padding = hidden.long().cumprod(dim=1).sum(dim=1) if position_offsets is None else padding
+        if not torch.equal(hidden.sum(dim=1), padding) or not torch.equal(hidden.long().cumprod(1).sum(1), padding):
+            raise GenerationError("input_mask and position_offsets may only hide padding on the left of each prompt")
+    if (padding < 0).any() or (padding >= width).any():
+        raise GenerationError(f"position_offsets must be minus the padding of each row, not {(-padding).tolist()}")
+    return padding

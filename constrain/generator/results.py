@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from constrain.generator.outcome import Drawn, End, Piece
+from constrain.runtime.events import Finish, Piece, SampledToken
 
 
 def ids_of_each(pieces: Sequence[Piece]) -> list[torch.Tensor]:
@@ -17,7 +17,7 @@ def ids_of_each(pieces: Sequence[Piece]) -> list[torch.Tensor]:
 
 
 def piece_keys(piece: Piece, ids: torch.Tensor, probs: bool) -> dict[str, Any]:
-    """``text``, ``token_ids`` and what else was asked for of a released text; only what there is."""
+    """``text``, ``token_ids`` and what else was asked for of released text; only keys with a value."""
     result: dict[str, Any] = {"text": piece.text} if piece.text else {}
     if not piece.tokens:
         return result
@@ -34,13 +34,13 @@ def piece_keys(piece: Piece, ids: torch.Tensor, probs: bool) -> dict[str, Any]:
     return result
 
 
-def token_ids(tokens: Sequence[Drawn]) -> torch.Tensor:
+def token_ids(tokens: Sequence[SampledToken]) -> torch.Tensor:
     """Ids, int64 of shape (1, n)."""
     return torch.tensor([[token.id for token in tokens]], dtype=torch.long)
 
 
-def end_keys(end: End, probs: bool, pieces: Sequence[str]) -> dict[str, Any]:
-    """``eos_reason`` and what it is about; ``pieces``: the texts of all tokens, special ones included."""
+def end_keys(end: Finish, probs: bool, pieces: Sequence[str]) -> dict[str, Any]:
+    """``eos_reason`` and its details; ``pieces``: the texts of all tokens, special ones included."""
     result: dict[str, Any] = {"eos_reason": end.reason}
     if isinstance(end.trigger, int):
         result["eos_triggering_token_id"] = end.trigger

@@ -157,7 +157,8 @@ class Settings:
             GenerationError: ``token_bias`` has another shape than the logits.
         """
         bias = self.token_bias
-        key = tokenizer, width, None if bias is None else bias._version
+        version = None if bias is None or bias.is_inference() else bias._version
+        key = tokenizer, width, version
         made = self.__dict__.get("_params")
         if made is None or made[0] != key:
             made = self.__dict__["_params"] = key, self._make_params(tokenizer, width)

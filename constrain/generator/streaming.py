@@ -1,54 +1,49 @@
-"""``ExLlamaV2StreamingGenerator``: one text, a piece at a time."""
+"""``ExLlamaV2StreamingGenerator``: one sequence, a piece at a time, under the names of exllamav2."""
 
 from __future__ import annotations
 
 import random
 import threading
+from collections import deque
 from collections.abc import Collection, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
+from constrain.filters import combine
 from constrain.filters.combined import filters_of
-from constrain.filters.stack import FilterStack
 from constrain.generator.base import ExLlamaV2BaseGenerator
-from constrain.generator.decoding import Decoding
-from constrain.generator.draft import Drafter, ModelDrafter, NgramDrafter
-from constrain.generator.job import check_budget, split_stop_conditions
+from constrain.generator.hooks import as_hook
+from constrain.generator.job import SEED_BITS, refresh, split_stop_conditions
 from constrain.generator.limits import check_event
-from constrain.generator.outcome import Drawn, Outcome, Request
-from constrain.generator.pages import PageTable
-from constrain.generator.prompt import can_heal, check_ids, prepend_embeddings
+from constrain.generator.prompt import can_heal, check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import token_ids
-from constrain.generator.sequence import JobSequence
 from constrain.generator.settings import Settings, check_settings
-from constrain.generator.stream import Stream
-from constrain.model import ExLlamaV2Lora
-
-if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2MMEmbedding
-    from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+from constrain.runtime import Request, SequenceState
+from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.speculation import DraftModel, NgramProposer, Proposer
+from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
-    """Generates one text and hands it out as it comes: ``begin_stream_ex`` once, then ``stream_ex`` until ``eos``.
+    """Generates one sequence and hands its output out as it comes: ``begin_stream_ex`` once, then ``stream_ex`` until ``eos``.
 
-    What a prompt has in common with the text before it is not computed again.
+    The prefix that a prompt shares with the previous sequence is not computed again.
 
     Attributes:
-        stop_tokens, stop_strings: what ends a text; the end of the sequence, unless they are set.
-        speculative_ngram: guess tokens by what occurred before in the text.
+        stop_tokens, stop_strings: what ends the output; the end-of-sequence token, unless they are set.
+        speculative_ngram: draft tokens by n-grams that occurred before in the sequence.
         speculative_ngram_min, speculative_ngram_threshold: accepted for compatibility.
-        speculative_ngram_max, speculative_ngram_max_inf: most tokens that are compared for that, and guessed.
-        num_speculative_tokens: tokens that the draft model guesses at a time.
-        speculative_prob_threshold: it stops guessing at a token that is less likely than this.
-        total_tokens: tokens drawn.
+        speculative_ngram_max, speculative_ngram_max_inf: most tokens that are compared for that, and drafted.
+        num_speculative_tokens: most tokens that the draft model drafts at a time.
+        speculative_prob_threshold: it stops at a token that is less likely than this.
+        total_tokens: tokens sampled.
     """
 
-    #: Whether a call of ``stream_ex`` draws a single token, however many are ready.
+    #: Whether a call of ``stream_ex`` returns a single token, however many are ready.
     one_token_per_call = False
     #: Whether the logits reported are those of the model, before the sampler changes them.
     raw_logits = True
@@ -66,14 +61,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
         Args:
             model: what it runs on.
-            cache: bounds the length of the text; has two rows for guidance.
+            cache: bounds the length of the sequence; has two rows for guidance.
             tokenizer: of the model.
-            draft_model: a smaller model with the same vocabulary, which guesses tokens.
+            draft_model: a smaller model with the same vocabulary, which drafts tokens.
             draft_cache: its cache; made, if left out, as long as the other.
-            num_speculative_tokens: tokens that are guessed at a time.
+            num_speculative_tokens: most tokens that are drafted at a time.
 
         Raises:
-            GenerationError: the draft cache has several rows.
+            GenerationError: the draft cache has several rows, or is not as long as the other.
         """
         super().__init__(model, cache, tokenizer)
         self.stop_tokens: set[int] = set() if tokenizer.eos_token_id is None else {tokenizer.eos_token_id}
@@ -87,26 +82,37 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.draft_cache = draft_cache
         if draft_model is not None and draft_cache is None:
             self.draft_cache = type(cache)(draft_model, max_seq_len=cache.max_seq_len)
+        if self.draft_cache is not None and (
+            self.draft_cache.batch_size != 1 or self.draft_cache.max_seq_len != cache.max_seq_len
+        ):
+            raise GenerationError(
+                f"the draft cache must have batch_size=1 and max_seq_len={cache.max_seq_len}, not "
+                f"batch_size={self.draft_cache.batch_size} and max_seq_len={self.draft_cache.max_seq_len}"
+            )
         self.total_tokens = 0
         self._counted = 0, 0
         self._preloaded: list[int] = []
-        self._stream: Stream | None = None
+        self._draft: DraftModel | None = None
+        self._sequence: SequenceState | None = None
+        self._settings: Settings | None = None
+        self._prompt, self._prompt_length = torch.empty(1, 0, dtype=torch.long), 0
+        self._updates: deque[Update] = deque()
         self._last_ids: torch.Tensor | None = None
         self._conditions: tuple[Any, ...] | None = None
         self._wanted: tuple[bool, int, bool] = (False, 0, False)
 
     @property
     def total_draft_tokens(self) -> int:
-        """Tokens guessed."""
-        return self._counted[0] + (self._stream.drafted if self._stream else 0)
+        """Tokens drafted."""
+        return self._counted[0] + self._drafted()[0]
 
     @property
     def accepted_draft_tokens(self) -> int:
-        """Tokens guessed right."""
-        return self._counted[1] + (self._stream.accepted if self._stream else 0)
+        """Drafted tokens that were sampled in their place."""
+        return self._counted[1] + self._drafted()[1]
 
     def set_stop_conditions(self, stop_conditions: Collection[int | str]) -> None:
-        """End texts, from the next one on, at these ids and strings, and at no others.
+        """End outputs, from the next one on, at these ids and strings, and at no others.
 
         Raises:
             ArgumentError: something is neither an id nor a string.
@@ -117,17 +123,17 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.stop_tokens, self.stop_strings = set(tokens), set(strings)
 
     def ngram_preload(self, input_ids: torch.Tensor | Sequence[int]) -> None:
-        """Guess by these tokens too, where ``speculative_ngram`` is set."""
+        """Draft from these tokens too, where ``speculative_ngram`` is set."""
         self._preloaded = input_ids.flatten().tolist() if isinstance(input_ids, torch.Tensor) else list(input_ids)
 
     def reset_sd_stats(self) -> None:
-        """Count drawn and guessed tokens from zero."""
-        stream = self._stream
+        """Count sampled and drafted tokens from zero."""
+        drafted, accepted = self._drafted()
         self.total_tokens = 0
-        self._counted = (0, 0) if stream is None else (-stream.drafted, -stream.accepted)
+        self._counted = -drafted, -accepted
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
-        """Shares of right guesses among all tokens and among guesses; numbers of tokens, guesses, and right guesses."""
+        """Shares of accepted drafts among all tokens and among drafts; numbers of tokens, drafts, and accepted drafts."""
         total, drafted, accepted = self.total_tokens, self.total_draft_tokens, self.accepted_draft_tokens
         return accepted / total if total else 0.0, accepted / drafted if drafted else 0.0, total, drafted, accepted
 
@@ -174,38 +180,40 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         max_new_tokens: int | None = None,
         trigger: str | None = None,
         complete_within_budget: bool = True,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Begin a text: take a prompt through the model.
+        """Begin a sequence: take a prompt through the model.
 
         Args:
             input_ids: int64 of shape (1, n); (2, n) for guidance, with the condition and without it, which also needs
                 ``cfg_scale`` in the settings.
-            gen_settings: how tokens are drawn, read anew for each.
+            gen_settings: how tokens are sampled, read anew for each.
             token_healing: generate the last token of the prompt anew, together with what follows. Ignored where the
                 prompt has a single token, or its last token is special or a part of a character.
             loras: adapters to apply.
-            input_mask: added to the scores of key positions; see :meth:`ExLlamaV2.forward`.
-            position_offsets: added to the positions of each row.
+            input_mask, position_offsets: padding on the left of prompts of different lengths, in the forms that
+                :meth:`ExLlamaV2.forward` takes.
             return_probabilities: report the probability of each token.
-            return_top_tokens: report so many most likely tokens for each.
-            return_logits: report the logits behind each token.
+            return_top_tokens: report this number of most likely tokens for each.
+            return_logits: report the logits that each token was sampled from.
             abort_event: set it (from another thread) to end early; then the next call of ``stream_ex`` is the last.
             input_embeddings: of shape (rows, n, hidden size), put before the prompt.
-            decode_special_tokens: show special tokens in the text.
-            banned_strings: strings that must not occur in the text, in whatever case: it is rewound to before one.
-            filters: constraints on the text.
-            filter_prefer_eos: end the text as soon as the filters allow it.
-            max_new_tokens: after so many tokens the text ends; it ends with the context in any case.
-            trigger: a string: the text is free until it has occurred, and the filters hold for what follows it.
+            decode_special_tokens: show special tokens in the output.
+            banned_strings: strings that must not occur in the output, in whatever case: it is rewound to before one.
+            filters: constraints on the output.
+            filter_prefer_eos: end the output as soon as the filters allow it.
+            max_new_tokens: after this number of tokens the output ends; it ends with the context in any case.
+            trigger: a string: the output is free until it has occurred, and the filters hold for the text after it.
             complete_within_budget: let filters of JSON Schemas, regular expressions and grammars allow only tokens
-                after which their text can be completed in ``max_new_tokens``, where that is given.
+                after which the output can be completed in ``max_new_tokens``, where that is given.
+            seed: makes sampling reproducible; by default it follows the state of Python's ``random``.
             kwargs: ignored, for compatibility.
 
         Raises:
             ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together, or not into model and cache.
-            BudgetError: no text that a filter allows has as few tokens as ``max_new_tokens``.
+            BudgetError: no output that the filters allow has as few tokens as ``max_new_tokens``.
         """
         check_ids(input_ids)
         check_settings(gen_settings)
@@ -215,26 +223,27 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         constraints = filters_of(filters)
         lora_list = ExLlamaV2Lora.listed(loras)
         self.abort_event = abort_event
-        if self._stream is not None:
-            self._stream.text.finish()
         rows = input_ids.shape[0]
         if rows != (1 if gen_settings.cfg_scale is None else 2):
             raise GenerationError(f"{rows} prompts: there must be one, or with cfg_scale two")
+        if seed is not None:
+            check_count("seed", seed, least=None)
+        padding = left_padding(input_ids, input_mask, position_offsets)
         embeddings: list[ExLlamaV2MMEmbedding] = []
         if input_embeddings is not None:
             input_ids, embeddings = prepend_embeddings(self.model, input_ids, input_embeddings)
-        prefix = None
-        if token_healing and input_ids.shape[1] > 1 and all(can_heal(self.tokenizer, int(t)) for t in input_ids[:, -1]):
-            input_ids, prefix = input_ids[:, :-1], input_ids[:, -1:]
-        within_budget = complete_within_budget and max_new_tokens is not None
-        if within_budget and trigger is None:
-            for each in constraints:
-                check_budget(each, max_new_tokens or 0)
-        room = min(self.model.config.max_seq_len, self.cache.max_seq_len) - input_ids.shape[1]
+        if padding.any() and embeddings:
+            raise GenerationError("input_embeddings take no padding: give prompts of one length")
+        prompts = [row[int(pad) :].unsqueeze(0) for row, pad in zip(input_ids, padding, strict=True)]
+        room = min(self.model.config.max_seq_len, self.cache.max_seq_len) - max(each.shape[1] for each in prompts)
+        heals = token_healing and min(each.shape[1] for each in prompts) > 1
+        heals = heals and all(can_heal(self.tokenizer, int(token)) for token in input_ids[:, -1])
+        width = self.model.config.padded_vocab_size
         request = Request(
-            settings=gen_settings,
-            random=random.random,
-            max_new_tokens=room if max_new_tokens is None else min(room, max_new_tokens),
+            prompt=prompts,
+            sampling=gen_settings.params(self.tokenizer, width),
+            seed=random.getrandbits(SEED_BITS) if seed is None else seed % 2**SEED_BITS,
+            max_new_tokens=room + heals if max_new_tokens is None else min(room + heals, max_new_tokens),
             stop_tokens=frozenset(self.stop_tokens),
             stop_strings=[*self.stop_strings],
             banned_strings=() if banned_strings is None else banned_strings,
@@ -242,81 +251,134 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             return_top_tokens=return_top_tokens,
             return_logits=return_logits,
             raw_logits=self.raw_logits,
-            filters=FilterStack(constraints, self.tokenizer, self.model.config.padded_vocab_size)
-            if constraints
-            else None,
+            constraint=combine(constraints, self.tokenizer, width) if constraints else None,
             prefer_eos=filter_prefer_eos,
-            filters_see_healing=True,
-            within_budget=within_budget,
+            heal=heals,
+            constrain_healing=True,
+            within_budget=complete_within_budget and max_new_tokens is not None,
             trigger=trigger if constraints else None,
+            hook=as_hook(gen_settings),
+            loras=tuple(lora_list),
+            embeddings=embeddings,
         )
-        forward = partial(
-            self._forward,
-            loras=lora_list,
-            input_mask=input_mask,
-            position_offsets=position_offsets,
-            abort_event=abort_event,
-            indexed_embeddings=embeddings or None,
-        )
-        plain = input_mask is None and position_offsets is None and not embeddings
-        sequences = [JobSequence(row.unsqueeze(0)) for row in input_ids]
-        self._rewind_to_common(input_ids, sequences[0], (rows, *lora_list) if plain else None)
-        text = Decoding(request, self.tokenizer, [each.sequence_ids for each in sequences], prefix)
-        drafter, count = (None, 0) if embeddings else self._drafting(sequences[0])
-        self._counted = self.total_draft_tokens, self.accepted_draft_tokens
-        self._stream = Stream(text, sequences, self.cache, forward, self._pool, drafter, count)
-        self._stream.prefill()
-        self._wanted = return_probabilities, return_top_tokens, return_logits
-        self.sequence_ids = self._last_ids = self._stream.ids
+        self._settings, self._wanted = gen_settings, (return_probabilities, return_top_tokens, return_logits)
+        conditions = None if embeddings or padding.any() else (rows, *lora_list)
+        self._begin(request, input_ids, conditions)
 
-    def _forward(self, ids: torch.Tensor, fill_only: bool, **options: Any) -> torch.Tensor | None:
-        logits: torch.Tensor | None = self.model.forward(ids, self.cache, preprocess_only=fill_only, **options)
-        return logits
+    def _begin(self, request: Request, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> None:
+        """Start a request where the KV cache holds the prefix that it shares with the previous sequence."""
+        last = self._sequence
+        common = self._common(prompt, conditions) if last is not None else 0
+        draft_position = 0 if last is None else min(last.rows[0].draft_position, common)
+        self._counted = self.total_draft_tokens, self.accepted_draft_tokens
+        if last is not None:
+            self.runtime.cancel(last)
+        self.runtime.proposer, self.runtime.num_draft_tokens = self._drafting(bool(request.embeddings))
+        tables = [self.row_pages(row) for row in range(len(request.prompt))]
+        self._sequence = None
+        sequence = self.runtime.add(request, tables, common)
+        sequence.rows[0].draft_position = draft_position
+        self.runtime.prefill(sequence, self._aborted)
+        self._sequence, self._conditions = sequence, conditions
+        self._prompt, self._prompt_length = prompt, len(sequence)
+        self._updates.clear()
+        self.cache.current_seq_len = sequence.rows[0].position
+        self.sequence_ids = self._last_ids = self._ids()
+
+    def _common(self, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> int:
+        """Length of the prefix of a prompt that the KV cache holds, if nothing else differs."""
+        last = self._sequence
+        unchanged = conditions is not None and conditions == self._conditions and self.sequence_ids is self._last_ids
+        if last is None or not unchanged:
+            return 0
+        width = min(len(last), prompt.shape[1] - 1, min(row.position for row in last.rows))
+        cached = torch.cat([row.sequence_ids.torch()[:, :width] for row in last.rows])
+        differs = (cached != prompt[:, :width]).any(dim=0).nonzero()
+        return int(differs[0]) if len(differs) else width
+
+    def _ids(self) -> torch.Tensor:
+        """The sequence, prompt included, int64 of shape (rows, n), without tokens that were not returned yet."""
+        assert self._sequence is not None
+        new = self._sequence.rows[0].sequence_ids.torch()[:, self._prompt_length :]
+        new = new[:, : new.shape[1] - sum(len(update.released.tokens) for update in self._updates)]
+        prompt = self._prompt[:, : self._prompt.shape[1] - (self._prompt_length < self._prompt_size())]
+        if not self._sequence.rows[0].is_prefilled and self._aborted():
+            return prompt[:, : self._sequence.rows[0].position]
+        return torch.cat([prompt, new.expand(len(prompt), -1)], dim=1)
+
+    def _prompt_size(self) -> int:
+        """Tokens of the first prompt without padding."""
+        assert self._sequence is not None
+        return len(self._sequence.rows[0].input_ids)
+
+    def _drafted(self) -> tuple[int, int]:
+        """Tokens drafted for the current sequence, and how many of them were accepted."""
+        if self._sequence is None:
+            return 0, 0
+        accepted = self._sequence.accepted_draft_tokens
+        return accepted + self._sequence.rejected_draft_tokens, accepted
 
     def stream_ex(self, ban_tokens: torch.Tensor | Sequence[int] | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Go on with the text.
+        """Continue the output.
 
         Args:
-            ban_tokens: ids that are not drawn in this call.
+            ban_tokens: ids that are not sampled in this call.
             kwargs: ignored, for compatibility.
 
         Returns:
-            A dictionary, for what one or more tokens led to:
+            A dictionary about one or more tokens:
 
             - ``chunk``: text that was released, perhaps none;
-            - ``eos``: whether the text has ended, with ``eos_reason`` as in the results of the dynamic generator, or
+            - ``eos``: whether the output has ended, with ``eos_reason`` as in the results of the dynamic generator, or
               ``"aborted"``;
             - ``chunk_token_ids``: its tokens, int64 of shape (1, n); none in the call in which a stop condition ends
-              the text;
+              the output;
             - ``probs``: if asked for, their probabilities, float32 of shape (n,);
             - ``top_tokens``: if asked for, pairs of id and probability, for each token as many as were asked for, the
               most likely first;
             - ``logits``: if asked for, float32 of shape (1, n, padded vocabulary);
-            - ``suppressed``: a text with a banned string, which was taken back.
+            - ``suppressed``: output with a banned string, which was taken back.
 
-            A call draws several tokens where they were guessed right, or filters leave no choice about them.
+            A call returns several tokens where drafts were accepted, or filters leave no choice about them.
 
         Raises:
             ArgumentError: ``ban_tokens`` are no ids.
-            GenerationError: no text was begun.
+            GenerationError: no sequence was begun.
             FilterError: a filter failed; :class:`DeadEnd` where the filters allow no token.
         """
-        stream = self._stream
-        if stream is None:
+        sequence = self._sequence
+        if sequence is None:
             raise GenerationError("call begin_stream_ex before stream_ex")
+        self._ban([] if ban_tokens is None else self._banned(ban_tokens))
+        healing = sequence.is_healing
+        updates = self._next_updates(sequence)
+        if healing and updates and sequence.finish is None:
+            updates += self._next_updates(sequence)
+        self.total_tokens += len(updates)
+        self.cache.current_seq_len = min(sequence.rows[0].position, len(sequence) - 1)
+        self.sequence_ids = self._last_ids = self._ids()
+        return self._result(updates, aborted=not updates)
+
+    def _next_updates(self, sequence: SequenceState) -> list[Update]:
+        """Updates of the next tokens; none where it was aborted, or the output has ended before."""
+        assert self._settings is not None
+        while not self._updates and sequence.finish is None and not self._aborted():
+            before = sequence.sampling
+            refresh(sequence, self._settings, self.tokenizer, self.model.config.padded_vocab_size)
+            if sequence.sampling != before:
+                self.runtime.flush(sequence)
+            self._updates += [event.update for event in self.runtime.step() if event.update is not None]
         if self._aborted():
-            return self._result([], aborted=True)
-        blocked = [] if ban_tokens is None else self._banned(ban_tokens)
-        healing = stream.text.healing
-        outcomes = [stream.draw(blocked)]
-        if healing and outcomes[0] is not None and stream.text.end is None:
-            outcomes.append(stream.draw(blocked))
-        while stream.more and not self.one_token_per_call:
-            outcomes.append(stream.draw(blocked))
-        drawn = [outcome for outcome in outcomes if outcome is not None]
-        self.total_tokens += len(drawn)
-        self.sequence_ids = self._last_ids = stream.ids
-        return self._result(drawn, aborted=len(drawn) < len(outcomes))
+            return []
+        count = min(1, len(self._updates)) if self.one_token_per_call else len(self._updates)
+        return [self._updates.popleft() for _ in range(count)]
+
+    def _ban(self, tokens: list[int]) -> None:
+        """Exclude tokens from the next call alone; one that is in flight was sampled under the last call's."""
+        assert self._sequence is not None
+        if list(self._sequence.banned_tokens) != tokens:
+            self._sequence.banned_tokens = tokens
+            self.runtime.flush(self._sequence)
 
     def stream(self, ban_tokens: torch.Tensor | Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """:meth:`stream_ex` as a tuple: chunk, eos, token ids, and if asked for probabilities and logits."""
@@ -333,27 +395,27 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             check_count("a token of ban_tokens", token, 0, self.model.config.padded_vocab_size - 1)
         return ids
 
-    def _result(self, outcomes: list[Outcome], aborted: bool) -> dict[str, Any]:
-        """The result of a call that led to these outcomes."""
-        end = next((outcome.end for outcome in outcomes if outcome.end is not None), None)
+    def _result(self, updates: list[Update], aborted: bool) -> dict[str, Any]:
+        """The result of a call with these updates."""
+        end = next((update.finish for update in updates if update.finish is not None), None)
         if end is not None and end.error is not None:
             raise end.error
-        chunk = "".join(outcome.released.text for outcome in outcomes)
+        chunk = "".join(update.released.text for update in updates)
         if end is not None and end.reason == "stop_token":
             chunk += end.held.text
         stopped = end is not None and end.reason in ("stop_token", "stop_string")
-        tokens = [t for outcome in outcomes if not (stopped and outcome.end) for t in outcome.released.tokens]
+        tokens = [t for update in updates if not (stopped and update.finish) for t in update.released.tokens]
         result = {"chunk": chunk, "eos": aborted or end is not None, "chunk_token_ids": token_ids(tokens)}
         result |= self._token_keys(tokens)
-        suppressed = [outcome.suppressed.text for outcome in outcomes if outcome.suppressed is not None]
+        suppressed = [update.suppressed.text for update in updates if update.suppressed is not None]
         if suppressed:
             result["suppressed"] = suppressed[0]
         if result["eos"]:
             result["eos_reason"] = "aborted" if end is None else end.reason
         return result
 
-    def _token_keys(self, tokens: list[Drawn]) -> dict[str, Any]:
-        """What was asked for of released tokens."""
+    def _token_keys(self, tokens: list[SampledToken]) -> dict[str, Any]:
+        """Values asked for of released tokens."""
         probs, top, logits = self._wanted
         result: dict[str, Any] = {}
         if probs:
@@ -367,30 +429,19 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             result["logits"] = torch.stack(rows)[None] if rows else torch.empty(1, 0, width)
         return result
 
-    def _drafting(self, sequence: JobSequence) -> tuple[Drafter | None, int]:
-        """What guesses tokens for a sequence, and how many."""
+    def _drafting(self, embeds: bool) -> tuple[Proposer | None, int]:
+        """What drafts tokens, and how many at a time."""
+        if embeds:
+            return None, 0
         if self.draft_model is not None and self.draft_cache is not None:
-            table = PageTable([self.draft_cache], self.draft_cache.max_seq_len)
-            sequence.pages = table.pages
-            least = self.speculative_prob_threshold
-            drafter = ModelDrafter(
-                self.draft_model, self.draft_cache, table, self.model.config.padded_vocab_size, least
-            )
-            return drafter, self.num_speculative_tokens
+            if self._draft is None:
+                width = min(self.draft_model.config.vocab_size, self.tokenizer.get_vocab_size())
+                size = self.runtime.allocator.page_size
+                self._draft = DraftModel(self.draft_model, self.draft_cache, size, width)
+            self._draft.min_probability = self.speculative_prob_threshold
+            return self._draft, self.num_speculative_tokens
         if not self.speculative_ngram:
             return None, 0
-        ngrams = NgramDrafter(self.speculative_ngram_max)
+        ngrams = NgramProposer(self.speculative_ngram_max)
         ngrams.preload(self._preloaded)
         return ngrams, self.speculative_ngram_max_inf
-
-    def _rewind_to_common(self, ids: torch.Tensor, sequence: JobSequence, conditions: tuple[Any, ...] | None) -> None:
-        """Keep in the caches what the new prompt has in common with the last text, if nothing else differs."""
-        last, common = self._stream, 0
-        unchanged = conditions is not None and conditions == self._conditions and self.sequence_ids is self._last_ids
-        if last is not None and unchanged:
-            width = min(len(last.sequences[0].sequence_ids), ids.shape[1] - 1, self.cache.current_seq_len)
-            differs = (last.ids[:, :width] != ids[:, :width]).any(dim=0).nonzero()
-            common = int(differs[0]) if len(differs) else width
-            sequence.draft_position = min(last.sequences[0].draft_position, common)
-        self.cache.current_seq_len = common
-        self._conditions = conditions

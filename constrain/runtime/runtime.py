@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from constrain.errors import BudgetError
-from constrain.kernels.graphs import Event as DeviceEvent
+from constrain.kernels.graphs import Mark as DeviceEvent
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.constraints import MaskWorkers

@@ -92,7 +92,7 @@ class DraftModel:
             min_probability: it stops where the most likely token is less likely than this.
         """
         self.runner = ModelRunner(model, cache, page_size)
-        self._width, self._min_probability = width, min_probability
+        self._width, self.min_probability = width, min_probability
         self._acceptance: WeakKeyDictionary[SequenceState, Acceptance] = WeakKeyDictionary()
 
     def wants(self, sequence: SequenceState) -> bool:
@@ -145,7 +145,7 @@ class DraftModel:
         ]
 
     def _likely(self, tokens: list[int], probabilities: Sequence[float]) -> list[int]:
-        weak = (i for i, (_, p) in enumerate(zip(tokens, probabilities, strict=False)) if p < self._min_probability)
+        weak = (i for i, (_, p) in enumerate(zip(tokens, probabilities, strict=False)) if p < self.min_probability)
         return tokens[: next(weak, len(tokens))]
 
     def _first_row(self, sequence: SequenceState) -> BatchRow:

@@ -17,19 +17,16 @@ import torch
 from constrain.filters.masks import MOST_FEW, TokenMask, few
 from constrain.kernels import (
     ChosenRows,
-    DryTensors,
     PenaltyParameters,
     PenaltyScratch,
     SamplingTensors,
     TopTokens,
-    add_bias,
     apply_bitmask,
-    apply_dry,
-    apply_guidance,
     penalise,
     sample,
 )
-from constrain.kernels.graphs import Graph, SideStream
+from constrain.kernels.graphs import Beside as SideStream
+from constrain.kernels.graphs import Graph
 from constrain.runtime.mask_pool import MaskPool
 from constrain.runtime.model_runner import ModelRunner, PassOutput
 from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
@@ -262,7 +259,7 @@ class BatchSampler:
             out = self._runner.sampled[: len(logits)], self._probabilities[: len(logits)]
             top = None
             if variant.top:
-                top = TopTokens.empty(len(logits), variant.top, inputs.top_counts)
+                top = _empty_top(len(logits), variant.top, inputs.top_counts)
             sample(
                 logits,
                 inputs.sampling(output.lengths, variant.shaped),
@@ -270,7 +267,8 @@ class BatchSampler:
                 masks,
                 protected=self._chosen(inputs, "protected") if variant.shaped else None,
                 top=top,
-                most_candidates=variant.candidates,
+                shaped=variant.shaped,
+                most_candidates=variant.candidates or None,
             )
             if variant.guided:
                 out[0].copy_(out[0][inputs.chosen["pairs"].long()])
@@ -479,6 +477,11 @@ class _BiasPool:
         given = bias.values.float()
         self.values[row, len(given) :] = 0
         self._runner.uploads.send(self.values[row, : len(given)], given)
+
+
+def _empty_top(rows: int, count: int, counts: torch.Tensor) -> TopTokens:
+    ids = torch.zeros(rows, count, dtype=torch.int64, device=counts.device)
+    return TopTokens(ids, torch.zeros(rows, count, device=counts.device), counts)
 
 
 def _floats(params: SamplingParams) -> tuple[float, ...]:
