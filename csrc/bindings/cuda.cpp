@@ -10,9 +10,11 @@
 #include "cuda/attention.cuh"
 #include "cuda/bandwidth.cuh"
 #include "cuda/bitmask.cuh"
+#include "cuda/guidance.cuh"
 #include "cuda/linear.cuh"
 #include "cuda/norm.cuh"
 #include "cuda/penalties.cuh"
+#include "cuda/repetition.cuh"
 #include "cuda/sampling.cuh"
 #include "cuda/step_tokens.cuh"
 
@@ -147,6 +149,45 @@ void bind_attention(py::module_& m) {
           py::kw_only(), arg("partials"), arg("counters"), arg("stream"), "Queue the attention.");
 }
 
+void bind_logits(py::module_& m) {
+  m.def(
+      "apply_guidance",
+      [](Address logits, int64_t stride, Address partner, Address scale, int rows, int width, Address stream) {
+        apply_guidance(Guidance{pointer<float>(logits), stride, pointer<const int32_t>(partner),
+                                pointer<const float>(scale), rows, width},
+                       stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("stride"), arg("partner"), arg("scale"), arg("rows"), arg("width"),
+      arg("stream"), "Queue the mixture of rows with their partners.");
+  m.def(
+      "add_bias",
+      [](Address logits, int64_t stride, Address pool, int64_t pool_stride, Address chosen, int rows, int width,
+         Address stream) {
+        add_bias(Bias{pointer<float>(logits), stride, pointer<const float>(pool), pool_stride,
+                      pointer<const int32_t>(chosen), rows, width},
+                 stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("stride"), arg("pool"), arg("pool_stride"), arg("chosen"), arg("rows"),
+      arg("width"), arg("stream"), "Queue the addition of a bias to the logits of each row.");
+  m.def(
+      "apply_dry",
+      [](Address logits, int64_t logits_stride, Address text, Address block_table, int64_t block_table_stride,
+         int page_size, Address lengths, Address multiplier, Address base, Address allowed_length, Address max_ngram,
+         Address ranges, Address bits, int64_t bits_stride, Address chosen, int rows, int width, Address stream) {
+        const BitmaskView breakers{pointer<const int32_t>(bits), bits_stride, pointer<const int32_t>(chosen)};
+        apply_dry(Repetition{pointer<float>(logits), logits_stride, pointer<const int32_t>(text),
+                             pointer<const int32_t>(block_table), block_table_stride, page_size,
+                             pointer<const int32_t>(lengths), pointer<const float>(multiplier),
+                             pointer<const float>(base), pointer<const int32_t>(allowed_length),
+                             pointer<const int32_t>(max_ngram), pointer<const int32_t>(ranges), breakers, rows, width},
+                  stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("logits_stride"), arg("text"), arg("block_table"), arg("block_table_stride"),
+      arg("page_size"), arg("lengths"), arg("multiplier"), arg("base"), arg("allowed_length"), arg("max_ngram"),
+      arg("ranges"), arg("bits"), arg("bits_stride"), arg("chosen"), arg("rows"), arg("width"), arg("stream"),
+      "Queue the penalties of tokens that would prolong a repetition.");
+}
+
 void bind_sampling(py::module_& m) {
   py::class_<Sampling>(m, "Sampling", "Logits, settings of each row, and where tokens go.")
       .def(py::init([](Address logits, int64_t stride, Address temperature, Address top_k, Address top_p, Address min_p,
@@ -259,5 +300,6 @@ PYBIND11_MODULE(_cuda, m) {
   bind_bitmask(m);
   bind_rows(m);
   bind_attention(m);
+  bind_logits(m);
   bind_sampling(m);
 }

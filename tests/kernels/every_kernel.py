@@ -20,6 +20,7 @@ from constrain.kernels import (
     AttentionWorkspace,
     ChosenRows,
     Coding,
+    DryTensors,
     GroupCoding,
     Pages,
     PenaltyParameters,
@@ -30,7 +31,10 @@ from constrain.kernels import (
     StepTokens,
     TextPages,
     TopTokens,
+    add_bias,
     apply_bitmask,
+    apply_dry,
+    apply_guidance,
     cuda,
     enter_tokens,
     gated_activation,
@@ -146,8 +150,19 @@ def steps() -> None:
     scratch = PenaltyScratch()
     for _ in range(2):
         penalise(torch.randn(4, 50), text, lengths, values, scratch)
+    integers = torch.tensor([[1, 2, 0, 3], [9, 20, 1, 5], [0, 30, 0, 9]]).int()
+    breakers = ChosenRows(torch.tensor([[4, 0]]).int(), torch.tensor([0, -1, 0, -1]).int())
+    apply_dry(torch.randn(4, 50), text, lengths, DryTensors(some, some, *integers), breakers)
     given, past = torch.tensor([7, ~2, 9, ~0]).int(), torch.tensor([0, 17, -1, 16]).int()
     enter_tokens(StepTokens(given, past, *torch.zeros(2, 4).int()), torch.tensor([-1, 30, 40]), text)
+
+
+def rows_of_logits() -> None:
+    chosen = torch.tensor([1, -1, 1], dtype=torch.int32)
+    for width in (50, 4003):
+        logits = torch.randn(3, width)
+        apply_guidance(logits, chosen, torch.rand(3))
+        add_bias(logits, torch.randn(2, width), chosen)
 
 
 def reading() -> None:
@@ -161,7 +176,7 @@ def reading() -> None:
 def launch_all() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
-        for family in (bitmasks, norms, products, attentions, sampling, steps, reading):
+        for family in (bitmasks, norms, products, attentions, sampling, steps, rows_of_logits, reading):
             family()
             torch.cuda.synchronize()
             print(family.__name__, file=sys.stderr, flush=True)
