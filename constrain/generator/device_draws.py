@@ -12,7 +12,7 @@ from constrain.filters.masks import MOST_FEW, TokenMask, few
 from constrain.generator.mask_pool import MaskPool
 from constrain.generator.settings import Settings
 from constrain.kernels import ChosenRows, PenaltyParameters, PenaltyScratch, SamplingTensors, penalise, sample
-from constrain.kernels.graphs import Beside, Graph
+from constrain.kernels.graphs import Graph, SideStream
 from constrain.model.decode import Decoder, StepShape
 
 
@@ -76,7 +76,7 @@ def row_settings(settings: Settings, seed: int) -> RowSettings | None:
 class Drawing:
     """Tokens that are being drawn, on their way to the host."""
 
-    def __init__(self, tokens: torch.Tensor, probabilities: torch.Tensor, beside: Beside) -> None:
+    def __init__(self, tokens: torch.Tensor, probabilities: torch.Tensor, beside: SideStream) -> None:
         """``beside``: copies them beside what is queued next, which must not change them before that is done."""
         self._event: Any = None
         beside.follow()
@@ -111,7 +111,7 @@ class StepSampler:
         device = decoder.drawn.device
         self._probabilities = torch.zeros(decoder.most_rows, device=device)
         #: Where tokens are read, and then what the next draw needs is sent.
-        self._beside = Beside(device)
+        self._beside = SideStream(device)
         self._inputs: dict[StepShape, _Inputs] = {}
         self._draws: dict[tuple[StepShape, bool, bool, bool], Callable[[], None]] = {}
 

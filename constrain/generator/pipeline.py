@@ -21,7 +21,7 @@ from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.mask_pool import MaskPool
 from constrain.generator.outcome import Outcome
 from constrain.generator.pages import PageTable
-from constrain.kernels.graphs import Mark
+from constrain.kernels.graphs import Event
 from constrain.model.decode import Decoder, DecodeRow, StepShape
 
 #: Masks that are kept on the device: 64 MB of them for a vocabulary of 128,000 tokens.
@@ -222,7 +222,7 @@ class Pipeline:
         """Find what may come in each row of a step, but do not wait for a few that take longer than the layers."""
         waiting = [turn for turn in flight.turns if turn.goes_on]
         outcomes = self._look_ahead(waiting)
-        layers, most_late = Mark(self._decoder.drawn.device), len(waiting) // _LATE_SHARE
+        layers, most_late = Event(self._decoder.drawn.device), len(waiting) // _LATE_SHARE
         deadline = math.inf
         while waiting:
             ready = [turn for turn in waiting if most_late == 0 or turn.job.text.ready]

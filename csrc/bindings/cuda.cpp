@@ -43,6 +43,14 @@ FloatType float_type(const std::string& name) {
   throw std::invalid_argument("unknown floating point type " + name);
 }
 
+KVFormat kv_format(const std::string& name) {
+  if (name == "plain") return KVFormat::plain;
+  if (name == "float8") return KVFormat::float8;
+  if (name == "group8") return KVFormat::group8;
+  if (name == "group4") return KVFormat::group4;
+  throw std::invalid_argument("unknown format of keys and values " + name);
+}
+
 Gate gate(const std::string& name) {
   if (name == "silu") return Gate::silu;
   if (name == "gelu_pytorch_tanh") return Gate::gelu_tanh;
@@ -108,19 +116,27 @@ void bind_rows(py::module_& m) {
 
 void bind_attention(py::module_& m) {
   py::class_<PagesView>(m, "Pages", "The pages of a cache.")
-      .def(py::init([](Address keys, Address values, Address key_scales, Address value_scales, int key_bits,
-                       int value_bits, int64_t page_stride, int64_t slot_stride, int64_t head_stride,
-                       Address block_table, int64_t block_table_stride, int page_size, int kv_heads, int head_dim) {
-             return PagesView{data(keys),         data(values),
-                              data(key_scales),   data(value_scales),
-                              key_bits,           value_bits,
-                              page_stride,        slot_stride,
-                              head_stride,        pointer<const int32_t>(block_table),
-                              block_table_stride, page_size,
-                              kv_heads,           head_dim};
+      .def(py::init([](Address keys, Address values, Address key_scales, Address value_scales,
+                       const std::string& key_format, const std::string& value_format, int64_t page_stride,
+                       int64_t slot_stride, int64_t head_stride, Address block_table, int64_t block_table_stride,
+                       int page_size, int kv_heads, int head_dim) {
+             return PagesView{data(keys),
+                              data(values),
+                              data(key_scales),
+                              data(value_scales),
+                              kv_format(key_format),
+                              kv_format(value_format),
+                              page_stride,
+                              slot_stride,
+                              head_stride,
+                              pointer<const int32_t>(block_table),
+                              block_table_stride,
+                              page_size,
+                              kv_heads,
+                              head_dim};
            }),
-           py::kw_only(), arg("keys"), arg("values"), arg("key_scales"), arg("value_scales"), arg("key_bits"),
-           arg("value_bits"), arg("page_stride"), arg("slot_stride"), arg("head_stride"), arg("block_table"),
+           py::kw_only(), arg("keys"), arg("values"), arg("key_scales"), arg("value_scales"), arg("key_format"),
+           arg("value_format"), arg("page_stride"), arg("slot_stride"), arg("head_stride"), arg("block_table"),
            arg("block_table_stride"), arg("page_size"), arg("kv_heads"), arg("head_dim"));
   py::class_<PagedAttention>(m, "PagedAttention", "Attention of new tokens over pages, into which they are written.")
       .def(py::init([](Address qkv, Address out, Address cos, Address sin, const PagesView& pages, Address lengths,
