@@ -14,7 +14,7 @@ from constrain import kernels
 from constrain.bench.device import conditions, read_bandwidth, seconds_per_call
 from constrain.bench.shapes import Shape
 from constrain.generator.pages import PAGED_PAGE_SIZE
-from constrain.kernels import Activation, Coding, GroupCoding, Pages, Parts, PlainCoding
+from constrain.kernels import Activation, GroupQuantization, KVQuantization, Pages, Parts, Unquantized
 
 Calls: TypeAlias = list[Callable[[], Any]]
 
@@ -63,9 +63,9 @@ def cases(shape: Shape) -> Iterator[Case]:
     for batch in (1, 4, 8, 16):
         yield from _products(shape, batch)
     for batch, length in ((1, 256), (1, 32_768), (16, 32_768), (32, 256), (32, 8192)):
-        yield _attention(shape, batch, length, "", PlainCoding(_DTYPE), PlainCoding(_DTYPE))
-        yield _attention(shape, batch, length, ", Q8", GroupCoding(8), GroupCoding(8))
-        yield _attention(shape, batch, length, ", Q4", GroupCoding(4), GroupCoding(4))
+        yield _attention(shape, batch, length, "", Unquantized(_DTYPE), Unquantized(_DTYPE))
+        yield _attention(shape, batch, length, ", Q8", GroupQuantization(8), GroupQuantization(8))
+        yield _attention(shape, batch, length, ", Q4", GroupQuantization(4), GroupQuantization(4))
     for batch in (1, 32):
         yield from _small(shape, batch)
     for batch in (1, 32, 256):
@@ -100,7 +100,14 @@ def _few_rows(x: torch.Tensor, weight: torch.Tensor, activation: Activation | No
     return kernels.linear(x, weight) if activation is None else kernels.gated_linear(x, weight, None, activation)
 
 
-def _attention(shape: Shape, batch: int, length: int, name: str, key_coding: Coding, value_coding: Coding) -> Case:
+def _attention(
+    shape: Shape,
+    batch: int,
+    length: int,
+    name: str,
+    key_quantization: KVQuantization,
+    value_quantization: KVQuantization,
+) -> Case:
     heads, kv_heads, dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
     blocks = -(-length // PAGED_PAGE_SIZE)
     count = batch * blocks
@@ -108,17 +115,20 @@ def _attention(shape: Shape, batch: int, length: int, name: str, key_coding: Cod
     cos, sin = _random(blocks * PAGED_PAGE_SIZE, 1, dim), _random(blocks * PAGED_PAGE_SIZE, 1, dim)
     lengths = torch.full((batch,), length, dtype=torch.int, device="cuda")
     table = torch.randperm(count, device="cuda").view(batch, blocks).int()
-    layouts = [coding.layout(dim) for coding in (key_coding, value_coding)]
+    layouts = [quantization.layout(dim) for quantization in (key_quantization, value_quantization)]
     size = batch * length * kv_heads * sum(width * dtype.itemsize for layout in layouts for width, dtype in layout)
 
-    def states(coding: Coding) -> Parts:
-        return coding.encode(_random(count, PAGED_PAGE_SIZE, kv_heads, dim))
+    def states(quantization: KVQuantization) -> Parts:
+        return quantization.quantize(_random(count, PAGED_PAGE_SIZE, kv_heads, dim))
 
-    pages = [Pages(states(key_coding), states(value_coding), table, key_coding, value_coding) for _ in _copies(size)]
+    pages = [
+        Pages(states(key_quantization), states(value_quantization), table, key_quantization, value_quantization)
+        for _ in _copies(size)
+    ]
     attend = partial(kernels.paged_attention, qkv, cos, sin, scale=dim**-0.5, lengths=lengths, workspace=workspace)
     ours: Calls = [partial(attend, each) for each in pages]
     theirs: Calls = []
-    if isinstance(key_coding, PlainCoding):
+    if isinstance(key_quantization, Unquantized):
         grouped = qkv[:, :, :heads].reshape(batch, kv_heads, heads // kv_heads, dim)
         for each in pages:
             k, v = (x[0].view(batch, -1, kv_heads, dim)[:, :length].transpose(1, 2) for x in (each.keys, each.values))

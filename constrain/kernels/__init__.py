@@ -5,14 +5,16 @@ from __future__ import annotations
 from constrain.kernels.activation import Activation, gated_activation, soft_cap
 from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
-from constrain.kernels.cache_coding import Coding, FloatCoding, GroupCoding, Parts, PlainCoding
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
+from constrain.kernels.guidance import add_bias, apply_guidance
+from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
 from constrain.kernels.linear import RowNorm, gated_linear, linear, low_rank
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
 from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
 from constrain.kernels.philox import philox_uniform
+from constrain.kernels.repetition import DryTensors, apply_dry
 from constrain.kernels.rotary import rotate
 from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
@@ -23,20 +25,24 @@ __all__ = [
     "Activation",
     "AttentionWorkspace",
     "ChosenRows",
-    "Coding",
-    "FloatCoding",
-    "GroupCoding",
+    "DryTensors",
+    "GroupQuantization",
+    "KVQuantization",
     "Pages",
     "Parts",
     "PenaltyParameters",
     "PenaltyScratch",
-    "PlainCoding",
     "RowNorm",
     "SamplingTensors",
     "StepTokens",
     "TextPages",
     "TopTokens",
+    "TruncatedFloat",
+    "Unquantized",
+    "add_bias",
     "apply_bitmask",
+    "apply_dry",
+    "apply_guidance",
     "attention",
     "dequantize_exl2",
     "dequantize_gptq",

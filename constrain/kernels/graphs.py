@@ -1,4 +1,4 @@
-"""Work that a GPU does again and again, started by a single call; and what is sent to it between."""
+"""CUDA graphs, a second stream for small copies, and copies to the device that the host does not wait for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _WARM_UP_RUNS = 2
 
 
 class Graph(Generic[T]):
-    """Work on tensors that stay where they are, as a CUDA graph: hundreds of kernels would otherwise wait for the host.
+    """A computation recorded as a CUDA graph: one call launches all of its kernels, instead of one call for each.
 
-    What a run returns is overwritten by the next.
+    The computation reads and writes tensors that stay where they are. What a run returns is overwritten by the next.
     """
 
     def __init__(self, compute: Callable[[], T]) -> None:
-        """Run ``compute``, which is to be done the same way each time, and record it."""
-        # It may own memory that the graph uses.
+        """Run and record ``compute``, which must queue the same kernels each time."""
+        # Keeps alive what the graph uses: `compute` may own memory of it.
         self._compute = compute
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -41,7 +41,7 @@ class Graph(Generic[T]):
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Another graph must not be freed while one is recorded, which it may be when garbage is collected."""
+    """Suspend garbage collection, which may free another graph; CUDA forbids that while one is recorded."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -51,8 +51,11 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Beside:
-    """A stream for small copies beside the work of a GPU's current stream; elsewhere all is done in turn."""
+class SideStream:
+    """A second stream of a GPU, for small copies that run while the current stream computes.
+
+    On other devices all work is done in the order in which it is queued.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._stream: Any = None
@@ -61,22 +64,22 @@ class Beside:
             self.follow()
 
     def follow(self) -> None:
-        """Have what is queued here from now on wait for what is in the current stream."""
+        """Make later work on this stream wait for what is now queued on the current stream."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
 
     def join(self) -> None:
-        """Have what is queued in the current stream from now on wait for what is here."""
+        """Make later work on the current stream wait for what is now queued on this stream."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
     def queue(self) -> AbstractContextManager[Any]:
-        """Queue work here."""
+        """Queue work on this stream within a ``with`` block."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 
-class Mark:
-    """A place in what is queued in the current stream of a device: behind all that is there when this is made."""
+class Event:
+    """Marks the work that is queued on the current stream of a device when this is made."""
 
     def __init__(self, device: torch.device) -> None:
         self._event: Any = None
@@ -86,15 +89,15 @@ class Mark:
 
     @property
     def passed(self) -> bool:
-        """Whether the device has got there."""
+        """True once the device has done that work."""
         return self._event is None or self._event.query()
 
 
 class Uploads:
-    """Sends values to tensors on a device without waiting for it.
+    """Copies values from the host to tensors on a device without waiting for it.
 
     Attributes:
-        bytes: sent so far.
+        bytes: number of bytes copied so far.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -102,7 +105,7 @@ class Uploads:
         self._pinned = device.type == "cuda"
 
     def send(self, target: torch.Tensor, values: torch.Tensor | Sequence[int] | Sequence[float]) -> None:
-        """Copy values, as many as ``target`` has, into it; a tensor must be on the CPU, and is not to be changed."""
+        """Copy as many values as ``target`` has into it; a tensor must be on the CPU, and must not be changed later."""
         given = torch.as_tensor(values, dtype=target.dtype).view(target.shape)
         target.copy_(given.pin_memory() if self._pinned else given, non_blocking=True)
         self.bytes += target.nbytes

@@ -1,4 +1,4 @@
-"""Keys and values in pages, of which every sequence has its own list."""
+"""A paged KV cache: keys and values in pages, and a block table that lists the pages of each sequence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any
 import torch
 
 from constrain.kernels import cuda
-from constrain.kernels.cache_coding import Coding, Parts
+from constrain.kernels.kv_quantization import KVQuantization, Parts
 
-# Of keys and values, in the order of the codings that the kernels know.
-_KERNEL_BITS = {(16, 16), (8, 8), (8, 4), (4, 4)}
+#: Formats of keys and values that the compiled kernels read together.
+_KERNEL_FORMATS = {
+    ("plain", "plain"),
+    ("float8", "float8"),
+    ("group8", "group8"),
+    ("group8", "group4"),
+    ("group4", "group4"),
+}
 _MOST_HEAD_DIM = 256
-_CODED_HEAD_DIMS = {64, 128, 256}
+_GROUPED_HEAD_DIMS = {64, 128, 256}
 _TILE, _PACK = 16, 8
 
 
@@ -22,17 +28,17 @@ class Pages:
     """The pages of one layer, and which of them a batch of sequences has.
 
     Attributes:
-        keys, values: what the codings make of ``[pages, page_size, kv_heads, head_dim]``.
+        keys, values: ``[pages, page_size, kv_heads, head_dim]``, quantized.
         block_table: int32 ``[batch, blocks]``: position ``i`` of a sequence is slot ``i % page_size`` of page
             ``block_table[row, i // page_size]``.
-        key_coding, value_coding: how keys and values are written down.
+        key_quantization, value_quantization: formats of keys and values.
     """
 
     keys: Parts
     values: Parts
     block_table: torch.Tensor
-    key_coding: Coding
-    value_coding: Coding
+    key_quantization: KVQuantization
+    value_quantization: KVQuantization
 
     @property
     def page_size(self) -> int:
@@ -53,17 +59,27 @@ class Pages:
         """Keys and values of the sequences in order, ``[batch, capacity, kv_heads, head_dim]``."""
         table = self.block_table.long()
         keys, values = (tuple(part[table].flatten(1, 2) for part in parts) for parts in (self.keys, self.values))
-        return self.key_coding.decode(keys, dtype), self.value_coding.decode(values, dtype)
+        return self.key_quantization.dequantize(keys, dtype), self.value_quantization.dequantize(values, dtype)
 
     def write(self, k: torch.Tensor, v: torch.Tensor, past: torch.Tensor) -> None:
-        """Store ``[batch, width, kv_heads, head_dim]`` behind ``past`` positions of each row; none where negative."""
-        position = past.long().unsqueeze(1) + torch.arange(k.shape[1], device=k.device)
-        rows, columns = (past >= 0).unsqueeze(1).expand_as(position).nonzero(as_tuple=True)
-        position = position[rows, columns]
-        page, slot = self.block_table.long()[rows, position // self.page_size], position % self.page_size
-        new = (*self.key_coding.encode(k[rows, columns]), *self.value_coding.encode(v[rows, columns]))
+        """Store new keys and values.
+
+        No shape depends on ``past``, so that this can be captured in a CUDA graph. An idle row repeats what the first
+        row that is not idle writes; where all are, they write back what is stored. So no write races with another.
+
+        Args:
+            k, v: ``[batch, width, kv_heads, head_dim]``.
+            past: int32 ``[batch]``, the positions before the new ones in each sequence; negative for idle rows.
+        """
+        busy = past >= 0
+        first, any_busy = busy.int().argmax(), busy.any()
+        rows = torch.where(busy, torch.arange(len(past), device=past.device), first)
+        position = past.long()[rows].clamp(min=0).unsqueeze(1) + torch.arange(k.shape[1], device=k.device)
+        page = self.block_table.long()[rows.unsqueeze(1), position // self.page_size]
+        slot = position % self.page_size
+        new = (*self.key_quantization.quantize(k), *self.value_quantization.quantize(v))
         for stored, part in zip((*self.keys, *self.values), new, strict=True):
-            stored[page, slot] = part
+            stored[page, slot] = torch.where(any_busy, part[rows], stored[page, slot])
 
     def for_kernels(self, head_dim: int) -> Any:
         """The view that the compiled kernels take."""
@@ -71,15 +87,15 @@ class Pages:
             cuda.address(part) for parts in (self.keys, self.values) for part in (*parts, None)[:2]
         )
         page, slot, head, _ = self.keys[0].stride()
-        if len(self.keys) > 1:  # codes, where strides count states
+        if len(self.keys) > 1:  # quantized groups, whose strides count states
             head, slot, page = head_dim, self.kv_heads * head_dim, self.page_size * self.kv_heads * head_dim
         return cuda.module.Pages(
             keys=keys,
             values=values,
             key_scales=key_scales,
             value_scales=value_scales,
-            key_bits=self.key_coding.kernel_bits,
-            value_bits=self.value_coding.kernel_bits,
+            key_format=self.key_quantization.kernel_format,
+            value_format=self.value_quantization.kernel_format,
             page_stride=page,
             slot_stride=slot,
             head_stride=head,
@@ -91,23 +107,27 @@ class Pages:
         )
 
     def fit_kernels(self, states: torch.Tensor) -> bool:
-        """Whether the compiled kernels can read these pages for new states ``[..., head_dim]``."""
+        """Return whether the compiled kernels can read these pages for new states ``[..., head_dim]``."""
+        if not kernels_read(self.key_quantization, self.value_quantization, states.shape[-1], self.page_size):
+            return False
         parts = (*self.keys, *self.values)
-        if len(parts) == 2:
+        if self.key_quantization.kernel_format == "plain":
             fit = cuda.takes(states, *parts) and self.keys[0].stride() == self.values[0].stride()
         else:
             fit = all(part.is_contiguous() for part in parts)
-        return (
-            fit
-            and kernels_read(self.key_coding, self.value_coding, states.shape[-1], self.page_size)
-            and self.block_table.stride(1) == 1
-        )
+        return fit and self.block_table.stride(1) == 1
 
 
-def kernels_read(key_coding: Coding, value_coding: Coding, head_dim: int, page_size: int) -> bool:
-    """Whether the compiled kernels read pages of this kind: of floats with heads of up to 256, or of codes with heads
-    of 64, 128 or 256."""
-    bits = key_coding.kernel_bits, value_coding.kernel_bits
-    if bits not in _KERNEL_BITS or page_size % _TILE:
+def kernels_read(
+    key_quantization: KVQuantization, value_quantization: KVQuantization, head_dim: int, page_size: int
+) -> bool:
+    """Return whether the compiled kernels read pages of these formats.
+
+    They take heads of up to 256 elements, but of 64, 128 or 256 where keys and values are quantized in groups.
+    """
+    formats = key_quantization.kernel_format, value_quantization.kernel_format
+    if formats not in _KERNEL_FORMATS or page_size % _TILE:
         return False
-    return head_dim in _CODED_HEAD_DIMS or (bits[0] == 16 and head_dim <= _MOST_HEAD_DIM and head_dim % _PACK == 0)
+    if formats[0] in ("plain", "float8"):
+        return head_dim <= _MOST_HEAD_DIM and head_dim % _PACK == 0
+    return head_dim in _GROUPED_HEAD_DIMS

@@ -27,6 +27,10 @@ class TextPages:
         """The texts, int32 ``[rows, blocks * page_size]``."""
         return self.tokens[self.block_table.long()].flatten(1)
 
+    def row(self, row: int) -> torch.Tensor:
+        """One of the texts, int32 ``[blocks * page_size]``."""
+        return self.tokens[self.block_table[row].long()].flatten()
+
     def for_kernels(self) -> dict[str, Any]:
         """The arguments by which the compiled kernels know them."""
         return {

@@ -11,7 +11,7 @@ import torch
 
 from constrain.arguments import check_count, check_type, refused
 from constrain.errors import CacheError
-from constrain.kernels import Coding, Parts, PlainCoding
+from constrain.kernels import KVQuantization, Parts, Unquantized
 from constrain.model.config import ExLlamaV2Config
 
 Tensors = list["torch.Tensor | None"]
@@ -104,12 +104,12 @@ class ExLlamaV2CacheBase(ABC):
 
     @property
     @abstractmethod
-    def key_coding(self) -> Coding:
+    def key_coding(self) -> KVQuantization:
         """How keys are written down."""
 
     @property
     @abstractmethod
-    def value_coding(self) -> Coding:
+    def value_coding(self) -> KVQuantization:
         """How values are written down."""
 
     @property
@@ -261,14 +261,16 @@ class ExLlamaV2CacheBase(ABC):
         keys, values = self.key_coding.layout(self.head_dim), self.value_coding.layout(self.head_dim)
         return [part for pair in zip(keys, values, strict=True) for part in pair]
 
-    def _extend(self, coding: Coding, stored: Parts, new: torch.Tensor, write: Slots, read: Slots) -> torch.Tensor:
+    def _extend(
+        self, coding: KVQuantization, stored: Parts, new: torch.Tensor, write: Slots, read: Slots
+    ) -> torch.Tensor:
         batch = new.shape[0]
         parts = []
-        for tensor, part in zip(stored, coding.encode(new), strict=True):
+        for tensor, part in zip(stored, coding.quantize(new), strict=True):
             rows = tensor if batch == self.batch_size else tensor[:batch]
             rows[:, write] = part
             parts.append(rows[:, read])
-        return coding.decode(tuple(parts), new.dtype)
+        return coding.dequantize(tuple(parts), new.dtype)
 
     @torch.inference_mode()
     def _copy_content(self, other: ExLlamaV2CacheBase) -> None:
@@ -304,7 +306,7 @@ class ExLlamaV2Cache(ExLlamaV2CacheBase):
     """Cache in the dtype in which the model computes."""
 
     @property
-    def key_coding(self) -> Coding:
-        return PlainCoding(self.model.compute_dtype)
+    def key_coding(self) -> KVQuantization:
+        return Unquantized(self.model.compute_dtype)
 
     value_coding = key_coding

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 
 from constrain.errors import CacheError
-from constrain.kernels import Coding, FloatCoding, GroupCoding
+from constrain.kernels import GroupQuantization, KVQuantization, TruncatedFloat
 from constrain.model.cache import ExLlamaV2CacheBase
 
 _BLOCK = 512
 
 
 class ExLlamaV2Cache_8bit(ExLlamaV2CacheBase):
-    """Cache of one byte an element, a truncated float (see :class:`constrain.kernels.FloatCoding`)."""
+    """Cache of one byte an element, a truncated float (see :class:`constrain.kernels.TruncatedFloat`)."""
 
     @property
-    def key_coding(self) -> Coding:
-        return FloatCoding()
+    def key_coding(self) -> KVQuantization:
+        return TruncatedFloat()
 
     value_coding = key_coding
 
 
 class ExLlamaV2Cache_Q(ExLlamaV2CacheBase):
-    """Cache of integers with a scale for each group (see :class:`constrain.kernels.GroupCoding`).
+    """Cache of integers with a scale for each group (see :class:`constrain.kernels.GroupQuantization`).
 
     ``max_seq_len`` is rounded up until the elements of a row of a layer are a multiple of 512.
 
@@ -35,12 +35,12 @@ class ExLlamaV2Cache_Q(ExLlamaV2CacheBase):
     value_bits: int
 
     @property
-    def key_coding(self) -> Coding:
-        return GroupCoding(self.key_bits)
+    def key_coding(self) -> KVQuantization:
+        return GroupQuantization(self.key_bits)
 
     @property
-    def value_coding(self) -> Coding:
-        return GroupCoding(self.value_bits)
+    def value_coding(self) -> KVQuantization:
+        return GroupQuantization(self.value_bits)
 
     def _whole_blocks(self, positions: int) -> int:
         if self.head_dim * min(self.key_bits, self.value_bits) % 8:

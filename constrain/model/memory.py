@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from constrain.errors import ModelError
-from constrain.kernels import PlainCoding
+from constrain.kernels import Unquantized
 from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
 from constrain.model.modules import Attention, Head
 
@@ -45,7 +45,7 @@ def working_bytes(model: LoadableModel, cache: ExLlamaV2CacheBase) -> int:
     positions = min(cache.max_seq_len, config.max_seq_len)
     row = config.num_key_value_heads * config.head_dim
     rotations = 2 * (1 << (positions - 1).bit_length()) * config.head_dim
-    decoding = 0 if isinstance(cache.key_coding, PlainCoding) else positions * row * _DECODING_BYTES
+    decoding = 0 if isinstance(cache.key_coding, Unquantized) else positions * row * _DECODING_BYTES
     return (tokens * states + 2 * positions * row + rotations) * model.compute_dtype.itemsize + decoding
 
 

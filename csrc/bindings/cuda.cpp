@@ -10,9 +10,11 @@
 #include "cuda/attention.cuh"
 #include "cuda/bandwidth.cuh"
 #include "cuda/bitmask.cuh"
+#include "cuda/guidance.cuh"
 #include "cuda/linear.cuh"
 #include "cuda/norm.cuh"
 #include "cuda/penalties.cuh"
+#include "cuda/repetition.cuh"
 #include "cuda/sampling.cuh"
 #include "cuda/step_tokens.cuh"
 
@@ -39,6 +41,14 @@ FloatType float_type(const std::string& name) {
   if (name == "float16") return FloatType::float16;
   if (name == "bfloat16") return FloatType::bfloat16;
   throw std::invalid_argument("unknown floating point type " + name);
+}
+
+KVFormat kv_format(const std::string& name) {
+  if (name == "plain") return KVFormat::plain;
+  if (name == "float8") return KVFormat::float8;
+  if (name == "group8") return KVFormat::group8;
+  if (name == "group4") return KVFormat::group4;
+  throw std::invalid_argument("unknown format of keys and values " + name);
 }
 
 Gate gate(const std::string& name) {
@@ -106,19 +116,27 @@ void bind_rows(py::module_& m) {
 
 void bind_attention(py::module_& m) {
   py::class_<PagesView>(m, "Pages", "The pages of a cache.")
-      .def(py::init([](Address keys, Address values, Address key_scales, Address value_scales, int key_bits,
-                       int value_bits, int64_t page_stride, int64_t slot_stride, int64_t head_stride,
-                       Address block_table, int64_t block_table_stride, int page_size, int kv_heads, int head_dim) {
-             return PagesView{data(keys),         data(values),
-                              data(key_scales),   data(value_scales),
-                              key_bits,           value_bits,
-                              page_stride,        slot_stride,
-                              head_stride,        pointer<const int32_t>(block_table),
-                              block_table_stride, page_size,
-                              kv_heads,           head_dim};
+      .def(py::init([](Address keys, Address values, Address key_scales, Address value_scales,
+                       const std::string& key_format, const std::string& value_format, int64_t page_stride,
+                       int64_t slot_stride, int64_t head_stride, Address block_table, int64_t block_table_stride,
+                       int page_size, int kv_heads, int head_dim) {
+             return PagesView{data(keys),
+                              data(values),
+                              data(key_scales),
+                              data(value_scales),
+                              kv_format(key_format),
+                              kv_format(value_format),
+                              page_stride,
+                              slot_stride,
+                              head_stride,
+                              pointer<const int32_t>(block_table),
+                              block_table_stride,
+                              page_size,
+                              kv_heads,
+                              head_dim};
            }),
-           py::kw_only(), arg("keys"), arg("values"), arg("key_scales"), arg("value_scales"), arg("key_bits"),
-           arg("value_bits"), arg("page_stride"), arg("slot_stride"), arg("head_stride"), arg("block_table"),
+           py::kw_only(), arg("keys"), arg("values"), arg("key_scales"), arg("value_scales"), arg("key_format"),
+           arg("value_format"), arg("page_stride"), arg("slot_stride"), arg("head_stride"), arg("block_table"),
            arg("block_table_stride"), arg("page_size"), arg("kv_heads"), arg("head_dim"));
   py::class_<PagedAttention>(m, "PagedAttention", "Attention of new tokens over pages, into which they are written.")
       .def(py::init([](Address qkv, Address out, Address cos, Address sin, const PagesView& pages, Address lengths,
@@ -145,6 +163,45 @@ void bind_attention(py::module_& m) {
             paged_attention(attention, data(partials), pointer<int32_t>(counters), stream_of(stream));
           },
           py::kw_only(), arg("partials"), arg("counters"), arg("stream"), "Queue the attention.");
+}
+
+void bind_logits(py::module_& m) {
+  m.def(
+      "apply_guidance",
+      [](Address logits, int64_t stride, Address partner, Address scale, int rows, int width, Address stream) {
+        apply_guidance(Guidance{pointer<float>(logits), stride, pointer<const int32_t>(partner),
+                                pointer<const float>(scale), rows, width},
+                       stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("stride"), arg("partner"), arg("scale"), arg("rows"), arg("width"),
+      arg("stream"), "Queue the mixture of rows with their partners.");
+  m.def(
+      "add_bias",
+      [](Address logits, int64_t stride, Address pool, int64_t pool_stride, Address chosen, int rows, int width,
+         Address stream) {
+        add_bias(Bias{pointer<float>(logits), stride, pointer<const float>(pool), pool_stride,
+                      pointer<const int32_t>(chosen), rows, width},
+                 stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("stride"), arg("pool"), arg("pool_stride"), arg("chosen"), arg("rows"),
+      arg("width"), arg("stream"), "Queue the addition of a bias to the logits of each row.");
+  m.def(
+      "apply_dry",
+      [](Address logits, int64_t logits_stride, Address text, Address block_table, int64_t block_table_stride,
+         int page_size, Address lengths, Address multiplier, Address base, Address allowed_length, Address max_ngram,
+         Address ranges, Address bits, int64_t bits_stride, Address chosen, int rows, int width, Address stream) {
+        const BitmaskView breakers{pointer<const int32_t>(bits), bits_stride, pointer<const int32_t>(chosen)};
+        apply_dry(Repetition{pointer<float>(logits), logits_stride, pointer<const int32_t>(text),
+                             pointer<const int32_t>(block_table), block_table_stride, page_size,
+                             pointer<const int32_t>(lengths), pointer<const float>(multiplier),
+                             pointer<const float>(base), pointer<const int32_t>(allowed_length),
+                             pointer<const int32_t>(max_ngram), pointer<const int32_t>(ranges), breakers, rows, width},
+                  stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("logits_stride"), arg("text"), arg("block_table"), arg("block_table_stride"),
+      arg("page_size"), arg("lengths"), arg("multiplier"), arg("base"), arg("allowed_length"), arg("max_ngram"),
+      arg("ranges"), arg("bits"), arg("bits_stride"), arg("chosen"), arg("rows"), arg("width"), arg("stream"),
+      "Queue the penalties of tokens that would prolong a repetition.");
 }
 
 void bind_sampling(py::module_& m) {
@@ -259,5 +316,6 @@ PYBIND11_MODULE(_cuda, m) {
   bind_bitmask(m);
   bind_rows(m);
   bind_attention(m);
+  bind_logits(m);
   bind_sampling(m);
 }

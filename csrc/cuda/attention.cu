@@ -60,6 +60,8 @@ AttentionShape shape_of(const PagedAttention& p) {
   return best;
 }
 
+bool is_grouped(KVFormat format) { return format == KVFormat::group8 || format == KVFormat::group4; }
+
 void check(const PagedAttention& p) {
   const PagesView& pages = p.pages;
   require(p.qkv && p.out && p.cos && p.sin && pages.keys && pages.values && pages.block_table && p.lengths, kName,
@@ -77,12 +79,12 @@ void check(const PagedAttention& p) {
   for (const int64_t stride : {pages.page_stride, pages.slot_stride, pages.head_stride})
     require(stride % 8 == 0, kName, "strides must be multiples of 8");
   require(p.batch <= 65535 && p.queries > 0 && p.window >= 0 && p.cap >= 0, kName, "argument out of range");
-  if (pages.key_bits == 16 && pages.value_bits == 16) return;
+  if (!is_grouped(pages.key_format) && !is_grouped(pages.value_format)) return;
   require(pages.key_scales && pages.value_scales, kName, "no scales");
   require(pages.head_dim == 64 || pages.head_dim == 128 || pages.head_dim == 256, kName,
-          "pages of codes take a head_dim of 64, 128 or 256");
+          "quantized groups take a head_dim of 64, 128 or 256");
   for (const int64_t stride : {pages.page_stride, pages.slot_stride, pages.head_stride})
-    require(stride % pages.head_dim == 0, kName, "pages of codes must be contiguous");
+    require(stride % pages.head_dim == 0, kName, "pages of quantized groups must be contiguous");
 }
 
 }  // namespace
@@ -104,8 +106,11 @@ void paged_attention(const PagedAttention& p, void* partials, int32_t* counters,
   require(p.pages.kv_heads * shape.row_blocks <= 65535, kName, "too many heads");
   const bool spread = shape.blocks * shape.splits <= device_attribute(cudaDevAttrMultiProcessorCount, kName);
   const AttentionLaunch launch{p, partials, counters, shape.row_blocks, spread};
-  if (p.pages.key_bits == 16 && p.pages.value_bits == 16)
+  const KVFormat keys = p.pages.key_format, values = p.pages.value_format;
+  if (keys == KVFormat::plain && values == KVFormat::plain)
     launch_plain_attention(launch, shape, stream);
+  else if (keys == KVFormat::float8 && values == KVFormat::float8)
+    launch_float8_attention(launch, shape, stream);
   else
     launch_grouped_attention(launch, shape, stream);
 }

@@ -22,11 +22,11 @@ void launch_dim(const AttentionLaunch& a, const AttentionShape& shape, cudaStrea
 void launch_grouped_attention(const AttentionLaunch& a, const AttentionShape& shape, cudaStream_t stream) {
   with_half_type(a.p.type, kAttentionName, [&](auto element) {
     using T = decltype(element);
-    const int bits = a.p.pages.key_bits * 16 + a.p.pages.value_bits;
-    if (bits == 0x88) return launch_dim<T, 8, 8>(a, shape, stream);
-    if (bits == 0x84) return launch_dim<T, 8, 4>(a, shape, stream);
-    if (bits == 0x44) return launch_dim<T, 4, 4>(a, shape, stream);
-    require(false, kAttentionName, "no kernel for codes of these bits");
+    const KVFormat keys = a.p.pages.key_format, values = a.p.pages.value_format;
+    if (keys == KVFormat::group8 && values == KVFormat::group8) return launch_dim<T, 8, 8>(a, shape, stream);
+    if (keys == KVFormat::group8 && values == KVFormat::group4) return launch_dim<T, 8, 4>(a, shape, stream);
+    if (keys == KVFormat::group4 && values == KVFormat::group4) return launch_dim<T, 4, 4>(a, shape, stream);
+    require(false, kAttentionName, "no kernel for keys and values of these formats");
   });
 }
 

@@ -7,7 +7,7 @@
 #include "cuda/attention_launch.cuh"
 #include "cuda/attention_rows.cuh"
 #include "cuda/attention_tile.cuh"
-#include "cuda/codings.cuh"
+#include "cuda/kv_formats.cuh"
 #include "cuda/launch.cuh"
 
 namespace constrain::cuda {

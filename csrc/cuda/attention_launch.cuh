@@ -39,8 +39,9 @@ struct AttentionShape {
   size_t shared_bytes;
 };
 
-// Queue the kernel for pages of floats, and for pages of codes.
+// Queue the kernel for pages of 16-bit floats, of truncated floats, and of quantized groups.
 void launch_plain_attention(const AttentionLaunch& launch, const AttentionShape& shape, cudaStream_t stream);
+void launch_float8_attention(const AttentionLaunch& launch, const AttentionShape& shape, cudaStream_t stream);
 void launch_grouped_attention(const AttentionLaunch& launch, const AttentionShape& shape, cudaStream_t stream);
 
 }  // namespace constrain::cuda

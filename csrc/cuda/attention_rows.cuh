@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cuda/attention_launch.cuh"
-#include "cuda/codings.cuh"
+#include "cuda/kv_formats.cuh"
 #include "cuda/types.cuh"
 
 namespace constrain::cuda {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void load_queries(const PagedAttention& p, int kv_hea
     float x[8] = {};
     if (row.valid && position >= 0 && at < p.pages.head_dim)
       load_features(p, head_of<T>(p, row.query, row.head), at, position, x);
-    if constexpr (Keys::kTurned) turn_group(x);
+    if constexpr (Keys::kHadamard) hadamard_group(x);
     *reinterpret_cast<uint4*>(&queries[i / kPacks][at]) = pack8<Element>(x);
   }
 }
@@ -129,7 +129,7 @@ template <typename T, typename Values>
 __device__ __forceinline__ void write_output(const PagedAttention& p, int batch, const Row& row, int at,
                                              const float4& value) {
   float x[4] = {value.x, value.y, value.z, value.w};
-  if constexpr (Values::kTurned) turn_group(x);
+  if constexpr (Values::kHadamard) hadamard_group(x);
   T* out =
       static_cast<T*>(p.out) + ((int64_t{batch} * p.queries + row.query) * p.heads + row.head) * p.pages.head_dim + at;
   constexpr float kFactor = Values::kFactor;

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cuda/attention_rows.cuh"
-#include "cuda/codings.cuh"
+#include "cuda/kv_formats.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/reduce.cuh"
 
@@ -37,16 +37,16 @@ __device__ __forceinline__ float rescale(float top, float new_top) {
 }
 
 // Keys of a tile as rows of the product with the queries: packs at 32 c + 8 member of keys group and group + 8.
-template <typename Coding, int kDim>
+template <typename Format, int kDim>
 struct KeyTile {
-  typename Coding::Pack pack[2][kDim / 32];
+  typename Format::Pack pack[2][kDim / 32];
   Scales<kDim> scales[2];
 };
 
 // Values of a tile: packs at 64 j + 8 group of keys 2 member, 2 member + 1, and 8 more of each.
-template <typename Coding, int kDim>
+template <typename Format, int kDim>
 struct ValueTile {
-  typename Coding::Pack pack[4][kDim / 64];
+  typename Format::Pack pack[4][kDim / 64];
   Scales<kDim> scales[4];
 };
 
@@ -66,53 +66,53 @@ struct LaneStates {
   int64_t slot, scale_slot;  // bytes from a position to the next
 };
 
-template <typename Coding>
+template <typename Format>
 __device__ __forceinline__ LaneStates lane_states(const PagesView& pages, const void* states, const void* scales,
                                                   int key, int feature) {
   const int64_t first = key * pages.slot_stride;
-  return {static_cast<const char*>(states) + Coding::bytes(first + feature),
-          static_cast<const char*>(scales) + scale_bytes(first), Coding::bytes(pages.slot_stride),
+  return {static_cast<const char*>(states) + Format::bytes(first + feature),
+          static_cast<const char*>(scales) + scale_bytes(first), Format::bytes(pages.slot_stride),
           scale_bytes(pages.slot_stride)};
 }
 
 // `offset`: of the tile, in states. `keys`: how many of its positions there are to load.
-template <typename Coding, int kDim>
-__device__ __forceinline__ void load_keys(KeyTile<Coding, kDim>& tile, const LaneStates& lane, int64_t offset, int keys,
+template <typename Format, int kDim>
+__device__ __forceinline__ void load_keys(KeyTile<Format, kDim>& tile, const LaneStates& lane, int64_t offset, int keys,
                                           int dim) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const bool valid = lane_group() + 8 * half < keys;
-    const char* at = lane.states + Coding::bytes(offset) + 8 * half * lane.slot;
+    const char* at = lane.states + Format::bytes(offset) + 8 * half * lane.slot;
     tile.scales[half] =
-        Coding::template load_scales<kDim>(lane.scales + scale_bytes(offset) + 8 * half * lane.scale_slot, valid);
+        Format::template load_scales<kDim>(lane.scales + scale_bytes(offset) + 8 * half * lane.scale_slot, valid);
 #pragma unroll
     for (int c = 0; c < kDim / 32; ++c)
-      tile.pack[half][c] = Coding::load(at + Coding::bytes(32 * c), valid && 32 * c + 8 * lane_member() < dim);
+      tile.pack[half][c] = Format::load(at + Format::bytes(32 * c), valid && 32 * c + 8 * lane_member() < dim);
   }
 }
 
-template <typename Coding, int kDim>
-__device__ __forceinline__ void load_values(ValueTile<Coding, kDim>& tile, const LaneStates& lane, int64_t offset,
+template <typename Format, int kDim>
+__device__ __forceinline__ void load_values(ValueTile<Format, kDim>& tile, const LaneStates& lane, int64_t offset,
                                             int keys, int dim) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int key = i % 2 + i / 2 * 8;
     const bool valid = 2 * lane_member() + key < keys;
-    const char* at = lane.states + Coding::bytes(offset) + key * lane.slot;
+    const char* at = lane.states + Format::bytes(offset) + key * lane.slot;
     tile.scales[i] =
-        Coding::template load_scales<kDim>(lane.scales + scale_bytes(offset) + key * lane.scale_slot, valid);
+        Format::template load_scales<kDim>(lane.scales + scale_bytes(offset) + key * lane.scale_slot, valid);
 #pragma unroll
     for (int j = 0; j < kDim / 64; ++j)
-      tile.pack[i][j] = Coding::load(at + Coding::bytes(64 * j), valid && 64 * j + 8 * lane_group() < dim);
+      tile.pack[i][j] = Format::load(at + Format::bytes(64 * j), valid && 64 * j + 8 * lane_group() < dim);
   }
 }
 
 // Scores of rows group and group + 8, [..][0], [1] and [2], [3], for keys 2 member and 2 member + 1, and 8 more of
 // each.
-template <typename Coding, int kDim, typename Element>
+template <typename Format, int kDim, typename Element>
 __device__ __forceinline__ void multiply_keys(float (&scores)[2][4],
                                               const Element (&queries)[kAttentionRows][kDim + kQueryPad],
-                                              const KeyTile<Coding, kDim>& keys) {
+                                              const KeyTile<Format, kDim>& keys) {
 #pragma unroll
   for (int c = 0; c < kDim / 32; ++c) {
     const int at = 32 * c + 8 * lane_member();
@@ -120,7 +120,7 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[2][4],
     const auto& query8 = *reinterpret_cast<const uint4*>(&queries[lane_group() + 8][at]);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      const uint4 pack = Coding::decode(keys.pack[n][c], keys.scales[n].pairs[c / 2], c % 2);
+      const uint4 pack = Format::dequantize(keys.pack[n][c], keys.scales[n].pairs[c / 2], c % 2);
       multiply_add_packs<Element>(scores[n], query, query8, pack);
     }
   }
@@ -176,18 +176,18 @@ __device__ __forceinline__ uint32_t pair_of(const uint4& a, const uint4& b, int 
   return __byte_perm(words_a[element / 2], words_b[element / 2], element % 2 ? 0x7632 : 0x5410);
 }
 
-template <typename Coding, int kDim>
+template <typename Format, int kDim>
 __device__ __forceinline__ void add_values(RowSums<kDim>& rows, const uint32_t (&weights)[4],
-                                           const ValueTile<Coding, kDim>& values) {
+                                           const ValueTile<Format, kDim>& values) {
 #pragma unroll
   for (int j = 0; j < kDim / 64; ++j) {
     uint4 pack[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      pack[i] = Coding::decode(values.pack[i][j], values.scales[i].pairs[j], lane_group() / 4);
+      pack[i] = Format::dequantize(values.pack[i][j], values.scales[i].pairs[j], lane_group() / 4);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      multiply_add<typename Coding::Element>(rows.out[j * 8 + i], weights,
+      multiply_add<typename Format::Element>(rows.out[j * 8 + i], weights,
                                              {pair_of(pack[0], pack[1], i), pair_of(pack[2], pack[3], i)});
   }
 }

@@ -1,21 +1,24 @@
-// The pages of a cache.
+// The pages of a KV cache.
 #pragma once
 
 #include <cstdint>
 
 namespace constrain::cuda {
 
-// `keys` and `values` are (pages, page_size, kv_heads, head_dim) with the last dimension contiguous and these strides,
-// which count states, however many bits each has: 16 for floats; 8 or 4 for codes, whose scales, one for every 32
-// states, lie in the same order in arrays of their own. `block_table` (batch, blocks) int32 names the pages of a
-// sequence in order.
+// How states are stored: as 16-bit floats, as the upper bytes of halves, or as integers of 8 or 4 bits with a scale for
+// every 32 of them.
+enum class KVFormat { plain, float8, group8, group4 };
+
+// `keys` and `values` are (pages, page_size, kv_heads, head_dim) with the last dimension contiguous. Strides count
+// states, whatever their size. Scales lie in the same order in arrays of their own. `block_table` (batch, blocks) int32
+// has the pages of each sequence in order.
 struct PagesView {
   void* keys;
   void* values;
   void* key_scales;
   void* value_scales;
-  int key_bits;
-  int value_bits;
+  KVFormat key_format;
+  KVFormat value_format;
   int64_t page_stride;
   int64_t slot_stride;
   int64_t head_stride;

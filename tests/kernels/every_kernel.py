@@ -19,18 +19,23 @@ from constrain.kernels import (
     Activation,
     AttentionWorkspace,
     ChosenRows,
-    Coding,
-    GroupCoding,
+    DryTensors,
+    GroupQuantization,
+    KVQuantization,
     Pages,
     PenaltyParameters,
     PenaltyScratch,
-    PlainCoding,
     RowNorm,
     SamplingTensors,
     StepTokens,
     TextPages,
     TopTokens,
+    TruncatedFloat,
+    Unquantized,
+    add_bias,
     apply_bitmask,
+    apply_dry,
+    apply_guidance,
     cuda,
     enter_tokens,
     gated_activation,
@@ -83,7 +88,7 @@ def attend(
     dtype: torch.dtype,
     lengths: Sequence[int],
     shape: tuple[int, int, int],
-    codings: tuple[Coding, Coding],
+    formats: tuple[KVQuantization, KVQuantization],
     queries: int = 1,
     window: int | None = None,
     cap: float | None = None,
@@ -91,9 +96,9 @@ def attend(
     heads, kv_heads, dim = shape
     blocks = -(-max(lengths) // 256)
     states = torch.randn(2, len(lengths) * blocks, 256, kv_heads, dim).to(dtype)
-    keys, values = (coding.encode(each) for coding, each in zip(codings, states, strict=True))
+    keys, values = (quantization.quantize(each) for quantization, each in zip(formats, states, strict=True))
     table = torch.randperm(len(lengths) * blocks).view(len(lengths), blocks).int()
-    pages = Pages(keys, values, table, *codings)
+    pages = Pages(keys, values, table, *formats)
     qkv = torch.randn(len(lengths), queries, heads + 2 * kv_heads, dim).to(dtype)
     cos, sin = torch.randn(2, blocks * 256, 1, dim // 16 * 16).to(dtype)
     on_device, workspace = torch.tensor(lengths, dtype=torch.int), AttentionWorkspace()
@@ -104,13 +109,18 @@ def attend(
 def attentions() -> None:
     plain = [(8, 4, 64), (4, 2, 32), (8, 2, 128), (6, 2, 96), (4, 2, 256)]
     coded = [(8, 4, 64), (8, 2, 128), (4, 2, 256)]
-    codes = [(GroupCoding(8), GroupCoding(8)), (GroupCoding(8), GroupCoding(4)), (GroupCoding(4), GroupCoding(4))]
+    truncated = [(TruncatedFloat(), TruncatedFloat())]
+    grouped = [
+        (GroupQuantization(8), GroupQuantization(8)),
+        (GroupQuantization(8), GroupQuantization(4)),
+        (GroupQuantization(4), GroupQuantization(4)),
+    ]
     for dtype in HALVES:
-        own = PlainCoding(dtype)
-        for codings, shape in [*product([(own, own)], plain), *product(codes, coded)]:
-            attend(dtype, LENGTHS, shape, codings)
-            attend(dtype, [1500], shape, codings, window=1024, cap=5.0)  # one sequence has many splits
-            attend(dtype, LENGTHS, shape, codings, queries=4, window=100)
+        own = Unquantized(dtype)
+        for formats, shape in [*product([(own, own)], plain), *product(truncated, plain), *product(grouped, coded)]:
+            attend(dtype, LENGTHS, shape, formats)
+            attend(dtype, [1500], shape, formats, window=1024, cap=5.0)  # one sequence has many splits
+            attend(dtype, LENGTHS, shape, formats, queries=4, window=100)
         attend(dtype, LENGTHS, (40, 1, 128), (own, own), queries=2)  # several blocks of rows
         attend(dtype, [40 + i for i in range(100)], (8, 4, 64), (own, own))  # several blocks to a multiprocessor
 
@@ -146,8 +156,19 @@ def steps() -> None:
     scratch = PenaltyScratch()
     for _ in range(2):
         penalise(torch.randn(4, 50), text, lengths, values, scratch)
+    integers = torch.tensor([[1, 2, 0, 3], [9, 20, 1, 5], [0, 30, 0, 9]]).int()
+    breakers = ChosenRows(torch.tensor([[4, 0]]).int(), torch.tensor([0, -1, 0, -1]).int())
+    apply_dry(torch.randn(4, 50), text, lengths, DryTensors(some, some, *integers), breakers)
     given, past = torch.tensor([7, ~2, 9, ~0]).int(), torch.tensor([0, 17, -1, 16]).int()
     enter_tokens(StepTokens(given, past, *torch.zeros(2, 4).int()), torch.tensor([-1, 30, 40]), text)
+
+
+def rows_of_logits() -> None:
+    chosen = torch.tensor([1, -1, 1], dtype=torch.int32)
+    for width in (50, 4003):
+        logits = torch.randn(3, width)
+        apply_guidance(logits, chosen, torch.rand(3))
+        add_bias(logits, torch.randn(2, width), chosen)
 
 
 def reading() -> None:
@@ -161,7 +182,7 @@ def reading() -> None:
 def launch_all() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
-        for family in (bitmasks, norms, products, attentions, sampling, steps, reading):
+        for family in (bitmasks, norms, products, attentions, sampling, steps, rows_of_logits, reading):
             family()
             torch.cuda.synchronize()
             print(family.__name__, file=sys.stderr, flush=True)

@@ -5,33 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pytest
 import torch
 
 from constrain.kernels import (
     AttentionWorkspace,
-    Coding,
-    FloatCoding,
-    GroupCoding,
+    GroupQuantization,
+    KVQuantization,
     Pages,
     Parts,
-    PlainCoding,
+    TruncatedFloat,
+    Unquantized,
     attention,
     paged_attention,
     rotate,
 )
+from constrain.kernels.graphs import Graph
 from constrain.kernels.paged_attention import attend_pages
+
+Formats: TypeAlias = tuple[KVQuantization, KVQuantization]
 
 CPU = torch.device("cpu")
 HALVES = [torch.float16, torch.bfloat16]
-PLAIN = PlainCoding(torch.float32)
-CODES = [(GroupCoding(8), GroupCoding(8)), (GroupCoding(8), GroupCoding(4)), (GroupCoding(4), GroupCoding(4))]
-CODINGS: list[tuple[Coding, Coding]] = [(PLAIN, PLAIN), (FloatCoding(), FloatCoding()), *CODES]
+PLAIN = Unquantized(torch.float32)
+GROUPS = [
+    (GroupQuantization(8), GroupQuantization(8)),
+    (GroupQuantization(8), GroupQuantization(4)),
+    (GroupQuantization(4), GroupQuantization(4)),
+]
+FLOAT8 = TruncatedFloat(), TruncatedFloat()
+FORMATS: list[Formats] = [(PLAIN, PLAIN), FLOAT8, *GROUPS]
+NAMES = ["plain", "float8", "q8", "q6", "q4"]
 
 
-class Sample(NamedTuple):
+class Attention(NamedTuple):
     """What an attention takes, with the old states as they were before they were written down."""
 
     qkv: torch.Tensor
@@ -40,24 +49,24 @@ class Sample(NamedTuple):
     pages: Pages
     lengths: torch.Tensor
 
-    def to(self, dtype: torch.dtype) -> Sample:
+    def to(self, dtype: torch.dtype) -> Attention:
         """A copy in ``dtype``, but for codes; where states are floats, slots of pages are not next to each other."""
         pages = self.pages
-        if isinstance(pages.key_coding, PlainCoding):
-            plain = PlainCoding(dtype)
-            pages = replace(pages, key_coding=plain, value_coding=plain)
+        if isinstance(pages.key_quantization, Unquantized):
+            plain = Unquantized(dtype)
+            pages = replace(pages, key_quantization=plain, value_quantization=plain)
         pages = replace(pages, keys=placed(pages.keys, dtype), values=placed(pages.values, dtype))
-        return Sample(self.qkv.to(dtype), self.cos.to(dtype), self.sin.to(dtype), pages, self.lengths)
+        return Attention(self.qkv.to(dtype), self.cos.to(dtype), self.sin.to(dtype), pages, self.lengths)
 
 
 def placed(parts: Parts, dtype: torch.dtype) -> Parts:
-    if len(parts) > 1:
+    if not parts[0].is_floating_point():
         return parts
     width = parts[0].shape[3]
     return (torch.cat((parts[0], torch.full_like(parts[0], torch.nan)), 3).to(dtype)[..., :width],)
 
 
-def sample(
+def make(
     lengths: Sequence[int],
     heads: int,
     kv_heads: int,
@@ -66,19 +75,21 @@ def sample(
     queries: int = 1,
     rotary: int | None = None,
     page_size: int = 256,
-    codings: tuple[Coding, Coding] = (PLAIN, PLAIN),
+    formats: Formats = (PLAIN, PLAIN),
     device: torch.device = CPU,
-) -> Sample:
+) -> Attention:
     """Sequences whose pages lie in no order, with a page more than they need."""
     blocks = max(1, -(-max(lengths) // page_size))
     count = len(lengths) * blocks + 1
-    keys, values = (coding.encode(torch.randn(count, page_size, kv_heads, dim, device=device)) for coding in codings)
+    keys, values = (
+        quantization.quantize(torch.randn(count, page_size, kv_heads, dim, device=device)) for quantization in formats
+    )
     table = torch.randperm(count, device=device)[: len(lengths) * blocks].view(len(lengths), blocks).int()
     angles = torch.rand(blocks * page_size, 1, (rotary or dim) // 2, device=device) * 6
     cos, sin = torch.cat((angles.cos(),) * 2, -1), torch.cat((-angles.sin(), angles.sin()), -1)
     qkv = torch.randn(len(lengths), queries, heads + 2 * kv_heads, dim, device=device)
-    pages = Pages(keys, values, table, *codings)
-    return Sample(qkv, cos, sin, pages, torch.tensor(lengths, dtype=torch.int, device=device))
+    pages = Pages(keys, values, table, *formats)
+    return Attention(qkv, cos, sin, pages, torch.tensor(lengths, dtype=torch.int, device=device))
 
 
 def copied(pages: Pages) -> Pages:
@@ -89,10 +100,10 @@ def copied(pages: Pages) -> Pages:
 
 def in_floats(pages: Pages) -> Pages:
     """The same states in float32; codes stay codes."""
-    if not isinstance(pages.key_coding, PlainCoding):
+    if not isinstance(pages.key_quantization, Unquantized):
         return pages
     keys, values = ((parts[0].float(),) for parts in (pages.keys, pages.values))
-    return replace(pages, keys=keys, values=values, key_coding=PLAIN, value_coding=PLAIN)
+    return replace(pages, keys=keys, values=values, key_quantization=PLAIN, value_quantization=PLAIN)
 
 
 def worst_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
@@ -106,23 +117,23 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("codings", CODINGS, ids=["plain", "float8", "q8", "q6", "q4"])
+@pytest.mark.parametrize("formats", FORMATS, ids=NAMES)
 @pytest.mark.parametrize("cap", [None, 3.0])
 @pytest.mark.parametrize("window", [None, 1, 5, 100])
 @pytest.mark.parametrize("queries", [1, 3])
 def test_attention_is_that_of_every_sequence_alone(
-    queries: int, window: int | None, cap: float | None, codings: tuple[Coding, Coding]
+    queries: int, window: int | None, cap: float | None, formats: Formats
 ) -> None:
     lengths = [3, 17, 40, 0]
-    given = sample(lengths, 6, 2, 8, queries=queries, rotary=4, page_size=16, codings=codings)
+    given = make(lengths, 6, 2, 8, queries=queries, rotary=4, page_size=16, formats=formats)
     qkv, cos, sin, pages, on_device = given
     keys, values = pages.gather(torch.float)
     out = paged_attention(qkv, cos, sin, pages, on_device, scale=0.3, window=window, cap=cap)
     for row, length in enumerate(lengths[:3]):
         new = slice(length - queries, length)
         q, k = (rotate(x[row, None], cos[None, new], sin[None, new]) for x in (qkv[:, :, :6], qkv[:, :, 6:8]))
-        keys[row, new] = codings[0].decode(codings[0].encode(k), torch.float)[0]
-        values[row, new] = codings[1].decode(codings[1].encode(qkv[row, :, 8:]), torch.float)
+        keys[row, new] = formats[0].dequantize(formats[0].quantize(k), torch.float)[0]
+        values[row, new] = formats[1].dequantize(formats[1].quantize(qkv[row, :, 8:]), torch.float)
         for i in range(queries):
             end = length - queries + i + 1
             seen = slice(max(0, end - (window or length)), end)
@@ -132,7 +143,7 @@ def test_attention_is_that_of_every_sequence_alone(
 
 
 def test_new_states_are_written_where_the_block_table_says() -> None:
-    given = sample([18, 4, 0], 4, 2, 8, queries=4, page_size=16)
+    given = make([18, 4, 0], 4, 2, 8, queries=4, page_size=16)
     expected, table = copied(given.pages), given.pages.block_table
     for row, first in ((0, 14), (1, 0)):
         places = slice(first, first + 4)
@@ -144,8 +155,30 @@ def test_new_states_are_written_where_the_block_table_says() -> None:
     assert torch.equal(given.pages.keys[0], expected.keys[0]) and torch.equal(given.pages.values[0], expected.values[0])
 
 
+@pytest.mark.parametrize("formats", FORMATS, ids=NAMES)
+@pytest.mark.parametrize("idle", [[0], [1, 2], [0, 1, 2]])
+def test_idle_rows_write_nothing(idle: list[int], formats: Formats) -> None:
+    lengths = [0 if row in idle else length for row, length in enumerate([18, 30, 7])]
+    given = make([18, 30, 7], 4, 2, 8, queries=2, page_size=16, formats=formats)
+    given = given._replace(lengths=torch.tensor(lengths, dtype=torch.int))
+    # Their block tables may name pages of others.
+    given.pages.block_table[idle] = given.pages.block_table[2].clone()
+    before = copied(given.pages)
+    k, v = torch.randn(2, 3, 2, 2, 8)
+    given.pages.write(k, v, given.lengths - 2)
+    parts = *formats[0].quantize(k), *formats[1].quantize(v)
+    for stored, were, new in zip(
+        (*given.pages.keys, *given.pages.values), (*before.keys, *before.values), parts, strict=True
+    ):
+        for row, length in enumerate(lengths):
+            for i in range(2 if length else 0):
+                position = length - 2 + i
+                were[given.pages.block_table[row, position // 16], position % 16] = new[row, i]
+        assert torch.equal(stored, were)
+
+
 def test_slots_that_nobody_wrote_do_not_matter() -> None:
-    given = sample([20], 2, 1, 8, page_size=16)
+    given = make([20], 2, 1, 8, page_size=16)
     expected = paged_attention(*given, scale=1.0)
     for states in (given.pages.keys[0], given.pages.values[0]):
         states[given.pages.block_table[0, 1], 4:] = torch.nan
@@ -156,7 +189,7 @@ def test_slots_that_nobody_wrote_do_not_matter() -> None:
 LENGTHS = [4, 15, 16, 17, 65, 255, 256, 257, 1000, 0, 3100]
 
 
-def check_on_gpu(given: Sample, window: int | None = None, cap: float | None = None) -> None:
+def check_on_gpu(given: Attention, window: int | None = None, cap: float | None = None) -> None:
     """Pages and outputs are those of the reference, which works in float32 on the pages as the kernel left them."""
     heads, scale = given.qkv.shape[2] - 2 * given.pages.kv_heads, given.qkv.shape[3] ** -0.5
     before, workspace = copied(given.pages), AttentionWorkspace()
@@ -179,7 +212,7 @@ def check_on_gpu(given: Sample, window: int | None = None, cap: float | None = N
         assert worst_error(alone, expected[row, None]) < bound
 
 
-def rotated(given: Sample) -> torch.Tensor:
+def rotated(given: Attention) -> torch.Tensor:
     """Queries and keys at their positions, computed in float32."""
     queries = given.qkv.shape[1]
     position = (given.lengths.view(-1, 1) - queries + torch.arange(queries, device=given.qkv.device)).clamp(min=0)
@@ -187,7 +220,7 @@ def rotated(given: Sample) -> torch.Tensor:
     return rotate(given.qkv[:, :, : -given.pages.kv_heads].float(), cos, sin).to(given.qkv.dtype)
 
 
-def check_pages(given: Sample, new_keys: torch.Tensor, before: Pages) -> None:
+def check_pages(given: Attention, new_keys: torch.Tensor, before: Pages) -> None:
     """New states are written down as the reference does, and everything else is what it was."""
     pages, queries = given.pages, given.qkv.shape[1]
     expected = copied(before)
@@ -198,15 +231,15 @@ def check_pages(given: Sample, new_keys: torch.Tensor, before: Pages) -> None:
             new[table[position // before.page_size], position % before.page_size] = True
     for stored, were in zip((*pages.keys, *pages.values), (*before.keys, *before.values), strict=True):
         assert torch.equal(stored[~new], were[~new])
-    if isinstance(pages.value_coding, PlainCoding):
+    if isinstance(pages.value_quantization, Unquantized):
         assert torch.equal(pages.values[0][new], expected.values[0][new])
-    for coding, stored_parts, wanted_parts in (
-        (pages.key_coding, pages.keys, expected.keys),
-        (pages.value_coding, pages.values, expected.values),
+    for quantization, stored_parts, wanted_parts in (
+        (pages.key_quantization, pages.keys, expected.keys),
+        (pages.value_quantization, pages.values, expected.values),
     ):
         # Sums in another order may turn a code into the one beside it, or the last bit of a float.
         states, wanted = (
-            coding.decode(tuple(x[new] for x in parts), torch.float) for parts in (stored_parts, wanted_parts)
+            quantization.dequantize(tuple(x[new] for x in parts), torch.float) for parts in (stored_parts, wanted_parts)
         )
         assert float((states - wanted).norm() / wanted.norm()) < 2e-3
 
@@ -239,48 +272,93 @@ def test_attention_on_a_gpu(
     dtype: torch.dtype,
     cuda: torch.device,
 ) -> None:
-    given = sample(LENGTHS, heads, kv_heads, dim, queries=queries, rotary=rotary, device=cuda).to(dtype)
+    given = make(LENGTHS, heads, kv_heads, dim, queries=queries, rotary=rotary, device=cuda).to(dtype)
     check_on_gpu(given, window, cap)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("codings", CODES, ids=["q8", "q6", "q4"])
+@pytest.mark.parametrize("formats", FORMATS[1:], ids=NAMES[1:])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dim"), [(32, 8, 128), (8, 2, 64), (4, 4, 64), (6, 1, 256), (20, 1, 128)]
 )
 @pytest.mark.parametrize(("queries", "window", "cap"), [(1, None, None), (4, None, None), (1, 100, 20.0)])
-def test_attention_over_codes_on_a_gpu(
+def test_attention_over_quantized_pages_on_a_gpu(
     heads: int,
     kv_heads: int,
     dim: int,
     queries: int,
     window: int | None,
     cap: float | None,
-    codings: tuple[Coding, Coding],
+    formats: Formats,
     dtype: torch.dtype,
     cuda: torch.device,
 ) -> None:
-    given = sample(LENGTHS, heads, kv_heads, dim, queries=queries, codings=codings, device=cuda).to(dtype)
+    given = make(LENGTHS, heads, kv_heads, dim, queries=queries, formats=formats, device=cuda).to(dtype)
     check_on_gpu(given, window, cap)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("page_size", [16, 64])
-@pytest.mark.parametrize("codings", [(PLAIN, PLAIN), CODES[1]], ids=["plain", "q6"])
-def test_small_pages_on_a_gpu(page_size: int, codings: tuple[Coding, Coding], cuda: torch.device) -> None:
-    given = sample([1, 63, 64, 65, 700], 8, 2, 64, page_size=page_size, codings=codings, device=cuda)
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 32), (6, 1, 96), (10, 2, 80)])
+def test_truncated_floats_of_any_head_on_a_gpu(heads: int, kv_heads: int, dim: int, cuda: torch.device) -> None:
+    given = make(LENGTHS, heads, kv_heads, dim, queries=4, rotary=32, formats=FLOAT8, device=cuda)
     check_on_gpu(given.to(torch.float16))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("codings", [(PLAIN, PLAIN), *CODES], ids=["plain", "q8", "q6", "q4"])
-def test_attention_over_a_long_context(codings: tuple[Coding, Coding], cuda: torch.device) -> None:
-    given = sample([32_768, 20_001], 8, 2, 128, codings=codings, device=cuda).to(torch.bfloat16)
+@pytest.mark.parametrize("queries", [2, 4, 8, 16])
+@pytest.mark.parametrize("formats", FORMATS, ids=NAMES)
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(32, 8, 128), (8, 4, 64), (6, 1, 256)])
+def test_several_queries_of_a_batch_on_a_gpu(
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    formats: Formats,
+    queries: int,
+    cuda: torch.device,
+) -> None:
+    """As drafts are verified: the lengths end at, before and behind the borders of tiles and pages."""
+    lengths = [16, 17, 31, 0, 33, 256, 258, 271, 272, 511, 900, 2047]
+    given = make(lengths, heads, kv_heads, dim, queries=queries, formats=formats, device=cuda).to(torch.bfloat16)
+    check_on_gpu(given)
+    check_on_gpu(given, window=20)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("formats", FORMATS, ids=NAMES)
+def test_attention_in_torch_is_captured(formats: Formats, queries: int, cuda: torch.device) -> None:
+    """A model in float32 has no kernels, but its steps are recorded as a graph, too."""
+    given = make([3, 17, 40, 0], 6, 2, 8, queries=queries, page_size=16, formats=formats, device=cuda)
+    before = copied(given.pages)
+    graph = Graph(lambda: paged_attention(*given, scale=0.3))
+    for stored, were in zip((*given.pages.keys, *given.pages.values), (*before.keys, *before.values), strict=True):
+        stored.copy_(were)
+    given.lengths.copy_(torch.tensor([0, 18, 39, 5]))
+    given.qkv.normal_()
+    out = graph().clone()
+    expected = paged_attention(*given._replace(pages=before), scale=0.3)
+    torch.testing.assert_close(out, expected)
+    for stored, wanted in zip((*given.pages.keys, *given.pages.values), (*before.keys, *before.values), strict=True):
+        assert torch.equal(stored, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("page_size", [16, 64])
+@pytest.mark.parametrize("formats", [(PLAIN, PLAIN), FLOAT8, GROUPS[1]], ids=["plain", "float8", "q6"])
+def test_small_pages_on_a_gpu(page_size: int, formats: Formats, cuda: torch.device) -> None:
+    given = make([1, 63, 64, 65, 700], 8, 2, 64, page_size=page_size, formats=formats, device=cuda)
+    check_on_gpu(given.to(torch.float16))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("formats", FORMATS, ids=NAMES)
+def test_attention_over_a_long_context(formats: Formats, cuda: torch.device) -> None:
+    given = make([32_768, 20_001], 8, 2, 128, formats=formats, device=cuda).to(torch.bfloat16)
     check_on_gpu(given)
 
 
 @pytest.mark.gpu
 def test_many_sequences_on_a_gpu(cuda: torch.device) -> None:
     lengths = torch.randint(1, 600, (200,)).tolist()
-    check_on_gpu(sample(lengths, 8, 4, 64, device=cuda).to(torch.bfloat16))
+    check_on_gpu(make(lengths, 8, 4, 64, device=cuda).to(torch.bfloat16))

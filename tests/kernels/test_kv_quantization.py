@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from constrain.kernels import Coding, FloatCoding, GroupCoding, PlainCoding
+from constrain.kernels import GroupQuantization, KVQuantization, TruncatedFloat, Unquantized
 
 HALF = torch.finfo(torch.half)
 
@@ -19,10 +19,10 @@ def states(head_dim: int = 64, outlier: float = 1.0) -> torch.Tensor:
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("head_dim", [8, 12, 64, 96, 128])
 def test_groups_are_wrong_by_half_a_step_at_most(bits: int, head_dim: int) -> None:
-    x, coding = states(head_dim), GroupCoding(bits)
-    parts = coding.encode(x)
-    assert [(part.shape[-1], part.dtype) for part in parts] == coding.layout(head_dim)
-    error = coding.decode(parts, torch.float) - x
+    x, quantization = states(head_dim), GroupQuantization(bits)
+    parts = quantization.quantize(x)
+    assert [(part.shape[-1], part.dtype) for part in parts] == quantization.layout(head_dim)
+    error = quantization.dequantize(parts, torch.float) - x
     scale = parts[1].float()
     size = head_dim // scale.shape[-1]
     # An orthonormal rotation keeps the norm: size errors of half a step each, and the rounding of the scale itself.
@@ -31,33 +31,35 @@ def test_groups_are_wrong_by_half_a_step_at_most(bits: int, head_dim: int) -> No
 
 
 def test_groups_of_thirty_two_where_heads_allow_it() -> None:
-    assert GroupCoding(4).layout(128) == [(64, torch.uint8), (4, torch.half)]
-    assert GroupCoding(8).layout(128) == [(128, torch.uint8), (4, torch.half)]
-    assert GroupCoding(8).layout(80) == [(80, torch.uint8), (5, torch.half)]
+    assert GroupQuantization(4).layout(128) == [(64, torch.uint8), (4, torch.half)]
+    assert GroupQuantization(8).layout(128) == [(128, torch.uint8), (4, torch.half)]
+    assert GroupQuantization(8).layout(80) == [(80, torch.uint8), (5, torch.half)]
 
 
 def test_an_outlier_takes_little_precision_from_its_group() -> None:
-    x, coding = states(outlier=50.0), GroupCoding(4)
+    x, quantization = states(outlier=50.0), GroupQuantization(4)
     others = torch.arange(64) != 7
-    error = (coding.decode(coding.encode(x), torch.float) - x)[..., others]
+    error = (quantization.dequantize(quantization.quantize(x), torch.float) - x)[..., others]
     # Without the rotation a step would be 2 / 15 of the outlier, and all else would round to nothing.
     unrotated_step = x[..., 7].abs().unsqueeze(-1) * 2 / 15
     assert (error.abs() < unrotated_step / 2).float().mean() > 0.95
     assert error.square().mean() < unrotated_step.square().mean() / 12 / 4
 
 
-@pytest.mark.parametrize("coding", [GroupCoding(4), GroupCoding(8), FloatCoding()], ids=["4", "8", "float"])
-def test_extremes_stay_finite(coding: Coding) -> None:
+@pytest.mark.parametrize(
+    "quantization", [GroupQuantization(4), GroupQuantization(8), TruncatedFloat()], ids=["4", "8", "float"]
+)
+def test_extremes_stay_finite(quantization: KVQuantization) -> None:
     for value in (0.0, 1e-8, 65504.0, -65504.0, 1e9, -1e30):
         x = torch.full((1, 1, 1, 32), value)
-        decoded = coding.decode(coding.encode(x), torch.float)
+        decoded = quantization.dequantize(quantization.quantize(x), torch.float)
         assert decoded.isfinite().all()
         assert value or not decoded.any()
 
 
 def test_floats_are_truncated() -> None:
     x = torch.cat([states().flatten(), torch.tensor([1e-5, -1e-5, 1.0, -1.75, 60000.0])])
-    decoded = FloatCoding().decode(FloatCoding().encode(x), torch.float)
+    decoded = TruncatedFloat().dequantize(TruncatedFloat().quantize(x), torch.float)
     bound = (x.abs() / 4).clamp(min=2**-16)
     assert ((decoded - x).abs() <= bound).all() and (decoded.abs() <= x.abs() * (1 + HALF.eps)).all()
     assert decoded[-3:].tolist() == [1.0, -1.75, 57344.0]
@@ -66,13 +68,13 @@ def test_floats_are_truncated() -> None:
 
 def test_plain_states_are_not_touched() -> None:
     x = states()
-    assert PlainCoding(torch.float).decode(PlainCoding(torch.float).encode(x), torch.float) is x
+    assert Unquantized(torch.float).dequantize(Unquantized(torch.float).quantize(x), torch.float) is x
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
 def test_states_come_back_in_the_dtype_asked_for(dtype: torch.dtype) -> None:
     x = states().to(dtype)
-    for coding in (GroupCoding(8), FloatCoding()):
-        decoded = coding.decode(coding.encode(x), dtype)
+    for quantization in (GroupQuantization(8), TruncatedFloat()):
+        decoded = quantization.dequantize(quantization.quantize(x), dtype)
         assert decoded.dtype == dtype
         torch.testing.assert_close(decoded, x, rtol=0.26, atol=0.05)

@@ -1,4 +1,4 @@
-// How the states in the pages of a cache are written down.
+// Formats of keys and values in the pages of a cache: floats, and KV quantisation.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,9 +14,9 @@ namespace constrain::cuda {
 
 constexpr int kStateGroup = 32;  // states that share a scale
 
-// Multiplies a group by the orthonormal Hadamard matrix. It is spread over neighbouring lanes, kEach states in each.
+// Multiplies a group by the orthonormal Hadamard matrix. Neighbouring lanes hold the group, kEach states each.
 template <int kEach>
-__device__ __forceinline__ void turn_group(float (&x)[kEach]) {
+__device__ __forceinline__ void hadamard_group(float (&x)[kEach]) {
   constexpr int kLanes = kStateGroup / kEach;
   constexpr float kNorm = 0.17677669529663687f;  // 1 / sqrt(32)
 #pragma unroll
@@ -43,7 +43,7 @@ __device__ __forceinline__ void turn_group(float (&x)[kEach]) {
   for (int i = 0; i < kEach; ++i) x[i] *= kNorm;
 }
 
-// Of the scales of the groups that begin at a state.
+// Offset of the scale of the group that begins at a state.
 __device__ __forceinline__ int64_t scale_bytes(int64_t states) { return states / kStateGroup * sizeof(__half); }
 
 // Scales of the groups of a head, two in a word.
@@ -52,27 +52,27 @@ struct Scales {
   uint32_t pairs[kDim / (2 * kStateGroup)];
 };
 
-// States as they are. A coding loads packs of eight states, and decodes them to 16-bit elements that tensor cores take;
-// the states, turned where kTurned, are kFactor times as large.
+// States as they are. A format loads packs of eight states, and dequantizes them to 16-bit elements for tensor cores.
+// The states are kFactor times as large, and multiplied by a Hadamard matrix where kHadamard.
 template <typename T>
 struct Plain {
   using Element = T;
   using Pack = uint4;
   static constexpr int kBits = 16;
-  static constexpr bool kTurned = false;
+  static constexpr bool kHadamard = false;
   static constexpr float kFactor = 1.0f;
 
   static __device__ __forceinline__ int64_t bytes(int64_t states) { return states * 2; }
 
   static __device__ __forceinline__ Pack load(const char* at, bool valid) { return load_once<Pack>(at, valid); }
 
-  // Of a whole head.
+  // The scales of a head.
   template <int kDim>
   static __device__ __forceinline__ Scales<kDim> load_scales(const char*, bool) {
     return {};
   }
 
-  static __device__ __forceinline__ uint4 decode(const Pack& pack, uint32_t, int) { return pack; }
+  static __device__ __forceinline__ uint4 dequantize(const Pack& pack, uint32_t, int) { return pack; }
 
   static __device__ __forceinline__ void store(void* states, void*, int64_t first, float (&x)[8], bool valid) {
     if (valid) *reinterpret_cast<uint4*>(static_cast<T*>(states) + first) = pack8<T>(x);
@@ -83,8 +83,8 @@ __device__ __forceinline__ __half2 as_half2(uint32_t word) { return *reinterpret
 
 __device__ __forceinline__ uint32_t as_word(__half2 pair) { return *reinterpret_cast<const uint32_t*>(&pair); }
 
-// Eight codes, decoded but for their scale: from -1 to 1 for 4 bits, from -2 to 2 for 8. Codes become the low bits of
-// halves from 8 to 16, where all that follows is exact.
+// Eight codes as numbers that are yet to be scaled: from -1 to 1 for 4 bits, from -2 to 2 for 8. Codes become the low
+// bits of halves from 8 to 16, and the arithmetic on those is exact.
 __device__ __forceinline__ uint4 decode_codes(const uint2& codes) {
   const auto pair = [](uint32_t word, unsigned bytes) {
     const uint32_t halves = __byte_perm(word, 0, bytes) * 2 + 0x48004800u;  // 8 + code / 64
@@ -117,13 +117,48 @@ struct CodePack<4> {
   static constexpr float kFactor = 8 / 7.5f;
 };
 
-// The codes of constrain.kernels.GroupCoding.
+// Truncated floats, constrain.kernels.TruncatedFloat: the upper byte of a half.
+struct Float8 {
+  using Element = __half;
+  using Pack = uint2;
+  static constexpr int kBits = 8;
+  static constexpr bool kHadamard = false;
+  static constexpr float kFactor = 1.0f;
+
+  static __device__ __forceinline__ int64_t bytes(int64_t states) { return states; }
+
+  static __device__ __forceinline__ Pack load(const char* at, bool valid) { return load_once<Pack>(at, valid); }
+
+  template <int kDim>
+  static __device__ __forceinline__ Scales<kDim> load_scales(const char*, bool) {
+    return {};
+  }
+
+  // Bytes become the upper bytes of halves.
+  static __device__ __forceinline__ uint4 dequantize(const Pack& pack, uint32_t, int) {
+    return make_uint4(__byte_perm(pack.x, 0, 0x1404), __byte_perm(pack.x, 0, 0x3424), __byte_perm(pack.y, 0, 0x1404),
+                      __byte_perm(pack.y, 0, 0x3424));
+  }
+
+  static __device__ __forceinline__ void store(void* states, void*, int64_t first, float (&x)[8], bool valid) {
+    if (!valid) return;
+    uint32_t words[2] = {};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const __half half = __float2half_rn(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
+      words[i / 4] |= uint32_t{__half_as_ushort(half)} >> 8 << i % 4 * 8;
+    }
+    *reinterpret_cast<uint2*>(static_cast<char*>(states) + first) = make_uint2(words[0], words[1]);
+  }
+};
+
+// Scaled groups of integers, constrain.kernels.GroupQuantization.
 template <int kCodeBits>
 struct Grouped {
   using Element = __half;
   using Pack = typename CodePack<kCodeBits>::type;
   static constexpr int kBits = kCodeBits;
-  static constexpr bool kTurned = true;
+  static constexpr bool kHadamard = true;
   static constexpr float kFactor = CodePack<kCodeBits>::kFactor;
 
   static __device__ __forceinline__ int64_t bytes(int64_t states) { return states * kBits >> 3; }
@@ -135,17 +170,17 @@ struct Grouped {
     return load_once<Scales<kDim>>(at, valid);
   }
 
-  // `odd`: of the two scales, take the second.
-  static __device__ __forceinline__ uint4 decode(const Pack& pack, uint32_t scales, int odd) {
+  // `odd`: whether the second of the two scales holds.
+  static __device__ __forceinline__ uint4 dequantize(const Pack& pack, uint32_t scales, int odd) {
     const __half2 scale = as_half2(__byte_perm(scales, 0, odd ? 0x3232 : 0x1010));
     uint4 x = decode_codes(pack);
     for (uint32_t* word : {&x.x, &x.y, &x.z, &x.w}) *word = as_word(__hmul2(as_half2(*word), scale));
     return x;
   }
 
-  // The four lanes that hold a group come here together.
+  // The four lanes that hold a group must call this together.
   static __device__ __forceinline__ void store(void* states, void* scales, int64_t first, float (&x)[8], bool valid) {
-    turn_group(x);
+    hadamard_group(x);
     const int lane = threadIdx.x % kWarp;
     const unsigned lanes = 0xfu << lane / 4 * 4;
     float most = 0;
