@@ -188,7 +188,7 @@ class FilterAdapter(ABC):
 
     @abstractmethod
     def _ask(self, budget: int | None) -> Answer:
-        """Ask the filter; changes nothing else, since it may be left behind."""
+        """Ask the filter; changes nothing of this object, since it may be abandoned."""
 
     def _call(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call the filter within its time limit."""
@@ -276,12 +276,21 @@ class LogitsAdapter(FilterAdapter):
 
     def _split(self, changed: npt.NDArray[np.float32]) -> Answer:
         """Tell the mask from the bias."""
+        if not changed.any():
+            return Answer()
         allowed = changed != -np.inf
         bias = np.where(allowed, changed, np.float32(0))
-        if np.isnan(bias).any():
+        has_bias = bool(bias.any())
+        if has_bias and np.isnan(bias).any():
             raise FilterError("mask_logits() must not make NaN of logits that are 0")
-        mask = None if allowed.all() else RowMask(packed_flags(allowed))
-        return Answer(mask, bias=torch.from_numpy(bias) if bias.any() else None)
+        mask = None if allowed.all() else RowMask(self._packed(allowed))
+        return Answer(mask, bias=torch.from_numpy(bias) if has_bias else None)
+
+    def _packed(self, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+        """A packed row with the bits of the flags that are set."""
+        bits = np.zeros(4 * self._words, dtype=np.uint8)
+        bits[: (self._width + 7) // 8] = np.packbits(flags, bitorder="little")
+        return bits.view(np.int32)
 
 
 class IdsAdapter(FilterAdapter):
@@ -349,12 +358,6 @@ _packer = IdPacker()
 def new_step() -> None:
     """Begin a step of all sequences: collections of ids are packed again when filters next return them."""
     _packer.new_step()
-
-
-def packed_flags(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return a packed row with the bits of the flags that are set."""
-    bits = np.packbits(flags, bitorder="little")
-    return np.pad(bits, (0, -len(bits) % 4)).view(np.int32)
 
 
 def pack(ids: Collection[int], words: int) -> npt.NDArray[np.int32]:

@@ -29,7 +29,7 @@ _METHODS = frozenset(
 
 @dataclass(frozen=True)
 class Offers:
-    """What a filter offers beside ``begin``, ``feed`` and ``next``.
+    """The parts of the protocol that a filter offers.
 
     Attributes:
         methods: names of the methods of the protocol that it has, optional ones included.
