@@ -1,7 +1,7 @@
 """Any filter as a constraint.
 
 A filter says what it allows in one of three forms: a packed bitmask (``fill_bitmask``), a change of the logits in place
-(``mask_logits``), or a collection of ids (``next``). :func:`adapt` chooses the best form that a filter offers::
+(``mask_logits``), or a collection of ids (``next``). :func:`adapt` chooses the fastest form that a filter offers::
 
     fill_bitmask   ->  BitmaskAdapter  ->  mask
     mask_logits    ->  LogitsAdapter   ->  mask, bias
@@ -24,7 +24,7 @@ import torch
 from constrain.engine.bitmask import pack_ids, packed
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.masks import RowMask, TokenMask
-from constrain.filters.offers import Offers, offers_of
+from constrain.filters.offers import Form, Offers, offers_of
 from constrain.filters.time_limit import OutOfTime, OwnThreads, call_within
 
 if TYPE_CHECKING:
@@ -66,10 +66,8 @@ def adapt(target: Any, tokenizer: ExLlamaV2Tokenizer, width: int, time_limit: fl
         FilterError: a method is missing that every filter has.
     """
     offers = offers_of(target)
-    form: type[FilterAdapter] = IdsAdapter
-    if "can_mask_logits" in offers.methods and target.can_mask_logits():
-        form = BitmaskAdapter if "fill_bitmask" in offers.methods else LogitsAdapter
-    return form(target, offers, tokenizer, width, time_limit if offers.is_third_party else None)
+    form = offers.form if "can_mask_logits" in offers.methods and target.can_mask_logits() else "ids"
+    return _ADAPTERS[form](target, offers, tokenizer, width, time_limit if offers.is_third_party else None)
 
 
 class FilterAdapter(ABC):
@@ -319,6 +317,9 @@ class IdsAdapter(FilterAdapter):
         # A filter may have changed a collection since it returned it in this step.
         is_first, self._step = self._step != _packer.step, _packer.step
         return Answer(_packer.pack(allowed, self._words, is_first), end_tokens)
+
+
+_ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits": LogitsAdapter, "ids": IdsAdapter}
 
 
 class IdPacker:

@@ -18,7 +18,7 @@ from constrain.engine.bitmask import pack_ids
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters import Constraint, ExLlamaV2Filter, ExLlamaV2RegexFilter, ExLlamaV2SelectFilter
 from constrain.filters.adapter import BitmaskAdapter, IdPacker, IdsAdapter, LogitsAdapter, adapt, new_step, pack
-from constrain.filters.masks import TokenMask, flags
+from constrain.filters.masks import RowMask, TokenMask, flags, row
 
 EOS = 1
 WIDTH = 384
@@ -553,9 +553,7 @@ def test_a_filter_is_copied_only_by_a_method_that_knows_all_of_it(tokenizer: ExL
     assert begun(EagerFilter()).fork() is None
 
 
-def test_what_a_subclass_does_in_its_own_way_is_not_left_to_what_it_inherits(
-    tokenizer: ExLlamaV2Tokenizer, begun: Adapt
-) -> None:
+def test_a_subclass_that_feeds_in_its_own_way_is_fed(tokenizer: ExLlamaV2Tokenizer, begun: Adapt) -> None:
     class Counting(ExLlamaV2RegexFilter):
         fed = 0
 
@@ -563,18 +561,52 @@ def test_what_a_subclass_does_in_its_own_way_is_not_left_to_what_it_inherits(
             self.fed += 1
             super().feed(token)
 
-    class NoDigits(ExLlamaV2RegexFilter):
-        def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> bool:
-            super().fill_bitmask(bits, row, budget)
-            bits[row][np.arange(4)] = 0
-            return True
-
     made = begun(Counting(MODEL, tokenizer, "[a-z ]+"))
     assert made.matchers is None
     made.accept(int(tokenizer.encode("the")[0, 0]))
     assert made.filter.fed == 1 and made.filter.matcher.accepted_tokens == 1
-    made = begun(NoDigits(MODEL, tokenizer, r"[\s\S]*"))
-    assert made.matchers is None and 0 < made.mask().count == sum(token >= 128 for token in tokens(made.mask()))
+
+
+class FewerBits(ExLlamaV2RegexFilter):
+    """A subclass that excludes more, in one form: the others know nothing of it."""
+
+    def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> bool:
+        super().fill_bitmask(bits, row, budget)
+        bits[row][4:] = 0
+        return True
+
+
+class FewerMasks(ExLlamaV2RegexFilter):
+    def token_mask(self, words: int, budget: int | None = None) -> Any:
+        return RowMask(row(super().token_mask(words, budget), words)[:4])
+
+
+class FewerLogits(ExLlamaV2RegexFilter):
+    def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        super().mask_logits(logits)[128:] = -torch.inf
+        return logits
+
+
+class FewerIds(ExLlamaV2RegexFilter):
+    def next(self) -> Any:
+        allowed, ends = super().next()
+        return [token for token in allowed or () if token < 128], ends
+
+
+class FewerResults(ExLlamaV2RegexFilter):
+    def get_next(self, mask: bool = False) -> Any:
+        allowed, ends = super().get_next(mask)
+        return [token for token in allowed if token < 128], ends
+
+
+@pytest.mark.parametrize("form", [FewerBits, FewerMasks, FewerLogits, FewerIds, FewerResults])
+def test_what_a_subclass_does_in_its_own_way_is_not_left_to_what_it_inherits(
+    tokenizer: ExLlamaV2Tokenizer, begun: Adapt, form: type[ExLlamaV2RegexFilter]
+) -> None:
+    whole = tokens(begun(ExLlamaV2RegexFilter(MODEL, tokenizer, r"[\s\S]*")).mask())
+    made = begun(form(MODEL, tokenizer, r"[\s\S]*"))
+    assert tokens(made.mask()) == [token for token in whole if token < 128] and max(whole) >= 128
+    assert made.matchers is None and made.is_third_party and made.fork() is None
 
 
 # Packing
