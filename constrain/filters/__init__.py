@@ -1,4 +1,4 @@
-"""Filters: constraints on the next token, those that are built in and those that plugins offer."""
+"""Filters: constraints on the next token, built in or offered by plugins, and the protocol that a runtime sees."""
 
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.combined import combine

@@ -1,7 +1,7 @@
 """Any filter as a constraint.
 
 A filter says what it allows in one of three forms: a packed bitmask (``fill_bitmask``), a change of the logits in place
-(``mask_logits``), or a collection of ids (``next``). :func:`adapt` chooses the best form that a filter offers::
+(``mask_logits``), or a collection of ids (``next``). :func:`adapt` chooses the fastest form that a filter offers::
 
     fill_bitmask   ->  BitmaskAdapter  ->  mask
     mask_logits    ->  LogitsAdapter   ->  mask, bias
@@ -24,7 +24,7 @@ import torch
 from constrain.engine.bitmask import pack_ids, packed
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.masks import RowMask, TokenMask
-from constrain.filters.offers import Offers, offers_of
+from constrain.filters.offers import Form, Offers, offers_of
 from constrain.filters.time_limit import OutOfTime, OwnThreads, call_within
 
 if TYPE_CHECKING:
@@ -66,10 +66,8 @@ def adapt(target: Any, tokenizer: ExLlamaV2Tokenizer, width: int, time_limit: fl
         FilterError: a method is missing that every filter has.
     """
     offers = offers_of(target)
-    form: type[FilterAdapter] = IdsAdapter
-    if "can_mask_logits" in offers.methods and target.can_mask_logits():
-        form = BitmaskAdapter if "fill_bitmask" in offers.methods else LogitsAdapter
-    return form(target, offers, tokenizer, width, time_limit if offers.is_third_party else None)
+    form = offers.form if "can_mask_logits" in offers.methods and target.can_mask_logits() else "ids"
+    return _ADAPTERS[form](target, offers, tokenizer, width, time_limit if offers.is_third_party else None)
 
 
 class FilterAdapter(ABC):
@@ -191,7 +189,7 @@ class FilterAdapter(ABC):
 
     @abstractmethod
     def _ask(self, budget: int | None) -> Answer:
-        """Ask the filter; changes nothing else, since it may be left behind."""
+        """Ask the filter; changes nothing of this object, since it may be abandoned."""
 
     def _call(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call the filter within its time limit."""
@@ -279,12 +277,21 @@ class LogitsAdapter(FilterAdapter):
 
     def _split(self, changed: npt.NDArray[np.float32]) -> Answer:
         """Tell the mask from the bias."""
+        if not changed.any():
+            return Answer()
         allowed = changed != -np.inf
         bias = np.where(allowed, changed, np.float32(0))
-        if np.isnan(bias).any():
+        has_bias = bool(bias.any())
+        if has_bias and np.isnan(bias).any():
             raise FilterError("mask_logits() must not make NaN of logits that are 0")
-        mask = None if allowed.all() else RowMask(packed_flags(allowed))
-        return Answer(mask, bias=torch.from_numpy(bias) if bias.any() else None)
+        mask = None if allowed.all() else RowMask(self._packed(allowed))
+        return Answer(mask, bias=torch.from_numpy(bias) if has_bias else None)
+
+    def _packed(self, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+        """A packed row with the bits of the flags that are set."""
+        bits = np.zeros(4 * self._words, dtype=np.uint8)
+        bits[: (self._width + 7) // 8] = np.packbits(flags, bitorder="little")
+        return bits.view(np.int32)
 
 
 class IdsAdapter(FilterAdapter):
@@ -313,6 +320,9 @@ class IdsAdapter(FilterAdapter):
         # A filter may have changed a collection since it returned it in this step.
         is_first, self._step = self._step != _packer.step, _packer.step
         return Answer(_packer.pack(allowed, self._words, is_first), end_tokens)
+
+
+_ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits": LogitsAdapter, "ids": IdsAdapter}
 
 
 class IdPacker:
@@ -352,12 +362,6 @@ _packer = IdPacker()
 def new_step() -> None:
     """Begin a step of all sequences: collections of ids are packed again when filters next return them."""
     _packer.new_step()
-
-
-def packed_flags(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return a packed row with the bits of the flags that are set."""
-    bits = np.packbits(flags, bitorder="little")
-    return np.pad(bits, (0, -len(bits) % 4)).view(np.int32)
 
 
 def pack(ids: Collection[int], words: int) -> npt.NDArray[np.int32]:

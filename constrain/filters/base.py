@@ -1,4 +1,4 @@
-"""The filter protocol: what a constraint on the next token looks like to a generator."""
+"""The filter protocol: the base class of all constraints on the next token."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ FilterResult: TypeAlias = tuple[Collection[int] | None, Collection[int]]
 class ExLlamaV2Filter:
     """Base class of every filter.
 
-    A filter follows one sequence: :meth:`begin` once, then for every token :meth:`get_next` (before it is drawn) and
-    :meth:`feed` (after). A subclass implements ``begin``, ``feed`` and ``next``, and ``clone`` if it has state.
+    A filter follows one sequence: :meth:`begin` once, then for every token :meth:`get_next` (before it is sampled) and
+    :meth:`feed` (after). A subclass implements ``begin``, ``feed`` and ``next``, and ``clone`` if it has state: without
+    a ``clone`` that knows it, nothing can be speculated under the filter.
 
-    A filter may offer a faster form than sets of ids: masking logits in place (:meth:`can_mask_logits`), or, beside
-    that, ``fill_bitmask(bits, row) -> bool``, which writes one bit a token into row ``row`` of an int32 array (bit
-    ``i % 32`` of word ``i // 32``, 1 = allowed) and returns whether anything is excluded. Where it exists it is used
-    instead of the other forms, and ``end_tokens`` (a collection of ids, optional) says which tokens end the sequence.
+    A filter may offer a faster form than sets of ids: masking logits in place (:meth:`can_mask_logits`), or, in
+    addition to that, ``fill_bitmask(bits, row) -> bool``, which writes one bit a token into row ``row`` of an int32
+    array (bit ``i % 32`` of word ``i // 32``, 1 = allowed) and returns whether anything is excluded. The fastest form
+    that a filter has is used, whatever other filters of the sequence have. With bitmasks, ``end_tokens`` (a collection
+    of ids, optional) says which tokens end the sequence.
 
     Attributes:
         model: the model whose tokens are filtered.
@@ -72,7 +74,7 @@ class ExLlamaV2Filter:
         raise NotImplementedError(f"{type(self).__name__} must implement begin()")
 
     def feed(self, token: torch.Tensor) -> None:
-        """Take note of a token that became part of the sequence, the last one (end of sequence) included.
+        """Accept a token that became part of the sequence, the last one (end of sequence) included.
 
         Args:
             token: int64 of shape (1, 1), on the CPU.
@@ -84,7 +86,7 @@ class ExLlamaV2Filter:
         raise NotImplementedError(f"{type(self).__name__} must implement next()")
 
     def use_background_worker(self) -> bool:
-        """Whether evaluation is worth a worker thread, beside the forward pass of the model."""
+        """Whether evaluation is worth a worker thread, which runs at the same time as the model's forward pass."""
         return False
 
     def can_mask_logits(self) -> bool:
@@ -97,6 +99,9 @@ class ExLlamaV2Filter:
 
     def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Set the logits of excluded tokens to negative infinity.
+
+        Other changes are a bias: they are added to the logits of the model. What is changed must depend on the sequence
+        alone, not on the logits, since they may be zeros: then the result can be applied to logits that are elsewhere.
 
         Args:
             logits: float32 of shape (padded vocabulary,), on the CPU; may be changed.

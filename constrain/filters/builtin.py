@@ -1,4 +1,4 @@
-"""The filters that come with constrain, offered as any plugin offers its own."""
+"""The filters that come with constrain, offered in the way of any plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters that follow a compiled grammar: what the regular expression, Lark and JSON Schema filters have in common."""
+"""Filters that follow a compiled grammar: the base of the regular expression, Lark and JSON Schema filters."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
-#: Tokens by which vocabularies are compared.
+#: Number of tokens by which vocabularies are compared.
 _SAMPLED = 64
 
 _vocabularies: WeakKeyDictionary[ExLlamaV2Tokenizer, Vocabulary] = WeakKeyDictionary()
 
 
 def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
-    """Return the engine's view of a tokenizer, as wide as its model's; built once, kept as long as the tokenizer."""
-    # What is no tokenizer may not even be a key.
+    """Return the engine's vocabulary of a tokenizer, as wide as its model's logits; cached as long as the tokenizer."""
+    # Another object may not even be hashable.
     vocabulary = _vocabularies.get(tokenizer) if hasattr(tokenizer, "hf_tokenizer") else None
     if vocabulary is None:
         vocabulary = Vocabulary.from_tokenizer(tokenizer)
@@ -41,7 +41,7 @@ def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
 
 
 def _sample(vocabulary: Vocabulary) -> list[bytes]:
-    """Some tokens of a vocabulary, which tell those of different models apart."""
+    """Some tokens of a vocabulary, to tell the vocabularies of different models apart."""
     return [vocabulary.token_bytes(token) for token in range(0, vocabulary.size, 1 + vocabulary.size // _SAMPLED)]
 
 
@@ -56,7 +56,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
 
     Attributes:
         grammar: the compiled grammar, which may be shared with other filters and threads.
-        matcher: where in the grammar the sequence is.
+        matcher: the place of the sequence in the grammar.
         end_tokens: the end-of-sequence ids.
 
     Raises:
@@ -107,10 +107,10 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         self._stray = None
 
     def feed(self, token: torch.Tensor) -> None:
-        """Advance by a token.
+        """Accept a token.
 
         A token that the grammar excludes (it was forced on the sequence by a hook, or is a stop token) is no error
-        until the filter is asked what comes after it.
+        until the filter is asked for the tokens after it.
         """
         token_id = int(token)
         accepted = self._feed_healed(token_id) if self._healing else self.matcher.accept(token_id)
@@ -122,14 +122,14 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
 
         Args:
             bits, row: where they go.
-            budget: allow only tokens after which the text can be completed in so many tokens altogether, the one after
-                its end included.
+            budget: allow only tokens after which the text can be completed within this number of tokens altogether,
+                the one after its end included.
 
         Returns:
             Whether any token is excluded.
 
         Raises:
-            FilterError: a token that was fed lies outside the grammar.
+            FilterError: a token of the sequence lies outside the grammar.
             BudgetError: the budget is less than :meth:`min_tokens`.
         """
         if self._stray is not None:
@@ -140,10 +140,10 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         return bool(self.matcher.fill_bitmask(bits, row, budget))
 
     def token_mask(self, words: int, budget: int | None = None) -> TokenMask | None:
-        """What :meth:`fill_bitmask` would write, as a mask with a name; ``None`` where it excludes no token.
+        """Return the tokens that :meth:`fill_bitmask` would write as a mask; ``None`` where it excludes no token.
 
         Args:
-            words: of its rows.
+            words: of a packed row.
             budget: see there.
         """
         if self._stray is not None or self._healing:
@@ -153,23 +153,26 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         return self.matcher.mask(budget)
 
     def lone_matcher(self) -> Matcher | None:
-        """What does all that :meth:`feed` and :meth:`token_mask` do now; ``None`` where there is more to it."""
+        """Return the matcher if its ``accept`` and ``mask`` are all that :meth:`feed` and :meth:`token_mask` do now.
+
+        ``None`` after a token outside the grammar, and while a token is healed.
+        """
         return self.matcher if self._stray is None and not self._healing else None
 
     def min_tokens(self) -> int:
-        """Fewest tokens that complete the text, the one after its end included."""
+        """Return the fewest tokens that complete the text, the one after its end included."""
         return self.matcher.min_tokens()
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """The tokens that the tokenizer makes of the text that must come next, ``limit`` at most."""
+        """Return the tokens, ``limit`` at most, that the tokenizer makes of text that must come next."""
         return [] if self._healing or self._stray is not None else self.matcher.forced_tokens(limit)
 
     def expected(self) -> str:
-        """What may come next, in words."""
+        """Describe what may come next, in words."""
         return listed(expected(self.matcher))
 
     def feed_text(self, text: str) -> bool:
-        """Advance by a text that need not end where a token does; returns false where it is not allowed."""
+        """Accept a text that need not end where a token does; returns false where it is not allowed."""
         return self.matcher.accept_bytes(text.encode())
 
     def next(self) -> FilterResult:

@@ -1,4 +1,4 @@
-"""What a plugin of constrain may implement.
+"""The hooks that a plugin of constrain may implement.
 
 A plugin is a module (or another object) that an entry point of the group ``constrain.filters`` names, with functions
 decorated by :data:`hookimpl`.

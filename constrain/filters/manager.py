@@ -63,7 +63,7 @@ class BrokenPlugin:
 class FilterManager:
     """The filters of a set of entry points.
 
-    A plugin that cannot be used is warned of, kept in :attr:`broken`, and otherwise ignored.
+    A plugin that cannot be used is skipped with a warning, and listed in :attr:`broken`.
 
     Args:
         points: entry points to load, in the order in which they may claim names.
@@ -97,9 +97,9 @@ class FilterManager:
                 for name, factory in offered.items()
             ]
         except Exception as error:  # a stranger's code may raise anything, and must not take the program down
-            told = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
-            self.broken.append(BrokenPlugin(point.name, origin, version, told))
-            warnings.warn(f"plugin {point.name!r} of {origin} {version} is skipped: {told}", stacklevel=2)
+            reason = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+            self.broken.append(BrokenPlugin(point.name, origin, version, reason))
+            warnings.warn(f"plugin {point.name!r} of {origin} {version} is skipped: {reason}", stacklevel=2)
             return
         self.filters.update((info.name, info) for info in infos)
 
@@ -179,7 +179,7 @@ def _distribution(point: EntryPoint) -> tuple[str, str]:
 
 
 class _Bare(str):
-    """Text that is shown without quotes, as annotations should be that were kept as text."""
+    """A string whose ``repr`` has no quotes, for annotations that are strings."""
 
     __repr__ = str.__str__
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from constrain.errors import FilterError
 from constrain.filters.base import ExLlamaV2Filter
 
+Form: TypeAlias = Literal["bitmask", "logits", "ids"]
+
 _REQUIRED = ("begin", "feed", "next")
-#: Methods whose results depend on the place in the sequence, so that a copy has to bring along what they use.
-_STATEFUL = (*_REQUIRED, "fill_bitmask", "token_mask", "prepare_logit_mask", "mask_logits")
+#: The forms in which a filter may answer, the fastest first, and the methods that do so.
+_FORMS: dict[Form, tuple[str, ...]] = {
+    "bitmask": ("fill_bitmask", "token_mask"),
+    "logits": ("prepare_logit_mask", "mask_logits"),
+    "ids": ("next", "get_next"),
+}
 _BACKGROUND = ("get_next", "background_next", "background_prepare_logit_mask")
+#: Methods whose results depend on the place in the sequence, so that a copy has to bring along what they use.
+_STATEFUL = frozenset((*_REQUIRED, *_BACKGROUND, *_FORMS["bitmask"], *_FORMS["logits"]))
 _METHODS = frozenset(
     (
         *(name for name, member in vars(ExLlamaV2Filter).items() if callable(member) and name[0] != "_"),
@@ -29,19 +37,22 @@ _METHODS = frozenset(
 
 @dataclass(frozen=True)
 class Offers:
-    """What a filter offers beside ``begin``, ``feed`` and ``next``.
+    """The parts of the protocol that a filter offers.
 
     Attributes:
         methods: names of the methods of the protocol that it has, optional ones included.
+        form: the form to ask it in, if it can mask logits: the fastest of those that the most derived class defines.
+            What a subclass does in its own way cannot be left to what it inherits.
         has_masks: ``token_mask`` does what ``fill_bitmask`` does.
         has_matcher: ``lone_matcher`` speaks for ``feed`` and ``token_mask``.
         takes_budget: its masks can be bounded by a number of tokens.
-        can_be_copied: ``clone`` knows all of its state.
+        can_be_copied: ``clone`` knows all of its state: no subclass of the class that defines it changes what it does.
         has_background: it defines in its own way how work in the background is started or collected.
         is_third_party: some method is not of this package.
     """
 
     methods: frozenset[str]
+    form: Form
     has_masks: bool
     has_matcher: bool
     takes_budget: bool
@@ -76,24 +87,22 @@ def _inspect(target: Any, scopes: Sequence[Any]) -> Offers:
     if missing:
         name = target.__name__ if isinstance(target, type) else type(target).__name__
         raise FilterError(f"not a filter: it has no method {', '.join(missing)}", (name,))
-    # What is made up comes after all scopes.
-    source = {name: next((i for i, each in enumerate(scopes) if name in _own(each)), len(scopes)) for name in methods}
-    base = scopes.index(ExLlamaV2Filter) if ExLlamaV2Filter in scopes else -1
-
-    def together(*names: str) -> bool:
-        # What a subclass does in its own way cannot be left to what it inherits.
-        return methods.issuperset(names) and len({source[name] for name in names}) == 1
-
-    has_masks = together("token_mask", "fill_bitmask")
+    # What is made up comes after all scopes, what is missing after that.
+    made_up, absent = len(scopes), len(scopes) + 1
+    source = {name: next((i for i, each in enumerate(scopes) if name in _own(each)), made_up) for name in methods}
+    base = scopes.index(ExLlamaV2Filter) if ExLlamaV2Filter in scopes else absent
+    place = {form: min(source.get(name, absent) for name in names) for form, names in _FORMS.items()}
+    has_masks = "token_mask" in methods and source["token_mask"] <= source.get("fill_bitmask", absent)
     return Offers(
         methods=methods,
+        form=min(place, key=lambda form: place[form]),  # the first of equals
         has_masks=has_masks,
-        has_matcher=has_masks and together("token_mask", "feed", "lone_matcher"),
+        has_matcher=has_masks and source.get("lone_matcher") == source["token_mask"] == source["feed"],
         takes_budget="min_tokens" in methods and _takes_budget(target, "token_mask" if has_masks else "fill_bitmask"),
         can_be_copied=source.get("clone", base) != base
         and all(source["clone"] <= source[name] for name in methods.intersection(_STATEFUL)),
         has_background=methods.issuperset(_BACKGROUND) and any(source[name] != base for name in _BACKGROUND),
-        is_third_party=not all(i < len(scopes) and _is_built_in(scopes[i]) for i in source.values()),
+        is_third_party=not all(i < made_up and _is_built_in(scopes[i]) for i in source.values()),
     )
 
 

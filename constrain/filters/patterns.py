@@ -1,4 +1,4 @@
-"""Regular expressions for literal text, as the prefix and select filters need them."""
+"""Regular expressions for literal text, for the prefix and select filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A filter for the beginning of the text."""
+"""A filter for the beginning of the output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
-    """Admits texts that begin with one of several strings; whatever follows is free.
+    """Admits texts that begin with one of several strings; anything may follow.
 
     The token that completes a string may go on beyond it. Where one string begins another, the shorter is enough.
 
@@ -50,7 +50,7 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
         self.satisfied = self.matcher.is_accepting()
 
     def clone(self, c: Self | None = None) -> Self:
-        """Copy this filter, with its place in the strings."""
+        """Copy this filter; the copy continues from the same place in the strings."""
         c = super().clone(c)
         c.prefix_strings = self.prefix_strings
         c.satisfied = self.satisfied
@@ -62,23 +62,23 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
         self.satisfied = not self._healing and self.matcher.is_accepting()
 
     def feed(self, token: torch.Tensor) -> None:
-        """Advance by a token; once a string is complete, the filter has nothing more to say."""
+        """Accept a token; once a string is complete, the filter excludes nothing more."""
         if not self.satisfied:
             super().feed(token)
             self.satisfied = not self._healing and self.matcher.is_accepting()
 
     def feed_text(self, text: str) -> bool:
-        """Advance by a text; returns false where it departs from all the strings."""
+        """Accept a text; returns false where it departs from all the strings."""
         allowed = super().feed_text(text)
         self.satisfied = self.matcher.is_accepting()
         return allowed
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """The next tokens that are certain; none once satisfied."""
+        """Return tokens that must come next; none once satisfied."""
         return [] if self.satisfied else super().forced_tokens(limit)
 
     def token_mask(self, words: int, budget: int | None = None) -> TokenMask | None:
-        """The tokens that go on with a string; ``None`` where one is complete."""
+        """Return the tokens that continue a string as a mask; ``None`` where one is complete."""
         return None if self.satisfied else super().token_mask(words, budget)
 
     def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0, budget: int | None = None) -> bool:

@@ -56,7 +56,7 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         self.complete = False
 
     def clone(self, c: Self | None = None) -> Self:
-        """Copy this filter, with its place in the options."""
+        """Copy this filter; the copy continues from the same place in the options."""
         c = super().clone(c)
         c.options = self.options
         c.case_insensitive = self.case_insensitive
@@ -64,7 +64,7 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         return c
 
     def use_background_worker(self) -> bool:
-        """Always false: so few tokens are allowed that a thread would cost more."""
+        """Always false: few tokens are allowed, so a thread would cost more than it saves."""
         return False
 
     def can_mask_logits(self) -> bool:
@@ -77,19 +77,19 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         self.complete = False
 
     def feed(self, token: torch.Tensor) -> None:
-        """Advance by a token."""
+        """Accept a token."""
         if not self.complete:
             super().feed(token)
             self.complete = not self._healing and self.matcher.is_accepting()
 
     def feed_text(self, text: str) -> bool:
-        """Advance by a text; returns false where it departs from all options."""
+        """Accept a text; returns false where it departs from all options."""
         allowed = super().feed_text(text)
         self.complete = self.matcher.is_accepting()
         return allowed
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """None: the sequence ends with the option, which is sooner than the grammar's end."""
+        """Return none: the sequence ends with the option, without the end-of-sequence token of the grammar."""
         return []
 
     def next(self) -> FilterResult:

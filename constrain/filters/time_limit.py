@@ -36,7 +36,7 @@ class OwnThreads(Executor):
 
 
 def call_within(seconds: float, call: Callable[..., T], *args: Any) -> T:
-    """Return ``call(*args)``; a call that takes too long is left behind.
+    """Return ``call(*args)``; a call that takes too long is abandoned.
 
     Raises:
         OutOfTime: it did not return in time.

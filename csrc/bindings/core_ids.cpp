@@ -2,6 +2,8 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "bindings/core.h"
 #if PY_VERSION_HEX < 0x030B0000
@@ -12,32 +14,52 @@ namespace constrain {
 
 namespace {
 
-/// Entries of a hash table that are looked at together.
-constexpr Py_ssize_t kBlock = 512;
-/// Keys are prefetched this many ahead.
-constexpr Py_ssize_t kAhead = 16;
-
-/// The row of bits that is written.
-class PackedRow {
+/// Sets the bits of few ids one by one.
+class FewIds {
  public:
-  explicit PackedRow(size_t words) : array_(static_cast<py::ssize_t>(words)), limit_(words * 32) {
-    bits_ = reinterpret_cast<uint32_t*>(array_.mutable_data());
-    std::fill(bits_, bits_ + words, 0u);
-  }
+  FewIds(uint32_t* bits, size_t words) : bits_(bits), limit_(words * 32) { std::fill(bits, bits + words, 0u); }
 
-  /// Adds an id; returns false where there is no room for it, as for every negative one.
+  /// Returns false where there is no room for an id, as for every negative one.
   bool add(Py_ssize_t id) {
     if (static_cast<size_t>(id) >= limit_) return false;
     bits_[id / 32] |= 1u << (id % 32);
     return true;
   }
 
-  py::object array() const { return array_; }
+  void finish() {}
 
  private:
-  py::array_t<int32_t> array_;
-  size_t limit_;
   uint32_t* bits_;
+  size_t limit_;
+};
+
+/// Sets a byte for each of many ids, and makes bits of the bytes: no id waits for the word of the one before it.
+class ManyIds {
+ public:
+  ManyIds(uint32_t* bits, size_t words) : bits_(bits), flags_(words * 32) {}
+
+  bool add(Py_ssize_t id) {
+    if (static_cast<size_t>(id) >= flags_.size()) return false;
+    flags_[id] = 1;
+    return true;
+  }
+
+  void finish() {
+    for (size_t i = 0; i < flags_.size(); i += 32) {
+      uint32_t word = 0;
+      for (size_t part = 0; part < 4; ++part) {
+        uint64_t bytes;
+        std::memcpy(&bytes, &flags_[i + 8 * part], sizeof bytes);
+        constexpr uint64_t kGather = 0x0102040810204080;  // moves bit 0 of byte k to bit 56 + k
+        word |= static_cast<uint32_t>(bytes * kGather >> 56) << (8 * part);
+      }
+      bits_[i / 32] = word;
+    }
+  }
+
+ private:
+  uint32_t* bits_;
+  std::vector<uint8_t> flags_;
 };
 
 /// The value of an exact `int` of one digit (up to 2^30); -1 for every other object. No id is longer.
@@ -64,45 +86,54 @@ Py_ssize_t list_keys(const setentry* entries, Py_ssize_t count, PyObject** keys)
 }
 
 /// Reads the hash table from one end to the other: nothing is called that could change it.
-bool add_set(PackedRow& row, PyObject* set) {
-  const auto* object = reinterpret_cast<PySetObject*>(set);
+template <typename Ids>
+bool add_set(Ids& ids, PyObject* object) {
+  constexpr Py_ssize_t kBlock = 512;
   PyObject* keys[kBlock];
-  for (Py_ssize_t start = 0; start <= object->mask; start += kBlock) {
-    const Py_ssize_t found = list_keys(object->table + start, std::min(kBlock, object->mask + 1 - start), keys);
+  const auto* set = reinterpret_cast<PySetObject*>(object);
+  for (Py_ssize_t start = 0; start <= set->mask; start += kBlock) {
+    const Py_ssize_t found = list_keys(set->table + start, std::min(kBlock, set->mask + 1 - start), keys);
     for (Py_ssize_t i = 0; i < found; ++i) {
-      if (i + kAhead < found) __builtin_prefetch(keys[i + kAhead]);
-      if (!row.add(small_int(keys[i]))) return false;
+      if (!ids.add(small_int(keys[i]))) return false;
     }
   }
   return true;
 }
 
-bool add_items(PackedRow& row, PyObject* sequence) {
+template <typename Ids>
+bool add_items(Ids& ids, PyObject* sequence) {
   PyObject** items = PySequence_Fast_ITEMS(sequence);
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
-    if (!row.add(small_int(items[i]))) return false;
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(sequence),
+                     [&](PyObject* item) { return ids.add(small_int(item)); });
+}
+
+template <typename Id, typename Ids>
+bool add_array(Ids& ids, const py::array_t<Id>& array) {
+  const auto values = array.template unchecked<1>();
+  for (py::ssize_t i = 0; i < values.shape(0); ++i) {
+    if (!ids.add(static_cast<Py_ssize_t>(values(i)))) return false;
   }
   return true;
 }
 
-template <typename Id>
-bool add_array(PackedRow& row, const py::array_t<Id>& array) {
-  const auto ids = array.template unchecked<1>();
-  for (py::ssize_t i = 0; i < ids.shape(0); ++i) {
-    if (!row.add(static_cast<Py_ssize_t>(ids(i)))) return false;
-  }
-  return true;
-}
-
-bool add_all(PackedRow& row, const py::object& ids) {
-  PyObject* object = ids.ptr();
+template <typename Ids>
+bool add_all(Ids& ids, const py::object& collection) {
+  PyObject* object = collection.ptr();
   // A subclass may iterate over something else than it holds.
-  if (PySet_CheckExact(object) || PyFrozenSet_CheckExact(object)) return add_set(row, object);
-  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) return add_items(row, object);
-  if (!py::isinstance<py::array>(ids) || py::array(ids).ndim() != 1) return false;
-  if (py::isinstance<py::array_t<int64_t>>(ids)) return add_array(row, py::array_t<int64_t>(ids));
-  if (py::isinstance<py::array_t<int32_t>>(ids)) return add_array(row, py::array_t<int32_t>(ids));
+  if (PySet_CheckExact(object) || PyFrozenSet_CheckExact(object)) return add_set(ids, object);
+  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) return add_items(ids, object);
+  if (!py::isinstance<py::array>(collection) || py::reinterpret_borrow<py::array>(collection).ndim() != 1) return false;
+  if (py::isinstance<py::array_t<int64_t>>(collection)) return add_array(ids, py::array_t<int64_t>(collection));
+  if (py::isinstance<py::array_t<int32_t>>(collection)) return add_array(ids, py::array_t<int32_t>(collection));
   return false;
+}
+
+template <typename Ids>
+bool pack(const py::object& collection, uint32_t* bits, size_t words) {
+  Ids ids(bits, words);
+  if (!add_all(ids, collection)) return false;
+  ids.finish();
+  return true;
 }
 
 }  // namespace
@@ -112,8 +143,13 @@ void bind_ids(py::module_& module) {
   module.def(
       "pack_ids",
       [](const py::object& ids, size_t words) -> py::object {
-        PackedRow row(words);
-        return add_all(row, ids) ? row.array() : py::none();
+        py::array_t<int32_t> row(static_cast<py::ssize_t>(words));
+        auto* bits = reinterpret_cast<uint32_t*>(row.mutable_data());
+        const Py_ssize_t count = PyObject_Size(ids.ptr());
+        if (count < 0) PyErr_Clear();
+        const bool is_many = count > static_cast<Py_ssize_t>(words);
+        const bool is_packed = is_many ? pack<ManyIds>(ids, bits, words) : pack<FewIds>(ids, bits, words);
+        return is_packed ? py::object(row) : py::none();
       },
       "ids"_a, "words"_a,
       "A row of a bitmask, int32 of shape (words,), with the bits of a set, frozenset, list, tuple or array of ids; "

@@ -67,6 +67,8 @@ class Ids(ExLlamaV2Filter):
 class Logits(Ids):
     """The same by changes of logits: of tokens that are not among the results, and of those in a dict of numbers."""
 
+    clone = Ids.clone
+
     def can_mask_logits(self) -> bool:
         return True
 
@@ -88,6 +90,7 @@ class Bits(Ids):
     """The same by a bitmask."""
 
     end_tokens = (EOS,)
+    clone = Ids.clone
 
     def can_mask_logits(self) -> bool:
         return True

@@ -10,6 +10,7 @@ import torch
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
 from constrain.demo import model_dir
 from constrain.filters import available, create
+from constrain.filters.adapter import adapt
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 
 
@@ -37,6 +38,18 @@ def test_text_has_the_given_characters_only(generator: ExLlamaV2BaseGenerator, d
         "The answer is ", settings, 16, seed=1, stop_token=None, filters=[digits], completion_only=True
     )
     assert text.isdigit()
+
+
+def test_a_runtime_sees_a_constraint(generator: ExLlamaV2BaseGenerator, digits: Any) -> None:
+    tokenizer = generator.tokenizer
+    constraint = adapt(digits, tokenizer, generator.model.config.padded_vocab_size)
+    constraint.begin()
+    mask = constraint.mask()
+    assert mask is not None and mask.count == len(digits.tokens) and all(token in mask for token in digits.tokens)
+    constraint.accept(int(tokenizer.encode("7")[0, 0]))
+    fork = constraint.fork()
+    assert fork is not None and fork.mask().id == mask.id
+    assert constraint.is_third_party and constraint.matchers is None and not constraint.end_tokens
 
 
 def test_a_clone_allows_the_same(digits: Any) -> None:

@@ -14,6 +14,7 @@ from lmformatenforcer import JsonSchemaParser, RegexParser
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
 from constrain.demo import model_dir
 from constrain.filters import available, create
+from constrain.filters.adapter import adapt
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 
 SCHEMA = {
@@ -74,3 +75,17 @@ def test_a_filter_can_be_used_again_and_cloned(generator: ExLlamaV2BaseGenerator
     copy.feed(torch.tensor([[first[0][0]]]))
     assert enforcer.next() == first
     assert copy.next() != first
+
+
+def test_a_runtime_sees_a_constraint(generator: ExLlamaV2BaseGenerator) -> None:
+    tokenizer = generator.tokenizer
+    enforcer = ExLlamaV2TokenEnforcerFilter(generator.model, tokenizer, RegexParser("[ab]{2}"))
+    constraint = adapt(enforcer, tokenizer, generator.model.config.padded_vocab_size, time_limit=30.0)
+    constraint.begin()
+    first = constraint.mask()
+    assert first is not None and first.tokens == enforcer.next()[0]
+    fork = constraint.fork()
+    assert fork is not None
+    fork.accept(first.tokens[0])
+    assert fork.mask().id != constraint.mask().id == first.id
+    assert constraint.is_third_party and constraint.matchers is None and constraint.min_tokens() is None
