@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/compiled_grammar.h"
+#include "engine/grammar/parse_table.h"
 
 namespace constrain::json {
 
@@ -13,7 +13,7 @@ ArrayRule::ArrayRule(ArraySpec spec, Whitespace whitespace, bool keys_in_order)
   distinct_ = std::make_unique<DistinctItems>(spec_, style);
 }
 
-void ArrayRule::prepare(const CompiledGrammar& grammar, const Lengths& lengths) {
+void ArrayRule::prepare(const ParseTable& grammar, const Lengths& lengths) {
   if (!tallied()) {
     max_ = max_items(lengths);
     return;
@@ -344,7 +344,7 @@ FreeText ArrayRule::free_text(Local state, Reg reg) {
   return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->free_text(unpack(reg).items) : FreeText();
 }
 
-uint64_t ArrayRule::variety(Local state, Reg reg, const CompiledGrammar& grammar) {
+uint64_t ArrayRule::variety(Local state, Reg reg, const ParseTable& grammar) {
   const auto phase = static_cast<Phase>(state & 0xF);
   if (phase == Phase::closing || phase == Phase::end || !spec_.tallies.empty()) return 1;
   const uint64_t item = grammar.variety_of(spec_.choices(state >> 32).front().value);

@@ -4,10 +4,10 @@
 #include <memory>
 #include <optional>
 
+#include "engine/grammar/rule.h"
 #include "engine/json/distinct_items.h"
 #include "engine/json/item_plan.h"
 #include "engine/json/whitespace.h"
-#include "engine/rule.h"
 
 namespace constrain::json {
 
@@ -18,7 +18,7 @@ class ArrayRule final : public Rule {
   ArrayRule(ArraySpec spec, Whitespace whitespace, bool keys_in_order);
 
   Local start() override { return encode(Phase::start); }
-  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
+  void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool refine() override { return distinct_ && distinct_->refine(); }
@@ -34,7 +34,7 @@ class ArrayRule final : public Rule {
     return distinct_ ? distinct_->inside(unpack(reg).items) : nullptr;
   }
   uint64_t most_to_differ(RuleBounds& bounds) override;
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
+  uint64_t variety(Local state, Reg reg, const ParseTable& grammar) override;
   std::vector<RuleId> callees() const override;
 
  private:

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
-#include "engine/compiled_grammar.h"
-#include "engine/errors.h"
-#include "engine/word_bounds.h"
+#include "engine/automata/word_bounds.h"
+#include "engine/base/errors.h"
+#include "engine/grammar/parse_table.h"
 
 namespace constrain::json {
 
-void BoundedStringRule::prepare(const CompiledGrammar& grammar, const Lengths&) {
-  horizon_ = grammar.vocabulary().longest_token();
-}
+void BoundedStringRule::prepare(const ParseTable& grammar, const Lengths&) { horizon_ = grammar.tokens().longest; }
 
 template <class Visit>
 void BoundedStringRule::for_each_edge(Local local, const Visit& visit) {
@@ -167,7 +165,7 @@ uint64_t BoundedStringRule::shortest_within(Local local, uint64_t room) {
   return kInfinite;
 }
 
-uint64_t BoundedStringRule::variety(Local local, Reg reg, const CompiledGrammar&) {
+uint64_t BoundedStringRule::variety(Local local, Reg reg, const ParseTable&) {
   return std::max<uint64_t>(1, count(local, std::min(max_ - reg, kCountedLength)));
 }
 

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/automaton.h"
-#include "engine/rule.h"
+#include "engine/automata/automaton.h"
+#include "engine/grammar/rule.h"
 
 namespace constrain::json {
 
@@ -18,7 +18,7 @@ class BoundedStringRule final : public Rule {
   BoundedStringRule(AutomatonPtr strings, uint64_t max) : strings_(std::move(strings)), max_(max) {}
 
   Local start() override { return strings_->start(); }
-  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
+  void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   FreeText free_text(Local state, Reg reg) override;
@@ -28,7 +28,7 @@ class BoundedStringRule final : public Rule {
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t most_remaining(RuleBounds&) override;
   uint64_t most_to_differ(RuleBounds&) override;
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
+  uint64_t variety(Local state, Reg reg, const ParseTable& grammar) override;
 
  private:
   /// What is being read: a state of the automaton and, above it, how far an escape sequence has come.

@@ -3,7 +3,7 @@
 #include <queue>
 #include <tuple>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 
 namespace constrain::json {
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/automaton.h"
+#include "engine/automata/automaton.h"
 
 namespace constrain::json {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "engine/json/object_rule.h"
 
 namespace constrain::json {
@@ -54,7 +54,7 @@ class Inside {
 
 // ---- What is needed.
 
-void DistinctItems::prepare(const CompiledGrammar& grammar, const Lengths& lengths) {
+void DistinctItems::prepare(const ParseTable& grammar, const Lengths& lengths) {
   grammar_ = &grammar;
   lengths_ = &lengths;
   values_.clear();

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/grammar/registers.h"
 #include "engine/json/item_plan.h"
 #include "engine/json/item_text.h"
 #include "engine/json/text_set.h"
 #include "engine/json/value_search.h"
-#include "engine/registers.h"
 
 namespace constrain::json {
 
@@ -24,7 +24,7 @@ class DistinctItems {
  public:
   DistinctItems(ArraySpec& spec, PlainStyle style) : spec_(spec), style_(style) {}
 
-  void prepare(const CompiledGrammar& grammar, const Lengths& lengths);
+  void prepare(const ParseTable& grammar, const Lengths& lengths);
 
   /// Counts the values of items where it matters whether there are enough of them, and tells the specification. True
   /// where that was so. Throws SchemaError and ResourceLimit.
@@ -142,7 +142,7 @@ class DistinctItems {
 
   ArraySpec& spec_;
   PlainStyle style_;
-  const CompiledGrammar* grammar_ = nullptr;
+  const ParseTable* grammar_ = nullptr;
   const Lengths* lengths_ = nullptr;
   std::vector<Scarce> scarce_;
   uint64_t scarce_values_ = 0;

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/arena.h"
-#include "engine/automaton.h"
-#include "engine/interner.h"
-#include "engine/memory_account.h"
-#include "engine/stable_vector.h"
+#include "engine/automata/automaton.h"
+#include "engine/base/arena.h"
+#include "engine/base/interner.h"
+#include "engine/base/memory_account.h"
+#include "engine/base/stable_vector.h"
 
 namespace constrain::json {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "engine/compiled_grammar.h"
+#include "engine/grammar/parse_table.h"
 #include "engine/json/object_keys.h"
 #include "engine/json/object_rule.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/registers.h"
+#include "engine/grammar/registers.h"
 
 namespace constrain::json {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "engine/compiled_grammar.h"
+#include "engine/grammar/parse_table.h"
 #include "engine/json/object_keys.h"
 #include "engine/json/object_rule.h"
 
@@ -305,7 +305,7 @@ void ObjectRule::offer_keys(uint64_t spelling, const Members& members, const Out
   }
 }
 
-uint64_t ObjectRule::variety(Local state, Reg reg, const CompiledGrammar& grammar) {
+uint64_t ObjectRule::variety(Local state, Reg reg, const ParseTable& grammar) {
   const auto phase = static_cast<Phase>(state & 0xF);
   if (phase == Phase::closing || phase == Phase::end || spec_.duties) return 1;
   const Members members = unpack(reg);

@@ -2,7 +2,7 @@
 #include <array>
 #include <span>
 
-#include "engine/compiled_grammar.h"
+#include "engine/grammar/parse_table.h"
 #include "engine/json/object_keys.h"
 #include "engine/json/object_rule.h"
 
@@ -224,7 +224,7 @@ FreeText ObjectRule::free_text(Local state, Reg reg) {
     ++classes;
     const FreeText& text = texts_[one].from(keys_->class_state(content, one));
     const auto worth = [](const FreeText& a) {
-      return std::pair(std::min(a.room, FreeTextFinder::kHorizon), a.characters.count());
+      return std::pair(std::min(a.room, kWildcardHorizon), a.characters.count());
     };
     if (worth(text) > worth(best)) best = text;
   }

@@ -33,7 +33,7 @@ std::vector<RuleId> ObjectRule::callees() const {
   return all;
 }
 
-void ObjectRule::prepare(const CompiledGrammar&, const Lengths& lengths) {
+void ObjectRule::prepare(const ParseTable&, const Lengths& lengths) {
   possible_.clear(), possible_others_.clear(), texts_.clear(), spellings_.clear(), spelling_ids_.clear(),
       escaping_.clear();
   const auto drop_empty = [&](std::vector<ObjectSpec::Choice>& choices) {

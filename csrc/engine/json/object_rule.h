@@ -8,13 +8,13 @@
 #include <span>
 #include <string>
 
-#include "engine/free_text.h"
+#include "engine/automata/wildcard_region.h"
+#include "engine/automata/word_bounds.h"
+#include "engine/grammar/rule.h"
 #include "engine/json/cheapest_words.h"
 #include "engine/json/key_automaton.h"
 #include "engine/json/object_keys.h"
 #include "engine/json/whitespace.h"
-#include "engine/rule.h"
-#include "engine/word_bounds.h"
 
 namespace constrain::json {
 
@@ -57,7 +57,7 @@ class ObjectRule final : public Rule {
   static constexpr uint64_t kWantedBesideUsed = 16;
 
   Local start() override { return encode(Phase::start); }
-  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
+  void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
@@ -71,7 +71,7 @@ class ObjectRule final : public Rule {
   }
   ByteSet likely(Local state, Reg reg) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
+  uint64_t variety(Local state, Reg reg, const ParseTable& grammar) override;
   uint64_t growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t most_remaining(RuleBounds& bounds) override;
   uint64_t most_to_differ(RuleBounds& bounds) override;

@@ -102,7 +102,7 @@ bool StringRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t
   return true;
 }
 
-uint64_t StringRule::variety(Local state, Reg reg, const CompiledGrammar&) {
+uint64_t StringRule::variety(Local state, Reg reg, const ParseTable&) {
   if (state == kEnd) return 1;
   if (max_ == kNoMaximum) return kManyValues;
   constexpr uint64_t kScalars[] = {1, 1'000'000, 1'000'000'000'000, kManyValues};

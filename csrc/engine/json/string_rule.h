@@ -1,7 +1,7 @@
 // JSON strings with any content, of bounded length.
 #pragma once
 
-#include "engine/rule.h"
+#include "engine/grammar/rule.h"
 
 namespace constrain::json {
 
@@ -25,7 +25,7 @@ class StringRule final : public Rule {
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t portable() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
+  uint64_t variety(Local state, Reg reg, const ParseTable&) override;
   /// The longest way to the body of the string leads through a surrogate pair.
   uint64_t most_remaining(RuleBounds&) override { return min_ + 10; }
   /// More digits than kItems has; or so many characters as are left, where those are fewer.

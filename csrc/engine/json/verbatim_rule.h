@@ -1,8 +1,8 @@
 // JSON strings that are taken from a text word for word.
 #pragma once
 
+#include "engine/grammar/rule.h"
 #include "engine/json/source_text.h"
-#include "engine/rule.h"
 
 namespace constrain::json {
 
@@ -22,7 +22,7 @@ class VerbatimRule final : public Rule {
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   /// No character takes more than six bytes.
   uint64_t most_remaining(RuleBounds&) override { return 6 * min_ + 12; }
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
+  uint64_t variety(Local state, Reg reg, const ParseTable&) override;
 
  private:
   enum : Local {
