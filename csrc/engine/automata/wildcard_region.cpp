@@ -38,7 +38,7 @@ const ByteSet kBeyondAscii = ByteSet::range(0x80, 0xF4);
 
 /// Follows all characters beyond ASCII at once, byte by byte. Those that come to one place by different first bytes are
 /// followed together; only a few of them are remembered, to name the characters that lead nowhere.
-class FreeTextFinder::BeyondSearch {
+class WildcardFinder::BeyondSearch {
  public:
   explicit BeyondSearch(const std::function<const StateRow&(State)>& row) : row_(row) {}
 
@@ -117,19 +117,19 @@ class FreeTextFinder::BeyondSearch {
   std::vector<Place> pending_;
 };
 
-const FreeTextFinder::Beyond& FreeTextFinder::beyond(State state) {
+const WildcardFinder::Beyond& WildcardFinder::beyond(State state) {
   const auto known = beyond_.find(state);
   return known != beyond_.end() ? known->second : beyond_[state] = BeyondSearch(row_).run(state);
 }
 
-const FreeText& FreeTextFinder::from(State start) {
+const WildcardRegion& WildcardFinder::from(State start) {
   const auto known = found_.find(start);
   return known != found_.end() ? known->second : found_[start] = find(start);
 }
 
-bool FreeTextFinder::stays(State state) {
-  const FreeText& text = from(state);
-  if (text.room != FreeText::kUnbounded) return false;
+bool WildcardFinder::stays(State state) {
+  const WildcardRegion& text = from(state);
+  if (text.room != WildcardRegion::kUnbounded) return false;
   ByteSet back;  // to the state
   for_each_range(row_(state), [&](uint8_t first, uint8_t last, State to) {
     if (to == state) back.add(first, last);
@@ -139,7 +139,7 @@ bool FreeTextFinder::stays(State state) {
   return beyond(state).targets == std::vector{state} && beyond(state).excluded == text.characters.excluded;
 }
 
-FreeText FreeTextFinder::find(State start) {
+WildcardRegion WildcardFinder::find(State start) {
   const StateRow& row = row_(start);
   const ByteSet plain = CharacterClass::plain().ascii;
   CharacterClass characters;
@@ -151,12 +151,12 @@ FreeText FreeTextFinder::find(State start) {
   characters.ascii = lasting(start, characters.ascii);
   characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
   if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
-  FreeText best;
+  WildcardRegion best;
   for (int tries = 0; tries < kTries; ++tries) {
     if (characters.count() - (characters.beyond_ascii ? 128 : 0) < kMinCharacters) break;
     // Characters that some text of the class cannot go on with are left out of it next time.
     CharacterClass missing;
-    FreeText found = explore(start, characters, missing);
+    WildcardRegion found = explore(start, characters, missing);
     if (tries == 0 || found.room > best.room) best = std::move(found);
     if (best.exact || best.room >= kEnough || missing == CharacterClass()) break;
     characters.ascii = characters.ascii & ~missing.ascii;
@@ -168,7 +168,7 @@ FreeText FreeTextFinder::find(State start) {
 }
 
 /// Those of some bytes after which half of them may follow still, where that leaves enough.
-ByteSet FreeTextFinder::lasting(State start, const ByteSet& bytes) {
+ByteSet WildcardFinder::lasting(State start, const ByteSet& bytes) {
   const StateRow& row = row_(start);
   std::vector<State> targets;
   for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
@@ -189,8 +189,8 @@ ByteSet FreeTextFinder::lasting(State start, const ByteSet& bytes) {
   return kept.count() >= kMinCharacters ? kept.ascii : bytes;
 }
 
-FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, CharacterClass& missing) {
-  FreeText found;
+WildcardRegion WildcardFinder::explore(State start, const CharacterClass& characters, CharacterClass& missing) {
+  WildcardRegion found;
   found.characters = characters;
   std::unordered_set<State> met{start};
   std::vector<State> layer{start}, next;
@@ -240,13 +240,13 @@ FreeText FreeTextFinder::explore(State start, const CharacterClass& characters, 
     ++found.room;
     layer.swap(next);
   }
-  if (layer.empty()) found.room = FreeText::kUnbounded;
+  if (layer.empty()) found.room = WildcardRegion::kUnbounded;
   if (over) found.leaving.fill();
   return found;
 }
 
 /// All characters of a class that are beyond ASCII may follow. Others that may as well leave it.
-bool FreeTextFinder::covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving) {
+bool WildcardFinder::covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving) {
   const Beyond& follows = beyond(state);
   if (!follows.most) return false;
   bool all = true;

@@ -15,7 +15,7 @@
 namespace constrain {
 
 /// What is known of texts over a class from one state on. The default says nothing.
-struct FreeText {
+struct WildcardRegion {
   static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
 
   CharacterClass characters;
@@ -24,20 +24,20 @@ struct FreeText {
   ByteSet leaving;  ///< bytes outside the class that may follow after a text of the class (of up to `room` characters);
                     ///< all bytes where the frame may be over after such a text
 
-  bool operator==(const FreeText&) const = default;
+  bool operator==(const WildcardRegion&) const = default;
 };
 
 /// Finds free text in an automaton by looking at all states that texts over a class can come to.
-class FreeTextFinder {
+class WildcardFinder {
  public:
   /// `row` gives the transitions of a state; `live` tells of states whether the text may come to them at all, `final`
   /// whether the frame may be over there.
-  FreeTextFinder(std::function<const StateRow&(State)> row, std::function<bool(State)> live,
+  WildcardFinder(std::function<const StateRow&(State)> row, std::function<bool(State)> live,
                  std::function<bool(State)> final)
       : row_(std::move(row)), live_(std::move(live)), final_(std::move(final)) {}
 
   /// What is free from a state on. Answers are remembered.
-  const FreeText& from(State start);
+  const WildcardRegion& from(State start);
 
   /// All texts over the class of `from`, which are of any length, lead back to the state, and it refuses the characters
   /// beyond ASCII that the class excludes.
@@ -63,15 +63,15 @@ class FreeTextFinder {
   };
   class BeyondSearch;
   const Beyond& beyond(State state);
-  FreeText find(State start);
+  WildcardRegion find(State start);
   bool usable(State state) const { return state != kDead && live_(state); }
   ByteSet lasting(State start, const ByteSet& bytes);
-  FreeText explore(State start, const CharacterClass& characters, CharacterClass& missing);
+  WildcardRegion explore(State start, const CharacterClass& characters, CharacterClass& missing);
   bool covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving);
 
   std::function<const StateRow&(State)> row_;
   std::function<bool(State)> live_, final_;
-  std::unordered_map<State, FreeText> found_;
+  std::unordered_map<State, WildcardRegion> found_;
   std::unordered_map<State, Beyond> beyond_;
 };
 

@@ -29,11 +29,12 @@ class BodyRule final : public Rule {
 
 /// Between `min` and `max` words of one rule, counted in the register instead of being written out. `min` is at
 /// least 1.
-class CountedRule final : public Rule {
+class CountedRule final : public Rule, private MaskHints {
  public:
   CountedRule(RuleId element, uint64_t min, uint64_t max) : element_(element), min_(min), max_(max) {}
 
   Local start() override { return kStart; }
+  MaskHints& mask_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;

@@ -81,7 +81,7 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
 MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t room, const Mask& others) {
   ByteSet leaving;
   for (const Head& head : from.heads()) {
-    const CharacterClass within = grammar_.free_text(head.state, head.reg).characters;
+    const CharacterClass within = grammar_.wildcard_region(head.state, head.reg).characters;
     const bool any_beyond = within.beyond_ascii && within.excluded.empty();
     leaving.add(~within.ascii & (any_beyond ? ByteSet::range(0, 0x7F) : ByteSet::all()));
   }
@@ -150,7 +150,7 @@ bool BudgetedMasks::all_fit(const Configuration& from) {
   if (from.count != 1 || !one_for_each_byte_) return false;
   const Head& head = from.heads().front();
   // Near the end of text of limited length each place has a growth of its own; what leaves the text is less to look at.
-  const uint64_t room = grammar_.free_text(head.state, head.reg).room;
+  const uint64_t room = grammar_.wildcard_region(head.state, head.reg).room;
   if (room > 0 && room < grammar_.vocabulary().longest_token()) return false;
   const InnerPtr known = portable_growth(grammar_, head);
   if (!known) return false;
@@ -177,12 +177,12 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   if (!vocabulary.spells_all()) return false;
   const bool alone = from.count == 1;
-  FreeText text;
+  WildcardRegion text;
   uint64_t most = kInfinite;
   ByteSet likely;
   for (const Head& head : from.heads()) {
-    likely.add(grammar_.likely(head.state, head.reg));
-    const FreeText found = grammar_.free_text(head.state, head.reg);
+    likely.add(grammar_.likely_bytes(head.state, head.reg));
+    const WildcardRegion found = grammar_.wildcard_region(head.state, head.reg);
     if (!(alone && found.exact) && found.room < TokenClass::kSteps.front()) continue;
     const uint64_t needed = within_free_text(from, head);
     if (needed < most || text.room == 0) most = needed, text = found;
@@ -239,7 +239,7 @@ void BudgetedMasks::walk_along_completion(const Configuration& from) {
 
 /// Tokens that suffice after one that stays within the free text of a head; kInfinite where nothing is known of them.
 uint64_t BudgetedMasks::within_free_text(const Configuration& from, const Head& head) {
-  const uint64_t growth = grammar_.growth(head.state, head.reg);
+  const uint64_t growth = grammar_.max_growth(head.state, head.reg);
   if (!one_for_each_byte_) return add_lengths(completions_.measure(from).bytes, growth);
   const uint64_t top = std::min(add_lengths(grammar_.remaining(head.state, head.reg), growth), bounds_.on_top(head));
   // Of several heads the completion takes the one with the fewest bytes, which need not be the fewest tokens.
@@ -281,7 +281,7 @@ std::optional<Head> BudgetedMasks::any_text(const Head& head, std::vector<std::s
   Registers& registers = walk_.registers();
   registers.depth = head.depth_below();
   Head after = head;
-  if (!grammar_.pass_text(head.state, after.reg, registers, exceptions)) return std::nullopt;
+  if (!grammar_.skip_wildcard(head.state, after.reg, registers, exceptions)) return std::nullopt;
   return after;
 }
 

@@ -16,7 +16,7 @@ uint64_t CompletionBounds::after_any_token(const Configuration& from) {
 }
 
 uint64_t CompletionBounds::on_top(const Head& head) {
-  const auto inside = grammar_.inside(head.state, head.reg);
+  const auto inside = grammar_.embedded(head.state, head.reg);
   if (!inside) return kInfinite;
   if (!*inside) return add_lengths(grammar_.most_waiting(head.state), grammar_.most_on_top(head.state));
   uint64_t top = 0;
@@ -46,7 +46,7 @@ const CompletionBounds::Bounds& CompletionBounds::of(const Configuration& config
 std::optional<CompletionBounds::Bounds> CompletionBounds::find(const Head& head,
                                                                std::vector<const Configuration*>& missing) const {
   Bounds found{grammar_.most_waiting(head.state), grammar_.most_opened(head.state)};
-  const auto inside = grammar_.inside(head.state, head.reg);
+  const auto inside = grammar_.embedded(head.state, head.reg);
   if (!inside) found.waiting = kInfinite;
   bool complete = true;
   for (const Configuration* part : {head.below, inside.value_or(nullptr)}) {

@@ -132,7 +132,7 @@ ByteSet Completions::possible_bytes(const Configuration& at) const {
 
 ByteSet Completions::likely_bytes(const Configuration& at) const {
   ByteSet bytes;
-  for (const Head& head : at.heads()) bytes.add(grammar_.likely(head.state, head.reg));
+  for (const Head& head : at.heads()) bytes.add(grammar_.likely_bytes(head.state, head.reg));
   return bytes;
 }
 

@@ -62,7 +62,7 @@ uint64_t AutomatonRule::measure(State from) {
 }
 
 /// Where many bytes lead nearer to the end, texts may want others as well: letters that take several bytes.
-ByteSet AutomatonRule::likely(Local local, Reg reg) {
+ByteSet AutomatonRule::likely_bytes(Local local, Reg reg) {
   constexpr int kFew = 32;
   if (local == kDead) return ByteSet::all();
   const uint64_t here = remaining(local, reg, {});
@@ -74,15 +74,15 @@ ByteSet AutomatonRule::likely(Local local, Reg reg) {
 }
 
 void AutomatonRule::meet(State state) {
-  if (portable()) return;
+  if (portable_id()) return;
   if (state >= met_.size()) met_.resize(state + 1);
   if (met_[state]) return;
   met_[state] = true;
   fresh_.push_back(state);
 }
 
-uint64_t AutomatonRule::most_remaining(RuleBounds& bounds) {
-  if (portable()) return SharedAutomaton::kFarthest;
+uint64_t AutomatonRule::max_remaining(RuleBounds& bounds) {
+  if (portable_id()) return SharedAutomaton::kFarthest;
   for (; !fresh_.empty() && farthest_ != kInfinite; fresh_.pop_back()) {
     try {
       farthest_ = std::max(farthest_, remaining(fresh_.back(), 0, bounds.lengths()));
@@ -94,13 +94,13 @@ uint64_t AutomatonRule::most_remaining(RuleBounds& bounds) {
   return add_lengths(farthest_, 3);
 }
 
-uint64_t AutomatonRule::most_to_differ(RuleBounds&) {
+uint64_t AutomatonRule::max_to_differ(RuleBounds&) {
   constexpr size_t kMaxStates = 4096;
   const auto words = word_bounds(*automaton_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
   return words && (words_are_values_ || !words->endless) ? words->rest : kInfinite;
 }
 
-uint64_t AutomatonRule::variety(Local state, Reg, const ParseTable&) {
+uint64_t AutomatonRule::count_values(Local state, Reg, const ParseTable&) {
   if (!words_are_values_ || !words_) return 1;
   try {
     return words_->count(static_cast<State>(state));
@@ -126,7 +126,7 @@ uint64_t UnionRule::remaining(Local state, Reg, const Lengths& lengths) {
   return best;
 }
 
-uint64_t UnionRule::most_to_differ(RuleBounds& bounds) {
+uint64_t UnionRule::max_to_differ(RuleBounds& bounds) {
   uint64_t most = 0;
   for (const RuleId alternative : alternatives_) {
     if (bounds.lengths()[alternative] != kInfinite) most = std::max(most, bounds.to_differ(alternative));
@@ -134,10 +134,10 @@ uint64_t UnionRule::most_to_differ(RuleBounds& bounds) {
   return most;
 }
 
-uint64_t UnionRule::variety(Local state, Reg, const ParseTable& grammar) {
+uint64_t UnionRule::count_values(Local state, Reg, const ParseTable& grammar) {
   uint64_t most = 1;
   if (state == kEnd) return most;
-  for (const RuleId alternative : alternatives_) most = std::max(most, grammar.variety_of(alternative));
+  for (const RuleId alternative : alternatives_) most = std::max(most, grammar.count_values_of(alternative));
   return most;
 }
 

@@ -11,27 +11,29 @@ namespace constrain {
 
 /// A rule without calls or registers: exactly the words of an automaton. Words may be spellings of one value, or all
 /// have values of their own.
-class AutomatonRule final : public Rule {
+class AutomatonRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   explicit AutomatonRule(AutomatonPtr automaton, bool words_are_values = false)
       : automaton_(std::move(automaton)), words_are_values_(words_are_values) {}
 
   Local start() override { return automaton_->start(); }
+  MaskHints& mask_hints() override { return *this; }
+  CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t variety(Local state, Reg reg, const ParseTable&) override;
-  uint64_t most_remaining(RuleBounds& bounds) override;
-  uint64_t most_to_differ(RuleBounds&) override;
-  ByteSet likely(Local state, Reg reg) override;
-  bool fits(Local, Local) const override { return true; }
-  uint64_t portable() const override { return automaton_->shared_id(); }
-  FreeText free_text(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
-  bool pass_text(Local state, Reg&, Registers&, std::vector<std::string>&) override {
+  uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
+  uint64_t max_remaining(RuleBounds& bounds) override;
+  uint64_t max_to_differ(RuleBounds&) override;
+  ByteSet likely_bytes(Local state, Reg reg) override;
+  bool shares_registers(Local, Local) const override { return true; }
+  uint64_t portable_id() const override { return automaton_->shared_id(); }
+  WildcardRegion wildcard_region(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
+  bool skip_wildcard(Local state, Reg&, Registers&, std::vector<std::string>&) override {
     return texts_.stays(static_cast<State>(state));
   }
   /// In the middle of a character three more bytes may be missing.
-  uint64_t growth(Local state, Reg, const Lengths&) override {
+  uint64_t max_growth(Local state, Reg, const Lengths&) override {
     return texts_.stays(static_cast<State>(state)) ? 3 : kInfinite;
   }
 
@@ -43,7 +45,7 @@ class AutomatonRule final : public Rule {
 
   AutomatonPtr automaton_;
   bool words_are_values_;
-  FreeTextFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
+  WildcardFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
                         [this](State state) { return meet(state), true; },
                         [this](State state) { return automaton_->accepting(state); }};
   std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues, kCountBudget};  // while they can be counted
@@ -54,7 +56,7 @@ class AutomatonRule final : public Rule {
 };
 
 /// A choice between rules.
-class UnionRule final : public Rule {
+class UnionRule final : public Rule, private CompletionHints {
  public:
   explicit UnionRule(std::vector<RuleId> alternatives = {}) : alternatives_(std::move(alternatives)) {}
 
@@ -62,12 +64,13 @@ class UnionRule final : public Rule {
   void set(std::vector<RuleId> alternatives) { alternatives_ = std::move(alternatives); }
 
   Local start() override { return 0; }
+  CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t most_remaining(RuleBounds&) override { return 0; }
-  uint64_t most_to_differ(RuleBounds& bounds) override;
-  uint64_t variety(Local state, Reg reg, const ParseTable& grammar) override;
+  uint64_t max_remaining(RuleBounds&) override { return 0; }
+  uint64_t max_to_differ(RuleBounds& bounds) override;
+  uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   std::vector<RuleId> callees() const override { return alternatives_; }
 
  private:

@@ -14,7 +14,7 @@ struct Footprint {
   struct Frame {
     const Rule* rule;
     uint32_t depth;          ///< frames below it
-    bool consulted = false;  ///< Rule::outline does not tell all that was asked
+    bool consulted = false;  ///< MaskHints::outline does not tell all that was asked
   };
   std::vector<Frame> frames;
   uint64_t asked = 0;  ///< how often one of them was consulted

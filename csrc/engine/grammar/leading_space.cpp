@@ -4,11 +4,12 @@ namespace constrain {
 
 namespace {
 
-class LeadingSpaceRule final : public Rule {
+class LeadingSpaceRule final : public Rule, private CompletionHints {
  public:
   explicit LeadingSpaceRule(RuleId text) : text_(text) {}
 
   Local start() override { return kStart; }
+  CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths&, Expansion& out) override {
     if (state == kStart) out.byte(' ', kText);
     if (state == kEnd) {
@@ -18,7 +19,7 @@ class LeadingSpaceRule final : public Rule {
     }
   }
   uint64_t remaining(Local state, Reg, const Lengths& lengths) override { return state == kEnd ? 0 : lengths[text_]; }
-  uint64_t most_remaining(RuleBounds&) override { return 0; }
+  uint64_t max_remaining(RuleBounds&) override { return 0; }
   std::vector<RuleId> callees() const override { return {text_}; }
 
  private:

@@ -30,8 +30,8 @@ void ParseTable::begin() {
   }
   for (const auto& rule : grammar_.rules) {
     rule->prepare(*this, lengths_);
-    uses_depth_ |= rule->uses_depth();
-    measures_exactly_ &= rule->measures_exactly();
+    uses_depth_ |= rule->mask_hints().uses_depth();
+    remaining_exact_ &= rule->completion_hints().is_remaining_exact();
   }
   const auto lock = this->lock();
   slots_.clear();
@@ -59,18 +59,19 @@ StateId ParseTable::intern(RuleId rule, Local local) const {
   return state;
 }
 
-FreeText ParseTable::free_text(StateId state, Reg reg) const {
+WildcardRegion ParseTable::wildcard_region(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return {};
   const auto lock = this->lock();
-  return slot.rule->free_text(slot.local, reg);
+  return slot.rule->mask_hints().wildcard_region(slot.local, reg);
 }
 
-bool ParseTable::pass_text(StateId state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const {
+bool ParseTable::skip_wildcard(StateId state, Reg& reg, Registers& registers,
+                               std::vector<std::string>& exceptions) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return false;
   const auto lock = this->lock();
-  return slot.rule->pass_text(slot.local, reg, registers, exceptions);
+  return slot.rule->mask_hints().skip_wildcard(slot.local, reg, registers, exceptions);
 }
 
 bool ParseTable::describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const {
@@ -79,8 +80,8 @@ bool ParseTable::describe(StateId state, Reg reg, uint32_t depth, Detail detail,
   if (uses_depth_) out.push_back(depth);
   const Slot& slot = this->slot(state);
   const auto tell = [&] {
-    if (detail == Detail::outline && slot.rule->outline(slot.local, reg, out)) return true;
-    return slot.rule->describe(slot.local, reg, tokens_.longest, out);
+    if (detail == Detail::outline && slot.rule->mask_hints().outline(slot.local, reg, out)) return true;
+    return slot.rule->mask_hints().describe(slot.local, reg, tokens_.longest, out);
   };
   if (slot.rule && !tell()) return false;
   out[first] |= (out.size() - first) << 32;
@@ -89,9 +90,9 @@ bool ParseTable::describe(StateId state, Reg reg, uint32_t depth, Detail detail,
 
 bool ParseTable::describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const {
   const Slot& slot = this->slot(state);
-  if (!slot.rule || !slot.rule->portable()) return false;
-  out.assign({slot.rule->portable(), slot.local});
-  return slot.rule->describe(slot.local, reg, tokens_.longest, out);
+  if (!slot.rule || !slot.rule->mask_hints().portable_id()) return false;
+  out.assign({slot.rule->mask_hints().portable_id(), slot.local});
+  return slot.rule->mask_hints().describe(slot.local, reg, tokens_.longest, out);
 }
 
 uint64_t ParseTable::remaining(StateId state, Reg reg) const {
@@ -101,11 +102,11 @@ uint64_t ParseTable::remaining(StateId state, Reg reg) const {
   return slot.rule->remaining(slot.local, reg, lengths_);
 }
 
-ByteSet ParseTable::likely(StateId state, Reg reg) const {
+ByteSet ParseTable::likely_bytes(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return {};
   const auto lock = this->lock();
-  return slot.rule->likely(slot.local, reg);
+  return slot.rule->completion_hints().likely_bytes(slot.local, reg);
 }
 
 StateId ParseTable::entry(RuleId rule) const {
@@ -113,20 +114,21 @@ StateId ParseTable::entry(RuleId rule) const {
   return intern(rule, grammar_.rules[rule]->start());
 }
 
-uint64_t ParseTable::variety(StateId state, Reg reg) const {
+uint64_t ParseTable::count_values(StateId state, Reg reg) const {
   if (state == kDone) return 1;
   const auto lock = this->lock();
   const Slot& slot = this->slot(state);
-  return slot.rule->variety(slot.local, reg, *this);
+  return slot.rule->completion_hints().count_values(slot.local, reg, *this);
 }
 
-uint64_t ParseTable::variety_of(RuleId rule) const {
+uint64_t ParseTable::count_values_of(RuleId rule) const {
   const auto lock = this->lock();
   if (lengths_[rule] == kInfinite) return 0;
   // A rule that is being looked at counts for one value, so that recursion ends.
   const auto [it, added] = varieties_.try_emplace(rule, 1);
   if (!added) return it->second;
-  const uint64_t variety = grammar_.rules[rule]->variety(grammar_.rules[rule]->start(), 0, *this);
+  const uint64_t variety =
+      grammar_.rules[rule]->completion_hints().count_values(grammar_.rules[rule]->start(), 0, *this);
   return varieties_[rule] = variety;
 }
 
@@ -159,16 +161,16 @@ uint64_t ParseTable::most_on_top(StateId state) const {
   return bounds().on_top_of(slot(state).id);
 }
 
-std::optional<const Configuration*> ParseTable::inside(StateId state, Reg reg) const {
+std::optional<const Configuration*> ParseTable::embedded(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
-  return slot.rule ? slot.rule->inside(slot.local, reg) : nullptr;
+  return slot.rule ? slot.rule->completion_hints().embedded(slot.local, reg) : nullptr;
 }
 
-uint64_t ParseTable::growth(StateId state, Reg reg) const {
+uint64_t ParseTable::max_growth(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return kInfinite;
   const auto lock = this->lock();
-  return slot.rule->growth(slot.local, reg, lengths_);
+  return slot.rule->completion_hints().max_growth(slot.local, reg, lengths_);
 }
 
 const Row& ParseTable::build(StateId state) const {

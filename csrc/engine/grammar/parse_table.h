@@ -43,8 +43,8 @@ class ParseTable {
   /// Texts depend on how deep they are nested: the spaces of their lines are no part of lengths.
   bool uses_depth() const { return uses_depth_; }
 
-  /// Rule::measures_exactly of all rules.
-  bool measures_exactly() const { return measures_exactly_; }
+  /// CompletionHints::is_remaining_exact of all rules.
+  bool is_remaining_exact() const { return remaining_exact_; }
 
   const Row& row(StateId state) const {
     const Row* row = slot(state).row.load(std::memory_order_acquire);
@@ -56,14 +56,15 @@ class ParseTable {
     return slot(state).rule->apply(guard, byte, reg, registers);
   }
 
-  /// Rule::free_text of a frame.
-  FreeText free_text(StateId state, Reg reg) const;
+  /// MaskHints::wildcard_region of a frame.
+  WildcardRegion wildcard_region(StateId state, Reg reg) const;
 
-  /// Rule::pass_text of a frame.
-  bool pass_text(StateId state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const;
+  /// MaskHints::skip_wildcard of a frame.
+  bool skip_wildcard(StateId state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const;
 
-  /// Rule::describe of a frame, or Rule::outline where that is all that is asked for and there is one, together with
-  /// what names the state and, where rules ask for it, the depth below it. Every description tells its own length.
+  /// MaskHints::describe of a frame, or MaskHints::outline where that is all that is asked for and there is one,
+  /// together with what names the state and, where rules ask for it, the depth below it. Every description tells its
+  /// own length.
   bool describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const;
 
   /// The rule of a state; null for kDone.
@@ -72,11 +73,13 @@ class ParseTable {
   /// The same in terms that hold in all grammars over the vocabulary; false where there are none.
   bool describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const;
 
-  /// Rule::fits for two states of one rule.
-  bool fits(StateId from, StateId to) const { return slot(from).rule->fits(slot(from).local, slot(to).local); }
+  /// MaskHints::shares_registers for two states of one rule.
+  bool shares_registers(StateId from, StateId to) const {
+    return slot(from).rule->mask_hints().shares_registers(slot(from).local, slot(to).local);
+  }
 
-  /// Rule::growth of a frame.
-  uint64_t growth(StateId state, Reg reg) const;
+  /// CompletionHints::max_growth of a frame.
+  uint64_t max_growth(StateId state, Reg reg) const;
 
   /// RuleBounds of a frame of a state, and of those on top.
   uint64_t most_waiting(StateId state) const;
@@ -84,11 +87,11 @@ class ParseTable {
   uint64_t most_on_top(uint64_t masks) const;
   uint64_t most_on_top(StateId state) const;
 
-  /// Rule::inside of a frame.
-  std::optional<const Configuration*> inside(StateId state, Reg reg) const;
+  /// CompletionHints::embedded of a frame.
+  std::optional<const Configuration*> embedded(StateId state, Reg reg) const;
 
-  /// Rule::likely of a frame.
-  ByteSet likely(StateId state, Reg reg) const;
+  /// CompletionHints::likely_bytes of a frame.
+  ByteSet likely_bytes(StateId state, Reg reg) const;
 
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
@@ -96,9 +99,9 @@ class ParseTable {
   /// Where a rule starts.
   StateId entry(RuleId rule) const;
 
-  /// Rule::variety of a state, and of a rule as a whole.
-  uint64_t variety(StateId state, Reg reg) const;
-  uint64_t variety_of(RuleId rule) const;
+  /// CompletionHints::count_values of a state, and of a rule as a whole.
+  uint64_t count_values(StateId state, Reg reg) const;
+  uint64_t count_values_of(RuleId rule) const;
 
   /// For rules that grow tables of their own.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
@@ -146,7 +149,7 @@ class ParseTable {
   Limits limits_;
   Lengths lengths_;
   StateId start_ = kDone;
-  bool uses_depth_ = false, measures_exactly_ = true;
+  bool uses_depth_ = false, remaining_exact_ = true;
 
   std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
   mutable std::recursive_mutex mutex_;  // rules that follow configurations come back to the grammar

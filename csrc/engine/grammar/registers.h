@@ -35,7 +35,7 @@ class Registers {
   /// Where it is recorded what guards ask for; may be null.
   Footprint* footprint = nullptr;
 
-  /// To be called by a guard whose outcome depends on more of the register than Rule::outline tells.
+  /// To be called by a guard whose outcome depends on more of the register than MaskHints::outline tells.
   void consult(const Rule* rule) {
     if (footprint) footprint->consult(rule, depth);
   }
@@ -58,7 +58,7 @@ class Registers {
   /// depend on which it was, it sets `indescribable`.
   bool only_endings = false;
 
-  /// Set by a guard whose outcome depended on something that Rule::describe does not tell.
+  /// Set by a guard whose outcome depended on something that MaskHints::describe does not tell.
   bool indescribable = false;
 
   /// The words of a handle that `make` returned.

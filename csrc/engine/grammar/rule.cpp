@@ -18,21 +18,31 @@ bool Rule::final(Local state, const Lengths& lengths) {
   return expansion.accepting && expansion.bytes.empty() && expansion.calls.empty();
 }
 
-bool Rule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { return reg == 0; }
+MaskHints& Rule::mask_hints() {
+  static MaskHints none;
+  return none;
+}
 
-bool Rule::outline(Local, Reg, std::vector<uint64_t>&) const { return false; }
+CompletionHints& Rule::completion_hints() {
+  static CompletionHints none;
+  return none;
+}
 
-uint64_t Rule::most_remaining(RuleBounds&) { return kInfinite; }
+bool MaskHints::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { return reg == 0; }
 
-uint64_t Rule::most_to_differ(RuleBounds&) { return kInfinite; }
+bool MaskHints::outline(Local, Reg, std::vector<uint64_t>&) const { return false; }
 
-uint64_t Rule::growth(Local, Reg, const Lengths&) { return kInfinite; }
+WildcardRegion MaskHints::wildcard_region(Local, Reg) { return {}; }
 
-FreeText Rule::free_text(Local, Reg) { return {}; }
+bool MaskHints::skip_wildcard(Local, Reg&, Registers&, std::vector<std::string>&) { return false; }
 
-bool Rule::pass_text(Local, Reg&, Registers&, std::vector<std::string>&) { return false; }
+uint64_t CompletionHints::max_remaining(RuleBounds&) { return kInfinite; }
 
-uint64_t Rule::variety(Local, Reg, const ParseTable&) { return 1; }
+uint64_t CompletionHints::max_to_differ(RuleBounds&) { return kInfinite; }
+
+uint64_t CompletionHints::max_growth(Local, Reg, const Lengths&) { return kInfinite; }
+
+uint64_t CompletionHints::count_values(Local, Reg, const ParseTable&) { return 1; }
 
 Lengths Grammar::shortest_words() const {
   Lengths lengths(rules.size(), kInfinite);

@@ -28,7 +28,7 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
     callees_[rule] = rules.rules[rule]->callees();
     std::erase_if(callees_[rule], [&](RuleId callee) { return lengths[callee] == kInfinite; });
     (callees_[rule].empty() ? others_ : nesting_).push_back(rule);
-    if (!callees_[rule].empty()) waiting_[rule] = rules.rules[rule]->most_remaining(*this);
+    if (!callees_[rule].empty()) waiting_[rule] = rules.rules[rule]->completion_hints().max_remaining(*this);
   }
   const uint32_t brackets = grammar.tokens().most_brackets;
   if (brackets > kMaxBrackets) {
@@ -43,12 +43,12 @@ uint64_t RuleBounds::to_differ(RuleId rule) {
   const auto [it, added] = to_differ_.try_emplace(rule, kInfinite);
   if (!added || depth_ == kMaxDepth) return it->second;
   ++depth_;
-  const uint64_t bytes = rules_.rules[rule]->most_to_differ(*this);
+  const uint64_t bytes = rules_.rules[rule]->completion_hints().max_to_differ(*this);
   --depth_;
   return to_differ_[rule] = bytes;
 }
 
-uint64_t RuleBounds::variety(RuleId rule) const { return grammar_.variety_of(rule); }
+uint64_t RuleBounds::count_values(RuleId rule) const { return grammar_.count_values_of(rule); }
 
 /// Lets tokens open one more frame. Rules whose frames do not stay are passed through within the round.
 void RuleBounds::open_one_more() {
@@ -68,7 +68,8 @@ void RuleBounds::open_one_more() {
 }
 
 uint64_t RuleBounds::on_top_of(RuleId rule) {
-  return callees_[rule].empty() ? std::max(lengths_[rule], rules_.rules[rule]->most_remaining(*this)) : 0;
+  return callees_[rule].empty() ? std::max(lengths_[rule], rules_.rules[rule]->completion_hints().max_remaining(*this))
+                                : 0;
 }
 
 uint64_t RuleBounds::on_top(uint64_t masks) {

@@ -23,11 +23,11 @@ class RuleBounds {
   /// Shortest words of the rules.
   const Lengths& lengths() const { return lengths_; }
 
-  /// Rule::most_to_differ; infinite where rules call themselves, or are too deep in one another.
+  /// CompletionHints::max_to_differ; infinite where rules call themselves, or are too deep in one another.
   uint64_t to_differ(RuleId rule);
 
-  /// Rule::variety of a rule as a whole.
-  uint64_t variety(RuleId rule) const;
+  /// CompletionHints::count_values of a rule as a whole.
+  uint64_t count_values(RuleId rule) const;
 
   /// Most bytes from a frame of a nesting rule to its end, without the frames above it; 0 for other rules.
   uint64_t waiting(RuleId rule) const { return waiting_[rule]; }

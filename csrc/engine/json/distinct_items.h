@@ -47,16 +47,16 @@ class DistinctItems {
   /// A value of `rule` can be the next item.
   bool another(Reg items, RuleId rule, Registers& registers) const;
 
-  /// Rule::free_text within an item.
-  FreeText free_text(Reg items) const;
+  /// MaskHints::wildcard_region within an item.
+  WildcardRegion wildcard_region(Reg items) const;
 
-  /// Rule::growth within an item, where it differs from all others.
-  uint64_t growth(Reg items) const;
+  /// CompletionHints::max_growth within an item, where it differs from all others.
+  uint64_t max_growth(Reg items) const;
 
-  /// Rule::inside: the item under way, while it has not so many members that no more may come.
-  std::optional<const Configuration*> inside(Reg items) const;
+  /// CompletionHints::embedded: the item under way, while it has not so many members that no more may come.
+  std::optional<const Configuration*> embedded(Reg items) const;
 
-  /// Rule::describe: the item under way, as long as no guard has to look at the others.
+  /// MaskHints::describe: the item under way, as long as no guard has to look at the others.
   bool describe(Reg items, std::vector<uint64_t>& out) const;
 
   // ---- Lengths. Called under the grammar's lock.

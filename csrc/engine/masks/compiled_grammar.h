@@ -50,7 +50,7 @@ class CompiledGrammar : public ParseTable {
   std::shared_ptr<const Vocabulary> shared_vocabulary() const { return vocabulary_; }
 
   /// True if no text takes more tokens than `remaining` counts bytes.
-  bool bytes_bound_tokens() const { return vocabulary_->spells_all() && !uses_depth() && measures_exactly(); }
+  bool bytes_bound_tokens() const { return vocabulary_->spells_all() && !uses_depth() && is_remaining_exact(); }
 
   MaskCache& masks() const { return masks_; }
   InnerCache& inners() const { return inners_; }

@@ -71,7 +71,7 @@ Inner InnerBuilder::walk_alone(const Head& head) {
   ++grammar_.counters().inners;
   Inner inner;
   std::vector<TriePtr> tries;
-  const FreeText text = grammar_.free_text(head.state, head.reg);
+  const WildcardRegion text = grammar_.wildcard_region(head.state, head.reg);
   walk_.tokens.clear();
   if (text.exact || text.room >= TokenClass::kSteps.front()) {
     inner.within = vocabulary.token_class(text.characters);
@@ -102,14 +102,14 @@ Inner InnerBuilder::walk_alone(const Head& head) {
 
 /// Where the frame is the same after all texts of a class it suffices to look at what follows them: many tokens end
 /// alike.
-bool InnerBuilder::walk_tails(const Head& head, const FreeText& text, Inner& inner) {
+bool InnerBuilder::walk_tails(const Head& head, const WildcardRegion& text, Inner& inner) {
   const Row& row = grammar_.row(head.state);
-  if (text.room != FreeText::kUnbounded || row.accepting) return false;
+  if (text.room != WildcardRegion::kUnbounded || row.accepting) return false;
   Registers& registers = walk_.registers();
   registers.depth = head.depth_below();
   std::vector<std::string> exceptions;
   Head after = head;
-  if (!grammar_.pass_text(head.state, after.reg, registers, exceptions)) return false;
+  if (!grammar_.skip_wildcard(head.state, after.reg, registers, exceptions)) return false;
 
   const Vocabulary& vocabulary = grammar_.vocabulary();
   const ByteSet leaving = text.leaving & row.bytes;
@@ -182,12 +182,12 @@ void InnerBuilder::walk_alone(const TriePtr& trie, const Head& head, const ByteS
 
 /// Looks at what a frame allows that most bytes lead to from `head`, and that does the same as `head` on many of these.
 /// While a key may still become a name, say, most of what it may be is no name.
-void InnerBuilder::find_like(const Head& head, const FreeText& text, Inner& inner) {
+void InnerBuilder::find_like(const Head& head, const WildcardRegion& text, Inner& inner) {
   const Row& row = grammar_.row(head.state);
   const StateId usual = row.usual;
-  if (usual == kDone || usual == head.state || !grammar_.fits(head.state, usual)) return;
+  if (usual == kDone || usual == head.state || !grammar_.shares_registers(head.state, usual)) return;
   const Row& other = grammar_.row(usual);
-  if (other.usual != usual || !(grammar_.free_text(usual, head.reg) == text)) return;
+  if (other.usual != usual || !(grammar_.wildcard_region(usual, head.reg) == text)) return;
   ByteSet agreed;
   int count = 0;
   for (int byte = row.bytes.next(0), end; byte >= 0; byte = row.bytes.next(end)) {

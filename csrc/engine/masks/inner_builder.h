@@ -32,10 +32,10 @@ class InnerBuilder {
   InnerPtr described_inner(const Head& head);
   Inner walk_alone(const Head& head);
   void walk_alone(const TriePtr& trie, const Head& head, const ByteSet& first, Inner& inner);
-  bool walk_tails(const Head& head, const FreeText& text, Inner& inner);
+  bool walk_tails(const Head& head, const WildcardRegion& text, Inner& inner);
   void drop_tokens(const Trie& trie);
   void sort_by_first_byte(Inner& inner);
-  void find_like(const Head& head, const FreeText& text, Inner& inner);
+  void find_like(const Head& head, const WildcardRegion& text, Inner& inner);
 
   const CompiledGrammar& grammar_;
   Footprint& footprint_;

@@ -199,8 +199,8 @@ void MaskBuilder::add_jointly(const Configuration& configuration) {
   std::map<TokenClassPtr, Free> free;
   std::vector<Head> rest;
   for (const Head& head : configuration.heads()) {
-    const FreeText text = grammar_.free_text(head.state, head.reg);
-    if (text.room == FreeText::kUnbounded) {
+    const WildcardRegion text = grammar_.wildcard_region(head.state, head.reg);
+    if (text.room == WildcardRegion::kUnbounded) {
       Free& readings = free[vocabulary.token_class(text.characters)];
       readings.leaving.add(text.leaving);
       readings.heads.push_back(head);
@@ -210,9 +210,9 @@ void MaskBuilder::add_jointly(const Configuration& configuration) {
   }
   walk_.tokens.clear();
   for (const auto& [within, readings] : free) {
-    within->add(FreeText::kUnbounded, tokens_);
+    within->add(WildcardRegion::kUnbounded, tokens_);
     walk_.run(*within->leaving(readings.leaving, vocabulary), 0, readings.heads);
-    walk_.run(*within->far(FreeText::kUnbounded, vocabulary), 0, readings.heads);
+    walk_.run(*within->far(WildcardRegion::kUnbounded, vocabulary), 0, readings.heads);
   }
   if (!rest.empty()) walk_.run(vocabulary.trie(), 0, rest);
   allow(walk_.tokens);

@@ -54,7 +54,7 @@ void TrieWalk::run_likely(const Trie& trie, std::span<const Head> from, const By
   inside_ = inside;
   enter(trie, 0, 0, levels_[0]);
   levels_[0].inside = true;
-  levels_[0].likely = likely(levels_[0]);
+  levels_[0].likely = likely_bytes(levels_[0]);
   for_each_child(trie, 0, levels_[0].likely, [&](uint32_t child) { walk(trie, child, 0); });
 }
 
@@ -137,13 +137,13 @@ void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const Head& head, si
 /// For a level that a byte has led to.
 void TrieWalk::go_inside(uint8_t byte, Level& made) const {
   made.inside = inside_.has(byte);
-  if (made.inside) made.likely = likely(made);
+  if (made.inside) made.likely = likely_bytes(made);
 }
 
-ByteSet TrieWalk::likely(const Level& level) const {
+ByteSet TrieWalk::likely_bytes(const Level& level) const {
   ByteSet bytes;
-  if (level.begin == level.end) bytes.add(grammar_.likely(level.head.state, level.head.reg));
-  for (size_t k = level.begin; k < level.end; ++k) bytes.add(grammar_.likely(heads_[k].state, heads_[k].reg));
+  if (level.begin == level.end) bytes.add(grammar_.likely_bytes(level.head.state, level.head.reg));
+  for (size_t k = level.begin; k < level.end; ++k) bytes.add(grammar_.likely_bytes(heads_[k].state, heads_[k].reg));
   return bytes;
 }
 

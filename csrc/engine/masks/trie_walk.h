@@ -102,7 +102,7 @@ class TrieWalk {
   void enter(const Trie& trie, uint32_t node, size_t begin, Level& made);
   void enter_alone(const Trie& trie, uint32_t node, const Head& head, size_t begin, Level& made);
   void go_inside(uint8_t byte, Level& made) const;
-  ByteSet likely(const Level& level) const;
+  ByteSet likely_bytes(const Level& level) const;
   void step(const Level& above, uint8_t byte);
   void take(const Trie& trie, uint32_t node, std::span<const Head> heads);
   bool at_exit(size_t begin);

@@ -8,7 +8,7 @@
 #include "engine/base/errors.h"
 #include "engine/grammar/automaton_rule.h"
 #include "engine/json/array_rule.h"
-#include "engine/json/object_rule.h"
+#include "engine/json/object/object_rule.h"
 #include "engine/schema/normalise.h"
 #include "engine/schema/scalar_rules.h"
 

@@ -1,4 +1,4 @@
-#include "engine/json/cheapest_words.h"
+#include "engine/json/object/cheapest_words.h"
 
 #include <queue>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "engine/json/key_automaton.h"
+#include "engine/json/object/key_automaton.h"
 
 #include <algorithm>
 #include <numeric>
