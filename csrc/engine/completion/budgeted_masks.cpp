@@ -219,7 +219,8 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
   most_ = std::max(most_, most);
   // Tokens that no text of this head begins with may still come for others.
   walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.heads());
-  const bool longer = !alone || !text.exact || text.room > kWildcardHorizon;
+  const bool bounded = text.room != WildcardRegion::kUnbounded;
+  const bool longer = bounded && (!alone || !text.exact || text.room > kWildcardHorizon);
   if (longer) walk_.run(*within->far(text.room, vocabulary), 0, from.heads());
   return true;
 }

@@ -79,7 +79,7 @@ Inner InnerBuilder::walk_alone(const Head& head) {
     if (!walk_tails(head, text, inner)) {
       find_like(head, text, inner);
       tries.push_back(inner.within->leaving(text.leaving, vocabulary));
-      const bool far = !text.exact || text.room > kWildcardHorizon;
+      const bool far = text.room != WildcardRegion::kUnbounded && (!text.exact || text.room > kWildcardHorizon);
       if (far) tries.push_back(inner.within->far(text.room, vocabulary));
     }
   } else {

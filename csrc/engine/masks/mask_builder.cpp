@@ -1,17 +1,14 @@
 #include "engine/masks/mask_builder.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
-
-#include "engine/masks/portable.h"
 
 namespace constrain {
 
 namespace {
 
-/// More readings than this are walked together: they tend to agree after a byte or two.
-constexpr size_t kJointAbove = 1024;
+/// Masks of configurations with more stacks are not cached: their keys would be long.
+constexpr size_t kMaxStacks = 1024;
 
 /// Masks that depend on more levels of frames are not kept.
 constexpr size_t kMaxLevels = 32;
@@ -36,9 +33,7 @@ MaskBuilder::MaskBuilder(const CompiledGrammar& grammar, const Configuration& co
       tokens_(scratch().tokens),
       footprint_(scratch().footprint),
       walk_(grammar, scratch().walk),
-      inners_(grammar, walk_, footprint_) {
-  walk_.known_below = [&grammar](const Head& head, uint32_t node) { return portable_below(grammar, head, node); };
-}
+      inners_(grammar, walk_, footprint_) {}
 
 MaskPtr MaskBuilder::build() {
   if (MaskPtr known = find()) {
@@ -55,7 +50,7 @@ MaskPtr MaskBuilder::build() {
 // ---- Masks by description.
 
 bool MaskBuilder::describe(const Configuration& configuration, Detail detail, Key& key) const {
-  if (configuration.count > kJointAbove) return false;
+  if (configuration.count > kMaxStacks) return false;
   // A frame at the bottom is told from one that leaves the rest of a token to others.
   uint64_t waiting = 0;
   for (const Head& head : configuration.heads()) waiting = waiting << 1 | (head.below ? 1 : 0);
@@ -148,10 +143,6 @@ MaskPtr MaskBuilder::compute() {
   for (size_t i = 0; i < pending.size(); ++i) {
     const Configuration& at = *pending[i];
     walk_.consult(at);
-    if (at.count > kJointAbove) {
-      add_jointly(at);
-      continue;
-    }
     for (const Head& head : at.heads()) {
       if (!head.below || !grammar_.row(head.state).accepting) continue;
       if (std::find(pending.begin(), pending.end(), head.below) == pending.end()) pending.push_back(head.below);
@@ -188,34 +179,6 @@ void MaskBuilder::follow(std::span<const Inner::Exit> exits, const Head& head) {
   if (exits.empty() || !head.below) return;
   walk_.consult(*head.below);
   for (const Inner::Exit& exit : exits) walk_.run(*exit.trie, exit.node, head.below->heads());
-}
-
-void MaskBuilder::add_jointly(const Configuration& configuration) {
-  struct Free {
-    ByteSet leaving;
-    std::vector<Head> heads;
-  };
-  const Vocabulary& vocabulary = grammar_.vocabulary();
-  std::map<TokenClassPtr, Free> free;
-  std::vector<Head> rest;
-  for (const Head& head : configuration.heads()) {
-    const WildcardRegion text = grammar_.wildcard_region(head.state, head.reg);
-    if (text.room == WildcardRegion::kUnbounded) {
-      Free& readings = free[vocabulary.token_class(text.characters)];
-      readings.leaving.add(text.leaving);
-      readings.heads.push_back(head);
-    } else {
-      rest.push_back(head);
-    }
-  }
-  walk_.tokens.clear();
-  for (const auto& [within, readings] : free) {
-    within->add(WildcardRegion::kUnbounded, tokens_);
-    walk_.run(*within->leaving(readings.leaving, vocabulary), 0, readings.heads);
-    walk_.run(*within->far(WildcardRegion::kUnbounded, vocabulary), 0, readings.heads);
-  }
-  if (!rest.empty()) walk_.run(vocabulary.trie(), 0, rest);
-  allow(walk_.tokens);
 }
 
 void MaskBuilder::allow(std::span<const TokenId> tokens) {

@@ -47,7 +47,6 @@ class MaskBuilder {
   void note_frames();
   bool consulted(const Configuration& configuration) const;
   void add(const Configuration& configuration);
-  void add_jointly(const Configuration& configuration);
   void allow(std::span<const TokenId> tokens);
   void follow(std::span<const Inner::Exit> exits, const Head& head);
   bool describe(const Configuration& configuration, Detail detail, Key& key) const;

@@ -1,4 +1,4 @@
-// Frames that mean the same in every grammar. What is found out about them is kept with the vocabulary.
+// Bounds on the completions of frames that mean the same in every grammar, cached with the vocabulary.
 #pragma once
 
 #include "engine/grammar/configuration.h"
@@ -7,12 +7,8 @@
 
 namespace constrain {
 
-/// What a frame that stands at a node of the vocabulary's trie allows below it; null for frames that only mean
-/// something in their grammar.
-InnerPtr portable_below(const CompiledGrammar& grammar, const Head& head, uint32_t node);
-
-/// Where tokens may leave a frame, and by how many bytes what it still needs may grow in one that does not; the tokens
-/// are not listed. Null for the same frames.
+/// Computes at which trie nodes a frame may be over, and how many bytes `remaining` may grow by over a token that stays
+/// in it; the tokens are not listed. Null for frames that only mean something in their grammar.
 InnerPtr portable_growth(const CompiledGrammar& grammar, const Head& head);
 
 }  // namespace constrain

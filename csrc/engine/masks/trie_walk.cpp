@@ -9,9 +9,6 @@ namespace {
 /// Beyond this many readings it pays to look for ones that agree.
 constexpr size_t kMergeAbove = 4;
 
-/// So many nodes are worth a look at what is known of them.
-constexpr uint32_t kLargeSubtree = 32;
-
 /// Bytes that a thread keeps from one walk to the next.
 constexpr size_t kKeptScratch = size_t{4} << 20;
 
@@ -66,13 +63,6 @@ void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t dept
     walk(trie, child, 0);
     runs.push_back({trie.byte[child], tokens.size(), exits.size()});
   });
-}
-
-void TrieWalk::run_below(const Trie& trie, uint32_t node, StateId state, Reg reg) {
-  bottom_ = store_.make_bottom(0);
-  heads_.assign(1, Head{state, reg, bottom_});
-  enter(trie, node, 0, levels_[0]);
-  for_each_child(trie, node, ByteSet::all(), [&](uint32_t child) { walk(trie, child, trie.depth[node]); });
 }
 
 /// Calls `visit` for the children of the root that may be entered by one of `first`.
@@ -208,32 +198,6 @@ void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const Head> heads
   }
 }
 
-/// Takes what is known of the strings below a node, and goes on from where the head is over. Its heads are those from
-/// `begin` on.
-bool TrieWalk::take_below(const Trie& trie, uint32_t node, size_t base, const Head& head, size_t begin) {
-  if (!known_below || trie.size[node] < kLargeSubtree || &trie != &grammar_.vocabulary().trie() || !head.below) {
-    return false;
-  }
-  const InnerPtr known = known_below(head, node);
-  if (!known) return false;
-  tokens.insert(tokens.end(), known->tokens.begin(), known->tokens.end());
-  if (!known->exits.empty()) store_.consult(*head.below);
-  for (const Inner::Exit& exit : known->exits) {
-    if (head.below == bottom_) {
-      exits.push_back(exit.node);
-      continue;
-    }
-    const auto below = head.below->heads();
-    store_.charge(below.size());
-    heads_.resize(begin);
-    heads_.insert(heads_.end(), below.begin(), below.end());
-    enter(trie, exit.node, begin, levels_[trie.depth[exit.node] - base]);
-    const uint32_t end = exit.node + trie.size[exit.node];
-    for (uint32_t child = exit.node + 1; child < end; child += trie.size[child]) walk(trie, child, base);
-  }
-  return true;
-}
-
 /// Visits a child of the root, which stands at depth `base`, and what is below.
 void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
   const uint32_t end = child + trie.size[child];
@@ -262,10 +226,6 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
         continue;
       }
       take(trie, node, {&head, 1});
-      if (take_below(trie, node, base, head, above.end)) {
-        node += trie.size[node];
-        continue;
-      }
       // A string that none continues needs no row.
       if (trie.size[node] > 1) {
         enter_alone(trie, node, head, above.end, levels_[depth]);
@@ -280,10 +240,6 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       continue;
     }
     take(trie, node, std::span(heads_).subspan(above.end));
-    if (heads_.size() - above.end == 1 && take_below(trie, node, base, Head(heads_.back()), above.end)) {
-      node += trie.size[node];
-      continue;
-    }
     if (trie.size[node] > 1) {
       enter(trie, node, above.end, levels_[depth]);
       if (above.inside) go_inside(byte, levels_[depth]);

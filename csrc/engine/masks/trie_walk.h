@@ -61,9 +61,6 @@ class TrieWalk {
   using Run = WalkScratch::Run;
   void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first);
 
-  /// The same for the strings below a node, at which the frame stands.
-  void run_below(const Trie& trie, uint32_t node, StateId state, Reg reg);
-
   /// Notes that what follows depends on the frames of a configuration.
   void consult(const Configuration& configuration) { store_.consult(configuration); }
 
@@ -83,10 +80,6 @@ class TrieWalk {
   /// Where it is set, only tokens are appended that lead to heads for which it holds.
   std::function<bool(std::span<const Head>)> admits;
 
-  /// Where it is set, it may tell what a single head allows below a node of the vocabulary's trie, so that the walk
-  /// need not look.
-  std::function<InnerPtr(const Head&, uint32_t node)> known_below;
-
   std::vector<TokenId>& tokens;
   std::vector<uint32_t>& exits;
   std::vector<Run>& runs;
@@ -96,7 +89,6 @@ class TrieWalk {
   using Level = WalkScratch::Level;
 
   void walk(const Trie& trie, uint32_t child, size_t base);
-  bool take_below(const Trie& trie, uint32_t node, size_t base, const Head& head, size_t begin);
   template <class Visit>
   void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);
   void enter(const Trie& trie, uint32_t node, size_t begin, Level& made);

@@ -109,7 +109,7 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
   const Trie& trie = vocabulary.trie();
   std::vector<uint32_t> nodes;
   for (const Leaving& one : leaving_) {
-    if (bytes.has(one.byte) && one.characters <= kWildcardHorizon) nodes.push_back(one.node);
+    if (bytes.has(one.byte)) nodes.push_back(one.node);
   }
   auto made = std::make_shared<const Trie>(trie.select_subtrees(nodes));
   leaving_tries_.keep(bytes.words, made, made->bytes());

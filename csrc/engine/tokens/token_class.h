@@ -28,7 +28,7 @@ class TokenClass {
   /// How many there are within, however long.
   size_t count() const { return count_; }
 
-  /// The tokens that leave by one of some bytes after at most kWildcardHorizon characters. `vocabulary` is the
+  /// The tokens that leave by one of some bytes. `vocabulary` is the
   /// one of the constructor.
   TriePtr leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const;
 
