@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/compiled_grammar.h"
 #include "engine/json/value.h"
+#include "engine/masks/compiled_grammar.h"
 #include "engine/schema/compile.h"
 
 namespace constrain {

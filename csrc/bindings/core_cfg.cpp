@@ -1,8 +1,8 @@
 #include "bindings/core.h"
-#include "engine/cfg.h"
-#include "engine/deadline.h"
-#include "engine/regex.h"
-#include "engine/special_token.h"
+#include "engine/automata/regex/regex.h"
+#include "engine/base/deadline.h"
+#include "engine/cfg/cfg.h"
+#include "engine/text/special_token.h"
 
 namespace constrain {
 

@@ -1,6 +1,6 @@
 // Engine errors as the exceptions of `constrain.errors`.
 #include "bindings/core.h"
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 
 namespace constrain {
 

@@ -1,9 +1,9 @@
 #include "bindings/core.h"
-#include "engine/automaton_rule.h"
-#include "engine/deadline.h"
-#include "engine/errors.h"
-#include "engine/leading_space.h"
-#include "engine/regex.h"
+#include "engine/automata/regex/regex.h"
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
+#include "engine/grammar/automaton_rule.h"
+#include "engine/grammar/leading_space.h"
 
 namespace constrain {
 
@@ -104,7 +104,7 @@ void bind_grammar(py::module_& module) {
             out["masks_built"] = counters.built.load();
             out["frames_walked"] = counters.inners.load();
             out["nodes_visited"] = counters.visited.load();
-            out["rows_built"] = counters.rows.load();
+            out["rows_built"] = self.grammar->rows();
             out["states"] = self.grammar->states();
             return out;
           },

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "bindings/core.h"
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "engine/schema/steps.h"
 
 namespace constrain {

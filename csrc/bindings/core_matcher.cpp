@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "bindings/core.h"
-#include "engine/matcher.h"
+#include "engine/matcher/matcher.h"
 
 namespace constrain {
 

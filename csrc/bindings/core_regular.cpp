@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/automaton.h"
-#include "engine/formats.h"
-#include "engine/numbers.h"
-#include "engine/regex.h"
+#include "engine/automata/automaton.h"
+#include "engine/automata/formats/formats.h"
+#include "engine/automata/numbers/numbers.h"
+#include "engine/automata/regex/regex.h"
 
 namespace py = pybind11;
 

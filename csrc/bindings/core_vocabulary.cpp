@@ -1,8 +1,8 @@
 #include <pybind11/native_enum.h>
 
 #include "bindings/core.h"
-#include "engine/token_text.h"
-#include "engine/vocabulary.h"
+#include "engine/tokens/token_text.h"
+#include "engine/tokens/vocabulary.h"
 
 namespace constrain {
 

@@ -1,8 +1,8 @@
 #include <optional>
 
 #include "bindings/core.h"
-#include "engine/matcher.h"
-#include "engine/workers.h"
+#include "engine/base/workers.h"
+#include "engine/matcher/matcher.h"
 
 namespace constrain {
 

@@ -1,4 +1,4 @@
-"""Writes csrc/engine/unicode_tables.inc: sets of Unicode scalar values, and characters that are equal but for case.
+"""Writes csrc/engine/text/unicode_tables.inc: sets of Unicode scalar values, and characters that are equal but for case.
 
 Run with the interpreter of the development environment: ``python csrc/tools/unicode_tables.py``. Categories and case
 come from the interpreter itself, scripts and other properties from the ``regex`` package.
@@ -19,7 +19,7 @@ from re._casefix import _EXTRA_CASES  # type: ignore[import-not-found]
 
 import regex
 
-TARGET = Path(__file__).parent.parent / "engine" / "unicode_tables.inc"
+TARGET = Path(__file__).parent.parent / "engine" / "text" / "unicode_tables.inc"
 SURROGATES = range(0xD800, 0xE000)
 SCALARS = [code for code in range(sys.maxunicode + 1) if code not in SURROGATES]
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PAGE = " ".join((ROOT / "docs" / "reference" / "json-schema.md").read_text(encoding="utf-8").split())
 ENGINE = ROOT / "csrc" / "engine"
-SCHEMA = [*sorted((ENGINE / "schema").glob("*.cpp")), *sorted((ENGINE / "json").glob("*.cpp"))]
+SCHEMA = [*sorted((ENGINE / "schema").glob("*.cpp")), *sorted((ENGINE / "json").rglob("*.cpp"))]
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 REFUSAL = re.compile(r"(?:\bleave_out\b|Kind::unsupported\b|\bconst reason =)[^;]*;")
 

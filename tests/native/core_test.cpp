@@ -4,11 +4,11 @@
 #include <thread>
 
 #include "check.h"
-#include "engine/completion_bounds.h"
-#include "engine/cost.h"
-#include "engine/errors.h"
-#include "engine/mask_builder.h"
-#include "engine/matcher.h"
+#include "engine/base/errors.h"
+#include "engine/completion/completion_bounds.h"
+#include "engine/grammar/cost.h"
+#include "engine/masks/mask_builder.h"
+#include "engine/matcher/matcher.h"
 #include "engine/schema/compile.h"
 
 namespace constrain {

@@ -1,11 +1,11 @@
 // Memory is counted where it grows, for the account of the thread that made the object.
-#include "engine/memory_account.h"
+#include "engine/base/memory_account.h"
 
 #include <thread>
 
 #include "check.h"
-#include "engine/automaton.h"
-#include "engine/interner.h"
+#include "engine/automata/automaton.h"
+#include "engine/base/interner.h"
 
 namespace constrain {
 

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "check.h"
-#include "engine/errors.h"
-#include "engine/formats.h"
-#include "engine/numbers.h"
-#include "engine/regex.h"
+#include "engine/automata/formats/formats.h"
+#include "engine/automata/numbers/numbers.h"
+#include "engine/automata/regex/regex.h"
+#include "engine/base/errors.h"
 
 namespace constrain {
 

@@ -1,5 +1,5 @@
 // A table that grows under the eyes of its readers.
-#include "engine/stable_vector.h"
+#include "engine/base/stable_vector.h"
 
 #include <thread>
 

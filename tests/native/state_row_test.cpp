@@ -1,11 +1,11 @@
 // Rows of automata are stored by ranges of bytes.
-#include "engine/state_row.h"
+#include "engine/automata/state_row.h"
 
 #include <memory>
 #include <random>
 
 #include "check.h"
-#include "engine/automaton.h"
+#include "engine/automata/automaton.h"
 
 namespace constrain {
 

@@ -1,5 +1,5 @@
 // The substrings of a text, and where they end first.
-#include "engine/suffix_automaton.h"
+#include "engine/text/suffix_automaton.h"
 
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
 // What the strings of a vocabulary stand for, malformed ones included.
-#include "engine/token_text.h"
+#include "engine/tokens/token_text.h"
 
 #include <stdexcept>
 

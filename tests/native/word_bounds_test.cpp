@@ -1,14 +1,14 @@
 // How far the ends of words can be: in the languages that grammars share, and where some words are given.
-#include "engine/word_bounds.h"
+#include "engine/automata/word_bounds.h"
 
 #include <algorithm>
 #include <string>
 
 #include "check.h"
-#include "engine/formats.h"
-#include "engine/numbers.h"
-#include "engine/regex.h"
-#include "engine/shared_automaton.h"
+#include "engine/automata/formats/formats.h"
+#include "engine/automata/numbers/numbers.h"
+#include "engine/automata/regex/regex.h"
+#include "engine/automata/shared_automaton.h"
 
 namespace constrain {
 

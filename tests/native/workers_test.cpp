@@ -1,5 +1,5 @@
 // Work that threads share, and that whoever waits for it helps with.
-#include "engine/workers.h"
+#include "engine/base/workers.h"
 
 #include "check.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/compiled_grammar.h"
+#include "engine/grammar/parse_table.h"
 
 namespace constrain::json {
 
@@ -13,7 +13,7 @@ ArrayRule::ArrayRule(ArraySpec spec, Whitespace whitespace, bool keys_in_order)
   distinct_ = std::make_unique<DistinctItems>(spec_, style);
 }
 
-void ArrayRule::prepare(const CompiledGrammar& grammar, const Lengths& lengths) {
+void ArrayRule::prepare(const ParseTable& grammar, const Lengths& lengths) {
   if (!tallied()) {
     max_ = max_items(lengths);
     return;
@@ -295,7 +295,7 @@ uint64_t ArrayRule::remaining_after_run(Local state, Reg reg, const Lengths& len
   return kInfinite;
 }
 
-uint64_t ArrayRule::most_remaining(RuleBounds& bounds) {
+uint64_t ArrayRule::max_remaining(RuleBounds& bounds) {
   const Lengths& lengths = bounds.lengths();
   if (whitespace_.indents()) return kInfinite;
   if (distinct_) return most_distinct(bounds);
@@ -318,7 +318,7 @@ uint64_t ArrayRule::most_distinct(RuleBounds& bounds) const {
 }
 
 /// Where items have two values, so many of them make more arrays than matter. Where fewer may come it is all that do.
-uint64_t ArrayRule::most_to_differ(RuleBounds& bounds) {
+uint64_t ArrayRule::max_to_differ(RuleBounds& bounds) {
   constexpr uint64_t kItems = 40;
   static_assert(uint64_t{1} << kItems > RuleBounds::kItems);
   if (whitespace_.indents() || tallied()) return kInfinite;
@@ -328,26 +328,27 @@ uint64_t ArrayRule::most_to_differ(RuleBounds& bounds) {
     longest = std::max(longest, add_lengths(bounds.lengths()[item], bounds.to_differ(item)));
   }
   const bool many =
-      bounds.lengths()[spec_.rest.front().value] != kInfinite && bounds.variety(spec_.rest.front().value) > 1;
+      bounds.lengths()[spec_.rest.front().value] != kInfinite && bounds.count_values(spec_.rest.front().value) > 1;
   const uint64_t items = many ? spec_.prefix.size() + spec_.min + kItems + 1 : max_;
   return add_lengths(multiply_lengths(items, add_lengths(longest, 1)), kBrackets);
 }
 
 /// That of the item under way, where it is the last that must be there.
-uint64_t ArrayRule::growth(Local state, Reg reg, const Lengths&) {
+uint64_t ArrayRule::max_growth(Local state, Reg reg, const Lengths&) {
   if (static_cast<Phase>(state & 0xF) != Phase::inside || whitespace_.indents()) return kInfinite;
   const Tallied at = unpack(reg);
-  return distinct_->alike() && most_needed(at, 0) == 0 ? distinct_->growth(at.items) : kInfinite;
+  return distinct_->alike() && most_needed(at, 0) == 0 ? distinct_->max_growth(at.items) : kInfinite;
 }
 
-FreeText ArrayRule::free_text(Local state, Reg reg) {
-  return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->free_text(unpack(reg).items) : FreeText();
+WildcardRegion ArrayRule::wildcard_region(Local state, Reg reg) {
+  return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->wildcard_region(unpack(reg).items)
+                                                          : WildcardRegion();
 }
 
-uint64_t ArrayRule::variety(Local state, Reg reg, const CompiledGrammar& grammar) {
+uint64_t ArrayRule::count_values(Local state, Reg reg, const ParseTable& grammar) {
   const auto phase = static_cast<Phase>(state & 0xF);
   if (phase == Phase::closing || phase == Phase::end || !spec_.tallies.empty()) return 1;
-  const uint64_t item = grammar.variety_of(spec_.choices(state >> 32).front().value);
+  const uint64_t item = grammar.count_values_of(spec_.choices(state >> 32).front().value);
   if (distinct_) return spec_.max == kInfinite && spec_.prefix.empty() && item == kManyValues ? item : 1;
   // Without a maximum arrays differ in their length.
   if (max_ == kInfinite) return kManyValues;

@@ -4,37 +4,39 @@
 #include <memory>
 #include <optional>
 
+#include "engine/grammar/rule.h"
 #include "engine/json/distinct_items.h"
 #include "engine/json/item_plan.h"
 #include "engine/json/whitespace.h"
-#include "engine/rule.h"
 
 namespace constrain::json {
 
 /// An array. The register counts its items where the bounds need that; where items are also counted by kind, or must
 /// differ, it holds the tallies, and what is known of the items, as well.
-class ArrayRule final : public Rule {
+class ArrayRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   ArrayRule(ArraySpec spec, Whitespace whitespace, bool keys_in_order);
 
   Local start() override { return encode(Phase::start); }
-  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
+  MaskHints& mask_hints() override { return *this; }
+  CompletionHints& completion_hints() override { return *this; }
+  void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool refine() override { return distinct_ && distinct_->refine(); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
-  FreeText free_text(Local state, Reg reg) override;
-  bool measures_exactly() const override { return !distinct_ || distinct_->alike(); }
+  WildcardRegion wildcard_region(Local state, Reg reg) override;
+  bool is_remaining_exact() const override { return !distinct_ || distinct_->alike(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t growth(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t most_remaining(RuleBounds& bounds) override;
-  std::optional<const Configuration*> inside(Local, Reg reg) const override {
-    return distinct_ ? distinct_->inside(unpack(reg).items) : nullptr;
+  uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t max_remaining(RuleBounds& bounds) override;
+  std::optional<const Configuration*> embedded(Local, Reg reg) const override {
+    return distinct_ ? distinct_->embedded(unpack(reg).items) : nullptr;
   }
-  uint64_t most_to_differ(RuleBounds& bounds) override;
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
+  uint64_t max_to_differ(RuleBounds& bounds) override;
+  uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   std::vector<RuleId> callees() const override;
 
  private:

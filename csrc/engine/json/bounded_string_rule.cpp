@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
-#include "engine/compiled_grammar.h"
-#include "engine/errors.h"
-#include "engine/word_bounds.h"
+#include "engine/automata/word_bounds.h"
+#include "engine/base/errors.h"
+#include "engine/grammar/parse_table.h"
 
 namespace constrain::json {
 
-void BoundedStringRule::prepare(const CompiledGrammar& grammar, const Lengths&) {
-  horizon_ = grammar.vocabulary().longest_token();
-}
+void BoundedStringRule::prepare(const ParseTable& grammar, const Lengths&) { horizon_ = grammar.tokens().longest; }
 
 template <class Visit>
 void BoundedStringRule::for_each_edge(Local local, const Visit& visit) {
@@ -97,12 +95,12 @@ bool BoundedStringRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registe
   return true;
 }
 
-FreeText BoundedStringRule::free_text(Local local, Reg reg) {
+WildcardRegion BoundedStringRule::wildcard_region(Local local, Reg reg) {
   if (escape_of(local) != kNone || local == start()) return {};
   const State state = state_of(local);
   const auto [needs, fresh] = needs_.try_emplace(state, 0);
   if (fresh) needed_ = 0;
-  FreeText text = texts_.from(state);
+  WildcardRegion text = texts_.from(state);
   if (fresh) needs->second = needed_;
   if (needs->second > kNear) return {};
   const uint64_t left = max_ - reg, limit = left - std::min(left, needs->second);
@@ -132,10 +130,10 @@ uint64_t BoundedStringRule::remaining(Local local, Reg reg, const Lengths&) {
 
 /// As many characters as are needed are always left, and none takes more than six bytes. A character and an escape may
 /// be under way.
-uint64_t BoundedStringRule::most_remaining(RuleBounds&) { return 6 * most_least_ + 12; }
+uint64_t BoundedStringRule::max_remaining(RuleBounds&) { return 6 * most_least_ + 12; }
 
 /// Where fewer characters are left than might be needed all strings are that short.
-uint64_t BoundedStringRule::most_to_differ(RuleBounds&) {
+uint64_t BoundedStringRule::max_to_differ(RuleBounds&) {
   constexpr size_t kMaxStates = 1024;
   const auto words = word_bounds(*strings_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
   return words ? 6 * words->rest + 12 : kInfinite;
@@ -167,7 +165,7 @@ uint64_t BoundedStringRule::shortest_within(Local local, uint64_t room) {
   return kInfinite;
 }
 
-uint64_t BoundedStringRule::variety(Local local, Reg reg, const CompiledGrammar&) {
+uint64_t BoundedStringRule::count_values(Local local, Reg reg, const ParseTable&) {
   return std::max<uint64_t>(1, count(local, std::min(max_ - reg, kCountedLength)));
 }
 

@@ -5,30 +5,32 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/automaton.h"
-#include "engine/rule.h"
+#include "engine/automata/automaton.h"
+#include "engine/grammar/rule.h"
 
 namespace constrain::json {
 
 /// The strings of an automaton that have at most `max` Unicode scalar values. These are counted in the register: a
 /// product with all lengths would have as many states as there are lengths for each one of the automaton.
-class BoundedStringRule final : public Rule {
+class BoundedStringRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   /// `strings` spells with the escapes that JSON requires and no others (Escapes::minimal).
   BoundedStringRule(AutomatonPtr strings, uint64_t max) : strings_(std::move(strings)), max_(max) {}
 
   Local start() override { return strings_->start(); }
-  void prepare(const CompiledGrammar& grammar, const Lengths& lengths) override;
+  MaskHints& mask_hints() override { return *this; }
+  CompletionHints& completion_hints() override { return *this; }
+  void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
-  FreeText free_text(Local state, Reg reg) override;
+  WildcardRegion wildcard_region(Local state, Reg reg) override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
-  bool fits(Local, Local) const override { return true; }
+  bool shares_registers(Local, Local) const override { return true; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t most_remaining(RuleBounds&) override;
-  uint64_t most_to_differ(RuleBounds&) override;
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar& grammar) override;
+  uint64_t max_remaining(RuleBounds&) override;
+  uint64_t max_to_differ(RuleBounds&) override;
+  uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
 
  private:
   /// What is being read: a state of the automaton and, above it, how far an escape sequence has come.
@@ -62,7 +64,7 @@ class BoundedStringRule final : public Rule {
   uint64_t most_least_ = 0;                    // of all states that were met
   uint64_t needed_ = 0;                        // of the states that `texts_` has met
   std::unordered_map<State, uint64_t> needs_;  // by where the free text starts
-  FreeTextFinder texts_{[this](State state) -> const StateRow& { return strings_->row(state); },
+  WildcardFinder texts_{[this](State state) -> const StateRow& { return strings_->row(state); },
                         [this](State state) {
                           needed_ = std::max(needed_, least(state));
                           return true;

@@ -4,8 +4,8 @@
 #include <array>
 #include <bit>
 
-#include "engine/errors.h"
-#include "engine/json/object_rule.h"
+#include "engine/base/errors.h"
+#include "engine/json/object/object_rule.h"
 
 namespace constrain::json {
 
@@ -54,7 +54,7 @@ class Inside {
 
 // ---- What is needed.
 
-void DistinctItems::prepare(const CompiledGrammar& grammar, const Lengths& lengths) {
+void DistinctItems::prepare(const ParseTable& grammar, const Lengths& lengths) {
   grammar_ = &grammar;
   lengths_ = &lengths;
   values_.clear();
@@ -214,7 +214,7 @@ bool DistinctItems::step(Reg& reg, uint8_t byte, Registers& registers) const {
 bool DistinctItems::follow(Items& items, std::span<const Head> heads, uint8_t byte, Registers& registers) const {
   ConfigurationStore& store = *registers.configurations;
   {
-    const Inside inside(registers, items.base);
+    const Inside embedded(registers, items.base);
     Stepper stepper(*grammar_, store, registers);
     std::vector<Head> next;
     for (const Head& head : heads) stepper.step(head, byte, next);
@@ -246,7 +246,7 @@ bool DistinctItems::has_variety(const Configuration* item, uint64_t beyond) cons
   std::vector<const Configuration*> pending{item};
   for (size_t i = 0; i < std::min(pending.size(), kMaxFrames); ++i) {
     for (const Head& head : pending[i]->heads()) {
-      if (grammar_->variety(head.state, head.reg) > beyond) return true;
+      if (grammar_->count_values(head.state, head.reg) > beyond) return true;
       if (head.below) pending.push_back(head.below);
     }
   }
@@ -300,7 +300,7 @@ Reg DistinctItems::end(Reg reg, Registers& registers) const {
 
 bool DistinctItems::another(Reg reg, RuleId rule, Registers& registers) const {
   const Items items = unpack(reg);
-  const uint64_t variety = grammar_->variety_of(rule);
+  const uint64_t variety = grammar_->count_values_of(rule);
   if (variety == kManyValues) return true;
   registers.indescribable = true;
   if (variety > taken_count(items)) return true;
@@ -314,36 +314,36 @@ bool DistinctItems::another(Reg reg, RuleId rule, Registers& registers) const {
   }
 }
 
-FreeText DistinctItems::free_text(Reg reg) const {
+WildcardRegion DistinctItems::wildcard_region(Reg reg) const {
   const Items items = unpack(reg);
   // What one reading leaves free is free; of the others nothing more is known.
-  FreeText best;
+  WildcardRegion best;
   for (const Head& head : items.item->heads()) {
-    const FreeText text = grammar_->free_text(head.state, head.reg);
-    const auto worth = [](const FreeText& one) { return std::pair(one.room, one.characters.count()); };
+    const WildcardRegion text = grammar_->wildcard_region(head.state, head.reg);
+    const auto worth = [](const WildcardRegion& one) { return std::pair(one.room, one.characters.count()); };
     if (worth(text) > worth(best)) best = text;
   }
   if (items.item->count > 1) {
     best.exact = false;
     best.leaving.fill();
   }
-  if (best.room == FreeText::kUnbounded || items.rivals == Rivals::none) return best;
+  if (best.room == WildcardRegion::kUnbounded || items.rivals == Rivals::none) return best;
   // Bounded text may be anything only where no value to be avoided is as long as it may become.
   const std::vector<Reg> all = rivals(items);
   const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < best.room; };
-  return std::all_of(all.begin(), all.end(), shorter) ? best : FreeText();
+  return std::all_of(all.begin(), all.end(), shorter) ? best : WildcardRegion();
 }
 
-uint64_t DistinctItems::growth(Reg reg) const {
+uint64_t DistinctItems::max_growth(Reg reg) const {
   const Items items = unpack(reg);
   if (items.rivals != Rivals::none || items.item->count != 1) return kInfinite;
   const Head& head = items.item->heads().front();
-  return grammar_->growth(head.state, head.reg);
+  return grammar_->max_growth(head.state, head.reg);
 }
 
-std::optional<const Configuration*> DistinctItems::inside(Reg reg) const {
+std::optional<const Configuration*> DistinctItems::embedded(Reg reg) const {
   const Items items = unpack(reg);
-  if (text_length(items) > kMemberBytes * ObjectRule::kMaxOtherKeys) return std::nullopt;
+  if (text_length(items) > kMemberBytes * ObjectShape::kMaxOtherKeys) return std::nullopt;
   return items.item;
 }
 

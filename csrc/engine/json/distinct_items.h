@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/grammar/registers.h"
 #include "engine/json/item_plan.h"
 #include "engine/json/item_text.h"
 #include "engine/json/text_set.h"
 #include "engine/json/value_search.h"
-#include "engine/registers.h"
 
 namespace constrain::json {
 
@@ -24,7 +24,7 @@ class DistinctItems {
  public:
   DistinctItems(ArraySpec& spec, PlainStyle style) : spec_(spec), style_(style) {}
 
-  void prepare(const CompiledGrammar& grammar, const Lengths& lengths);
+  void prepare(const ParseTable& grammar, const Lengths& lengths);
 
   /// Counts the values of items where it matters whether there are enough of them, and tells the specification. True
   /// where that was so. Throws SchemaError and ResourceLimit.
@@ -47,16 +47,16 @@ class DistinctItems {
   /// A value of `rule` can be the next item.
   bool another(Reg items, RuleId rule, Registers& registers) const;
 
-  /// Rule::free_text within an item.
-  FreeText free_text(Reg items) const;
+  /// MaskHints::wildcard_region within an item.
+  WildcardRegion wildcard_region(Reg items) const;
 
-  /// Rule::growth within an item, where it differs from all others.
-  uint64_t growth(Reg items) const;
+  /// CompletionHints::max_growth within an item, where it differs from all others.
+  uint64_t max_growth(Reg items) const;
 
-  /// Rule::inside: the item under way, while it has not so many members that no more may come.
-  std::optional<const Configuration*> inside(Reg items) const;
+  /// CompletionHints::embedded: the item under way, while it has not so many members that no more may come.
+  std::optional<const Configuration*> embedded(Reg items) const;
 
-  /// Rule::describe: the item under way, as long as no guard has to look at the others.
+  /// MaskHints::describe: the item under way, as long as no guard has to look at the others.
   bool describe(Reg items, std::vector<uint64_t>& out) const;
 
   // ---- Lengths. Called under the grammar's lock.
@@ -142,7 +142,7 @@ class DistinctItems {
 
   ArraySpec& spec_;
   PlainStyle style_;
-  const CompiledGrammar* grammar_ = nullptr;
+  const ParseTable* grammar_ = nullptr;
   const Lengths* lengths_ = nullptr;
   std::vector<Scarce> scarce_;
   uint64_t scarce_values_ = 0;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/deadline.h"
-#include "engine/errors.h"
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
 
 namespace constrain::json {
 

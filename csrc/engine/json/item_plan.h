@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "engine/errors.h"
-#include "engine/memory_account.h"
-#include "engine/rule.h"
+#include "engine/base/errors.h"
+#include "engine/base/memory_account.h"
+#include "engine/grammar/rule.h"
 
 namespace constrain::json {
 

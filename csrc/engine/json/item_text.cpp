@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/numbers.h"
-#include "engine/utf8.h"
+#include "engine/automata/numbers/numbers.h"
+#include "engine/text/utf8.h"
 
 namespace constrain::json {
 

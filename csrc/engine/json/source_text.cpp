@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "engine/errors.h"
-#include "engine/lazy.h"
+#include "engine/automata/lazy.h"
+#include "engine/base/errors.h"
 
 namespace constrain::json {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/automaton.h"
-#include "engine/suffix_automaton.h"
+#include "engine/automata/automaton.h"
+#include "engine/text/suffix_automaton.h"
 
 namespace constrain::json {
 

@@ -89,9 +89,9 @@ bool StringRule::apply(Guard guard, uint8_t, Reg& reg, Registers&) const {
   return true;
 }
 
-FreeText StringRule::free_text(Local state, Reg reg) {
+WildcardRegion StringRule::wildcard_region(Local state, Reg reg) {
   if (state != kBody) return {};
-  FreeText text{CharacterClass::plain(), max_ == kNoMaximum ? FreeText::kUnbounded : max_ - reg, true, {}};
+  WildcardRegion text{CharacterClass::plain(), max_ == kNoMaximum ? WildcardRegion::kUnbounded : max_ - reg, true, {}};
   text.leaving.add('"'), text.leaving.add('\\');
   return text;
 }
@@ -102,7 +102,7 @@ bool StringRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64_t
   return true;
 }
 
-uint64_t StringRule::variety(Local state, Reg reg, const CompiledGrammar&) {
+uint64_t StringRule::count_values(Local state, Reg reg, const ParseTable&) {
   if (state == kEnd) return 1;
   if (max_ == kNoMaximum) return kManyValues;
   constexpr uint64_t kScalars[] = {1, 1'000'000, 1'000'000'000'000, kManyValues};

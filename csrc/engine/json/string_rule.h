@@ -1,7 +1,7 @@
 // JSON strings with any content, of bounded length.
 #pragma once
 
-#include "engine/rule.h"
+#include "engine/grammar/rule.h"
 
 namespace constrain::json {
 
@@ -10,27 +10,29 @@ inline constexpr uint64_t kNoMaximum = kInfinite;
 /// A string of `min` to `max` Unicode scalar values, in every spelling of RFC 8259 section 7 (surrogates only in
 /// pairs). The length is counted in the register, at the first byte of each scalar value, so that its bound costs no
 /// states.
-class StringRule final : public Rule {
+class StringRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   StringRule(uint64_t min, uint64_t max) : min_(min), max_(max) {}
 
   Local start() override { return kStart; }
+  MaskHints& mask_hints() override { return *this; }
+  CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
-  FreeText free_text(Local state, Reg reg) override;
-  bool pass_text(Local state, Reg& reg, Registers&, std::vector<std::string>&) override {
+  WildcardRegion wildcard_region(Local state, Reg reg) override;
+  bool skip_wildcard(Local state, Reg& reg, Registers&, std::vector<std::string>&) override {
     return state == kBody && max_ == kNoMaximum && reg >= min_;
   }
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
-  uint64_t portable() const override { return 1; }
+  uint64_t portable_id() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
+  uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
   /// The longest way to the body of the string leads through a surrogate pair.
-  uint64_t most_remaining(RuleBounds&) override { return min_ + 10; }
+  uint64_t max_remaining(RuleBounds&) override { return min_ + 10; }
   /// More digits than kItems has; or so many characters as are left, where those are fewer.
-  uint64_t most_to_differ(RuleBounds&) override { return 6 * 13 + 12; }
-  uint64_t growth(Local state, Reg, const Lengths&) override { return state == kBody ? 3 : kInfinite; }
+  uint64_t max_to_differ(RuleBounds&) override { return 6 * 13 + 12; }
+  uint64_t max_growth(Local state, Reg, const Lengths&) override { return state == kBody ? 3 : kInfinite; }
 
  private:
   static constexpr Guard kCount = 1, kClose = 2;

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/registers.h"
+#include "engine/grammar/registers.h"
 
 namespace constrain::json {
 

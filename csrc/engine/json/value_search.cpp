@@ -1,12 +1,12 @@
 #include "engine/json/value_search.h"
 
-#include "engine/automaton.h"
-#include "engine/deadline.h"
-#include "engine/errors.h"
+#include "engine/automata/automaton.h"
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
 
 namespace constrain::json {
 
-ValueSearch::ValueSearch(const CompiledGrammar& grammar, std::string typed, uint32_t base, PlainStyle style)
+ValueSearch::ValueSearch(const ParseTable& grammar, std::string typed, uint32_t base, PlainStyle style)
     : grammar_(grammar),
       typed_(std::move(typed)),
       style_(style),
@@ -17,13 +17,13 @@ ValueSearch::ValueSearch(const CompiledGrammar& grammar, std::string typed, uint
   registers_.searching = true;
 }
 
-ValueSearch::ValueSearch(const CompiledGrammar& grammar, const Configuration* item, std::string typed, uint32_t base,
+ValueSearch::ValueSearch(const ParseTable& grammar, const Configuration* item, std::string typed, uint32_t base,
                          PlainStyle style)
     : ValueSearch(grammar, std::move(typed), base, style) {
   add("", 0, item);
 }
 
-ValueSearch::ValueSearch(const CompiledGrammar& grammar, RuleId rule, PlainStyle style)
+ValueSearch::ValueSearch(const ParseTable& grammar, RuleId rule, PlainStyle style)
     : ValueSearch(grammar, "", 1, style) {
   add("", 0, store_.make(Head{grammar.entry(rule), 0, nullptr}));
 }

@@ -8,9 +8,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine/compiled_grammar.h"
-#include "engine/configuration.h"
-#include "engine/cost.h"
+#include "engine/grammar/configuration.h"
+#include "engine/grammar/cost.h"
+#include "engine/grammar/parse_table.h"
 #include "engine/json/item_text.h"
 
 namespace constrain::json {
@@ -26,11 +26,10 @@ class ValueSearch {
 
   /// `item` is where a text stands in its grammar after `typed`, which is the text from its start on; `base` is the
   /// number of frames below it.
-  ValueSearch(const CompiledGrammar& grammar, const Configuration* item, std::string typed, uint32_t base,
-              PlainStyle style);
+  ValueSearch(const ParseTable& grammar, const Configuration* item, std::string typed, uint32_t base, PlainStyle style);
 
   /// All values of a rule.
-  ValueSearch(const CompiledGrammar& grammar, RuleId rule, PlainStyle style);
+  ValueSearch(const ParseTable& grammar, RuleId rule, PlainStyle style);
 
   /// The next value by (length, text), each once; none where there are no more. Throws ResourceLimit where too many
   /// texts have to be tried.
@@ -47,12 +46,12 @@ class ValueSearch {
     }
   };
 
-  ValueSearch(const CompiledGrammar& grammar, std::string typed, uint32_t base, PlainStyle style);
+  ValueSearch(const ParseTable& grammar, std::string typed, uint32_t base, PlainStyle style);
 
   void add(std::string added, uint64_t length, const Configuration* at);
   void expand(const Node& node, const ItemText& text);
 
-  const CompiledGrammar& grammar_;
+  const ParseTable& grammar_;
   std::string typed_;
   PlainStyle style_;
   Arena arena_;

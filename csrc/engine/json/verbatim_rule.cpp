@@ -139,7 +139,7 @@ uint64_t VerbatimRule::remaining_in_escape(Guard which, Reg reg, uint64_t contro
   return best;
 }
 
-uint64_t VerbatimRule::variety(Local state, Reg reg, const CompiledGrammar&) {
+uint64_t VerbatimRule::count_values(Local state, Reg reg, const ParseTable&) {
   if (state != kStart && state != kBody) return 1;
   // One for each length.
   const Place at = state == kStart ? Place{SourceText::kRoot, 0} : place(reg);

@@ -1,8 +1,8 @@
 // JSON strings that are taken from a text word for word.
 #pragma once
 
+#include "engine/grammar/rule.h"
 #include "engine/json/source_text.h"
-#include "engine/rule.h"
 
 namespace constrain::json {
 
@@ -10,19 +10,21 @@ namespace constrain::json {
 ///
 /// Where in the text the string may stand is in the register, a state of the text's suffix automaton, together with the
 /// length: so the text costs no states, however long it is.
-class VerbatimRule final : public Rule {
+class VerbatimRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   VerbatimRule(SourceTextPtr source, uint64_t min, uint64_t max) : source_(std::move(source)), min_(min), max_(max) {}
 
   Local start() override { return kStart; }
+  MaskHints& mask_hints() override { return *this; }
+  CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool final(Local state, const Lengths&) override { return state == kEnd; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   /// No character takes more than six bytes.
-  uint64_t most_remaining(RuleBounds&) override { return 6 * min_ + 12; }
-  uint64_t variety(Local state, Reg reg, const CompiledGrammar&) override;
+  uint64_t max_remaining(RuleBounds&) override { return 6 * min_ + 12; }
+  uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
 
  private:
   enum : Local {

@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "engine/interner.h"
-#include "engine/lazy.h"
-#include "engine/regex_classes.h"
-#include "engine/suffix_automaton.h"
-#include "engine/utf8.h"
+#include "engine/automata/lazy.h"
+#include "engine/automata/regex/regex_classes.h"
+#include "engine/base/interner.h"
+#include "engine/text/suffix_automaton.h"
+#include "engine/text/utf8.h"
 
 namespace constrain::json {
 

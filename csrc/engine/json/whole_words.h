@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/automaton.h"
+#include "engine/automata/automaton.h"
 
 namespace constrain::json {
 

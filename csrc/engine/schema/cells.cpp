@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "engine/deadline.h"
-#include "engine/modulus.h"
+#include "engine/automata/numbers/modulus.h"
+#include "engine/base/deadline.h"
 
 namespace constrain::schema {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/automaton.h"
+#include "engine/automata/automaton.h"
+#include "engine/automata/numbers/numbers.h"
+#include "engine/grammar/rule.h"
 #include "engine/json/source_text.h"
-#include "engine/numbers.h"
-#include "engine/rule.h"
 #include "engine/schema/document.h"
 
 namespace constrain::schema {

@@ -5,10 +5,10 @@
 #include <set>
 #include <unordered_map>
 
-#include "engine/automaton_rule.h"
-#include "engine/errors.h"
+#include "engine/base/errors.h"
+#include "engine/grammar/automaton_rule.h"
 #include "engine/json/array_rule.h"
-#include "engine/json/object_rule.h"
+#include "engine/json/object/object_rule.h"
 #include "engine/schema/normalise.h"
 #include "engine/schema/scalar_rules.h"
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include "engine/byte_set.h"
-#include "engine/compiled_grammar.h"
+#include "engine/base/byte_set.h"
+#include "engine/grammar/parse_table.h"
 #include "engine/json/value.h"
 #include "engine/json/whitespace.h"
 #include "engine/schema/report.h"

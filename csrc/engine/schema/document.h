@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "engine/json/value.h"
 #include "engine/schema/dialect.h"
 #include "engine/schema/equal_values.h"

@@ -1,8 +1,8 @@
 // Which cells have no instances, as far as a look at their required members and items shows it.
 #include <algorithm>
 
-#include "engine/deadline.h"
-#include "engine/leave.h"
+#include "engine/base/deadline.h"
+#include "engine/base/leave.h"
 #include "engine/schema/normalise.h"
 
 namespace constrain::schema {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/leave.h"
+#include "engine/base/leave.h"
 #include "engine/schema/steps.h"
 
 namespace constrain::schema {

@@ -1,8 +1,8 @@
 // The keywords of a schema that speak of one type each, as conditions on a cell of that type.
 #include <algorithm>
 
-#include "engine/errors.h"
-#include "engine/formats.h"
+#include "engine/automata/formats/formats.h"
+#include "engine/base/errors.h"
 #include "engine/json/whole_words.h"
 #include "engine/schema/normalise.h"
 #include "engine/schema/steps.h"

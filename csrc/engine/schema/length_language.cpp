@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/lazy.h"
-#include "engine/rule.h"
+#include "engine/automata/lazy.h"
+#include "engine/grammar/rule.h"
 
 namespace constrain::schema {
 

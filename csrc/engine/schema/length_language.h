@@ -1,7 +1,7 @@
 // Texts of bounded length.
 #pragma once
 
-#include "engine/automaton.h"
+#include "engine/automata/automaton.h"
 
 namespace constrain::schema {
 

@@ -1,8 +1,8 @@
 // The negation of a schema, keyword by keyword.
 #include <algorithm>
 
-#include "engine/errors.h"
-#include "engine/formats.h"
+#include "engine/automata/formats/formats.h"
+#include "engine/base/errors.h"
 #include "engine/schema/normalise.h"
 #include "engine/schema/steps.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "engine/deadline.h"
-#include "engine/errors.h"
-#include "engine/leave.h"
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
+#include "engine/base/leave.h"
 #include "engine/schema/steps.h"
 
 namespace constrain::schema {

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "engine/compiled_grammar.h"
-#include "engine/regex.h"
+#include "engine/automata/regex/regex.h"
+#include "engine/grammar/parse_table.h"
 #include "engine/schema/cells.h"
 #include "engine/schema/document.h"
 #include "engine/schema/report.h"

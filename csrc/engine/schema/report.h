@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "engine/schema/document.h"
 
 namespace constrain::schema {

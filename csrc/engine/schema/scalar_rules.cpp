@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <memory>
 
-#include "engine/automaton_rule.h"
-#include "engine/errors.h"
+#include "engine/automata/shared_automaton.h"
+#include "engine/base/errors.h"
+#include "engine/grammar/automaton_rule.h"
 #include "engine/json/bounded_string_rule.h"
 #include "engine/json/string_rule.h"
 #include "engine/json/verbatim_rule.h"
 #include "engine/schema/normalise.h"
-#include "engine/shared_automaton.h"
 
 namespace constrain::schema {
 

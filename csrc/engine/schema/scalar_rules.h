@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/automaton.h"
-#include "engine/compiled_grammar.h"
+#include "engine/automata/automaton.h"
+#include "engine/grammar/parse_table.h"
 #include "engine/json/source_text.h"
 #include "engine/schema/cells.h"
 

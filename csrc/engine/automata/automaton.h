@@ -1,0 +1,136 @@
+// Regular languages over bytes, as automata that are determinised while they are used.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/automata/state_row.h"
+#include "engine/base/byte_set.h"
+
+namespace constrain {
+
+/// A deterministic automaton whose states come into being when first asked for.
+///
+/// Only live states exist: `start` and every successor can reach an accepting state, so that following an automaton
+/// never runs into a dead end. The grammar that owns it holds a lock while it grows.
+class Automaton {
+ public:
+  virtual ~Automaton() = default;
+
+  /// The first state, or `kDead` where the language is empty.
+  virtual State start() = 0;
+
+  /// All transitions of a state; the reference stays valid for the life of the automaton.
+  virtual const StateRow& row(State state) = 0;
+
+  virtual bool accepting(State state) = 0;
+
+  /// Bytes of a shortest accepted word from a state, where there is a quicker way than to look at states one by one.
+  virtual std::optional<uint32_t> shortest(State, size_t /*budget*/) { return std::nullopt; }
+
+  /// Not 0 where grammars share the automaton: a name for it. Others are not thread-safe.
+  virtual uint64_t shared_id() const { return 0; }
+
+  State step(State state, uint8_t byte) { return state == kDead ? kDead : row(state)[byte]; }
+};
+
+using AutomatonPtr = std::shared_ptr<Automaton>;
+
+/// Bytes with which the accepted words from `state` may go on; none for `kDead`.
+ByteSet live_bytes(Automaton& automaton, State state);
+
+/// True where `text` as a whole is in the language.
+bool matches(Automaton& automaton, std::string_view text);
+
+// ---- Basic languages. Text is UTF-8; "any text" means every well-formed UTF-8 string.
+
+AutomatonPtr empty_language();
+AutomatonPtr any_text();
+AutomatonPtr literal_set(std::vector<std::string> words);
+
+// ---- Boolean operations. Complements are relative to any text.
+
+AutomatonPtr intersect(AutomatonPtr a, AutomatonPtr b);
+AutomatonPtr unite(std::vector<AutomatonPtr> parts);
+AutomatonPtr complement(AutomatonPtr a);
+AutomatonPtr subtract(AutomatonPtr a, AutomatonPtr b);
+AutomatonPtr concatenate(AutomatonPtr a, AutomatonPtr b);
+
+// ---- Questions about a language. Searches are bounded by `budget` states and throw ResourceLimit beyond it.
+
+inline constexpr size_t kSearchBudget = 200'000;
+
+bool is_empty(Automaton& automaton);
+
+/// The states that a shortest accepted word leads through, from `state` on.
+std::vector<State> shortest_way(Automaton& automaton, State state, size_t budget = kSearchBudget);
+
+/// Bytes of a shortest accepted word from `state`.
+uint32_t shortest_length(Automaton& automaton, State state, size_t budget = kSearchBudget);
+
+/// Number of accepted words from `state`, saturating at `cap`; `cap` where there are infinitely many.
+uint64_t count_words(Automaton& automaton, State state, uint64_t cap, size_t budget = kSearchBudget);
+
+/// Counts words from many states of one automaton, depth first, and remembers what it counted.
+class WordCounter {
+ public:
+  WordCounter(AutomatonPtr automaton, uint64_t cap, size_t budget = kSearchBudget)
+      : automaton_(std::move(automaton)), cap_(cap), budget_(budget) {}
+
+  /// As `count_words`; 0 for kDead.
+  uint64_t count(State state);
+
+ private:
+  static constexpr uint64_t kOnPath = ~uint64_t{0};
+
+  struct Frame {
+    State state;
+    size_t next_range;
+    uint64_t words;
+  };
+
+  uint64_t add(uint64_t a, uint64_t b) const { return a >= cap_ - (b < cap_ ? b : cap_) ? cap_ : a + b; }
+  void enter(State state);
+  void finish();
+
+  AutomatonPtr automaton_;
+  uint64_t cap_;
+  size_t budget_;
+  std::vector<Frame> path_;
+  std::unordered_map<State, uint64_t> counts_;
+};
+
+/// Every accepted word, in byte order; at most `cap` of them (throws ResourceLimit where there are more).
+std::vector<std::string> enumerate_words(Automaton& automaton, size_t cap);
+
+/// True where no text is in both languages.
+bool disjoint(AutomatonPtr a, AutomatonPtr b, size_t budget = kSearchBudget);
+
+/// Which lengths, counted in Unicode scalar values, the accepted words from `state` can have. Exact: the sequence of
+/// sets "words of length n exist" is eventually periodic, and is unrolled only up to its first repetition.
+class LengthOracle {
+ public:
+  virtual ~LengthOracle() = default;
+  /// Some word from `state` (which must stand at a scalar boundary) has between `low` and `high` scalar values.
+  virtual bool any_between(State state, uint64_t low, uint64_t high) = 0;
+};
+std::unique_ptr<LengthOracle> length_oracle(AutomatonPtr automaton, size_t budget = kSearchBudget);
+
+// ---- JSON strings.
+
+enum class Escapes {
+  minimal,  ///< one spelling each, as serialisers print: `\"`, `\\`, `\b \f \n \r \t`, lower-case `\u00xx` for other
+            ///< controls
+  full      ///< every spelling of RFC 8259 section 7: `\/` and `\uxxxx` (surrogates in pairs) as well
+};
+
+/// JSON string texts, quotes included, whose value is in `content`.
+AutomatonPtr json_string(AutomatonPtr content, Escapes escapes);
+
+}  // namespace constrain

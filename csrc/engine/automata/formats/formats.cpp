@@ -1,0 +1,143 @@
+#include "engine/automata/formats/formats.h"
+
+#include <algorithm>
+
+#include "engine/automata/formats/format_patterns.h"
+#include "engine/automata/regex/regex.h"
+#include "engine/automata/shared_automaton.h"
+
+namespace constrain {
+
+namespace {
+
+using namespace format_patterns;
+
+AutomatonPtr pattern(const std::string& text) {
+  return compile_regex(text, {.dialect = Dialect::ecma, .classes = Classes::dialect});
+}
+
+Format exact(AutomatonPtr language) { return {language, language}; }
+
+Format make_date() { return {pattern(date(false)), pattern(date(true))}; }
+
+Format make_time() { return {pattern(time(true)), pattern(time(false))}; }
+
+Format make_date_time() {
+  return {pattern(date(false) + "[Tt]" + time(true)), pattern(date(true) + "[Tt ]" + time(false))};
+}
+
+Format make_duration() { return {pattern(duration(true)), pattern(duration(false))}; }
+
+AutomatonPtr at_most(int characters) { return pattern("[^]{0," + std::to_string(characters) + "}"); }
+
+/// No label has hyphens in third and fourth place: those are encodings (`xn--`) and must be valid as such, which is
+/// beyond a regular language.
+AutomatonPtr without_encoded_labels(AutomatonPtr names) {
+  return subtract(std::move(names), pattern("(?:[^]*\\.)?[^.]{2}--[^]*"));
+}
+
+AutomatonPtr plain_hostname() { return intersect(without_encoded_labels(pattern(host_labels())), at_most(253)); }
+
+AutomatonPtr plain_international_name() { return without_encoded_labels(pattern(international_labels())); }
+
+AutomatonPtr loose_hostname() { return pattern("[^\\x00-\\x20]{1,255}"); }
+
+Format make_hostname() { return {plain_hostname(), loose_hostname()}; }
+
+Format make_idn_hostname() { return {unite({plain_hostname(), plain_international_name()}), loose_hostname()}; }
+
+Format make_mail(bool international) {
+  const AutomatonPtr local = intersect(pattern(mail_local_part(international) + "@"), at_most(65));
+  std::vector<AutomatonPtr> domains = {intersect(plain_hostname(), at_most(180)), pattern(mail_address_literal())};
+  if (international) domains.push_back(plain_international_name());
+  return {concatenate(local, unite(std::move(domains))), pattern("[^]*@[^]*")};
+}
+
+Format make_email() { return make_mail(false); }
+Format make_idn_email() { return make_mail(true); }
+Format make_ipv4() { return exact(pattern(ipv4())); }
+
+Format make_ipv6() { return {pattern(ipv6()), pattern(ipv6() + "(?:%[^]+)?")}; }
+
+Format make_uri() { return exact(pattern(absolute(Charset::uri))); }
+Format make_iri() { return exact(pattern(absolute(Charset::iri))); }
+
+Format make_uri_reference() { return exact(pattern(absolute(Charset::uri) + "|" + relative_reference(Charset::uri))); }
+
+Format make_iri_reference() { return exact(pattern(absolute(Charset::iri) + "|" + relative_reference(Charset::iri))); }
+
+Format make_uri_template() { return {pattern(uri_template()), any_text()}; }
+
+Format make_uuid() {
+  return exact(pattern("[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"));
+}
+
+// RFC 6901, section 3.
+const std::string kPointer = "(?:/(?:[^/~]|~[01])*)*";
+
+Format make_json_pointer() { return exact(pattern(kPointer)); }
+
+Format make_relative_json_pointer() {
+  // One validator takes no digit after a zero.
+  return {pattern("(?:0|[1-9]{1,8}0?)(?:#|" + kPointer + ")"), pattern("[0-9]+(?:#|" + kPointer + ")")};
+}
+
+/// Expressions that every dialect understands, groups nested twice at most.
+Format make_regex() {
+  const std::string escape = "\\\\(?:[dDwWsSnrt]|[.*+?^$|()\\[\\]{}\\\\/])";
+  const std::string member = "(?:[A-Za-z0-9 _.,:;@#!%*+?$()|/\"'<>=]|" + escape + ")";
+  const std::string set = "\\[\\^?(?:" + member + "|0-9|a-z|A-Z)+\\]";
+  const std::string quantifier = "(?:[*+?]\\??|\\{[1-9]\\}|\\{[1-9],\\})?";
+  std::string atom = "(?:[A-Za-z0-9 _,:;@#!%\"'<>=&~`-]|\\.|/|" + escape + "|" + set + ")";
+  for (int depth = 0; depth < 2; ++depth) {
+    const std::string sequence = "(?:" + atom + quantifier + ")*";
+    atom = "(?:" + atom + "|\\((?:\\?:)?" + sequence + "(?:\\|" + sequence + ")*\\))";
+  }
+  const std::string sequence = "\\^?(?:" + atom + quantifier + ")*\\$?";
+  return {pattern(sequence + "(?:\\|" + sequence + ")*"), any_text()};
+}
+
+struct Entry {
+  std::string_view name;
+  Format (*make)();
+  bool exact = false;
+};
+
+constexpr Entry kFormats[] = {
+    {"date", make_date},
+    {"time", make_time},
+    {"date-time", make_date_time},
+    {"duration", make_duration},
+    {"email", make_email},
+    {"idn-email", make_idn_email},
+    {"hostname", make_hostname},
+    {"idn-hostname", make_idn_hostname},
+    {"ipv4", make_ipv4, true},
+    {"ipv6", make_ipv6},
+    {"uri", make_uri, true},
+    {"uri-reference", make_uri_reference, true},
+    {"iri", make_iri, true},
+    {"iri-reference", make_iri_reference, true},
+    {"uri-template", make_uri_template},
+    {"uuid", make_uuid, true},
+    {"json-pointer", make_json_pointer, true},
+    {"relative-json-pointer", make_relative_json_pointer},
+    {"regex", make_regex},
+};
+
+}  // namespace
+
+std::optional<Format> find_format(std::string_view name) {
+  const auto entry = std::ranges::find(kFormats, name, &Entry::name);
+  if (entry == std::end(kFormats)) return std::nullopt;
+  std::optional<Format> made;
+  const auto make = [&] {
+    if (!made) made = entry->make();
+    return *made;
+  };
+  const AutomatonPtr inner = shared_automaton("inner " + std::string(name), [&] { return make().inner; });
+  if (entry->exact) return Format{inner, inner};
+  return Format{inner, shared_automaton("outer " + std::string(name), [&] { return make().outer; })};
+}
+
+}  // namespace constrain

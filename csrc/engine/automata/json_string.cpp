@@ -1,0 +1,262 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <unordered_set>
+
+#include "engine/automata/automaton.h"
+#include "engine/automata/lazy.h"
+#include "engine/base/errors.h"
+#include "engine/base/interner.h"
+#include "engine/text/utf8.h"
+
+namespace constrain {
+
+namespace {
+
+struct ShortEscape {
+  char letter;
+  char32_t scalar;
+};
+constexpr ShortEscape kShortEscapes[] = {{'"', '"'},  {'\\', '\\'}, {'b', '\b'}, {'f', '\f'},
+                                         {'n', '\n'}, {'r', '\r'},  {'t', '\t'}, {'/', '/'}};
+
+bool has_short_escape(char32_t scalar) {
+  return std::ranges::any_of(kShortEscapes, [&](const ShortEscape& escape) { return escape.scalar == scalar; });
+}
+
+/// Can `automaton` read some scalar value between `first` and `last` from `state`?
+class ScalarProbe {
+ public:
+  ScalarProbe(Automaton& automaton, State state, char32_t first, char32_t last) : automaton_(automaton), from_(state) {
+    static constexpr char32_t kEnds[] = {0x7F, 0x7FF, 0xFFFF, kLastScalar};
+    for (char32_t end : kEnds) {
+      if (first > last || found_) return;
+      const char32_t stop = std::min(last, end);
+      if (first <= end) {
+        probe(encode_utf8(first), encode_utf8(stop));
+        first = stop + 1;
+      }
+    }
+  }
+
+  bool found() const { return found_; }
+
+ private:
+  /// `first` and `last` have the same number of bytes.
+  void probe(const Utf8& first, const Utf8& last) { found_ = search(from_, first, last, 0, true, true); }
+
+  /// Every live byte that is not at an edge of the range leads to a scalar within it, as all states are live.
+  bool search(State state, const Utf8& first, const Utf8& last, size_t depth, bool at_first, bool at_last) {
+    if (depth == first.size) return true;
+    const uint32_t low = at_first ? first.bytes[depth] : 0x80, high = at_last ? last.bytes[depth] : 0xBF;
+    for (uint32_t byte = low; byte <= high; ++byte) {
+      const State next = automaton_.step(state, static_cast<uint8_t>(byte));
+      if (next == kDead) continue;
+      const bool still_first = at_first && byte == low, still_last = at_last && byte == high;
+      if (!still_first && !still_last) return true;
+      if (search(next, first, last, depth + 1, still_first, still_last)) return true;
+    }
+    return false;
+  }
+
+  Automaton& automaton_;
+  State from_;
+  bool found_ = false;
+};
+
+/// Hexadecimal digits typed so far: a 1 and then the digits, so that leading zeros count.
+struct HexPrefix {
+  uint32_t code = 1;
+
+  uint32_t digits() const { return (std::bit_width(code) - 1) / 4; }
+  HexPrefix then(uint32_t digit) const { return {code << 4 | digit}; }
+  char32_t first() const { return (code << (16 - 4 * digits())) & 0xFFFF; }
+  char32_t last() const { return first() | ((1u << (16 - 4 * digits())) - 1); }
+};
+
+class JsonString : public LazyAutomaton {
+ public:
+  JsonString(AutomatonPtr content, Escapes escapes) : content_(std::move(content)), escapes_(escapes) {}
+
+  State start() override {
+    const State content = content_->start();
+    return content == kDead ? kDead : name({content, kOpening});
+  }
+
+  bool accepting(State state) override { return place(state).phase == kClosed; }
+
+  /// Dijkstra's algorithm on the content, with the bytes that its bytes are spelled in as lengths.
+  std::optional<uint32_t> shortest(State state, size_t budget) override {
+    const Place at = place(state);
+    if (at.phase == kClosed) return 0;
+    if (at.phase != kOpening && at.phase != kBody) return std::nullopt;
+    std::array<std::vector<State>, kLongestSpelling + 1> levels;  // by length, modulo its size
+    std::unordered_set<State> settled;
+    levels[0].push_back(at.content);
+    for (uint32_t length = 0;; ++length) {
+      std::vector<State>& level = levels[length % levels.size()];
+      for (const State content : level) {
+        if (!settled.insert(content).second) continue;
+        if (settled.size() > budget) throw ResourceLimit("search_states", budget, "while measuring a language");
+        if (content_->accepting(content)) return length + 1 + (at.phase == kOpening);
+        for_each_range(content_->row(content), [&](uint32_t first, uint32_t last, State to) {
+          if (to == kDead) return;
+          uint32_t least = kLongestSpelling;
+          for (uint32_t byte = first; byte <= last && least > 1; ++byte) least = std::min(least, spelled_bytes(byte));
+          levels[(length + least) % levels.size()].push_back(to);
+        });
+      }
+      level.clear();
+    }
+  }
+
+ private:
+  // `\ud83d\ude00` passes kBody, kEscape, kHex, kLowEscape, kLowU, kLowHex and then kBody again.
+  enum Phase : uint32_t { kOpening, kBody, kEscape, kHex, kLowEscape, kLowU, kLowHex, kClosed };
+
+  struct Place {
+    State content;
+    uint32_t phase;
+    uint32_t hex = HexPrefix{}.code;
+    uint32_t high = 0;  // the high surrogate, once it is complete
+  };
+
+  static constexpr uint32_t kLongestSpelling = 6;  // \u001f
+
+  static uint32_t spelled_bytes(uint32_t byte) {
+    if (byte != '/' && has_short_escape(byte)) return 2;
+    return byte < 0x20 ? kLongestSpelling : 1;
+  }
+
+  State name(Place place) { return states_.intern(std::array{place.content, place.phase, place.hex, place.high}); }
+
+  Place place(State state) const {
+    const auto key = states_[state];
+    return {key[0], key[1], key[2], key[3]};
+  }
+
+  void fill_row(State state, Transitions& row) override {
+    row.fill(kDead);
+    const Place at = place(state);
+    switch (at.phase) {
+      case kOpening:
+        row['"'] = name({at.content, kBody});
+        break;
+      case kBody:
+        fill_body(at.content, row);
+        break;
+      case kEscape:
+        fill_escape(at.content, row);
+        break;
+      case kLowEscape:
+        row['\\'] = name({at.content, kLowU, at.hex, at.high});
+        break;
+      case kLowU:
+        row['u'] = name({at.content, kLowHex, at.hex, at.high});
+        break;
+      case kHex:
+      case kLowHex:
+        fill_hex(at, row);
+        break;
+      default:
+        break;
+    }
+  }
+
+  void fill_body(State content, Transitions& row) {
+    for_each_range(content_->row(content), [&](int first, int last, State to) {
+      if (last < 0x20 || to == kDead) return;
+      std::fill(row.begin() + std::max(first, 0x20), row.begin() + last + 1, name({to, kBody}));
+    });
+    row['"'] = content_->accepting(content) ? name({content, kClosed}) : kDead;
+    row['\\'] = escape_possible(content) ? name({content, kEscape}) : kDead;
+  }
+
+  bool escape_possible(State content) {
+    const bool short_possible = std::ranges::any_of(
+        kShortEscapes, [&](const ShortEscape& escape) { return after_short_escape(content, escape) != kDead; });
+    return short_possible || unit_possible(content, HexPrefix{});
+  }
+
+  State after_short_escape(State content, const ShortEscape& escape) {
+    if (escape.letter == '/' && escapes_ == Escapes::minimal) return kDead;
+    return content_->step(content, static_cast<uint8_t>(escape.scalar));
+  }
+
+  void fill_escape(State content, Transitions& row) {
+    for (const ShortEscape& escape : kShortEscapes) {
+      const State target = after_short_escape(content, escape);
+      if (target != kDead) row[static_cast<uint8_t>(escape.letter)] = name({target, kBody});
+    }
+    if (unit_possible(content, HexPrefix{})) row['u'] = name({content, kHex});
+  }
+
+  void fill_hex(const Place& at, Transitions& row) {
+    for (uint32_t digit = 0; digit < 16; ++digit) {
+      const HexPrefix hex = HexPrefix{at.hex}.then(digit);
+      const State target = at.phase == kHex ? after_unit(at.content, hex) : after_low_unit(at, hex);
+      row[static_cast<uint8_t>("0123456789abcdef"[digit])] = target;
+      if (digit > 9 && escapes_ == Escapes::full) row[static_cast<uint8_t>("ABCDEF"[digit - 10])] = target;
+    }
+  }
+
+  State after_unit(State content, HexPrefix hex) {
+    if (!unit_possible(content, hex)) return kDead;
+    if (hex.digits() < 4) return name({content, kHex, hex.code});
+    const char32_t unit = hex.first();
+    if (unit < kFirstSurrogate || unit > kLastSurrogate) return after_scalar(content, unit);
+    return name({content, kLowEscape, HexPrefix{}.code, unit});
+  }
+
+  State after_low_unit(const Place& at, HexPrefix hex) {
+    const char32_t first = std::max(hex.first(), kFirstLowSurrogate), last = std::min(hex.last(), kLastSurrogate);
+    if (first > last || !can_read(at.content, pair(at.high, first), pair(at.high, last))) return kDead;
+    if (hex.digits() < 4) return name({at.content, kLowHex, hex.code, at.high});
+    return after_scalar(at.content, pair(at.high, first));
+  }
+
+  State after_scalar(State content, char32_t scalar) {
+    const Utf8 encoded = encode_utf8(scalar);
+    for (size_t i = 0; i < encoded.size; ++i) content = content_->step(content, encoded.bytes[i]);
+    return name({content, kBody});
+  }
+
+  /// Can the content go on with a scalar value whose escape begins with these digits?
+  bool unit_possible(State content, HexPrefix hex) {
+    const char32_t first = hex.first(), last = hex.last();
+    if (escapes_ == Escapes::minimal) return control_possible(content, first, last);
+    if (can_read(content, first, std::min<char32_t>(last, kFirstSurrogate - 1))) return true;
+    if (can_read(content, std::max<char32_t>(first, kLastSurrogate + 1), last)) return true;
+    const char32_t first_high = std::max(first, kFirstSurrogate),
+                   last_high = std::min<char32_t>(last, kFirstLowSurrogate - 1);
+    return first_high <= last_high &&
+           can_read(content, pair(first_high, kFirstLowSurrogate), pair(last_high, kLastSurrogate));
+  }
+
+  bool control_possible(State content, char32_t first, char32_t last) {
+    for (char32_t scalar = first; scalar <= last && scalar < 0x20; ++scalar) {
+      if (!has_short_escape(scalar) && can_read(content, scalar, scalar)) return true;
+    }
+    return false;
+  }
+
+  bool can_read(State content, char32_t first, char32_t last) {
+    return ScalarProbe(*content_, content, first, last).found();
+  }
+
+  static char32_t pair(char32_t high, char32_t low) {
+    return 0x10000 + ((high - kFirstSurrogate) << 10) + (low - kFirstLowSurrogate);
+  }
+
+  AutomatonPtr content_;
+  Escapes escapes_;
+  SequenceInterner states_;
+};
+
+}  // namespace
+
+AutomatonPtr json_string(AutomatonPtr content, Escapes escapes) {
+  return std::make_shared<JsonString>(std::move(content), escapes);
+}
+
+}  // namespace constrain

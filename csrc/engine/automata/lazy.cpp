@@ -1,0 +1,129 @@
+#include "engine/automata/lazy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
+
+namespace constrain {
+
+const StateRow& LazyAutomaton::row(State state) {
+  if (state >= rows_.size()) rows_.resize(state + 1);
+  if (!rows_[state]) {
+    Deadline::check();
+    Transitions fresh;
+    fill_row(state, fresh);
+    rows_[state] = StateRow::make(fresh, arena_, memory_);
+  }
+  return *rows_[state];
+}
+
+/// Breadth-first search for a state known to be live. When one is found, the states that led there are live as well;
+/// when there is none, all states met are dead.
+class PrunedAutomaton::Search {
+ public:
+  explicit Search(PrunedAutomaton& owner) : owner_(owner) {}
+
+  ~Search() {
+    for (State state : met_) {
+      Verdict& verdict = owner_.verdicts_[state];
+      if (verdict == Verdict::in_search) verdict = exhausted_ ? Verdict::dead : Verdict::unknown;
+    }
+  }
+
+  void run(State root) {
+    enter(root);
+    for (size_t i = 0; i < met_.size(); ++i) {
+      if (!leads_to_life(met_[i])) continue;
+      spread_life(met_[i]);
+      return;
+    }
+    exhausted_ = true;
+  }
+
+ private:
+  struct Edge {
+    State from, to;
+  };
+
+  void enter(State state) {
+    if (owner_.unspent_ == 0)
+      throw ResourceLimit("search_states", owner_.budget_, "while proving a language non-empty");
+    Deadline::check();
+    --owner_.unspent_;
+    owner_.verdicts_[state] = Verdict::in_search;
+    met_.push_back(state);
+  }
+
+  bool leads_to_life(State state) {
+    owner_.fill_raw_row(state, row_);
+    const size_t before = edges_.size();
+    bool found = false;
+    State previous = kDead;
+    for (size_t byte = 0; byte < row_.size() && !found; ++byte) {
+      const State target = row_[byte];
+      if (target == std::exchange(previous, target) || target == kDead) continue;
+      const Verdict verdict = owner_.verdict(target);
+      found = verdict == Verdict::live;
+      if (verdict == Verdict::unknown) enter(target);
+      if (verdict == Verdict::unknown || verdict == Verdict::in_search) edges_.push_back({state, target});
+    }
+    memory_.add((edges_.size() - before) * sizeof(Edge));
+    return found;
+  }
+
+  void spread_life(State root) {
+    std::ranges::sort(edges_, {}, &Edge::to);
+    std::vector<State> fresh;
+    auto revive = [&](State state) {
+      if (owner_.verdicts_[state] == Verdict::live) return;
+      owner_.verdicts_[state] = Verdict::live;
+      fresh.push_back(state);
+    };
+    revive(root);
+    while (!fresh.empty()) {
+      const State state = fresh.back();
+      fresh.pop_back();
+      for (const Edge& edge : std::ranges::equal_range(edges_, state, {}, &Edge::to)) revive(edge.from);
+    }
+  }
+
+  PrunedAutomaton& owner_;
+  Transitions row_;
+  std::vector<State> met_;
+  std::vector<Edge> edges_;
+  MemoryShare memory_;  // of the edges
+  bool exhausted_ = false;
+};
+
+State PrunedAutomaton::start() {
+  const State state = raw_start();
+  return state != kDead && is_live(state) ? state : kDead;
+}
+
+PrunedAutomaton::Verdict& PrunedAutomaton::verdict(State state) {
+  if (state >= verdicts_.size()) verdicts_.resize(state + 1, Verdict::unknown);
+  Verdict& known = verdicts_[state];
+  if (known == Verdict::unknown) known = glance(state);
+  return known;
+}
+
+bool PrunedAutomaton::is_live(State state) {
+  if (verdict(state) == Verdict::unknown) Search(*this).run(state);
+  return verdicts_[state] == Verdict::live;
+}
+
+void PrunedAutomaton::fill_row(State state, Transitions& row) {
+  fill_raw_row(state, row);
+  State seen = kDead, shown = kDead;
+  for (State& target : row) {
+    if (target != seen) {
+      seen = target;
+      shown = target != kDead && is_live(target) ? target : kDead;
+    }
+    target = shown;
+  }
+}
+
+}  // namespace constrain

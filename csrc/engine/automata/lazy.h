@@ -1,0 +1,57 @@
+// What all lazily built automata share: rows made on first use, and proof that a state is live.
+#pragma once
+
+#include <vector>
+
+#include "engine/automata/automaton.h"
+#include "engine/base/arena.h"
+#include "engine/base/memory_account.h"
+
+namespace constrain {
+
+/// An automaton whose states are live by construction.
+class LazyAutomaton : public Automaton {
+ public:
+  const StateRow& row(State state) final;
+
+ protected:
+  /// Writes all 256 transitions of `state`; every target must be live.
+  virtual void fill_row(State state, Transitions& row) = 0;
+
+  MemoryShare memory_;
+
+ private:
+  Arena arena_;
+  std::vector<const StateRow*> rows_;
+};
+
+/// An automaton that also has raw states of which nobody knows yet whether they can reach acceptance. A search decides
+/// before such a state is shown; what it learns about every state on its way is remembered.
+class PrunedAutomaton : public LazyAutomaton {
+ public:
+  State start() final;
+
+ protected:
+  enum class Verdict : uint8_t { unknown, live, dead, in_search };
+
+  explicit PrunedAutomaton(size_t budget) : budget_(budget), unspent_(budget) {}
+
+  virtual State raw_start() = 0;
+  virtual void fill_raw_row(State state, Transitions& row) = 0;
+
+  /// `live` or `dead` where that is plain to see (`live` at least for accepting states), else `unknown`.
+  virtual Verdict glance(State state) = 0;
+
+ private:
+  class Search;
+
+  void fill_row(State state, Transitions& row) final;
+  bool is_live(State state);
+  Verdict& verdict(State state);
+
+  std::vector<Verdict> verdicts_;
+  size_t budget_;   // states that searches may enter
+  size_t unspent_;  // ... and may still
+};
+
+}  // namespace constrain

@@ -1,0 +1,46 @@
+// JSON numbers within bounds, as automata over their decimal spelling.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/automata/automaton.h"
+
+namespace constrain {
+
+/// An exact decimal: (negative ? -1 : 1) * digits * 10^exponent; `digits` has neither leading nor trailing zeros ("" is
+/// zero).
+struct Decimal {
+  bool negative = false;
+  std::string digits;
+  int64_t exponent = 0;
+
+  static Decimal parse(std::string_view json_number);
+  bool is_integer() const { return digits.empty() || exponent >= 0; }
+};
+int compare(const Decimal& a, const Decimal& b);
+bool operator==(const Decimal& a, const Decimal& b);
+
+struct Bound {
+  Decimal value;
+  bool exclusive = false;
+  bool operator==(const Bound&) const = default;
+};
+
+struct NumberRange {
+  bool integer = false;  ///< only integers, spelled without fraction and exponent
+  std::optional<Bound> lower, upper;
+  std::vector<Decimal> multiples_of;  ///< positive; the number is a multiple of each
+  uint32_t max_integer_digits = 30, max_fraction_digits = 30, max_exponent = 308;  ///< so that no number runs away
+  bool operator==(const NumberRange&) const = default;
+};
+
+/// Spellings of the numbers in a range. Plain decimals always; exponents only with a normalised mantissa
+/// (`d(.d+)?[eE][+-]?d+`) and never together with multiples. `-0` is not spelled for integers.
+AutomatonPtr number_language(const NumberRange& range);
+
+/// Spellings of one number, for `const` and `enum`: integers without fraction and exponent.
+AutomatonPtr number_literal(const Decimal& value);
+
+}  // namespace constrain

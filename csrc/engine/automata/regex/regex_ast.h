@@ -1,0 +1,64 @@
+// What a parsed regular expression looks like.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "engine/text/charset.h"
+
+namespace constrain::regex {
+
+using NodeId = uint32_t;
+inline constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
+
+enum class Kind : uint8_t {
+  sequence,    ///< all children, one after the other; the empty text where there are none
+  choice,      ///< one of the children, earlier ones preferred
+  set,         ///< one character
+  repeat,      ///< the child, `low` to `high` times
+  look,        ///< the child matches ahead of (or behind) this place, or does not (`negative`)
+  text_start,  ///< before the first character
+  text_end     ///< after the last character
+};
+
+struct Node {
+  Kind kind = Kind::sequence;
+  std::vector<NodeId> children = {};
+  CharSet set = {};
+  uint32_t low = 0, high = 0;
+  bool greedy = true;
+  bool behind = false, negative = false;
+};
+
+/// The nodes of one pattern; children come before their parents.
+struct Ast {
+  std::vector<Node> nodes;
+  NodeId root = 0;
+
+  const Node& operator[](NodeId id) const { return nodes[id]; }
+  NodeId add(Node node) {
+    nodes.push_back(std::move(node));
+    return static_cast<NodeId>(nodes.size() - 1);
+  }
+  NodeId add_set(CharSet set) { return add({.kind = Kind::set, .set = std::move(set)}); }
+  NodeId add_sequence(std::vector<NodeId> children);
+  NodeId add_choice(std::vector<NodeId> children);
+  NodeId add_look(NodeId child, bool behind, bool negative) {
+    return add({.kind = Kind::look, .children = {child}, .behind = behind, .negative = negative});
+  }
+};
+
+/// Fewest and most characters that a node matches; `kUnbounded` where there is no most.
+struct Width {
+  uint32_t low, high;
+};
+Width width(const Ast& ast, NodeId id);
+
+/// The characters that a match of the node can begin with.
+CharSet first_characters(const Ast& ast, NodeId id);
+
+/// Is there a lookaround within the node?
+bool has_look(const Ast& ast, NodeId id);
+
+}  // namespace constrain::regex

@@ -1,0 +1,92 @@
+// Programs of regular expressions, determinised while they are used.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "engine/automata/lazy.h"
+#include "engine/automata/regex/regex_program.h"
+#include "engine/base/byte_set.h"
+#include "engine/base/interner.h"
+
+namespace constrain::regex {
+
+/// A state of the program: where it is, how far into the character it is about to read, and what else the rest of the
+/// text must satisfy.
+struct Thread {
+  Pc pc;
+  Utf8Forest::Node node;
+  uint32_t condition;
+};
+
+/// Which bytes the program cannot tell apart, and its tries in terms of these classes.
+class ByteClasses {
+ public:
+  explicit ByteClasses(const Utf8Forest& tries);
+
+  size_t count() const { return representatives_.size(); }
+  uint8_t of(uint8_t byte) const { return classes_[byte]; }
+  Utf8Forest::Node step(const Utf8Forest& tries, Utf8Forest::Node node, size_t byte_class);
+
+ private:
+  std::array<uint8_t, 256> classes_;
+  std::vector<uint8_t> representatives_;
+  std::vector<std::vector<Utf8Forest::Node>> steps_;
+};
+
+/// A state of the automaton is the configuration of every tracker (for lookbehind) and of the pattern.
+///
+/// A configuration is a list of threads, of which one must accept. Ordered lists keep what a backtracking matcher
+/// prefers in front, and end at the first match: a text is accepted if the preferred match on it ends at its end.
+/// A condition is a set of literals: configurations that must accept the rest of the text, or must not.
+class RegexAutomaton : public PrunedAutomaton {
+ public:
+  RegexAutomaton(Program program, bool ordered);
+
+  bool accepting(State state) override;
+
+  /// First bytes of texts that, where they follow a match, may make it one that does not match, or the other way round.
+  ByteSet watched();
+
+ private:
+  using Configuration = uint32_t;
+  using Condition = uint32_t;
+  static constexpr Condition kNoCondition = 0, kImpossible = ~Condition{0};
+
+  struct Place;
+  class Closure;
+
+  State raw_start() override;
+  void fill_raw_row(State state, Transitions& row) override;
+  Verdict glance(State state) override;
+
+  State step(const std::vector<uint32_t>& key, size_t byte_class);
+  std::vector<Configuration> step_trackers(const std::vector<uint32_t>& key, size_t byte_class, Place& place);
+  bool watches(Configuration configuration, size_t byte_class, Place& place);
+  Configuration step(Configuration configuration, size_t byte_class, Place& place, bool ordered);
+  void read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
+            std::vector<uint32_t>& successors);
+  Configuration close(std::span<const uint32_t> successors, Place& place, bool ordered);
+  Condition step(Condition condition, size_t byte_class, Place& place);
+  State name(const std::vector<Configuration>& trackers, Configuration configuration);
+
+  Condition with_literal(Condition condition, Configuration configuration, bool negative);
+  Configuration look_ahead(Pc target, Place& place);
+  Configuration intern(std::vector<Thread> threads, bool ordered);
+  void drop_implied(std::vector<Thread>& threads) const;
+  bool implies(Condition stronger, Condition weaker) const;
+  bool accepts_all(Configuration configuration) const;
+  bool accepts_end(Configuration configuration, bool ordered) const;
+  bool accepts_end(const Thread& thread) const;
+  std::vector<Thread> threads(Configuration configuration) const;
+  Thread thread_at(Pc pc, Condition condition) const;
+
+  Program program_;
+  bool ordered_;
+  ByteClasses classes_;
+  SequenceInterner configurations_, conditions_, states_;
+  SequenceInterner successors_;  // threads before their closure, with what trackers say
+  std::vector<Configuration> successor_configurations_;
+};
+
+}  // namespace constrain::regex

@@ -1,0 +1,55 @@
+#include "engine/automata/shared_automaton.h"
+
+#include <map>
+#include <utility>
+
+#include "engine/base/memory_account.h"
+
+namespace constrain {
+
+namespace {
+
+/// 1 names strings with any content.
+std::atomic<uint64_t> last_id{1};
+
+}  // namespace
+
+SharedAutomaton::SharedAutomaton(AutomatonPtr language)
+    : language_(std::move(language)), id_(++last_id), start_(language_->start()) {}
+
+const StateRow& SharedAutomaton::row(State state) {
+  if (state < rows_.size()) {
+    if (const StateRow* known = rows_[state].load(std::memory_order_acquire)) return *known;
+  }
+  const std::lock_guard lock(mutex_);
+  const MemoryAccount::Scope nobody(nullptr);
+  while (rows_.size() <= state) rows_.grow();
+  const StateRow& made = language_->row(state);
+  rows_[state].store(&made, std::memory_order_release);
+  return made;
+}
+
+bool SharedAutomaton::accepting(State state) {
+  const std::lock_guard lock(mutex_);
+  return language_->accepting(state);
+}
+
+std::optional<uint32_t> SharedAutomaton::shortest(State state, size_t budget) {
+  const std::lock_guard lock(mutex_);
+  const MemoryAccount::Scope nobody(nullptr);
+  return language_->shortest(state, budget);
+}
+
+AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<SharedAutomaton>> known;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<SharedAutomaton>& one = known[key];
+  if (!one || one->overgrown()) {
+    const MemoryAccount::Scope nobody(nullptr);
+    one = std::make_shared<SharedAutomaton>(make());
+  }
+  return one;
+}
+
+}  // namespace constrain

@@ -1,0 +1,265 @@
+#include "engine/automata/wildcard_region.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <unordered_set>
+
+#include "engine/text/utf8.h"
+
+namespace constrain {
+
+namespace {
+
+/// Puts ranges in order, and those together that touch.
+std::vector<CharacterClass::Range> merged(std::vector<CharacterClass::Range> ranges) {
+  std::ranges::sort(ranges);
+  std::vector<CharacterClass::Range> out;
+  for (const auto& range : ranges) {
+    if (!out.empty() && range.first <= out.back().second + 1) {
+      out.back().second = std::max(out.back().second, range.second);
+    } else {
+      out.push_back(range);
+    }
+  }
+  return out;
+}
+
+/// The first byte of a character beyond ASCII.
+uint8_t first_byte(char32_t character) {
+  if (character < 0x800) return static_cast<uint8_t>(0xC0 | character >> 6);
+  return static_cast<uint8_t>(character < 0x10000 ? 0xE0 | character >> 12 : 0xF0 | character >> 18);
+}
+
+/// Of characters beyond ASCII, and not of special tokens.
+const ByteSet kBeyondAscii = ByteSet::range(0x80, 0xF4);
+
+}  // namespace
+
+/// Follows all characters beyond ASCII at once, byte by byte. Those that come to one place by different first bytes are
+/// followed together; only a few of them are remembered, to name the characters that lead nowhere.
+class WildcardFinder::BeyondSearch {
+ public:
+  explicit BeyondSearch(const std::function<const StateRow&(State)>& row) : row_(row) {}
+
+  Beyond run(State start) {
+    found_.most = true;
+    std::vector<Place> level;
+    level.reserve(kUsualPlaces), pending_.reserve(kUsualPlaces);
+    pending_.push_back({.utf8 = Utf8State::boundary, .state = start, .known = 1});
+    for (size_t done = 0; found_.most && !pending_.empty() && done < 4; ++done) {
+      level.swap(pending_);
+      pending_.clear();
+      for (const Place& place : level) follow(place);
+    }
+    found_.excluded = merged(std::move(found_.excluded));
+    found_.most &= found_.excluded.size() <= kMaxExcluded;
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr size_t kRemembered = 8, kUsualPlaces = 8, kMaxPlaces = 512;
+
+  struct Place {
+    Utf8State utf8;
+    State state;
+    size_t known;  // how many of the characters there are in `prefixes`; more than kRemembered: not all
+    std::array<char32_t, kRemembered + 1> prefixes{};  // their bits so far
+  };
+
+  void follow(const Place& place) {
+    const StateRow& row = row_(place.state);
+    for (const Utf8Range& range : utf8_ranges(place.utf8)) {
+      for_each_range(row, [&](int first, int last, State to) {
+        const int byte = std::max({first, int{range.first}, 0x80}), end = std::min(last, int{range.last}) + 1;
+        if (byte >= end || !found_.most) return;
+        if (to == kDead) {
+          exclude(place, range.to, byte, end);
+        } else if (range.to != Utf8State::boundary) {
+          enter(range.to, to, place, byte, end);
+        } else if (std::ranges::find(found_.targets, to) == found_.targets.end()) {
+          found_.targets.push_back(to);
+        }
+      });
+    }
+  }
+
+  /// What a byte adds to a character.
+  static char32_t bits_of(int byte, const Place& place, Utf8State after) {
+    return static_cast<char32_t>(place.utf8 == Utf8State::boundary ? byte & (0x3F >> missing_bytes(after))
+                                                                   : byte & 0x3F);
+  }
+
+  void exclude(const Place& place, Utf8State after, int byte, int end) {
+    for (; byte < end; ++byte) {
+      found_.most &= place.known <= kRemembered && found_.excluded.size() < 64 * kMaxExcluded;
+      if (!found_.most) return;
+      for (const char32_t prefix : std::span(place.prefixes).first(place.known)) {
+        found_.excluded.push_back(scalar_range(prefix << 6 | bits_of(byte, place, after), missing_bytes(after)));
+      }
+    }
+  }
+
+  void enter(Utf8State utf8, State state, const Place& from, int byte, int end) {
+    auto it = std::ranges::find_if(pending_, [&](const Place& at) { return at.utf8 == utf8 && at.state == state; });
+    if (it == pending_.end()) it = pending_.insert(it, {.utf8 = utf8, .state = state, .known = 0});
+    found_.most &= pending_.size() <= kMaxPlaces;
+    for (; byte < end; ++byte) {
+      for (const char32_t prefix : std::span(from.prefixes).first(from.known)) {
+        if (it->known > kRemembered) return;
+        it->prefixes[it->known++] = prefix << 6 | bits_of(byte, from, utf8);
+      }
+    }
+  }
+
+  const std::function<const StateRow&(State)>& row_;
+  Beyond found_;
+  std::vector<Place> pending_;
+};
+
+const WildcardFinder::Beyond& WildcardFinder::beyond(State state) {
+  const auto known = beyond_.find(state);
+  return known != beyond_.end() ? known->second : beyond_[state] = BeyondSearch(row_).run(state);
+}
+
+const WildcardRegion& WildcardFinder::from(State start) {
+  const auto known = found_.find(start);
+  return known != found_.end() ? known->second : found_[start] = find(start);
+}
+
+bool WildcardFinder::stays(State state) {
+  const WildcardRegion& text = from(state);
+  if (text.room != WildcardRegion::kUnbounded) return false;
+  ByteSet back;  // to the state
+  for_each_range(row_(state), [&](uint8_t first, uint8_t last, State to) {
+    if (to == state) back.add(first, last);
+  });
+  if (!(text.characters.ascii & ~back).empty()) return false;
+  if (!text.characters.beyond_ascii) return true;
+  return beyond(state).targets == std::vector{state} && beyond(state).excluded == text.characters.excluded;
+}
+
+WildcardRegion WildcardFinder::find(State start) {
+  const StateRow& row = row_(start);
+  const ByteSet plain = CharacterClass::plain().ascii;
+  CharacterClass characters;
+  for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
+    const ByteSet bytes = plain & ByteSet::range(first, last);
+    if (!bytes.empty() && usable(to)) characters.ascii.add(bytes);
+  });
+  if (characters.count() < kMinCharacters) return {};
+  characters.ascii = lasting(start, characters.ascii);
+  characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
+  if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
+  WildcardRegion best;
+  for (int tries = 0; tries < kTries; ++tries) {
+    if (characters.count() - (characters.beyond_ascii ? 128 : 0) < kMinCharacters) break;
+    // Characters that some text of the class cannot go on with are left out of it next time.
+    CharacterClass missing;
+    WildcardRegion found = explore(start, characters, missing);
+    if (tries == 0 || found.room > best.room) best = std::move(found);
+    if (best.exact || best.room >= kEnough || missing == CharacterClass()) break;
+    characters.ascii = characters.ascii & ~missing.ascii;
+    characters.excluded.insert(characters.excluded.end(), missing.excluded.begin(), missing.excluded.end());
+    characters.excluded = merged(std::move(characters.excluded));
+    if (characters.excluded.size() > kMaxExcluded) characters.beyond_ascii = false, characters.excluded.clear();
+  }
+  return best;
+}
+
+/// Those of some bytes after which half of them may follow still, where that leaves enough.
+ByteSet WildcardFinder::lasting(State start, const ByteSet& bytes) {
+  const StateRow& row = row_(start);
+  std::vector<State> targets;
+  for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
+    const bool some = !(bytes & ByteSet::range(first, last)).empty();
+    if (some && std::ranges::find(targets, to) == targets.end()) targets.push_back(to);
+  });
+  const auto lasts = [&](State state) {
+    return state == start || 2 * (bytes & row_(state).bytes()).count() >= bytes.count();
+  };
+  if (targets.size() == 1) return bytes;
+  std::erase_if(targets, lasts);
+  if (targets.empty()) return bytes;
+  CharacterClass kept;
+  for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+    const auto follow = static_cast<uint8_t>(byte);
+    if (std::ranges::find(targets, row[follow]) == targets.end()) kept.ascii.add(follow);
+  }
+  return kept.count() >= kMinCharacters ? kept.ascii : bytes;
+}
+
+WildcardRegion WildcardFinder::explore(State start, const CharacterClass& characters, CharacterClass& missing) {
+  WildcardRegion found;
+  found.characters = characters;
+  std::unordered_set<State> met{start};
+  std::vector<State> layer{start}, next;
+  bool chain = true;  // one state after every number of characters
+  bool over = false;  // the frame may be, after some of them
+  ByteSet outside = ~characters.ascii;
+  if (characters.beyond_ascii) outside = outside & ~kBeyondAscii;
+  while (!layer.empty() && found.room <= kWildcardHorizon && met.size() <= kMaxStates) {
+    next.clear();
+    bool some = false, every = true;
+    const auto step = [&](State to) {
+      if (!usable(to)) {
+        every = false;
+        return;
+      }
+      some = true;
+      over |= final_(to);
+      if (met.insert(to).second) {
+        next.push_back(to);
+      } else {
+        chain = false;
+      }
+    };
+    for (const State state : layer) {
+      const StateRow& row = row_(state);
+      for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
+        const ByteSet bytes = ByteSet::range(first, last), within = bytes & characters.ascii;
+        if (to != kDead) found.leaving.add(bytes & outside);
+        if (within.empty()) return;
+        if (!usable(to)) missing.ascii.add(within);
+        if (to == kDead || std::ranges::find(next, to) == next.end()) step(to);
+      });
+      if (!found.characters.beyond_ascii) continue;
+      if (!covers(characters, state, missing, found.leaving)) {
+        every = false;
+        some |= row.bytes().next(0x80) >= 0;
+      }
+      for (const State to : beyond(state).targets) {
+        if (std::find(next.begin(), next.end(), to) == next.end()) step(to);
+      }
+    }
+    chain &= next.size() <= 1;
+    if (!every) {
+      found.exact = chain && !some && !over;
+      break;
+    }
+    ++found.room;
+    layer.swap(next);
+  }
+  if (layer.empty()) found.room = WildcardRegion::kUnbounded;
+  if (over) found.leaving.fill();
+  return found;
+}
+
+/// All characters of a class that are beyond ASCII may follow. Others that may as well leave it.
+bool WildcardFinder::covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving) {
+  const Beyond& follows = beyond(state);
+  if (!follows.most) return false;
+  bool all = true;
+  for (const CharacterClass::Range& range : follows.excluded) {
+    if (characters.excludes(range)) continue;
+    all = false;
+    missing.excluded.push_back(range);
+  }
+  if (follows.excluded == characters.excluded) return all;
+  for (const auto& [first, last] : characters.excluded) {
+    leaving.add(first_byte(first), first_byte(last));
+  }
+  return all;
+}
+
+}  // namespace constrain

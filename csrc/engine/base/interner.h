@@ -1,0 +1,36 @@
+// Dense ids for short sequences of words: how automata name the states they discover.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/memory_account.h"
+
+namespace constrain {
+
+class SequenceInterner {
+ public:
+  /// The id of `key`; equal keys have equal ids, and ids count up from 0.
+  uint32_t intern(std::span<const uint32_t> key);
+
+  /// The key of an id. Valid until the next call of `intern`.
+  std::span<const uint32_t> operator[](uint32_t id) const {
+    return {words_.data() + ends_[id], words_.data() + ends_[id + 1]};
+  }
+
+  size_t size() const { return ends_.size() - 1; }
+
+ private:
+  void grow();
+  template <class Element>
+  void reserve(std::vector<Element>& list, size_t size);
+
+  MemoryShare memory_;
+  std::vector<uint32_t> words_;     // all keys, end to end
+  std::vector<size_t> ends_ = {0};  // key i is words_[ends_[i] .. ends_[i + 1])
+  std::vector<uint32_t> slots_;     // open addressing; id + 1, or 0 where free
+};
+
+}  // namespace constrain

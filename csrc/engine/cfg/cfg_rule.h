@@ -1,0 +1,55 @@
+// Rules with context-free bodies.
+#pragma once
+
+#include <utility>
+
+#include "engine/cfg/cfg_body.h"
+#include "engine/grammar/rule.h"
+
+namespace constrain::cfg {
+
+/// A rule whose body calls other rules and reads no bytes itself. The symbols of its edges are rule numbers.
+class BodyRule final : public Rule {
+ public:
+  explicit BodyRule(Body body) : body_(std::move(body)) {}
+
+  Local start() override { return 0; }
+  void prepare(const ParseTable&, const Lengths& lengths) override { remaining_ = measure(lengths); }
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool final(Local state, const Lengths&) override { return body_.states[state].edges.empty(); }
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  std::vector<RuleId> callees() const override;
+
+ private:
+  std::vector<uint64_t> measure(const Lengths& lengths) const;
+
+  Body body_;
+  std::vector<uint64_t> remaining_;  ///< by state, once `prepare` was called
+};
+
+/// Between `min` and `max` words of one rule, counted in the register instead of being written out. `min` is at
+/// least 1.
+class CountedRule final : public Rule, private MaskHints {
+ public:
+  CountedRule(RuleId element, uint64_t min, uint64_t max) : element_(element), min_(min), max_(max) {}
+
+  Local start() override { return kStart; }
+  MaskHints& mask_hints() override { return *this; }
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
+  bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  std::vector<RuleId> callees() const override { return {element_}; }
+
+ private:
+  // In `kFewer` and `kEnough` the register holds how many words have begun, less one.
+  enum : Local { kStart, kFewer, kEnough };
+  enum : Guard { kStillFewer = 1, kNowEnough, kOneMore };
+
+  Local after_first() const { return min_ > 1 ? kFewer : kEnough; }
+
+  RuleId element_;
+  uint64_t min_, max_;
+};
+
+}  // namespace constrain::cfg

@@ -1,0 +1,149 @@
+#include "engine/completion/completions.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
+
+namespace constrain {
+
+std::string Completions::text(const Configuration& from) {
+  std::string text;
+  for (const Step* at = &step(&from); at->next; at = &step(at->next)) {
+    check_length(text.size());
+    text += static_cast<char>(at->byte);
+  }
+  return text;
+}
+
+Completions::Length Completions::measure(const Configuration& from) {
+  std::vector<Step*> way;
+  Step* at = &step(&from);
+  for (; !at->measured; at = &step(at->next)) {
+    check_length(way.size());
+    way.push_back(at);
+  }
+  settle(way, at);
+  return step(&from).length;
+}
+
+std::optional<Completions::Length> Completions::measure_within(const Configuration& from) {
+  std::vector<Step*> way;
+  Step* end = nullptr;
+  for (const Configuration* at = &from; at; at = way.back()->next) {
+    Step* known = way.empty() || !way.back()->then ? known_step(at) : way.back()->then;
+    if (known && known->round == round_) {
+      end = known;
+      break;
+    }
+    if (left_ == 0) {
+      for (Step* seen : way) seen->round = 0;
+      return std::nullopt;
+    }
+    --left_;
+    way.push_back(known ? known : &step(at));
+    way.back()->round = round_;
+  }
+  const Step& first = way.empty() ? *end : *way.front();
+  settle(way, end);
+  return first.length;
+}
+
+std::optional<uint8_t> Completions::next_byte(const Configuration& from) {
+  const Step& first = step(&from);
+  return first.next ? std::optional(first.byte) : std::nullopt;
+}
+
+/// Notes the lengths of the steps of a way that leads to `end`, or to the end of the text.
+void Completions::settle(const std::vector<Step*>& way, Step* end) {
+  for (auto before = way.rbegin(); before != way.rend(); end = *before, ++before) {
+    Step& at = **before;
+    if (at.measured) continue;
+    at.then = end;
+    at.length = {spell(at), end->length.bytes + 1};
+    at.measured = true;
+  }
+}
+
+/// Fewest tokens that spell the completion from a step on, given those of all later steps.
+uint64_t Completions::spell(const Step& from) const {
+  const Trie& trie = grammar_.vocabulary().trie();
+  uint64_t best = kInfinite;
+  uint32_t node = 0;
+  for (const Step* at = &from; at->then; at = at->then) {
+    node = trie.child(node, at->byte);
+    if (!node) break;
+    if (trie.token[node] != kNoToken) best = std::min(best, add_lengths(at->then->length.tokens, 1));
+  }
+  return best;
+}
+
+void Completions::check_length(size_t steps) const {
+  const uint64_t most = grammar_.limits().max_states;
+  if (steps > most) throw ResourceLimit("max_states", most, "while looking for a completion of the text");
+}
+
+Completions::Step* Completions::known_step(const Configuration* at) {
+  const auto it = steps_.find(at);
+  return it == steps_.end() ? nullptr : &it->second;
+}
+
+Completions::Step& Completions::step(const Configuration* at) {
+  if (Step* known = known_step(at)) return *known;
+  return steps_.emplace(at, first_step(*at)).first->second;
+}
+
+Completions::Step Completions::first_step(const Configuration& at) {
+  Step found;
+  found.measured = at.accepting;
+  if (at.accepting) return found;
+  Deadline::check();
+  // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
+  const uint64_t here = cost(at);
+  size_t choices = 0;
+  const ByteSet possible = possible_bytes(at), likely = likely_bytes(at);
+  for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
+    for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+      const Configuration* next = advance(at, static_cast<uint8_t>(byte));
+      if (!next) continue;
+      found.next = next, found.byte = static_cast<uint8_t>(byte);
+      if (cost(*next) < here) return found;
+      ++choices;
+    }
+  }
+  if (choices != 1) throw std::logic_error("a live configuration has no completion");
+  return found;
+}
+
+/// The bytes that may come, and perhaps some that guards refuse.
+ByteSet Completions::possible_bytes(const Configuration& at) const {
+  ByteSet bytes;
+  std::vector<const Configuration*> pending{&at};
+  for (size_t i = 0; i < pending.size(); ++i) {
+    for (const Head& head : pending[i]->heads()) {
+      const Row& row = grammar_.row(head.state);
+      bytes.add(row.bytes);
+      if (row.accepting && head.below) pending.push_back(head.below);
+    }
+  }
+  return bytes;
+}
+
+ByteSet Completions::likely_bytes(const Configuration& at) const {
+  ByteSet bytes;
+  for (const Head& head : at.heads()) bytes.add(grammar_.likely_bytes(head.state, head.reg));
+  return bytes;
+}
+
+const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {
+  store_.start_work();
+  heads_.clear();
+  // What guards tell here is for the walk that asks for the completion not to know.
+  const bool indescribable = registers_.indescribable;
+  for (const Head& head : from.heads()) stepper_.step(head, byte, heads_);
+  registers_.indescribable = indescribable;
+  return heads_.empty() ? nullptr : store_.make(heads_);
+}
+
+}  // namespace constrain

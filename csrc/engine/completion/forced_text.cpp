@@ -1,0 +1,139 @@
+#include "engine/completion/forced_text.h"
+
+#include <algorithm>
+
+#include "engine/text/special_token.h"
+
+namespace constrain {
+
+namespace {
+
+/// More bytes are not looked at: what is left is forced once these are taken.
+constexpr size_t kMaxBytes = 256;
+
+bool continues_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
+
+void keep_common(std::vector<TokenId>& tokens, const std::vector<TokenId>& other) {
+  const auto end = std::ranges::mismatch(tokens, other).in1;
+  tokens.erase(end, tokens.end());
+}
+
+}  // namespace
+
+ForcedText::ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers,
+                       const Configuration& from)
+    : grammar_(grammar), store_(store), stepper_(grammar, store, registers), end_(&from) {
+  // A special token is forced as a whole or not at all.
+  size_t whole = 0;
+  bool within_special = false;
+  uint8_t byte = 0;
+  for (const Configuration* at = &from; !at->accepting && bytes_.size() < kMaxBytes;) {
+    at = only_way_on(*at, byte);
+    if (!at) break;
+    bytes_ += static_cast<char>(byte);
+    within_special ^= bytes_.back() == kSpecialMark;
+    if (!within_special) end_ = at, whole = bytes_.size();
+  }
+  bytes_.resize(whole);
+  if (!end_->accepting) return;
+  for (int any = 0; any < 256; ++any) {
+    if (advance(*end_, static_cast<uint8_t>(any))) return;
+  }
+  ends_ = true;
+}
+
+std::vector<TokenId> ForcedText::tokens(std::vector<TokenId> before) {
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  std::vector<TokenId> tokens;
+  size_t begin = 0;
+  // Tokenizers cut the text at special tokens, and what stands between these by itself.
+  for (size_t mark; (mark = bytes_.find(kSpecialMark, begin)) != bytes_.npos;) {
+    const auto text = mark > begin ? encode(before, begin, mark) : std::vector<TokenId>{};
+    if (!text) return tokens;
+    tokens.insert(tokens.end(), text->begin(), text->end());
+    begin = bytes_.find(kSpecialMark, mark + 1) + 1;
+    tokens.push_back(vocabulary.special_token(std::string_view(bytes_).substr(mark + 1, begin - mark - 2)));
+    before.clear();
+  }
+  const std::vector<TokenId> last = last_tokens(before, begin);
+  tokens.insert(tokens.end(), last.begin(), last.end());
+  return tokens;
+}
+
+/// Those of the bytes from `begin` on, among which there are no special ones.
+std::vector<TokenId> ForcedText::last_tokens(const std::vector<TokenId>& before, size_t begin) {
+  if (bytes_.size() == begin) return {};
+  std::optional<std::vector<TokenId>> common = encode(before, begin, bytes_.size());
+  const size_t longest = grammar_.vocabulary().longest_token();
+  const size_t first = bytes_.size() < begin + longest ? begin : bytes_.size() - longest + 1;
+  for (size_t offset = bytes_.size(); common && !common->empty() && offset-- > first;) {
+    if (!may_be_cut(offset)) continue;
+    const auto other = encode(before, begin, offset);
+    if (!other) return {};
+    keep_common(*common, *other);
+  }
+  return common.value_or(std::vector<TokenId>{});
+}
+
+/// What the only byte that may come next leads to; nullptr where there are several.
+const Configuration* ForcedText::only_way_on(const Configuration& at, uint8_t& byte) {
+  const Configuration* found = nullptr;
+  for (int any = 0; any < 256; ++any) {
+    const Configuration* next = advance(at, static_cast<uint8_t>(any));
+    if (next && found) return nullptr;
+    if (next) found = next, byte = static_cast<uint8_t>(any);
+  }
+  return found;
+}
+
+const Configuration* ForcedText::advance(const Configuration& from, uint8_t byte) {
+  store_.start_work();
+  heads_.clear();
+  for (const Head& head : from.heads()) stepper_.step(head, byte, heads_);
+  return heads_.empty() ? nullptr : store_.make(heads_);
+}
+
+/// Some token may come at an offset and reach over the end. Among blanks at the end any may: tokenizers join the last
+/// of them to what follows, if only before they look for tokens.
+bool ForcedText::may_be_cut(size_t offset) {
+  if (!ends_ && bytes_.find_first_not_of(" \t\r\n", offset) == std::string::npos) return true;
+  const Trie& trie = grammar_.vocabulary().trie();
+  uint32_t node = 0;
+  for (size_t i = offset; i < bytes_.size(); ++i) {
+    node = trie.child(node, static_cast<uint8_t>(bytes_[i]));
+    if (!node) return false;
+  }
+  return some_token_below(node);
+}
+
+/// Some token longer than the string of a node may end after the bytes.
+bool ForcedText::some_token_below(uint32_t node) {
+  const Trie& trie = grammar_.vocabulary().trie();
+  const size_t depth = trie.depth[node];
+  std::vector<const Configuration*> path{end_};
+  for (uint32_t i = node + 1, end = node + trie.size[node]; i < end;) {
+    path.resize(trie.depth[i] - depth);
+    const Configuration* next = advance(*path.back(), trie.byte[i]);
+    if (next && trie.token[i] != kNoToken) return true;
+    if (next) path.push_back(next);
+    i += next ? 1 : trie.size[i];
+  }
+  return false;
+}
+
+/// The tokens of the bytes from `begin` up to the character at `end`; nothing where those of `before` would have been
+/// others.
+std::optional<std::vector<TokenId>> ForcedText::encode(const std::vector<TokenId>& before, size_t begin,
+                                                       size_t end) const {
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  while (end > begin && end < bytes_.size() && continues_character(bytes_[end])) --end;
+  std::string text;
+  for (const TokenId token : before) text += vocabulary.bytes(token);
+  text.append(bytes_, begin, end - begin);
+  std::vector<TokenId> tokens = vocabulary.encode(text);
+  if (tokens.size() < before.size() || !std::equal(before.begin(), before.end(), tokens.begin())) return std::nullopt;
+  tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(before.size()));
+  return tokens;
+}
+
+}  // namespace constrain

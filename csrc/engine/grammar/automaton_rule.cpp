@@ -1,0 +1,144 @@
+#include "engine/grammar/automaton_rule.h"
+
+#include <algorithm>
+
+#include "engine/automata/shared_automaton.h"
+#include "engine/automata/word_bounds.h"
+#include "engine/base/errors.h"
+#include "engine/grammar/parse_table.h"
+
+namespace constrain {
+
+void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
+  if (state == kDead) return;
+  for_each_range(automaton_->row(static_cast<State>(state)), [&](uint8_t first, uint8_t last, State to) {
+    if (to != kDead) out.range(first, last, to);
+  });
+  out.accepting = automaton_->accepting(static_cast<State>(state));
+}
+
+bool AutomatonRule::final(Local state, const Lengths&) {
+  if (state != kDead) meet(static_cast<State>(state));
+  if (state == kDead || !automaton_->accepting(static_cast<State>(state))) return false;
+  const StateRow& row = automaton_->row(static_cast<State>(state));
+  return std::ranges::all_of(row.targets(), [](State next) { return next == kDead; });
+}
+
+uint64_t AutomatonRule::remaining(Local local, Reg, const Lengths&) {
+  if (local == kDead) return kInfinite;
+  const auto state = static_cast<State>(local);
+  if (const auto known = remaining_.find(state); known != remaining_.end()) return known->second;
+  if (const auto known = automaton_->shortest(state, kSearchBudget)) return remaining_[state] = *known;
+  return measure(state);
+}
+
+/// A breadth-first search that goes no further where it comes upon a state that is known. What it finds for one state
+/// of a long word holds for those that follow.
+uint64_t AutomatonRule::measure(State from) {
+  std::unordered_map<State, State> previous{{from, kDead}};
+  std::vector<State> level{from}, next;
+  uint64_t best = kInfinite;
+  State last = kDead;
+  for (uint64_t bytes = 0; bytes < best && !level.empty(); ++bytes) {
+    next.clear();
+    for (const State state : level) {
+      if (automaton_->accepting(state)) remaining_.try_emplace(state, 0);
+      if (const auto known = remaining_.find(state); known != remaining_.end()) {
+        if (bytes + known->second < best) best = bytes + known->second, last = state;
+        continue;
+      }
+      for (const State to : automaton_->row(state).targets()) {
+        if (to != kDead && previous.try_emplace(to, state).second) next.push_back(to);
+      }
+      if (previous.size() > kSearchBudget) {
+        throw ResourceLimit("search_states", kSearchBudget, "while looking for a shortest word");
+      }
+    }
+    level.swap(next);
+  }
+  uint64_t bytes = remaining_.at(last);
+  for (State at = previous.at(last); at != kDead; at = previous.at(at)) remaining_[at] = ++bytes;
+  return bytes;
+}
+
+/// Where many bytes lead nearer to the end, texts may want others as well: letters that take several bytes.
+ByteSet AutomatonRule::likely_bytes(Local local, Reg reg) {
+  constexpr int kFew = 32;
+  if (local == kDead) return ByteSet::all();
+  const uint64_t here = remaining(local, reg, {});
+  ByteSet nearer;
+  for_each_range(automaton_->row(static_cast<State>(local)), [&](uint8_t first, uint8_t last, State to) {
+    if (to != kDead && remaining(to, reg, {}) < here) nearer.add(first, last);
+  });
+  return nearer.count() > kFew ? ByteSet::all() : nearer;
+}
+
+void AutomatonRule::meet(State state) {
+  if (portable_id()) return;
+  if (state >= met_.size()) met_.resize(state + 1);
+  if (met_[state]) return;
+  met_[state] = true;
+  fresh_.push_back(state);
+}
+
+uint64_t AutomatonRule::max_remaining(RuleBounds& bounds) {
+  if (portable_id()) return SharedAutomaton::kFarthest;
+  for (; !fresh_.empty() && farthest_ != kInfinite; fresh_.pop_back()) {
+    try {
+      farthest_ = std::max(farthest_, remaining(fresh_.back(), 0, bounds.lengths()));
+    } catch (const ResourceLimit&) {
+      farthest_ = kInfinite;
+    }
+  }
+  // States within the characters of free text are not met.
+  return add_lengths(farthest_, 3);
+}
+
+uint64_t AutomatonRule::max_to_differ(RuleBounds&) {
+  constexpr size_t kMaxStates = 4096;
+  const auto words = word_bounds(*automaton_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
+  return words && (words_are_values_ || !words->endless) ? words->rest : kInfinite;
+}
+
+uint64_t AutomatonRule::count_values(Local state, Reg, const ParseTable&) {
+  if (!words_are_values_ || !words_) return 1;
+  try {
+    return words_->count(static_cast<State>(state));
+  } catch (const ResourceLimit&) {
+    // There is one value at least, and those who want to know more must look for them.
+    words_.reset();
+    return 1;
+  }
+}
+
+void UnionRule::expand(Local state, const Lengths& lengths, Expansion& out) {
+  out.accepting = state == kEnd;
+  if (state == kEnd) return;
+  for (const RuleId alternative : alternatives_) {
+    if (lengths[alternative] != kInfinite) out.call(alternative, kEnd);
+  }
+}
+
+uint64_t UnionRule::remaining(Local state, Reg, const Lengths& lengths) {
+  if (state == kEnd) return 0;
+  uint64_t best = kInfinite;
+  for (const RuleId alternative : alternatives_) best = std::min(best, lengths[alternative]);
+  return best;
+}
+
+uint64_t UnionRule::max_to_differ(RuleBounds& bounds) {
+  uint64_t most = 0;
+  for (const RuleId alternative : alternatives_) {
+    if (bounds.lengths()[alternative] != kInfinite) most = std::max(most, bounds.to_differ(alternative));
+  }
+  return most;
+}
+
+uint64_t UnionRule::count_values(Local state, Reg, const ParseTable& grammar) {
+  uint64_t most = 1;
+  if (state == kEnd) return most;
+  for (const RuleId alternative : alternatives_) most = std::max(most, grammar.count_values_of(alternative));
+  return most;
+}
+
+}  // namespace constrain

@@ -1,0 +1,82 @@
+// Rules whose body is a regular language.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+
+#include "engine/automata/automaton.h"
+#include "engine/grammar/rule.h"
+
+namespace constrain {
+
+/// A rule without calls or registers: exactly the words of an automaton. Words may be spellings of one value, or all
+/// have values of their own.
+class AutomatonRule final : public Rule, private MaskHints, private CompletionHints {
+ public:
+  explicit AutomatonRule(AutomatonPtr automaton, bool words_are_values = false)
+      : automaton_(std::move(automaton)), words_are_values_(words_are_values) {}
+
+  Local start() override { return automaton_->start(); }
+  MaskHints& mask_hints() override { return *this; }
+  CompletionHints& completion_hints() override { return *this; }
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool final(Local state, const Lengths& lengths) override;
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
+  uint64_t max_remaining(RuleBounds& bounds) override;
+  uint64_t max_to_differ(RuleBounds&) override;
+  ByteSet likely_bytes(Local state, Reg reg) override;
+  bool shares_registers(Local, Local) const override { return true; }
+  uint64_t portable_id() const override { return automaton_->shared_id(); }
+  WildcardRegion wildcard_region(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
+  bool skip_wildcard(Local state, Reg&, Registers&, std::vector<std::string>&) override {
+    return texts_.stays(static_cast<State>(state));
+  }
+  /// In the middle of a character three more bytes may be missing.
+  uint64_t max_growth(Local state, Reg, const Lengths&) override {
+    return texts_.stays(static_cast<State>(state)) ? 3 : kInfinite;
+  }
+
+ private:
+  static constexpr size_t kCountBudget = 20'000;
+
+  void meet(State state);
+  uint64_t measure(State from);
+
+  AutomatonPtr automaton_;
+  bool words_are_values_;
+  WildcardFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
+                        [this](State state) { return meet(state), true; },
+                        [this](State state) { return automaton_->accepting(state); }};
+  std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues, kCountBudget};  // while they can be counted
+  std::unordered_map<State, uint64_t> remaining_;
+  std::vector<bool> met_;     // states that texts may come to ...
+  std::vector<State> fresh_;  // ... those of them that `farthest_` does not know of
+  uint64_t farthest_ = 0;
+};
+
+/// A choice between rules.
+class UnionRule final : public Rule, private CompletionHints {
+ public:
+  explicit UnionRule(std::vector<RuleId> alternatives = {}) : alternatives_(std::move(alternatives)) {}
+
+  /// For rules that are made before what they choose from, as recursion needs.
+  void set(std::vector<RuleId> alternatives) { alternatives_ = std::move(alternatives); }
+
+  Local start() override { return 0; }
+  CompletionHints& completion_hints() override { return *this; }
+  void expand(Local state, const Lengths& lengths, Expansion& out) override;
+  bool final(Local state, const Lengths&) override { return state == kEnd; }
+  uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t max_remaining(RuleBounds&) override { return 0; }
+  uint64_t max_to_differ(RuleBounds& bounds) override;
+  uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
+  std::vector<RuleId> callees() const override { return alternatives_; }
+
+ private:
+  static constexpr Local kEnd = 1;
+
+  std::vector<RuleId> alternatives_;
+};
+
+}  // namespace constrain

@@ -1,0 +1,190 @@
+#include "engine/grammar/parse_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
+
+namespace constrain {
+
+namespace {
+
+/// Of a state and its entry in the index.
+constexpr size_t kStateBytes = 120;
+
+}  // namespace
+
+ParseTable::ParseTable(Grammar grammar, TokenSizes tokens, const Limits& limits)
+    : grammar_(std::move(grammar)), tokens_(tokens), limits_(limits) {
+  begin();
+  bool longer = false;
+  for (const auto& rule : grammar_.rules) longer |= rule->refine();
+  if (longer) begin();
+}
+
+void ParseTable::begin() {
+  lengths_ = grammar_.shortest_words();
+  if (lengths_[grammar_.root] == kInfinite) {
+    throw EmptyLanguage();
+  }
+  for (const auto& rule : grammar_.rules) {
+    rule->prepare(*this, lengths_);
+    uses_depth_ |= rule->mask_hints().uses_depth();
+    remaining_exact_ &= rule->completion_hints().is_remaining_exact();
+  }
+  const auto lock = this->lock();
+  slots_.clear();
+  ids_.clear();
+  varieties_.clear();
+  auto* done = new (rows_.allocate<Row>(1)) Row;
+  done->accepting = true;
+  slots_.grow().row = done;
+  start_ = intern(grammar_.root, grammar_.rules[grammar_.root]->start());
+}
+
+StateId ParseTable::intern(RuleId rule, Local local) const {
+  const auto state = static_cast<StateId>(slots_.size());
+  const auto [known, added] = ids_.try_emplace({rule, local}, state);
+  if (!added) return known->second;
+  if (state >= std::min<uint64_t>(limits_.max_states, slots_.kCapacity)) {
+    ids_.erase(known);
+    throw ResourceLimit("max_states", limits_.max_states, "while matching");
+  }
+  memory_.add(kStateBytes);
+  Slot& slot = slots_.grow();
+  slot.rule = grammar_.rules[rule].get();
+  slot.id = rule;
+  slot.local = local;
+  return state;
+}
+
+WildcardRegion ParseTable::wildcard_region(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return {};
+  const auto lock = this->lock();
+  return slot.rule->mask_hints().wildcard_region(slot.local, reg);
+}
+
+bool ParseTable::skip_wildcard(StateId state, Reg& reg, Registers& registers,
+                               std::vector<std::string>& exceptions) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return false;
+  const auto lock = this->lock();
+  return slot.rule->mask_hints().skip_wildcard(slot.local, reg, registers, exceptions);
+}
+
+bool ParseTable::describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const {
+  const size_t first = out.size();
+  out.push_back(state);
+  if (uses_depth_) out.push_back(depth);
+  const Slot& slot = this->slot(state);
+  const auto tell = [&] {
+    if (detail == Detail::outline && slot.rule->mask_hints().outline(slot.local, reg, out)) return true;
+    return slot.rule->mask_hints().describe(slot.local, reg, tokens_.longest, out);
+  };
+  if (slot.rule && !tell()) return false;
+  out[first] |= (out.size() - first) << 32;
+  return true;
+}
+
+bool ParseTable::describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule || !slot.rule->mask_hints().portable_id()) return false;
+  out.assign({slot.rule->mask_hints().portable_id(), slot.local});
+  return slot.rule->mask_hints().describe(slot.local, reg, tokens_.longest, out);
+}
+
+uint64_t ParseTable::remaining(StateId state, Reg reg) const {
+  if (state == kDone) return 0;
+  const auto lock = this->lock();
+  const Slot& slot = this->slot(state);
+  return slot.rule->remaining(slot.local, reg, lengths_);
+}
+
+ByteSet ParseTable::likely_bytes(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return {};
+  const auto lock = this->lock();
+  return slot.rule->completion_hints().likely_bytes(slot.local, reg);
+}
+
+StateId ParseTable::entry(RuleId rule) const {
+  const auto lock = this->lock();
+  return intern(rule, grammar_.rules[rule]->start());
+}
+
+uint64_t ParseTable::count_values(StateId state, Reg reg) const {
+  if (state == kDone) return 1;
+  const auto lock = this->lock();
+  const Slot& slot = this->slot(state);
+  return slot.rule->completion_hints().count_values(slot.local, reg, *this);
+}
+
+uint64_t ParseTable::count_values_of(RuleId rule) const {
+  const auto lock = this->lock();
+  if (lengths_[rule] == kInfinite) return 0;
+  // A rule that is being looked at counts for one value, so that recursion ends.
+  const auto [it, added] = varieties_.try_emplace(rule, 1);
+  if (!added) return it->second;
+  const uint64_t variety =
+      grammar_.rules[rule]->completion_hints().count_values(grammar_.rules[rule]->start(), 0, *this);
+  return varieties_[rule] = variety;
+}
+
+/// Called under the lock.
+RuleBounds& ParseTable::bounds() const {
+  if (!bounds_) bounds_ = std::make_unique<RuleBounds>(*this, grammar_, lengths_);
+  return *bounds_;
+}
+
+uint64_t ParseTable::most_waiting(StateId state) const {
+  if (state == kDone) return 0;
+  const auto lock = this->lock();
+  return bounds().waiting(slot(state).id);
+}
+
+uint64_t ParseTable::most_opened(StateId state) const {
+  if (state == kDone) return 0;
+  const auto lock = this->lock();
+  return bounds().opened(slot(state).id);
+}
+
+uint64_t ParseTable::most_on_top(uint64_t masks) const {
+  const auto lock = this->lock();
+  return bounds().on_top(masks);
+}
+
+uint64_t ParseTable::most_on_top(StateId state) const {
+  if (state == kDone) return 0;
+  const auto lock = this->lock();
+  return bounds().on_top_of(slot(state).id);
+}
+
+std::optional<const Configuration*> ParseTable::embedded(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  return slot.rule ? slot.rule->completion_hints().embedded(slot.local, reg) : nullptr;
+}
+
+uint64_t ParseTable::max_growth(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return kInfinite;
+  const auto lock = this->lock();
+  return slot.rule->completion_hints().max_growth(slot.local, reg, lengths_);
+}
+
+const Row& ParseTable::build(StateId state) const {
+  const auto lock = this->lock();
+  const MemoryAccount::Scope scope(account_);
+  return RowMaker(*this).make(state);
+}
+
+bool ParseTable::is_final(StateId state) const {
+  Slot& slot = this->slot(state);
+  if (slot.final == Slot::Final::unknown) {
+    slot.final = slot.rule->final(slot.local, lengths_) ? Slot::Final::yes : Slot::Final::no;
+  }
+  return slot.final == Slot::Final::yes;
+}
+
+}  // namespace constrain

@@ -1,0 +1,166 @@
+// A grammar made ready to run: states of all rules in one numbering, and their transitions, built when first needed.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/base/arena.h"
+#include "engine/base/memory_account.h"
+#include "engine/base/stable_vector.h"
+#include "engine/grammar/limits.h"
+#include "engine/grammar/row.h"
+#include "engine/grammar/rule.h"
+#include "engine/grammar/rule_bounds.h"
+
+namespace constrain {
+
+/// How closely a frame is described.
+enum class Detail { outline, full };
+
+/// Properties of a vocabulary that rules depend on.
+struct TokenSizes {
+  uint16_t longest = 0;        ///< bytes of the longest token
+  uint32_t most_brackets = 0;  ///< opening brackets, of arrays and of objects, in one token
+};
+
+/// The lazily built LL parse table of a grammar: every state of every rule, with its transition row. Threads share it;
+/// rows are built under a lock and read without one.
+class ParseTable {
+ public:
+  /// Throws EmptyLanguage.
+  ParseTable(Grammar grammar, TokenSizes tokens, const Limits& limits);
+  ParseTable(const ParseTable&) = delete;
+  ParseTable& operator=(const ParseTable&) = delete;
+
+  const TokenSizes& tokens() const { return tokens_; }
+  const Limits& limits() const { return limits_; }
+  StateId start() const { return start_; }
+
+  /// Texts depend on how deep they are nested: the spaces of their lines are no part of lengths.
+  bool uses_depth() const { return uses_depth_; }
+
+  /// CompletionHints::is_remaining_exact of all rules.
+  bool is_remaining_exact() const { return remaining_exact_; }
+
+  const Row& row(StateId state) const {
+    const Row* row = slot(state).row.load(std::memory_order_acquire);
+    return row ? *row : build(state);
+  }
+
+  /// Evaluates a guard of a state's rule.
+  bool apply(StateId state, Guard guard, uint8_t byte, Reg& reg, Registers& registers) const {
+    return slot(state).rule->apply(guard, byte, reg, registers);
+  }
+
+  /// MaskHints::wildcard_region of a frame.
+  WildcardRegion wildcard_region(StateId state, Reg reg) const;
+
+  /// MaskHints::skip_wildcard of a frame.
+  bool skip_wildcard(StateId state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const;
+
+  /// MaskHints::describe of a frame, or MaskHints::outline where that is all that is asked for and there is one,
+  /// together with what names the state and, where rules ask for it, the depth below it. Every description tells its
+  /// own length.
+  bool describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const;
+
+  /// The rule of a state; null for kDone.
+  const Rule* rule(StateId state) const { return slot(state).rule; }
+
+  /// The same in terms that hold in all grammars over the vocabulary; false where there are none.
+  bool describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const;
+
+  /// MaskHints::shares_registers for two states of one rule.
+  bool shares_registers(StateId from, StateId to) const {
+    return slot(from).rule->mask_hints().shares_registers(slot(from).local, slot(to).local);
+  }
+
+  /// CompletionHints::max_growth of a frame.
+  uint64_t max_growth(StateId state, Reg reg) const;
+
+  /// RuleBounds of a frame of a state, and of those on top.
+  uint64_t most_waiting(StateId state) const;
+  uint64_t most_opened(StateId state) const;
+  uint64_t most_on_top(uint64_t masks) const;
+  uint64_t most_on_top(StateId state) const;
+
+  /// CompletionHints::embedded of a frame.
+  std::optional<const Configuration*> embedded(StateId state, Reg reg) const;
+
+  /// CompletionHints::likely_bytes of a frame.
+  ByteSet likely_bytes(StateId state, Reg reg) const;
+
+  /// Fewest bytes from a state to the end of its rule.
+  uint64_t remaining(StateId state, Reg reg) const;
+
+  /// Where a rule starts.
+  StateId entry(RuleId rule) const;
+
+  /// CompletionHints::count_values of a state, and of a rule as a whole.
+  uint64_t count_values(StateId state, Reg reg) const;
+  uint64_t count_values_of(RuleId rule) const;
+
+  /// For rules that grow tables of their own.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
+
+  size_t states() const { return slots_.size(); }
+
+  /// Transition rows built so far.
+  uint64_t rows() const { return row_count_; }
+
+  /// Approximate memory of the rules, states and rows.
+  size_t bytes() const { return account_ ? account_->bytes() : 0; }
+
+ private:
+  friend class RowMaker;
+
+  struct Slot {
+    Rule* rule = nullptr;
+    RuleId id = 0;
+    Local local = 0;
+    std::atomic<const Row*> row{nullptr};
+    enum class Final : uint8_t { unknown, no, yes } final = Final::unknown;
+  };
+  struct Place {
+    RuleId rule;
+    Local local;
+    bool operator==(const Place&) const = default;
+  };
+  struct PlaceHash {
+    size_t operator()(const Place& place) const {
+      return (place.local ^ place.rule * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull >> 8;
+    }
+  };
+
+  /// Prepares the rules, and starts to number the states anew.
+  void begin();
+
+  Slot& slot(StateId state) const { return slots_[state]; }
+  RuleBounds& bounds() const;
+  const Row& build(StateId state) const;
+  StateId intern(RuleId rule, Local local) const;
+  bool is_final(StateId state) const;
+
+  Grammar grammar_;
+  TokenSizes tokens_;
+  Limits limits_;
+  Lengths lengths_;
+  StateId start_ = kDone;
+  bool uses_depth_ = false, remaining_exact_ = true;
+
+  std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
+  mutable std::recursive_mutex mutex_;  // rules that follow configurations come back to the grammar
+  mutable MemoryShare memory_;          // of the rows and the states
+  mutable Arena rows_;
+  mutable StableVector<Slot> slots_;
+  mutable std::pmr::monotonic_buffer_resource index_;
+  mutable std::pmr::unordered_map<Place, StateId, PlaceHash> ids_{&index_};
+  mutable std::unordered_map<RuleId, uint64_t> varieties_;
+  mutable std::unique_ptr<RuleBounds> bounds_;
+  mutable std::atomic<uint64_t> row_count_{0};
+};
+
+}  // namespace constrain

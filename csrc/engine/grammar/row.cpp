@@ -1,0 +1,180 @@
+#include "engine/grammar/row.h"
+
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
+#include "engine/grammar/parse_table.h"
+
+namespace constrain {
+
+namespace {
+
+/// Where so many bytes lead to one state it is remembered for the row.
+constexpr int kMany = 16;
+
+}  // namespace
+
+/// Scratch memory of this thread. Rows need other rows, so there may be several in use.
+class RowMaker::Borrowed {
+ public:
+  Borrowed() {
+    if (free_.empty()) free_.push_back(std::make_unique<Scratch>());
+    scratch_ = std::move(free_.back());
+    free_.pop_back();
+    scratch_->options.clear(), scratch_->visited.clear(), scratch_->lists.clear(), scratch_->ends.clear();
+  }
+  ~Borrowed() { free_.push_back(std::move(scratch_)); }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+  Scratch& operator*() { return *scratch_; }
+
+ private:
+  static inline thread_local std::vector<std::unique_ptr<Scratch>> free_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+const Row& RowMaker::make(StateId state) {
+  ParseTable::Slot& slot = grammar_.slot(state);
+  if (const Row* row = slot.row.load(std::memory_order_relaxed)) return *row;
+
+  ++grammar_.row_count_;
+  Borrowed borrowed;
+  Scratch& scratch = *borrowed;
+  Row& row = *new (grammar_.rows_.allocate<Row>(1)) Row;
+  add_options(slot.id, slot.local, row, scratch);
+  assemble(row, scratch);
+  keep_lists(row, scratch);
+  grammar_.memory_.add(sizeof(Row) + scratch.lists.size() * sizeof(Option));
+  slot.row.store(&row, std::memory_order_release);
+  return row;
+}
+
+void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch) {
+  if (std::ranges::find(scratch.visited, local) != scratch.visited.end()) return;
+  scratch.visited.push_back(local);
+  Deadline::check();
+  // States whose only future is to end are never entered: the frame is over at once.
+  const auto settle = [&](Local to) {
+    const StateId state = grammar_.intern(rule, to);
+    return grammar_.is_final(state) ? kDone : state;
+  };
+
+  scratch.expansion.clear();
+  grammar_.grammar_.rules[rule]->expand(local, grammar_.lengths_, scratch.expansion);
+  row.accepting |= scratch.expansion.accepting;
+  for (const auto& edge : scratch.expansion.bytes) {
+    scratch.options.push_back(
+        {edge.first, edge.last, {.guard = edge.guard, .target = settle(edge.target), .chain = {}}});
+  }
+  if (scratch.expansion.calls.empty()) return;
+  for (const auto& edge : std::exchange(scratch.expansion.calls, {})) {
+    const Row& callee = make(grammar_.entry(edge.callee));
+    add_call({.guard = edge.guard, .then = settle(edge.then), .chain = {}, .call = true}, callee, scratch);
+    // An empty word of the callee: go on after it, without a frame.
+    if (callee.accepting && !edge.guard) add_options(rule, edge.then, row, scratch);
+  }
+}
+
+/// The options of a callee, one frame further down.
+void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch) {
+  for (int begin = callee.bytes.next(0), end; begin >= 0; begin = callee.bytes.next(end)) {
+    const uint32_t action = callee.action[begin];
+    for (end = begin + 1; end < 256 && callee.action[end] == action;) ++end;
+    RangeOption made{static_cast<uint8_t>(begin), static_cast<uint8_t>(end - 1), call};
+    if (action & Row::kGoto) {
+      made.option.target = action & ~Row::kGoto;
+      scratch.options.push_back(made);
+      continue;
+    }
+    for (const Option& inner : callee.lists[action - 1]) {
+      made.option.target = inner.target;
+      made.option.chain = inner.chain;
+      if (inner.call && inner.then != kDone) {
+        std::vector<StateId> chain{inner.then};
+        chain.insert(chain.end(), inner.chain.begin(), inner.chain.end());
+        made.option.chain = copy(chain);
+      }
+      scratch.options.push_back(made);
+    }
+  }
+}
+
+/// Between bytes where some range begins or ends every byte has the same options.
+void RowMaker::assemble(Row& row, Scratch& scratch) {
+  auto& [expansion, options, by_first, covering, visited, list, lists, ends, targets] = scratch;
+  by_first.clear(), covering.clear(), targets.clear();
+  ByteSet cuts;
+  for (const RangeOption& range : options) {
+    by_first.push_back(&range);
+    cuts.add(range.first);
+    if (range.last < 255) cuts.add(static_cast<uint8_t>(range.last + 1));
+  }
+  std::ranges::sort(by_first, [](const RangeOption* a, const RangeOption* b) {
+    return a->first != b->first ? a->first < b->first : a < b;  // they stand in order in memory
+  });
+  auto next = by_first.begin();
+  for (int begin = cuts.next(0), end; begin >= 0; begin = end) {
+    end = cuts.next(begin + 1);
+    std::erase_if(covering, [&](const RangeOption* range) { return range->last < begin; });
+    for (; next != by_first.end() && (*next)->first == begin; ++next) {
+      covering.insert(std::ranges::upper_bound(covering, *next), *next);
+    }
+    if (covering.empty()) continue;
+    list.clear();
+    for (const RangeOption* range : covering) {
+      if (std::ranges::find(list, range->option) == list.end()) list.push_back(range->option);
+    }
+    const int last = end < 0 ? 255 : end - 1;
+    const uint32_t action = action_of(scratch);
+    std::fill(row.action.begin() + begin, row.action.begin() + last + 1, action);
+    row.bytes.add(static_cast<uint8_t>(begin), static_cast<uint8_t>(last));
+    if (list.size() > 1 || list.front().call || list.front().target == kDone) continue;
+    auto known = std::ranges::find(targets, list.front().target, &std::pair<StateId, int>::first);
+    if (known == targets.end()) known = targets.insert(known, {list.front().target, 0});
+    known->second += last + 1 - begin;
+  }
+  const auto most = std::ranges::max_element(targets, {}, &std::pair<StateId, int>::second);
+  if (most != targets.end() && most->second >= kMany) row.usual = most->first;
+}
+
+/// The entry of a row for the options in `list`.
+uint32_t RowMaker::action_of(Scratch& scratch) const {
+  const std::vector<Option>& list = scratch.list;
+  if (list.size() > grammar_.limits_.max_frames) {
+    throw ResourceLimit("max_frames", grammar_.limits_.max_frames, "by the ways to read one byte");
+  }
+  const Option& only = list.front();
+  if (list.size() == 1 && !only.call && !only.guard && only.target != kDone) return Row::kGoto | only.target;
+  size_t begin = 0;
+  for (size_t i = 0; i < scratch.ends.size(); begin = scratch.ends[i++]) {
+    const auto known = std::span(scratch.lists).subspan(begin, scratch.ends[i] - begin);
+    if (std::ranges::equal(known, list)) return static_cast<uint32_t>(i) + 1;
+  }
+  scratch.lists.insert(scratch.lists.end(), list.begin(), list.end());
+  scratch.ends.push_back(scratch.lists.size());
+  return static_cast<uint32_t>(scratch.ends.size());
+}
+
+void RowMaker::keep_lists(Row& row, const Scratch& scratch) {
+  const std::span<const Option> options = copy(scratch.lists);
+  auto* lists = grammar_.rows_.allocate<std::span<const Option>>(scratch.ends.size());
+  size_t begin = 0;
+  for (size_t i = 0; i < scratch.ends.size(); begin = scratch.ends[i++]) {
+    new (lists + i) std::span(options.subspan(begin, scratch.ends[i] - begin));
+  }
+  row.lists = {lists, scratch.ends.size()};
+}
+
+/// Values that live as long as the grammar.
+template <class T>
+std::span<const T> RowMaker::copy(const std::vector<T>& values) const {
+  T* made = grammar_.rows_.allocate<T>(values.size());
+  std::uninitialized_copy(values.begin(), values.end(), made);
+  return {made, values.size()};
+}
+
+}  // namespace constrain

@@ -1,0 +1,84 @@
+#include "engine/grammar/rule_bounds.h"
+
+#include <algorithm>
+
+#include "engine/grammar/parse_table.h"
+
+namespace constrain {
+
+namespace {
+
+/// Opening brackets in one token beyond which it is not worth while to count.
+constexpr uint32_t kMaxBrackets = 16;
+
+/// Rules within one another beyond which no bound is looked for.
+constexpr uint32_t kMaxDepth = 200;
+
+}  // namespace
+
+RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Lengths& lengths)
+    : grammar_(grammar),
+      rules_(rules),
+      lengths_(lengths),
+      waiting_(rules.rules.size()),
+      opened_(rules.rules.size()),
+      callees_(rules.rules.size()) {
+  for (RuleId rule = 0; rule < rules.rules.size(); ++rule) {
+    if (lengths[rule] == kInfinite) continue;
+    callees_[rule] = rules.rules[rule]->callees();
+    std::erase_if(callees_[rule], [&](RuleId callee) { return lengths[callee] == kInfinite; });
+    (callees_[rule].empty() ? others_ : nesting_).push_back(rule);
+    if (!callees_[rule].empty()) waiting_[rule] = rules.rules[rule]->completion_hints().max_remaining(*this);
+  }
+  const uint32_t brackets = grammar.tokens().most_brackets;
+  if (brackets > kMaxBrackets) {
+    for (const RuleId rule : nesting_) opened_[rule] = kInfinite;
+    return;
+  }
+  // The first bracket opens what the text is, the others what is in it.
+  for (uint32_t opened = 0; opened < std::max<uint32_t>(brackets, 1); ++opened) open_one_more();
+}
+
+uint64_t RuleBounds::to_differ(RuleId rule) {
+  const auto [it, added] = to_differ_.try_emplace(rule, kInfinite);
+  if (!added || depth_ == kMaxDepth) return it->second;
+  ++depth_;
+  const uint64_t bytes = rules_.rules[rule]->completion_hints().max_to_differ(*this);
+  --depth_;
+  return to_differ_[rule] = bytes;
+}
+
+uint64_t RuleBounds::count_values(RuleId rule) const { return grammar_.count_values_of(rule); }
+
+/// Lets tokens open one more frame. Rules whose frames do not stay are passed through within the round.
+void RuleBounds::open_one_more() {
+  const std::vector<uint64_t> before = opened_;
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (const RuleId rule : nesting_) {
+      uint64_t most = opened_[rule];
+      for (const RuleId callee : callees_[rule]) {
+        const bool stays = waiting_[callee] > 0;
+        most = std::max(most, stays ? add_lengths(waiting_[callee], before[callee]) : opened_[callee]);
+      }
+      grew |= most > opened_[rule];
+      opened_[rule] = most;
+    }
+  }
+}
+
+uint64_t RuleBounds::on_top_of(RuleId rule) {
+  return callees_[rule].empty() ? std::max(lengths_[rule], rules_.rules[rule]->completion_hints().max_remaining(*this))
+                                : 0;
+}
+
+uint64_t RuleBounds::on_top(uint64_t masks) {
+  if (masks == masks_) return on_top_;
+  masks_ = masks;
+  for (const RuleId rule : others_) {
+    on_top_ = std::max(on_top_, on_top_of(rule));
+  }
+  return on_top_;
+}
+
+}  // namespace constrain

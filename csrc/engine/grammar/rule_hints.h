@@ -1,0 +1,96 @@
+// Optional knowledge of rules: hints that make masks cheap, and hints about how far completions reach.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/automata/wildcard_region.h"
+#include "engine/base/lengths.h"
+#include "engine/grammar/registers.h"
+
+namespace constrain {
+
+class ParseTable;
+class RuleBounds;
+struct Configuration;
+
+using RuleId = uint32_t;
+
+/// A state of one rule's body; the rule chooses the numbering.
+using Local = uint64_t;
+
+/// Bytes of a shortest word of each rule; `kInfinite` where a rule has none.
+using Lengths = std::vector<uint64_t>;
+
+/// Stands for infinitely many different values.
+inline constexpr uint64_t kManyValues = uint64_t{1} << 62;
+
+/// Lets masks be cached and built from shared parts. A rule without hints still gets exact masks: they are walked, and
+/// cached only while its register is 0.
+class MaskHints {
+ public:
+  virtual ~MaskHints() = default;
+
+  /// The wildcard region at a state, whose tokens need not be walked one by one. Called under the grammar's lock.
+  virtual WildcardRegion wildcard_region(Local state, Reg reg);
+
+  /// Moves `reg` over an arbitrary text of the wildcard region, if that is unbounded and all its texts leave the frame
+  /// alike; else returns false. Texts that behave differently are appended to `exceptions`, each with the byte by which
+  /// it leaves the region. Sets `indescribable` if it may matter later which text it was. Called under the grammar's
+  /// lock.
+  virtual bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions);
+
+  /// Appends a cache key of the frame: frames of one state with equal keys accept the same texts of up to `horizon`
+  /// bytes, and may end after the same ones. Returns false if there is no such key. The default knows register 0 only.
+  /// Thread-safe.
+  virtual bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const;
+
+  /// Appends a shorter key, valid as long as no guard calls Registers::consult. Returns false if there is none, as by
+  /// default. Thread-safe.
+  virtual bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const;
+
+  /// True if a frame in state `from` may be moved to state `to` with its register as it is.
+  virtual bool shares_registers(Local /*from*/, Local /*to*/) const { return false; }
+
+  /// Identifies rules whose states and descriptions mean the same in every grammar; 0 if they do not.
+  virtual uint64_t portable_id() const { return 0; }
+
+  /// True if guards read Registers::depth.
+  virtual bool uses_depth() const { return false; }
+};
+
+/// Bounds completions, for masks under a token budget and for items that must differ. All but `embedded` are called
+/// under the grammar's lock. The defaults know no bound.
+class CompletionHints {
+ public:
+  virtual ~CompletionHints() = default;
+
+  /// Most bytes by which `Rule::remaining` may grow while a text stays in the wildcard region.
+  virtual uint64_t max_growth(Local state, Reg reg, const Lengths& lengths);
+
+  /// Bytes that shortest completions are likely to start with, for searches to try first.
+  virtual ByteSet likely_bytes(Local /*state*/, Reg /*reg*/) { return ByteSet::all(); }
+
+  /// False if a completion may need a few bytes more than `Rule::remaining` says.
+  virtual bool is_remaining_exact() const { return true; }
+
+  /// Most bytes that `Rule::remaining` may return, over all states and registers. Rules without callees need to count
+  /// only the states that some mask has met. Rules with callees have texts that begin with an opening bracket; where
+  /// the frame ends with what it calls, the bound is 0.
+  virtual uint64_t max_remaining(RuleBounds& bounds);
+
+  /// The configuration that the register follows on top of the frame, or null; none once `max_remaining` need not hold.
+  /// Thread-safe.
+  virtual std::optional<const Configuration*> embedded(Local /*state*/, Reg /*reg*/) const { return nullptr; }
+
+  /// Most bytes, beyond a shortest completion, within which texts of the rule end that have more different values than
+  /// RuleBounds::kItems, or all the values there are. Holds wherever the text stands.
+  virtual uint64_t max_to_differ(RuleBounds& bounds);
+
+  /// A lower bound, at least 1, on the number of different JSON values that texts from a state to the rule's end have.
+  virtual uint64_t count_values(Local state, Reg reg, const ParseTable& grammar);
+};
+
+}  // namespace constrain

@@ -1,0 +1,98 @@
+#include "engine/json/object/cheapest_words.h"
+
+#include <queue>
+#include <tuple>
+
+#include "engine/base/errors.h"
+
+namespace constrain::json {
+
+namespace {
+
+constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
+
+constexpr uint64_t spelled_length(uint8_t byte) {
+  if (byte == '"' || byte == '\\') return 2;
+  if (byte >= 0x20) return 1;
+  return kShort.find(static_cast<char>(byte)) != std::string_view::npos ? 2 : 6;
+}
+
+/// Of the spellings of the least length, the first in the order of bytes.
+std::string spelled(uint8_t byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  switch (spelled_length(byte)) {
+    case 1:
+      return {static_cast<char>(byte)};
+    case 2:
+      return {'\\', kLetters[kShort.find(static_cast<char>(byte))]};
+    default:
+      return {'\\', 'u', '0', '0', kDigits[byte >> 4], kDigits[byte & 0xF]};
+  }
+}
+
+}  // namespace
+
+uint64_t spelled_length(std::string_view text) {
+  uint64_t length = 0;
+  for (const char c : text) length += spelled_length(static_cast<uint8_t>(c));
+  return length;
+}
+
+const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
+  auto& [asked, words] = known_[start];
+  if (asked >= count || words.size() < asked) return words;
+  asked = count;
+  words.clear();
+  // Ordered by the length of the shortest word that goes on from an entry, which leads straight to the words.
+  using Entry = std::tuple<uint64_t, std::string, std::string, State>;  // length, spelling so far, word so far
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  if (start != kDead) queue.emplace(to_end(start), "", "", start);
+  while (!queue.empty() && words.size() < count) {
+    const auto [whole, text, word, state] = queue.top();
+    queue.pop();
+    if (automaton_->accepting(state)) words.push_back(word);
+    for_each_range(automaton_->row(state), [&](int first, int last, State to) {
+      for (int byte = first; byte <= last && to != kDead; ++byte) {
+        const std::string longer = text + spelled(static_cast<uint8_t>(byte));
+        queue.emplace(longer.size() + to_end(to), longer, word + static_cast<char>(byte), to);
+      }
+    });
+  }
+  return words;
+}
+
+uint64_t CheapestWords::to_end(State state) {
+  if (const auto it = to_end_.find(state); it != to_end_.end()) return it->second;
+  // Dijkstra's algorithm; what it finds for the states on the way is kept.
+  struct Seen {
+    uint64_t length;
+    State previous;
+  };
+  std::unordered_map<State, Seen> seen{{state, {0, kDead}}};
+  using Entry = std::pair<uint64_t, State>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  queue.emplace(0, state);
+  while (true) {
+    const auto [length, at] = queue.top();
+    queue.pop();
+    if (length > seen.at(at).length) continue;
+    if (automaton_->accepting(at)) {
+      for (State on = at; on != kDead; on = seen.at(on).previous) to_end_[on] = length - seen.at(on).length;
+      return length;
+    }
+    if (seen.size() > kSearchBudget) {
+      throw ResourceLimit("search_states", kSearchBudget, "while looking for a short key");
+    }
+    for_each_range(automaton_->row(at), [&, length = length, at = at](int first, int last, State to) {
+      if (to == kDead) return;
+      uint64_t least = spelled_length(static_cast<uint8_t>(first));
+      for (int byte = first; byte <= last; ++byte) least = std::min(least, spelled_length(static_cast<uint8_t>(byte)));
+      const auto [it, added] = seen.try_emplace(to, Seen{length + least, at});
+      if (!added && it->second.length <= length + least) return;
+      it->second = {length + least, at};
+      queue.emplace(length + least, to);
+    });
+  }
+}
+
+}  // namespace constrain::json

@@ -1,0 +1,97 @@
+#include "engine/json/object/key_automaton.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace constrain::json {
+
+KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<AutomatonPtr> classes)
+    : names_(std::move(names)), sorted_(names_.size()), classes_(std::move(classes)) {
+  for (const AutomatonPtr& one : classes_) words_.emplace_back(one, kManyWords);
+  std::iota(sorted_.begin(), sorted_.end(), 0);
+  std::sort(sorted_.begin(), sorted_.end(), [&](uint32_t a, uint32_t b) { return names_[a] < names_[b]; });
+  position_ = {0, static_cast<uint32_t>(sorted_.size()), 0};
+  for (const AutomatonPtr& one : classes_) position_.push_back(one->start());
+  intern();
+}
+
+const StateRow& KeyAutomaton::row(State from) {
+  if (rows_[from]) return *rows_[from];
+  Transitions row;
+  if (states_[from].low == states_[from].high) {
+    fill_nameless(from, row);
+  } else {
+    // Names differ from what is no name in few bytes.
+    const auto same = positions_[from];
+    position_.assign(same.begin(), same.end());
+    std::fill_n(position_.begin(), kClasses, 0);
+    for_each_range(this->row(intern()), [&](uint8_t first, uint8_t last, State to) {
+      std::fill(row.begin() + first, row.begin() + last + 1, to);
+    });
+    add_names(from, row);
+  }
+  return *(rows_[from] = StateRow::make(row, arena_, memory_));
+}
+
+/// The transitions of each class; null where it has none.
+std::vector<const StateRow*> KeyAutomaton::class_rows(State from) {
+  std::vector<const StateRow*> rows;
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    const State state = class_state(from, i);
+    rows.push_back(state == kDead ? nullptr : &classes_[i]->row(state));
+  }
+  return rows;
+}
+
+void KeyAutomaton::fill_nameless(State from, Transitions& row) {
+  for_each_common_range(class_rows(from), [&](uint8_t first, uint8_t last, std::span<const State> classes) {
+    std::fill(row.begin() + first, row.begin() + last + 1, enter(0, 0, 0, classes));
+  });
+}
+
+void KeyAutomaton::add_names(State from, Transitions& row) {
+  const KeyState& at = states_[from];
+  const std::vector<const StateRow*> rows = class_rows(from);
+  std::vector<State> classes(rows.size());
+  uint32_t low = at.low;
+  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
+  while (low < at.high) {
+    const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
+    uint32_t high = low;
+    while (high < at.high && next(high) == next(low)) ++high;
+    const uint8_t byte = next(low);
+    std::ranges::transform(rows, classes.begin(), [&](const StateRow* one) { return one ? (*one)[byte] : kDead; });
+    row[byte] = enter(low, high, at.length + 1, classes);
+    low = high;
+  }
+}
+
+/// The state of the names from `low` to before `high`, of which `length` bytes were read, and of a state of each class.
+State KeyAutomaton::enter(uint32_t low, uint32_t high, uint32_t length, std::span<const State> classes) {
+  position_ = {low, high, length};
+  position_.insert(position_.end(), classes.begin(), classes.end());
+  const bool alive = high > low || std::ranges::any_of(classes, [](State at) { return at != kDead; });
+  return alive ? intern() : kDead;
+}
+
+/// The state of `position_`.
+State KeyAutomaton::intern() {
+  const State state = positions_.intern(position_);
+  if (state < states_.size()) return state;
+  rows_.push_back(nullptr);
+  KeyState& made = states_.grow();
+  made.low = position_[kLow], made.high = position_[kHigh], made.length = position_[kLength];
+  for (uint32_t i = made.low; i < made.high; ++i) {
+    if (names_[sorted_[i]].size() == made.length) made.name = sorted_[i];
+  }
+  for (uint32_t i = 0; i < classes_.size(); ++i) {
+    const State at = position_[kClasses + i];
+    if (at == kDead) continue;
+    made.classes.push_back(i);
+    if (classes_[i]->accepting(at) && !made.name) made.key_class = i;
+    made.other_words = std::min(kManyWords, made.other_words + class_words(i, at));
+  }
+  return state;
+}
+
+}  // namespace constrain::json

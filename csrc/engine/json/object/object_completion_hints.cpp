@@ -1,0 +1,165 @@
+#include "engine/json/object/object_completion_hints.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/grammar/parse_table.h"
+#include "engine/grammar/rule_bounds.h"
+
+namespace constrain::json {
+
+uint64_t ObjectCompletionHints::max_growth(Local state, Reg reg, const Lengths& lengths) {
+  // Lengths leave out indentation, so they say nothing about bytes.
+  if (whitespace_.indents()) return kInfinite;
+  const auto [phase, run, spelling] = ObjectPosition::of(state);
+  if (phase != ObjectPosition::key || shape_.spellings[spelling].escape != kPlain) return kInfinite;
+  const Members members = state_.unpack(reg);
+  const Outlook outlook = state_.outlook(members);
+  if (!state_.needs_no_other(members, outlook)) return kInfinite;
+  uint64_t worst = 0;
+  for (const uint32_t one : shape_.keys->state(shape_.spellings[spelling].content).classes) {
+    uint64_t value = kInfinite;
+    for (const auto& choice : shape_.spec.others[shape_.possible_others[one]].choices) {
+      value = std::min(value, lengths[choice.value]);
+    }
+    const auto& keys = key_bounds(shape_.possible_others[one]);
+    worst = std::max(worst, keys ? add_lengths(keys->rest, value) : kInfinite);
+  }
+  worst = add_lengths(worst, 2 + cost_.needed_length(members, outlook, lengths));
+  if (worst == kInfinite) return kInfinite;
+  return worst - std::min(worst, cost_.key_length(members, spelling, lengths));
+}
+
+/// Bounds the length of new keys of a class, whatever is typed of them; none if no bound is known.
+const std::optional<WordBounds>& ObjectCompletionHints::key_bounds(uint32_t others) {
+  constexpr size_t kMaxStates = 8192;
+  const auto [known, added] = key_bounds_.try_emplace(others);
+  if (added) {
+    known->second = word_bounds(*shape_.spec.others[others].keys, RuleBounds::kItems, kMaxStates,
+                                [](uint8_t byte) { return spelled_length({reinterpret_cast<const char*>(&byte), 1}); });
+  }
+  return known->second;
+}
+
+/// Counts each member that may be required at its longest value, and every other one as the longest member of all.
+uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
+  if (whitespace_.indents()) return kInfinite;
+  const Lengths& lengths = bounds.lengths();
+  const auto longest = [&](uint64_t key, const std::vector<ObjectSpec::Choice>& choices) {
+    uint64_t value = 0;
+    for (const auto& choice : choices) value = std::max(value, lengths[choice.value]);
+    return add_lengths(key + kMemberBytes, value);
+  };
+  std::vector<uint64_t> required(shape_.names_words()), needed;
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    if (shape_.spec.properties[name].required) insert(required, name);
+  }
+  shape_.close_under_dependents(required);
+  needed = required;
+  for (const auto& dependent : shape_.spec.dependents) insert(needed, dependent.second);
+
+  uint64_t sum = kMemberBytes, all = 0, most = 0, always = 0;
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    if (!shape_.possible[name]) continue;
+    const uint64_t length =
+        longest(spelled_length(shape_.spec.properties[name].name), shape_.spec.properties[name].choices);
+    if (has(needed, name)) sum = add_lengths(sum, length);
+    always += has(required, name);
+    all = add_lengths(all, length);
+    most = std::max(most, length);
+  }
+  for (const uint32_t others : shape_.possible_others) {
+    if (!key_bounds(others)) return kInfinite;
+    most = std::max(most, longest(key_bounds(others)->rest, shape_.spec.others[others].choices));
+  }
+  // The member under way, one for each duty, and what the least count takes beyond what is required.
+  const uint64_t beyond = 1 + static_cast<uint64_t>(std::popcount(shape_.spec.duties)) + shape_.spec.min -
+                          std::min(shape_.spec.min, always);
+  if (shape_.spec.min > always && !shape_.spec.dependents.empty()) sum = add_lengths(sum, all);
+  return add_lengths(sum, multiply_lengths(beyond, most));
+}
+
+/// One new member makes values differ. If none may come, the bound is the longest text of all properties.
+uint64_t ObjectCompletionHints::max_to_differ(RuleBounds& bounds) {
+  if (whitespace_.indents()) return kInfinite;
+  uint64_t fresh = kInfinite, all = shape_.possible_others.empty() ? 0 : kInfinite;
+  for (const uint32_t others : shape_.possible_others) {
+    if (shape_.spec.max != kInfinite || !key_bounds(others) || !key_bounds(others)->endless) continue;
+    for (const auto& choice : shape_.spec.others[others].choices) {
+      fresh = std::min(fresh, add_lengths(key_bounds(others)->rest + kMemberBytes, bounds.lengths()[choice.value]));
+    }
+  }
+  if (fresh != kInfinite) return fresh;
+  for (uint32_t name = 0; name < shape_.spec.properties.size() && all != kInfinite; ++name) {
+    if (!shape_.possible[name]) continue;
+    uint64_t value = 0;
+    for (const auto& choice : shape_.spec.properties[name].choices) {
+      value = std::max(value, add_lengths(bounds.lengths()[choice.value], bounds.to_differ(choice.value)));
+    }
+    all = add_lengths(all, add_lengths(spelled_length(shape_.spec.properties[name].name) + kMemberBytes, value));
+  }
+  return all;
+}
+
+/// Required names, else optional ones; no white space.
+ByteSet ObjectCompletionHints::likely_bytes(Local state, Reg reg) {
+  ByteSet bytes;
+  for (const char byte : std::string_view(" \t\r\n")) bytes.add(static_cast<uint8_t>(byte));
+  const ObjectPosition position = ObjectPosition::of(state);
+  if (position.phase != ObjectPosition::key) return ~bytes;
+  const KeySpelling& spelling = shape_.spellings[position.operand];
+  if (spelling.escape != kPlain) return ByteSet::all();
+  const auto words = state_.members_of(reg);
+  const auto& key = shape_.keys->state(spelling.content);
+  ByteSet required, open;
+  for (uint32_t at = key.low; at < key.high; ++at) {
+    if (!(state_.open_names(words)[at / 64] >> (at % 64) & 1)) continue;
+    const ObjectSpec::Property& property = shape_.spec.properties[shape_.keys->sorted()[at]];
+    const char next = leaving_byte(property.name, key.length);
+    (property.required ? required : open).add(static_cast<uint8_t>(next));
+  }
+  return required == ByteSet() ? open : required;
+}
+
+/// Calls `offer` with the values of every member that the key under way may still name.
+template <class Offer>
+void ObjectCompletionHints::offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook,
+                                       const Offer& offer) {
+  for (const State content : shape_.spellings[spelling].contents()) {
+    const auto& key = shape_.keys->state(content);
+    for (uint32_t at = key.low; at < key.high; ++at) {
+      const uint32_t name = shape_.keys->sorted()[at];
+      if (state_.may_be_name(members, outlook, name)) offer(shape_.spec.properties[name].choices);
+    }
+    for (const uint32_t one : key.classes) {
+      const bool endless =
+          shape_.keys->class_words(one, shape_.keys->class_state(content, one)) >= KeyAutomaton::kManyWords;
+      if (endless && state_.may_be_other(members, outlook, one))
+        offer(shape_.spec.others[shape_.possible_others[one]].choices);
+    }
+  }
+}
+
+uint64_t ObjectCompletionHints::count_values(Local state, Reg reg, const ParseTable& grammar) {
+  const auto [phase, run, operand] = ObjectPosition::of(state);
+  if (phase == ObjectPosition::closing || phase == ObjectPosition::end || shape_.spec.duties) return 1;
+  const Members members = state_.unpack(reg);
+  const Outlook outlook = state_.outlook(members);
+  uint64_t most = 1;
+  const auto offer = [&](const std::vector<ObjectSpec::Choice>& choices) {
+    for (const auto& choice : choices) most = std::max(most, grammar.count_values_of(choice.value));
+  };
+  const bool valued = phase == ObjectPosition::colon_before || phase == ObjectPosition::colon;
+  if (valued) offer(shape_.choices(operand));
+  if (phase == ObjectPosition::key) offer_keys(operand, members, outlook, offer);
+  // A key or value under way decides the next member; the others come after it.
+  const bool between = phase != ObjectPosition::key && !valued;
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    const bool comes = has(outlook.needed, name) || (between && state_.may_be_name(members, outlook, name));
+    if (comes && !has(members.seen, name)) offer(shape_.spec.properties[name].choices);
+  }
+  const bool room = members.count + outlook.missing + 2 <= shape_.spec.max;
+  return room && outlook.others > 1 ? std::max(most, outlook.others - 1) : most;
+}
+
+}  // namespace constrain::json

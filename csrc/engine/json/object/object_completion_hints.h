@@ -1,0 +1,43 @@
+// Completion hints of an object rule: how long its end may get, and how many values it may have.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "engine/automata/word_bounds.h"
+#include "engine/json/object/object_cost.h"
+#include "engine/json/object/object_state.h"
+
+namespace constrain::json {
+
+class ObjectCompletionHints final : public CompletionHints {
+ public:
+  ObjectCompletionHints(const ObjectShape& shape, const ObjectState& state, ObjectCost& cost,
+                        const WhitespaceRun& whitespace)
+      : shape_(shape), state_(state), cost_(cost), whitespace_(whitespace) {}
+
+  ByteSet likely_bytes(Local state, Reg reg) override;
+  uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
+  uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
+  uint64_t max_remaining(RuleBounds& bounds) override;
+  uint64_t max_to_differ(RuleBounds& bounds) override;
+
+ private:
+  using Members = ObjectMembers;
+  using Outlook = ObjectOutlook;
+
+  /// Bytes of a member besides its name and its value: a comma, white space, or an escape under way.
+  static constexpr uint64_t kMemberBytes = 10;
+
+  template <class Offer>
+  void offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer);
+  const std::optional<WordBounds>& key_bounds(uint32_t others);
+
+  const ObjectShape& shape_;
+  const ObjectState& state_;
+  ObjectCost& cost_;
+  const WhitespaceRun& whitespace_;
+  std::map<uint32_t, std::optional<WordBounds>> key_bounds_;  // of spec.others
+};
+
+}  // namespace constrain::json

@@ -1,0 +1,111 @@
+// The keys of objects: how they are spelled, and how registers hold them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "engine/grammar/registers.h"
+
+namespace constrain::json {
+
+// Keys are spelled with the escapes that JSON requires and no others, so that a key has one spelling.
+
+/// Progress in an escape: none, `\`, `\u`, `\u0`, `\u00`, `\u000`, `\u001`.
+enum KeyEscape : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001, kKeyEscapes };
+
+inline constexpr std::string_view kShortLetters = "\"\\bfnrt", kShortBytes = "\"\\\b\f\n\r\t";
+
+/// The first byte with which the key goes on that has `rest` from `at` on.
+inline char leaving_byte(std::string_view rest, size_t at) {
+  if (at == rest.size()) return '"';
+  const auto byte = static_cast<uint8_t>(rest[at]);
+  return byte < 0x20 || byte == '"' || byte == '\\' ? '\\' : rest[at];
+}
+
+inline uint8_t short_escape(uint8_t letter) {
+  return static_cast<uint8_t>(kShortBytes[kShortLetters.find(static_cast<char>(letter))]);
+}
+inline uint8_t hex_value(uint8_t digit) { return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10; }
+inline bool has_short_escape(uint8_t byte) {
+  return kShortBytes.find(static_cast<char>(byte)) != std::string_view::npos;
+}
+
+/// Some escape that has got so far is that of a byte.
+inline bool may_escape(uint32_t progress, uint8_t byte) {
+  if (progress == kBackslash) return byte < 0x20 || has_short_escape(byte);
+  if (byte >= 0x20 || has_short_escape(byte)) return false;
+  return progress < kU000 || (progress == kU001) == (byte >= 0x10);
+}
+
+/// Bytes that the escape of a byte takes still.
+inline uint64_t escape_rest(uint32_t progress, uint8_t byte) {
+  constexpr std::array<uint64_t, kKeyEscapes> kRest = {0, 5, 4, 3, 2, 1, 1};
+  return progress == kBackslash && has_short_escape(byte) ? 1 : kRest[progress];
+}
+
+/// Stands for any key that was not used before: a byte that no text has.
+inline constexpr uint8_t kAnyNew = 0xFF;
+
+/// A text as a list of its bytes, last one first.
+struct KeyText {
+  enum : size_t { kRest, kByte, kLength, kHash, kWords };
+
+  static uint64_t length(Reg text) { return text ? Registers::words(text)[kLength] : 0; }
+  static uint64_t hash(Reg text) { return text ? Registers::words(text)[kHash] : 0; }
+  static Reg rest(Reg text) { return Registers::words(text)[kRest]; }
+
+  static bool is_any_new(Reg text) { return text && Registers::words(text)[kByte] == kAnyNew; }
+
+  static Reg append(Reg text, uint8_t byte, Registers& registers) {
+    const uint64_t hash = (KeyText::hash(text) ^ (byte + 1)) * 0x9FB21C651E98DF25ull;
+    return registers.make(std::array<uint64_t, kWords>{text, byte, length(text) + 1, hash ^ hash >> 29});
+  }
+
+  static bool equal(Reg a, Reg b) {
+    if (hash(a) != hash(b) || length(a) != length(b)) return false;
+    for (; a != b; a = rest(a), b = rest(b)) {
+      if (Registers::words(a)[kByte] != Registers::words(b)[kByte]) return false;
+    }
+    return true;
+  }
+
+  static bool starts_with(Reg text, Reg prefix) {
+    if (length(text) < length(prefix)) return false;
+    while (length(text) > length(prefix)) text = rest(text);
+    return equal(text, prefix);
+  }
+
+  static bool spells(Reg text, std::string_view key) {
+    if (length(text) != key.size()) return false;
+    for (auto byte = key.rbegin(); text; text = rest(text), ++byte) {
+      if (Registers::words(text)[kByte] != static_cast<uint8_t>(*byte)) return false;
+    }
+    return true;
+  }
+
+  static std::string string(Reg text) {
+    std::string out;
+    for (; text; text = rest(text)) out += static_cast<char>(Registers::words(text)[kByte]);
+    std::reverse(out.begin(), out.end());
+    return out;
+  }
+};
+
+/// The other keys of an object so far, as a list, last one first.
+struct UsedKeys {
+  enum : size_t { kRest, kText, kHash, kWords };
+
+  static uint64_t hash(Reg list) { return list ? Registers::words(list)[kHash] : 0; }
+  static Reg rest(Reg list) { return Registers::words(list)[kRest]; }
+  static Reg text(Reg list) { return Registers::words(list)[kText]; }
+
+  static Reg append(Reg list, Reg text, Registers& registers) {
+    const uint64_t hash =
+        (UsedKeys::hash(list) ^ KeyText::hash(text) ^ KeyText::length(text)) * 0xD6E8FEB86659FD93ull + 1;
+    return registers.make(std::array<uint64_t, kWords>{list, text, hash ^ hash >> 32});
+  }
+};
+
+}  // namespace constrain::json

@@ -1,0 +1,125 @@
+#include "engine/json/object/object_mask_hints.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace constrain::json {
+
+namespace {
+
+/// Bytes that cannot leave the class: those of its characters, and control characters, which keys hold escaped only.
+ByteSet bytes_within(const CharacterClass& characters) {
+  ByteSet within = characters.ascii;
+  within.add(0, 0x1F);
+  if (characters.beyond_ascii && characters.excluded.empty()) within.add(0x80, 0xFF);
+  return within;
+}
+
+}  // namespace
+
+void ObjectMaskHints::prepare() {
+  texts_.clear();
+  for (uint32_t one = 0; one < shape_.possible_others.size(); ++one) {
+    // If this many keys start in each state, whatever is typed on the way to one starts some new key.
+    const auto many = [this, one](State at) { return shape_.keys->class_words(one, at) >= KeyAutomaton::kManyWords; };
+    const AutomatonPtr& keys = shape_.spec.others[shape_.possible_others[one]].keys;
+    const auto row = [keys](State at) -> const StateRow& { return keys->row(at); };
+    texts_.emplace_back(row, many, [](State) { return false; });
+  }
+}
+
+WildcardRegion ObjectMaskHints::wildcard_region(Local state, Reg reg) {
+  const ObjectPosition at = ObjectPosition::of(state);
+  if (at.phase != ObjectPosition::key || shape_.spellings[at.operand].escape != kPlain) return {};
+  const auto words = state_.members_of(reg);
+  const State content = shape_.spellings[at.operand].content;
+  const auto open = state_.open_classes(words);
+  WildcardRegion best;
+  size_t classes = 0;
+  for (const uint32_t one : shape_.keys->state(content).classes) {
+    if (!(open[one / 64] >> (one % 64) & 1)) continue;
+    ++classes;
+    const WildcardRegion& text = texts_[one].from(shape_.keys->class_state(content, one));
+    const auto worth = [](const WildcardRegion& a) {
+      return std::pair(std::min(a.room, kWildcardHorizon), a.characters.count());
+    };
+    if (worth(text) > worth(best)) best = text;
+  }
+  best.exact = false;
+  // Keys of other classes may go on with anything else, and names with their own bytes.
+  if (classes > 1) best.leaving = ByteSet::all();
+  best.leaving.add(shape_.name_bytes);
+  best.leaving.add('"');
+  best.leaving.add('\\');
+  best.leaving = best.leaving & ~bytes_within(best.characters);
+  return best;
+}
+
+bool ObjectMaskHints::skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) {
+  const ObjectPosition at = ObjectPosition::of(state);
+  const KeySpelling& spelling = shape_.spellings[at.operand];
+  if (at.phase != ObjectPosition::key || spelling.escape != kPlain) return false;
+  const auto& key = shape_.keys->state(spelling.content);
+  if (key.low != key.high || key.classes.size() != 1 || key.other_words < KeyAutomaton::kManyWords) return false;
+  const uint32_t one = key.classes.front();
+  if (!texts_[one].stays(shape_.keys->class_state(spelling.content, one))) return false;
+  const Reg members = state_.settled(reg, registers);
+  const auto words = Registers::words(members);
+  if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew) return false;
+  Reg text = ObjectState::key_text(reg);
+  const bool by_end = registers.only_endings && registers.nesting == 0;
+  const bool any_new = by_end && state_.is_any_new(words, text, spelling);
+  if (by_end && !any_new) return false;
+  if (words[ObjectState::kUsed]) state_.consult(registers);
+  const CharacterClass& within = texts_[one].from(shape_.keys->class_state(spelling.content, one)).characters;
+  add_exceptions(words[ObjectState::kUsed], text, within, exceptions);
+  if (any_new) text = 0;
+  reg = registers.make(
+      std::array<uint64_t, 3>{ObjectState::kSpelling, members, KeyText::append(text, kAnyNew, registers)});
+  return true;
+}
+
+/// Appends the rests of the used keys that the key under way may still repeat, up to the byte that leaves the class.
+void ObjectMaskHints::add_exceptions(Reg used, Reg text, const CharacterClass& within,
+                                     std::vector<std::string>& exceptions) const {
+  const auto leaves = [&](uint8_t byte) { return byte < 0x80 ? !within.ascii.has(byte) : !within.beyond_ascii; };
+  for (; used; used = UsedKeys::rest(used)) {
+    if (!KeyText::starts_with(UsedKeys::text(used), text)) continue;
+    const std::string rest = KeyText::string(UsedKeys::text(used)).substr(KeyText::length(text));
+    const auto end = static_cast<size_t>(std::ranges::find_if(rest, leaves) - rest.begin());
+    exceptions.push_back(rest.substr(0, end) + leaving_byte(rest, end));
+  }
+}
+
+bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
+  if (shape_.spec.duties) return false;
+  const bool begun = reg && Registers::words(reg)[0] == ObjectState::kBegun;
+  const std::vector<uint64_t> made = begun ? state_.settle(state_.unpack(reg)) : std::vector<uint64_t>();
+  const std::span<const uint64_t> words = begun ? std::span(made) : state_.members_of(reg);
+  out.push_back(words[ObjectState::kFlags] | (words[ObjectState::kUsed] ? uint64_t{1} << 63 : 0));
+  const auto open = state_.open_classes(words);
+  out.insert(out.end(), open.begin(), open.end());
+  return true;
+}
+
+bool ObjectMaskHints::describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
+  const ObjectMembers members = state_.unpack(reg);
+  out.insert(out.end(), members.seen.begin(), members.seen.end());
+  out.push_back(shape_.spec.max == kInfinite ? horizon + 1 : std::min(shape_.spec.max - members.count, horizon + 1));
+  out.push_back(shape_.spec.min > members.count ? std::min(shape_.spec.min - members.count, horizon + 1) : 0);
+  if (shape_.spec.in_order) out.push_back(members.next);
+  if (shape_.spec.duties) out.push_back(members.met);
+  if (shape_.possible_others.empty()) return true;
+  const bool many = shape_.keys->state(shape_.keys->start()).other_words >= KeyAutomaton::kManyWords;
+  out.push_back(many ? std::min(ObjectShape::kMaxOtherKeys - members.others, horizon + 1) : members.others);
+  out.push_back(UsedKeys::hash(members.used));
+  // A key that is being spelled matters for itself only as far as it may turn out to have been used.
+  const bool spelling = ObjectPosition::of(state).phase == ObjectPosition::key;
+  if (!spelling || ObjectState::used_with_prefix(members.used, members.key) == 0) return true;
+  out.push_back(KeyText::length(members.key));
+  out.push_back(KeyText::hash(members.key));
+  return true;
+}
+
+}  // namespace constrain::json

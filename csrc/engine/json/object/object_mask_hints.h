@@ -1,0 +1,40 @@
+// Mask hints of an object rule: wildcard regions within keys, and cache keys of frames.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/automata/wildcard_region.h"
+#include "engine/json/object/object_position.h"
+#include "engine/json/object/object_state.h"
+#include "engine/json/whitespace.h"
+
+namespace constrain::json {
+
+class ObjectMaskHints final : public MaskHints {
+ public:
+  ObjectMaskHints(const ObjectShape& shape, const ObjectState& state, const WhitespaceRun& whitespace)
+      : shape_(shape), state_(state), whitespace_(whitespace) {}
+
+  /// Called once the shape is prepared.
+  void prepare();
+
+  WildcardRegion wildcard_region(Local state, Reg reg) override;
+  bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) override;
+  bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
+  bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
+  bool uses_depth() const override { return whitespace_.indents(); }
+  bool shares_registers(Local from, Local to) const override {
+    return ObjectPosition::of(from).phase == ObjectPosition::key && ObjectPosition::of(to).phase == ObjectPosition::key;
+  }
+
+ private:
+  void add_exceptions(Reg used, Reg text, const CharacterClass& within, std::vector<std::string>& exceptions) const;
+
+  const ObjectShape& shape_;
+  const ObjectState& state_;
+  const WhitespaceRun& whitespace_;
+  std::vector<WildcardFinder> texts_;  // of the possible classes of other keys
+};
+
+}  // namespace constrain::json

@@ -1,0 +1,180 @@
+#include "engine/json/object/object_rule.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace constrain::json {
+
+namespace {
+
+using Slot = Whitespace::Slot;
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+}  // namespace
+
+ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace)
+    : whitespace_(whitespace),
+      shape_(std::move(spec)),
+      state_(shape_, *this),
+      guards_(shape_, state_, whitespace_),
+      cost_(shape_, state_, whitespace_),
+      mask_hints_(shape_, state_, whitespace_),
+      completion_hints_(shape_, state_, cost_, whitespace_) {}
+
+std::vector<RuleId> ObjectRule::callees() const {
+  std::vector<RuleId> all;
+  for (const auto& property : shape_.spec.properties) {
+    for (const auto& choice : property.choices) all.push_back(choice.value);
+  }
+  for (const auto& others : shape_.spec.others) {
+    for (const auto& choice : others.choices) all.push_back(choice.value);
+  }
+  return all;
+}
+
+void ObjectRule::prepare(const ParseTable&, const Lengths& lengths) {
+  shape_.prepare(lengths);
+  mask_hints_.prepare();
+  shape_.wanted_keys = cost_.find_wanted_keys(lengths);
+  state_.prepare();
+}
+
+void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
+  using P = ObjectPosition;
+  const auto [phase, run, operand] = P::of(state);
+  switch (phase) {
+    case P::start:
+      return out.byte('{', P::encode(P::open));
+    case P::open:
+      return expand_open(run, out);
+    case P::next:
+      for (const auto [byte, to] : whitespace_.next(Slot::item, run)) {
+        out.byte(byte, P::encode(P::next, to), guards_.space(to, true));
+      }
+      return start_key(Slot::item, run, out);
+    case P::key:
+      return expand_key(operand, out);
+    case P::colon_before:
+      for (const auto [byte, to] : whitespace_.next(Slot::before, run)) {
+        out.byte(byte, P::encode(P::colon_before, to, operand));
+      }
+      return out.byte(':', P::encode(P::colon, 0, operand));
+    case P::colon:
+      return expand_value(run, operand, out);
+    case P::after:
+      return expand_after(out);
+    case P::comma_before:
+      for (const auto [byte, to] : whitespace_.next(Slot::before, run)) {
+        out.byte(byte, P::encode(P::comma_before, to));
+      }
+      return out.byte(',', P::encode(P::next));
+    case P::closing:
+      for (const auto [byte, to] : whitespace_.next(Slot::closing, run)) {
+        out.byte(byte, P::encode(P::closing, to), guards_.space(to, false));
+      }
+      if (whitespace_.may_end(Slot::closing, run)) {
+        out.byte('}', P::encode(P::end), guards_.line(Test::last_line, Test::none, run));
+      }
+      return;
+    case P::end:
+      out.accepting = true;
+  }
+}
+
+void ObjectRule::expand_open(uint32_t run, Expansion& out) const {
+  using P = ObjectPosition;
+  for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) {
+    const bool starts_line = whitespace_.indents() && run == 0;
+    out.byte(byte, P::encode(P::open, to), starts_line ? guards_.encode(Test::member) : guards_.space(to, true));
+  }
+  start_key(Slot::opening, run, out);
+  if (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run)) {
+    out.byte('}', P::encode(P::end), guards_.encode(Test::close));
+  }
+}
+
+void ObjectRule::start_key(Slot slot, uint32_t run, Expansion& out) const {
+  if (!whitespace_.may_end(slot, run)) return;
+  out.byte('"', ObjectPosition::encode(ObjectPosition::key), guards_.line(Test::next_line, Test::key, run));
+}
+
+void ObjectRule::expand_value(uint32_t run, uint32_t label, Expansion& out) const {
+  using P = ObjectPosition;
+  for (const auto [byte, to] : whitespace_.next(Slot::value, run)) out.byte(byte, P::encode(P::colon, to, label));
+  if (!whitespace_.may_end(Slot::value, run)) return;
+  for (const auto& choice : shape_.choices(label)) {
+    out.call(choice.value, P::encode(P::after), shape_.spec.duties ? guards_.encode(Test::value, choice.duties) : 0);
+  }
+}
+
+void ObjectRule::expand_after(Expansion& out) const {
+  using P = ObjectPosition;
+  for (const auto [byte, to] : whitespace_.next(Slot::closing, 0)) {
+    out.byte(byte, P::encode(P::closing, to), guards_.encode(Test::close));
+  }
+  for (const auto [byte, to] : whitespace_.next(Slot::before, 0)) {
+    out.byte(byte, P::encode(P::comma_before, to), guards_.encode(Test::member));
+  }
+  if (whitespace_.may_end(Slot::closing, 0)) out.byte('}', P::encode(P::end), guards_.encode(Test::close));
+  out.byte(',', P::encode(P::next), guards_.encode(Test::member));
+}
+
+/// Adds the edge to a spelling, if that can become a key.
+void ObjectRule::go(int first, int last, State to, uint32_t escape, Test test, Expansion& out) {
+  if (to == kDead) return;
+  const uint32_t next = shape_.spellings.intern(to, escape);
+  if (shape_.spellings[next].contents().empty()) return;
+  out.range(static_cast<uint8_t>(first), static_cast<uint8_t>(last),
+            ObjectPosition::encode(ObjectPosition::key, 0, next), guards_.encode(test, next));
+}
+
+void ObjectRule::expand_key(uint32_t id, Expansion& out) {
+  const KeySpelling& at = shape_.spellings[id];
+  const StateRow& row = shape_.keys->row(at.content);
+  switch (at.escape) {
+    case kPlain:
+      return expand_plain_key(at, out);
+    case kBackslash:
+      for (const char letter : kShortLetters) {
+        go(letter, letter, row[short_escape(static_cast<uint8_t>(letter))], kPlain, Test::key_short, out);
+      }
+      return go('u', 'u', at.content, kU, Test::key, out);
+    case kU:
+      return go('0', '0', at.content, kU0, Test::key, out);
+    case kU0:
+      return go('0', '0', at.content, kU00, Test::key, out);
+    case kU00:
+      go('0', '0', at.content, kU000, Test::key, out);
+      return go('1', '1', at.content, kU001, Test::key, out);
+    default: {
+      const bool high = at.escape == kU001;
+      for (uint8_t digit = 0; digit < 16; ++digit) {
+        const uint8_t byte = high ? 0x10 | digit : digit;
+        if (has_short_escape(byte)) continue;
+        const Test test = high ? Test::key_high : Test::key_low;
+        const int lower = kHexDigits[digit];
+        go(lower, lower, row[byte], kPlain, test, out);
+        if (digit > 9) go(lower - 'a' + 'A', lower - 'a' + 'A', row[byte], kPlain, test, out);
+      }
+    }
+  }
+}
+
+void ObjectRule::expand_plain_key(const KeySpelling& at, Expansion& out) {
+  const auto raw = [&](int begin, int end) {
+    for_each_range(shape_.keys->row(at.content), [&](int first, int last, State to) {
+      first = std::max(first, begin), last = std::min(last, end - 1);
+      if (first <= last) go(first, last, to, kPlain, Test::key_raw, out);
+    });
+  };
+  raw(0x20, '"'), raw('"' + 1, '\\'), raw('\\' + 1, 256);
+  go('\\', '\\', shape_.spellings.with_same_escapes(at.content), kBackslash, Test::key, out);
+  const auto& key = shape_.keys->state(at.content);
+  if (!key.name && !key.key_class) return;
+  const auto names = static_cast<uint32_t>(shape_.spec.properties.size());
+  const uint32_t label = key.name ? *key.name : names + *key.key_class;
+  out.byte('"', ObjectPosition::encode(ObjectPosition::colon_before, 0, label), guards_.encode(Test::key_end, label));
+}
+
+}  // namespace constrain::json

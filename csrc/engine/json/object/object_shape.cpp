@@ -1,0 +1,64 @@
+#include "engine/json/object/object_shape.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace constrain::json {
+
+ObjectShape::ObjectShape(ObjectSpec given) : spec(std::move(given)) {
+  for (uint32_t name = 0; name < spec.properties.size(); ++name) {
+    closure.emplace_back(names_words());
+    insert(closure.back(), name);
+    close_under_dependents(closure.back());
+  }
+}
+
+void ObjectShape::prepare(const Lengths& lengths) {
+  possible.clear(), possible_others.clear(), wanted_keys.clear();
+  const auto drop_empty = [&](std::vector<ObjectSpec::Choice>& choices) {
+    std::erase_if(choices, [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
+  };
+  std::vector<std::string> names;
+  for (auto& property : spec.properties) {
+    names.push_back(property.name);
+    for (const char byte : property.name) name_bytes.add(static_cast<uint8_t>(byte));
+    drop_empty(property.choices);
+  }
+  for (uint32_t name = 0; name < names.size(); ++name) {
+    possible.push_back(needs_only(name, [&](uint32_t needed) { return !spec.properties[needed].choices.empty(); }));
+  }
+  std::vector<AutomatonPtr> classes;
+  for (uint32_t i = 0; i < spec.others.size(); ++i) {
+    drop_empty(spec.others[i].choices);
+    if (spec.others[i].choices.empty() || is_empty(*spec.others[i].keys)) continue;
+    possible_others.push_back(i);
+    classes.push_back(spec.others[i].keys);
+  }
+  keys = std::make_unique<KeyAutomaton>(std::move(names), std::move(classes));
+  spellings.reset(*keys);
+  place.resize(spec.properties.size());
+  for (uint32_t at = 0; at < place.size(); ++at) place[keys->sorted()[at]] = at;
+}
+
+const std::vector<ObjectSpec::Choice>& ObjectShape::choices(uint32_t label) const {
+  const size_t names = spec.properties.size();
+  return label < names ? spec.properties[label].choices : spec.others[possible_others[label - names]].choices;
+}
+
+void ObjectShape::close_under_dependents(std::vector<uint64_t>& names) const {
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (const auto& [name, needed] : spec.dependents) {
+      if (!has(names, name) || has(names, needed)) continue;
+      insert(names, needed);
+      grew = true;
+    }
+  }
+}
+
+bool ObjectShape::is_name(const std::string& key) const {
+  return std::any_of(spec.properties.begin(), spec.properties.end(),
+                     [&](auto& property) { return property.name == key; });
+}
+
+}  // namespace constrain::json

@@ -1,0 +1,66 @@
+// The members of an object schema with everything that follows from it for all frames.
+#pragma once
+
+#include <bit>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/json/object/key_spellings.h"
+#include "engine/json/object/object_spec.h"
+
+namespace constrain::json {
+
+/// Sets of properties are bits in words.
+inline bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
+inline void insert(std::vector<uint64_t>& set, uint64_t name) { set[name / 64] |= uint64_t{1} << (name % 64); }
+
+/// What all frames of an object rule share. Written by `prepare`; read without a lock afterwards, except for `keys` and
+/// `spellings`, which grow under the grammar's.
+struct ObjectShape {
+  /// Keys besides the known names that one object may have.
+  static constexpr uint64_t kMaxOtherKeys = 4096;
+
+  /// Other keys that may be used before shortest completions may need one that is not in `wanted_keys`.
+  static constexpr uint64_t kWantedBesideUsed = 16;
+
+  explicit ObjectShape(ObjectSpec spec);
+
+  /// Drops members without values, and numbers the keys.
+  void prepare(const Lengths& lengths);
+
+  /// Words of a set of properties, and of a set of classes of other keys.
+  size_t names_words() const { return (spec.properties.size() + 63) / 64; }
+  size_t classes_words() const { return (possible_others.size() + 63) / 64; }
+
+  /// The values of a member. Labels are the properties, followed by the classes of other keys.
+  const std::vector<ObjectSpec::Choice>& choices(uint32_t label) const;
+
+  /// Adds the properties that must be present because of those in the set.
+  void close_under_dependents(std::vector<uint64_t>& names) const;
+
+  bool is_name(const std::string& key) const;
+
+  /// True if every property that must be present where `name` is, itself included, passes.
+  template <class Pass>
+  bool needs_only(uint32_t name, const Pass& pass) const {
+    for (size_t word = 0; word < closure[name].size(); ++word) {
+      for (uint64_t left = closure[name][word]; left; left &= left - 1) {
+        if (!pass(static_cast<uint32_t>(64 * word) + static_cast<uint32_t>(std::countr_zero(left)))) return false;
+      }
+    }
+    return true;
+  }
+
+  ObjectSpec spec;
+  std::vector<uint32_t> possible_others;       ///< of spec.others, in the numbering of the key automaton's classes
+  std::vector<bool> possible;                  ///< of spec.properties: it, and all that depends on it, has values
+  std::vector<std::vector<uint64_t>> closure;  ///< of spec.properties: required where it is present, itself included
+  std::vector<uint32_t> place;                 ///< of spec.properties: rank among the names in byte order
+  ByteSet name_bytes;                          ///< all bytes of the names
+  std::unique_ptr<KeyAutomaton> keys;
+  KeySpellings spellings;
+  std::vector<std::string> wanted_keys;  ///< sorted: other keys that shortest completions use; see ObjectCost
+};
+
+}  // namespace constrain::json

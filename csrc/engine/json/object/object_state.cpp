@@ -1,0 +1,298 @@
+#include "engine/json/object/object_state.h"
+
+#include <algorithm>
+
+namespace constrain::json {
+
+namespace {
+
+/// True if some bit in [begin, end) is set.
+bool any_bit(std::span<const uint64_t> words, size_t begin, size_t end) {
+  while (begin < end) {
+    const uint64_t word = words[begin / 64] >> (begin % 64);
+    if (word) return begin + static_cast<size_t>(std::countr_zero(word)) < end;
+    begin = (begin / 64 + 1) * 64;
+  }
+  return false;
+}
+
+}  // namespace
+
+void ObjectState::prepare() {
+  Members none;
+  none.seen.resize(shape_.names_words());
+  first_ = settle(none);
+  first_.insert(first_.begin(), first_.size());
+}
+
+ObjectState::Members ObjectState::unpack(Reg reg) const {
+  Members members;
+  members.seen.resize(shape_.names_words());
+  if (!reg) return members;
+  const auto words = Registers::words(reg);
+  switch (words[0]) {
+    case kSettled:
+      members.count = words[kCount], members.next = words[kNext], members.others = words[kOthers];
+      members.used = words[kUsed], members.met = words[kMet];
+      std::copy_n(words.begin() + kSets, shape_.names_words(), members.seen.begin());
+      return members;
+    case kSpelling:
+      members = unpack(words[kBase]);
+      members.key = words[kKey];
+      return members;
+    default:
+      members = unpack(words[kBase]);
+      members = words[kLabel] < shape_.spec.properties.size() ? with_name(members, static_cast<uint32_t>(words[kLabel]))
+                                                              : with_other(members);
+      members.used = words[kNewUsed];
+      members.met |= words[kNewMet];
+      return members;
+  }
+}
+
+std::vector<uint64_t> ObjectState::settle(const Members& members) const {
+  std::vector<uint64_t> words(kSets + 2 * shape_.names_words() + shape_.classes_words());
+  words[kCount] = members.count, words[kNext] = members.next, words[kOthers] = members.others;
+  words[kUsed] = members.used, words[kMet] = members.met;
+  std::copy(members.seen.begin(), members.seen.end(), words.begin() + kSets);
+  const Outlook outlook = this->outlook(members);
+  const std::span<uint64_t> open = std::span(words).subspan(kSets + shape_.names_words());
+  const std::vector<uint32_t>& sorted = shape_.keys->sorted();
+  for (uint32_t at = 0; at < sorted.size(); ++at) {
+    if (may_be_name(members, outlook, sorted[at])) open[at / 64] |= uint64_t{1} << (at % 64);
+  }
+  for (uint32_t one = 0; one < shape_.possible_others.size(); ++one) {
+    if (may_be_other(members, outlook, one)) open[shape_.names_words() + one / 64] |= uint64_t{1} << (one % 64);
+  }
+  words[kFlags] = may_close(members, outlook) ? kMayClose : 0;
+  if (viable(words, 0, shape_.spellings[0], nullptr)) words[kFlags] |= kMayGoOn;
+  if (others_suffice(members, outlook)) words[kFlags] |= kOthersSuffice;
+  for (Reg list = members.used; list; list = UsedKeys::rest(list)) {
+    if (KeyText::is_any_new(UsedKeys::text(list))) words[kFlags] |= kUsedAnyNew;
+  }
+  return words;
+}
+
+std::span<const uint64_t> ObjectState::members_of(Reg reg) const {
+  if (!reg) return std::span<const uint64_t>(first_).subspan(1);
+  const auto words = Registers::words(reg);
+  return words[0] == kSpelling ? Registers::words(words[kBase]) : words;
+}
+
+Reg ObjectState::settled(Reg reg, Registers& registers) const {
+  if (!reg) return reinterpret_cast<Reg>(first_.data() + 1);
+  const auto words = Registers::words(reg);
+  Reg members = words[0] == kSettled ? reg : words[kBase];
+  if (words[0] == kBegun) {
+    std::vector<uint64_t> made = settle(unpack(reg));
+    if (Registers::is_temporary(reg)) made[kFlags] |= kAhead;
+    members = registers.make(made);
+  }
+  if (Registers::words(members)[kFlags] & kAhead) consult(registers);
+  return members;
+}
+
+ObjectState::Outlook ObjectState::outlook(const Members& members) const {
+  Outlook out;
+  out.needed = members.seen;
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    if (shape_.spec.properties[name].required) insert(out.needed, name);
+  }
+  shape_.close_under_dependents(out.needed);
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    if (!has(out.needed, name) || has(members.seen, name)) continue;
+    ++out.missing;
+    out.first_missing = std::min<uint64_t>(out.first_missing, name);
+  }
+  const uint64_t words = shape_.keys->state(shape_.keys->start()).other_words;
+  const uint64_t room = ObjectShape::kMaxOtherKeys - members.others;
+  out.others = words >= KeyAutomaton::kManyWords ? room : std::min(room, words - std::min(words, members.others));
+  return out;
+}
+
+uint64_t ObjectState::available_from(const Members& members, uint64_t from) const {
+  const auto may_come = [&](uint32_t name) {
+    return has(members.seen, name) || (name >= from && shape_.possible[name]);
+  };
+  uint64_t count = 0;
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    count += !has(members.seen, name) && shape_.needs_only(name, may_come);
+  }
+  return count;
+}
+
+bool ObjectState::may_close(const Members& members, const Outlook& outlook) const {
+  return members.count >= shape_.spec.min && outlook.missing == 0 &&
+         (members.met & shape_.spec.duties) == shape_.spec.duties;
+}
+
+ObjectState::Members ObjectState::with_name(const Members& members, uint32_t name) const {
+  Members after = members;
+  insert(after.seen, name);
+  after.next = shape_.spec.in_order ? name + 1 : 0;
+  ++after.count;
+  after.key = 0;
+  return after;
+}
+
+ObjectState::Members ObjectState::with_other(const Members& members) const {
+  Members after = members;
+  ++after.others;
+  after.next = shape_.spec.in_order ? shape_.spec.properties.size() : 0;
+  ++after.count;
+  after.key = 0;
+  return after;
+}
+
+bool ObjectState::some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const {
+  if (!shape_.spec.duties) return true;
+  return std::any_of(choices.begin(), choices.end(), [&](const auto& choice) {
+    Members chosen = after;
+    chosen.met |= choice.duties;
+    return duties_can_be_met(chosen);
+  });
+}
+
+bool ObjectState::duties_can_be_met(const Members& members) const {
+  const uint32_t open = shape_.spec.duties & ~static_cast<uint32_t>(members.met);
+  if (!open) return true;
+  // Fewest optional members for every set of duties: members that are needed anyway cost nothing.
+  const Outlook outlook = this->outlook(members);
+  constexpr uint64_t kNever = kInfinite;
+  std::vector<uint64_t> cost(size_t{1} << ObjectSpec::kMaxDuties, kNever);
+  cost[0] = 0;
+  const auto offer = [&](const std::vector<ObjectSpec::Choice>& choices, uint64_t price) {
+    const std::vector<uint64_t> before = cost;
+    for (uint32_t done = 0; done < before.size(); ++done) {
+      if (before[done] == kNever) continue;
+      for (const auto& choice : choices) {
+        uint64_t& to = cost[done | (choice.duties & open)];
+        to = std::min(to, before[done] + price);
+      }
+    }
+  };
+  const auto may_come = [&](uint32_t name) {
+    return has(members.seen, name) || (name >= members.next && shape_.possible[name]);
+  };
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    if (has(members.seen, name) || !shape_.needs_only(name, may_come)) continue;
+    uint64_t price = 0;
+    shape_.needs_only(name, [&](uint32_t needed) { return price += !has(outlook.needed, needed), true; });
+    offer(shape_.spec.properties[name].choices, price);
+  }
+  for (size_t use = 0; use < std::min<uint64_t>(outlook.others, ObjectSpec::kMaxDuties); ++use) {
+    for (const uint32_t others : shape_.possible_others) offer(shape_.spec.others[others].choices, 1);
+  }
+  return cost[open] != kNever && members.count + outlook.missing + cost[open] <= shape_.spec.max;
+}
+
+bool ObjectState::may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const {
+  if (!shape_.possible[name] || has(members.seen, name)) return false;
+  // What the name needs in turn has to be there as well, and in order only later properties still can.
+  uint64_t missing = 0, first_missing = UINT64_MAX;
+  if (shape_.spec.dependents.empty()) {
+    missing = outlook.missing - (has(outlook.needed, name) ? 1 : 0);
+    first_missing = outlook.first_missing;
+  } else {
+    for (uint32_t other = 0; other < shape_.spec.properties.size(); ++other) {
+      const bool needed = has(outlook.needed, other) || has(shape_.closure[name], other);
+      if (!needed || other == name || has(members.seen, other)) continue;
+      ++missing;
+      first_missing = std::min<uint64_t>(first_missing, other);
+    }
+  }
+  if (members.count + 1 + missing > shape_.spec.max) return false;
+  if (shape_.spec.in_order) {
+    if (name < members.next || first_missing < name) return false;
+    const uint64_t have = members.count + outlook.others;
+    if (have < shape_.spec.min && have + available_from(members, name) < shape_.spec.min) return false;
+  }
+  return !shape_.spec.duties || some_choice_fits(with_name(members, name), shape_.spec.properties[name].choices);
+}
+
+bool ObjectState::may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const {
+  if (outlook.others == 0 || members.count + 1 + outlook.missing > shape_.spec.max) return false;
+  if (shape_.spec.in_order && (outlook.missing > 0 || members.count + outlook.others < shape_.spec.min)) return false;
+  return !shape_.spec.duties ||
+         some_choice_fits(with_other(members), shape_.spec.others[shape_.possible_others[one]].choices);
+}
+
+bool ObjectState::viable(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling,
+                         Registers* registers) const {
+  const auto contents = spelling.contents();
+  // That some endless set of keys is open, outlines tell; the rest has to be looked up.
+  const auto endless = [&](State content) {
+    const auto& key = shape_.keys->state(content);
+    return key.other_words >= KeyAutomaton::kManyWords && class_open(settled, key);
+  };
+  if (std::ranges::any_of(contents, endless)) return true;
+  if (registers) consult(*registers);
+  return std::ranges::any_of(
+      contents, [&](State content) { return name_viable(settled, content) || other_viable(settled, text, content); });
+}
+
+bool ObjectState::name_viable(std::span<const uint64_t> settled, State content) const {
+  const auto& key = shape_.keys->state(content);
+  return any_bit(open_names(settled), key.low, key.high);
+}
+
+bool ObjectState::class_open(std::span<const uint64_t> settled, const KeyAutomaton::KeyState& key) const {
+  const auto open = open_classes(settled);
+  return std::ranges::any_of(key.classes, [&](uint32_t one) { return open[one / 64] >> (one % 64) & 1; });
+}
+
+bool ObjectState::other_viable(std::span<const uint64_t> settled, Reg text, State content) const {
+  const auto& key = shape_.keys->state(content);
+  if (!class_open(settled, key)) return false;
+  return key.other_words >= KeyAutomaton::kManyWords || used_with_prefix(settled[kUsed], text) < key.other_words;
+}
+
+uint64_t ObjectState::used_with_prefix(Reg used, Reg prefix) {
+  uint64_t count = 0;
+  for (; used; used = UsedKeys::rest(used)) count += KeyText::starts_with(UsedKeys::text(used), prefix);
+  return count;
+}
+
+bool ObjectState::is_used(Reg used, std::string_view key) {
+  for (Reg list = used; list; list = UsedKeys::rest(list)) {
+    if (KeyText::spells(UsedKeys::text(list), key)) return true;
+  }
+  return false;
+}
+
+bool ObjectState::is_any_new(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling) const {
+  const auto nameless = [&](State content) {
+    return shape_.keys->state(content).low == shape_.keys->state(content).high;
+  };
+  if (!std::ranges::all_of(spelling.contents(), nameless) || used_with_prefix(settled[kUsed], text) > 0) return false;
+  if (shape_.wanted_keys.empty()) return settled[kFlags] & kOthersSuffice;
+  if (settled[kOthers] > ObjectShape::kWantedBesideUsed || settled[kFlags] & kUsedAnyNew) return false;
+  const std::string key = KeyText::string(text);
+  const auto wanted = std::ranges::lower_bound(shape_.wanted_keys, key);
+  return wanted == shape_.wanted_keys.end() || !wanted->starts_with(key);
+}
+
+bool ObjectState::is_needed(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling) const {
+  if (std::ranges::any_of(spelling.contents(), [&](State content) { return name_viable(settled, content); }))
+    return true;
+  const std::string key = KeyText::string(text);
+  for (auto at = std::ranges::lower_bound(shape_.wanted_keys, key);
+       at != shape_.wanted_keys.end() && at->starts_with(key); ++at) {
+    const bool spelled =
+        spelling.escape == kPlain ||
+        (at->size() > key.size() && may_escape(spelling.escape, static_cast<uint8_t>((*at)[key.size()])));
+    if (spelled && !is_used(settled[kUsed], *at)) return true;
+  }
+  return false;
+}
+
+bool ObjectState::needs_no_other(const Members& members, const Outlook& outlook) const {
+  const uint64_t count = members.count + std::max<uint64_t>(outlook.missing, 1);
+  return !shape_.spec.duties && shape_.spec.dependents.empty() && count >= shape_.spec.min;
+}
+
+bool ObjectState::others_suffice(const Members& members, const Outlook& outlook) const {
+  return !(shape_.spec.duties & ~members.met) && members.count + 1 + outlook.missing >= shape_.spec.min;
+}
+
+}  // namespace constrain::json

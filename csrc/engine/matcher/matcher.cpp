@@ -1,0 +1,250 @@
+#include "engine/matcher/matcher.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/base/deadline.h"
+#include "engine/base/errors.h"
+#include "engine/completion/forced_text.h"
+#include "engine/masks/mask_builder.h"
+
+namespace constrain {
+
+namespace {
+
+/// What masks of one kind remember of the texts of a session may take so many bytes before they start anew.
+constexpr size_t kMaxMaskBytes = size_t{32} << 20;
+
+}  // namespace
+
+Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
+    : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true), bounds(*this->grammar) {
+  const Deadline deadline(this->grammar->limits().max_seconds);
+  first.configuration = store.make(Head{this->grammar->start(), 0, nullptr});
+}
+
+Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
+    : session_(std::make_shared<Session>(std::move(grammar))), last_(&session_->first) {}
+
+bool Matcher::fill(uint32_t* bits, std::optional<uint64_t> budget) const {
+  const MaskPtr mask = budget ? this->mask(*budget) : this->mask();
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  mask->write(bits, vocabulary.mask_words());
+  return mask->count < vocabulary.size();
+}
+
+MaskPtr Matcher::mask() const {
+  const Configuration* at = last_->terminated ? nullptr : last_->configuration;
+  {
+    const std::lock_guard lock(session_->mutex);
+    if (const MaskPtr* known = session_->masks.find(at)) return *known;
+  }
+  const Deadline deadline(grammar().limits().max_seconds);
+  MaskPtr mask = at ? make_mask(*at) : end_mask();
+  const std::lock_guard lock(session_->mutex);
+  session_->masks.keep(at, mask);
+  return mask;
+}
+
+MaskPtr Matcher::make_mask(const Configuration& at) const {
+  if (grammar().vocabulary().spells_all()) return MaskBuilder(grammar(), at).build();
+  const std::lock_guard lock(session_->mutex);
+  return spelled().mask(at);
+}
+
+MaskPtr Matcher::mask(uint64_t budget) const {
+  if (last_->terminated) return mask();
+  MaskPtr mask = this->mask();
+  {
+    const Deadline deadline(grammar().limits().max_seconds);
+    const std::lock_guard lock(session_->mutex);
+    if (budget > 2 && session_->bounds.surely_fit(*last_->configuration, budget - 2)) return mask;
+    const Budgeted text = budgeted();
+    if (budget == 0 || !text.masks.fits(text.at, budget - 1)) throw BudgetError(budget, text.masks.tokens(text.at) + 1);
+    if (budget < 2) return end_mask();
+    if (const MaskPtr fitting = text.masks.mask(text.at, budget - 2)) {
+      const Vocabulary& vocabulary = grammar().vocabulary();
+      mask = vocabulary.masks().common(fitting, mask, vocabulary.mask_words());
+    }
+  }
+  return mask;
+}
+
+MaskPtr Matcher::end_mask() const {
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  TokenSet tokens;
+  tokens.start(vocabulary.mask_words());
+  for (const TokenId id : vocabulary.eos()) tokens.add(id);
+  return vocabulary.masks().intern(tokens);
+}
+
+bool Matcher::accept(TokenId token) {
+  if (grammar().vocabulary().is_eos(token) && is_accepting()) {
+    const std::lock_guard lock(session_->mutex);
+    push(last_->configuration, true, token, {});
+    return true;
+  }
+  const std::string_view bytes = grammar().vocabulary().spelling(token);
+  return !bytes.empty() && go_on(bytes, token);
+}
+
+bool Matcher::accept_bytes(std::string_view bytes) { return go_on(bytes, kNoToken); }
+
+bool Matcher::go_on(std::string_view bytes, TokenId token) {
+  if (last_->terminated) return false;
+  const Deadline deadline(grammar().limits().max_seconds);
+  const std::lock_guard lock(session_->mutex);
+  const Configuration* next = advance(last_->configuration, bytes);
+  const bool only_spelled = token != kNoToken && !grammar().vocabulary().spells_all();
+  if (!next || (only_spelled && !spelled().possible(*next))) return false;
+  // A grammar that asks for a token which ends texts is complete after it.
+  push(next, grammar().vocabulary().is_eos(token), token, token == kNoToken ? keep(bytes) : bytes);
+  return true;
+}
+
+const Configuration* Matcher::advance(const Configuration* from, std::string_view bytes) const {
+  Stepper stepper(grammar(), session_->store, session_->registers);
+  std::vector<Head> heads(from->heads().begin(), from->heads().end()), next;
+  for (const char byte : bytes) {
+    session_->store.start_work();
+    next.clear();
+    for (const Head& head : heads) stepper.step(head, static_cast<uint8_t>(byte), next);
+    if (next.empty()) return nullptr;
+    // Readings that came to agree are merged at once, so that ambiguity cannot multiply from byte to byte.
+    if (next.size() > 1) {
+      const auto merged = session_->store.make(next)->heads();
+      heads.assign(merged.begin(), merged.end());
+    } else {
+      heads.swap(next);
+    }
+  }
+  return session_->store.make(heads);
+}
+
+std::string_view Matcher::keep(std::string_view bytes) {
+  auto* copy = session_->arena.allocate<char>(bytes.size());
+  std::ranges::copy(bytes, copy);
+  return {copy, bytes.size()};
+}
+
+void Matcher::push(const Configuration* configuration, bool terminated, TokenId token, std::string_view bytes) {
+  auto* step = session_->arena.allocate<Step>(1);
+  last_ = new (step) Step{last_, configuration, last_->index + 1, terminated, token, bytes};
+}
+
+bool Matcher::is_finished() const {
+  if (last_->terminated) return true;
+  if (!last_->configuration->accepting) return false;
+  if (!grammar().vocabulary().spells_all()) return mask()->count == grammar().vocabulary().eos().size();
+  const std::lock_guard lock(session_->mutex);
+  for (int byte = 0; byte < 256; ++byte) {
+    const char text = static_cast<char>(byte);
+    if (advance(last_->configuration, {&text, 1})) return false;
+  }
+  return true;
+}
+
+void Matcher::rollback(size_t count) {
+  if (count > last_->index) {
+    throw std::out_of_range("cannot roll back " + std::to_string(count) + " tokens: only " +
+                            std::to_string(last_->index) + " were accepted");
+  }
+  for (; count > 0; --count) last_ = last_->previous;
+}
+
+std::string Matcher::forced_bytes() const {
+  if (last_->terminated) return {};
+  const Deadline deadline(grammar().limits().max_seconds);
+  const std::lock_guard lock(session_->mutex);
+  return ForcedText(grammar(), session_->store, session_->registers, *last_->configuration).bytes();
+}
+
+std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  if (!vocabulary.encodes()) return lone_tokens(limit);
+  if (last_->terminated) return {};
+  const Deadline deadline(grammar().limits().max_seconds);
+  const std::lock_guard lock(session_->mutex);
+  ForcedText text(grammar(), session_->store, session_->registers, *last_->configuration);
+  std::vector<TokenId> tokens = text.tokens(last_tokens());
+  size_t taken = 0;
+  for (const TokenId token : tokens) taken += vocabulary.spelling(token).size();
+  const bool to_the_end = text.ends() && taken == text.bytes().size();
+  const bool ended = !tokens.empty() && vocabulary.is_eos(tokens.back());
+  if (to_the_end && !ended && vocabulary.eos().size() == 1) tokens.push_back(vocabulary.eos().front());
+  tokens.resize(std::min(tokens.size(), limit));
+  return tokens;
+}
+
+/// Those before the end that show how the tokenizer goes on, from a whole character on. It begins anew after a special
+/// token.
+std::vector<TokenId> Matcher::last_tokens() const {
+  constexpr size_t kTokens = 4;
+  const Vocabulary& vocabulary = grammar().vocabulary();
+  std::vector<TokenId> tokens;
+  const auto has_text = [&](TokenId token) { return !vocabulary.bytes(token).empty(); };
+  const Step* step = last_;
+  for (; tokens.size() < kTokens && has_text(step->token); step = step->previous) tokens.push_back(step->token);
+  std::ranges::reverse(tokens);
+  const auto begins_character = [&](TokenId token) { return (vocabulary.bytes(token).front() & 0xC0) != 0x80; };
+  tokens.erase(tokens.begin(), std::ranges::find_if(tokens, begins_character));
+  return tokens;
+}
+
+std::vector<TokenId> Matcher::lone_tokens(size_t limit) const {
+  Matcher ahead = *this;
+  std::vector<TokenId> tokens;
+  while (tokens.size() < limit && !ahead.last_->terminated) {
+    const MaskPtr mask = ahead.mask();
+    if (mask->count != 1) break;
+    const TokenId only = mask->first();
+    if (!ahead.accept(only)) break;
+    tokens.push_back(only);
+  }
+  return tokens;
+}
+
+/// Called under the session's lock.
+Matcher::Budgeted Matcher::budgeted() const {
+  std::shared_ptr<BudgetedMasks>& masks = session_->budgeted;
+  auto& there = session_->there;
+  if (!masks || masks->full()) {
+    masks = BudgetedMasks::shared(grammar());
+    there = {{session_->first.configuration, &masks->start()}};
+  }
+  std::unique_lock lock(masks->mutex);
+  std::vector<const Step*> ahead;
+  const Step* known = last_;
+  for (; !there.contains(known->configuration); known = known->previous) ahead.push_back(known);
+  const Configuration* at = there.at(known->configuration);
+  for (auto step = ahead.rbegin(); step != ahead.rend(); ++step) {
+    at = &masks->after(*at, (*step)->bytes);
+    there[(*step)->configuration] = at;
+  }
+  return {*masks, std::move(lock), *at};
+}
+
+/// Called under the session's lock.
+SpelledMasks& Matcher::spelled() const {
+  std::unique_ptr<SpelledMasks>& masks = session_->spelled;
+  if (!masks || masks->bytes() > kMaxMaskBytes) masks = std::make_unique<SpelledMasks>(grammar());
+  return *masks;
+}
+
+std::string Matcher::completion() const {
+  if (last_->terminated) return {};
+  const Deadline deadline(grammar().limits().max_seconds);
+  const std::lock_guard lock(session_->mutex);
+  const Budgeted text = budgeted();
+  return text.masks.completion(text.at);
+}
+
+uint64_t Matcher::min_tokens() const {
+  if (last_->terminated) return 0;
+  const Deadline deadline(grammar().limits().max_seconds);
+  const std::lock_guard lock(session_->mutex);
+  const Budgeted text = budgeted();
+  return text.masks.tokens(text.at) + 1;
+}
+
+}  // namespace constrain

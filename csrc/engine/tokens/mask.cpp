@@ -1,0 +1,165 @@
+#include "engine/tokens/mask.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/bits.h"
+
+namespace constrain {
+
+void TokenBits::add(TokenId token) {
+  if (has(token)) return;
+  bits::set(words.data(), static_cast<size_t>(token));
+  ++count;
+  hash += hash_of(token);
+}
+
+void TokenBits::add(const TokenBits& other) {
+  const auto fresh = [&](size_t i) { return other.words[i] & ~words[i]; };
+  bits::for_each(words.size(), fresh, [&](size_t token) {
+    ++count;
+    hash += hash_of(static_cast<TokenId>(token));
+  });
+  for (size_t i = 0; i < words.size(); ++i) words[i] |= other.words[i];
+}
+
+void Mask::write(uint32_t* bits, size_t size) const {
+  if (many) {
+    std::memcpy(bits, many->words.data(), size * sizeof(uint32_t));
+  } else {
+    std::memset(bits, 0, size * sizeof(uint32_t));
+  }
+  for (const TokenId token : tokens) bits::set(bits, static_cast<size_t>(token));
+}
+
+TokenId Mask::first() const {
+  if (!tokens.empty() && !many) return std::ranges::min(tokens);
+  const auto word = std::ranges::find_if(many->words, [](uint32_t bits) { return bits != 0; });
+  const auto least = static_cast<TokenId>((word - many->words.begin()) * 32 + std::countr_zero(*word));
+  return tokens.empty() ? least : std::min(least, std::ranges::min(tokens));
+}
+
+void TokenSet::start(size_t words) {
+  for (const TokenId token : tokens_) words_[static_cast<size_t>(token) / 32] = 0;
+  tokens_.clear();
+  words_.resize(words);
+  many_ = nullptr;
+  own_ = false;
+}
+
+/// Empties the list, and returns what was in it.
+std::vector<TokenId> TokenSet::take_list() {
+  for (const TokenId token : tokens_) words_[static_cast<size_t>(token) / 32] = 0;
+  return std::exchange(tokens_, {});
+}
+
+void TokenSet::add(std::span<const TokenId> tokens) {
+  const uint32_t* many = many_ ? many_->words.data() : nullptr;
+  size_t count = tokens_.size();
+  tokens_.resize(count + tokens.size());
+  for (const TokenId token : tokens) {
+    const size_t at = static_cast<size_t>(token) / 32;
+    const uint32_t bit = 1u << (token % 32);
+    // One that is there already is written over.
+    tokens_[count] = token;
+    count += !((words_[at] | (many ? many[at] : 0)) & bit);
+    words_[at] |= many ? bit & ~many[at] : bit;
+  }
+  tokens_.resize(count);
+}
+
+void TokenSet::add(const TokenBitsPtr& many) {
+  if (many == many_) return;
+  if (many_) {
+    auto both = std::make_shared<TokenBits>(*many_);
+    both->add(*many);
+    many_ = std::move(both);
+    own_ = true;
+  } else {
+    many_ = many;
+  }
+  if (tokens_.empty()) return;
+  const std::vector<TokenId> others = take_list();
+  add(others);
+}
+
+/// Makes bits of a long list.
+void TokenSet::shorten() {
+  if (tokens_.size() <= kFew) return;
+  auto all = many_ ? std::make_shared<TokenBits>(*many_) : std::make_shared<TokenBits>(words_.size());
+  for (const TokenId token : take_list()) all->add(token);
+  many_ = std::move(all);
+  own_ = true;
+}
+
+/// The mask has these tokens, where it has as many.
+bool TokenSet::equals(const Mask& mask) const {
+  if (mask.many == many_) return std::ranges::all_of(mask.tokens, [this](TokenId token) { return listed(token); });
+  std::vector<uint32_t> bits(words_.size());
+  mask.write(bits.data(), bits.size());
+  const auto has = [&](TokenId token) { return bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1; };
+  if (!std::ranges::all_of(tokens_, has)) return false;
+  if (!many_) return true;
+  for (size_t i = 0; i < bits.size(); ++i) {
+    if (many_->words[i] & ~bits[i]) return false;
+  }
+  return true;
+}
+
+MaskPtr MaskPool::intern(TokenSet& set) {
+  static std::atomic<uint64_t> last_id{0};
+  set.shorten();
+  uint64_t hash = set.many_ ? set.many_->hash : 0;
+  for (const TokenId token : set.tokens_) hash += TokenBits::hash_of(token);
+  const auto count = static_cast<uint32_t>((set.many_ ? set.many_->count : 0) + set.tokens_.size());
+  const std::lock_guard lock(mutex_);
+  const auto [first, last] = known_.equal_range(hash);
+  auto expired = last;
+  for (auto it = first; it != last; ++it) {
+    const MaskPtr known = it->second.lock();
+    if (!known) expired = it;
+    if (known && known->count == count && set.equals(*known)) return known;
+  }
+  auto made = std::make_shared<Mask>();
+  made->id = ++last_id;
+  made->count = count;
+  made->many = set.many_;
+  made->tokens = set.tokens_;
+  made->bytes = sizeof(Mask) + set.tokens_.size() * sizeof(TokenId) + (set.own_ ? set.many_->bytes() : 0);
+  // Masks come again after the grammar that they were made for has gone.
+  if (expired != last) {
+    expired->second = made;
+  } else {
+    known_.emplace(hash, made);
+    if (known_.size() > sweep_at_) sweep();
+  }
+  return made;
+}
+
+MaskPtr MaskPool::common(const MaskPtr& one, const MaskPtr& other, size_t words) {
+  std::vector<uint32_t> both(words), others(words);
+  one->write(both.data(), words);
+  other->write(others.data(), words);
+  uint32_t beyond = 0;
+  for (size_t i = 0; i < words; ++i) {
+    beyond |= both[i] & ~others[i];
+    both[i] &= others[i];
+  }
+  if (!beyond) return one;
+  std::vector<TokenId> tokens;
+  const auto word = [&](size_t i) { return both[i]; };
+  bits::for_each(words, word, [&](size_t token) { tokens.push_back(static_cast<TokenId>(token)); });
+  TokenSet set;
+  set.start(words);
+  set.add(tokens);
+  return intern(set);
+}
+
+void MaskPool::sweep() {
+  std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
+  sweep_at_ = 2 * known_.size() + 1024;
+}
+
+}  // namespace constrain

@@ -1,0 +1,98 @@
+// Sets of tokens, as results: immutable, shared, and named by a number.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/tokens/trie.h"
+
+namespace constrain {
+
+/// Many tokens, as bits: bit t % 32 of word t / 32.
+struct TokenBits {
+  std::vector<uint32_t> words;
+  uint32_t count = 0;
+  uint64_t hash = 0;  ///< the sum of those of the tokens, so that it is the same however a set comes about
+
+  explicit TokenBits(size_t words) : words(words) {}
+
+  static uint64_t hash_of(TokenId token) {
+    const uint64_t mixed = (static_cast<uint64_t>(token) + 1) * 0x9E3779B97F4A7C15ull;
+    return (mixed ^ mixed >> 32) * 0xBF58476D1CE4E5B9ull;
+  }
+
+  bool has(TokenId token) const { return words[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
+  void add(TokenId token);
+  void add(const TokenBits& other);
+
+  size_t bytes() const { return sizeof(TokenBits) + words.size() * sizeof(uint32_t); }
+};
+
+using TokenBitsPtr = std::shared_ptr<const TokenBits>;
+
+/// An immutable set of tokens: some that it shares with other sets, where there are many, and a list of others.
+struct Mask {
+  uint64_t id = 0;     ///< equal masks of a vocabulary that live at the same time have one number; never used again
+  uint32_t count = 0;  ///< tokens in the set
+  TokenBitsPtr many;   ///< may be null
+  std::vector<TokenId> tokens;  ///< those that are not in `many`
+  size_t bytes = 0;             ///< that it takes itself
+
+  /// Writes the set as `size` words.
+  void write(uint32_t* bits, size_t size) const;
+
+  /// The smallest token; the set must not be empty.
+  TokenId first() const;
+};
+
+using MaskPtr = std::shared_ptr<const Mask>;
+
+/// A set of tokens under construction.
+class TokenSet {
+ public:
+  /// Empties the set, for a vocabulary whose masks have `words` words.
+  void start(size_t words);
+
+  void add(TokenId token) { add({&token, 1}); }
+  void add(std::span<const TokenId> tokens);
+  void add(const TokenBitsPtr& many);
+
+ private:
+  friend class MaskPool;
+
+  /// A longer list takes more time and space than bits.
+  static constexpr size_t kFew = 512;
+
+  bool listed(TokenId token) const { return words_[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
+  std::vector<TokenId> take_list();
+  void shorten();
+  bool equals(const Mask& mask) const;
+
+  TokenBitsPtr many_;
+  bool own_ = false;             // `many_` was made for this set
+  std::vector<TokenId> tokens_;  // those that are not in `many_`
+  std::vector<uint32_t> words_;  // their bits
+};
+
+/// Makes masks, and finds those that are there already. Thread-safe.
+class MaskPool {
+ public:
+  /// The mask with this set of tokens.
+  MaskPtr intern(TokenSet& set);
+
+  /// The mask with the tokens that two masks of `words` words have in common.
+  MaskPtr common(const MaskPtr& one, const MaskPtr& other, size_t words);
+
+ private:
+  void sweep();
+
+  std::mutex mutex_;
+  std::unordered_multimap<uint64_t, std::weak_ptr<const Mask>> known_;
+  size_t sweep_at_ = 1024;
+};
+
+}  // namespace constrain
