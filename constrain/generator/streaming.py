@@ -18,12 +18,13 @@ from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.hooks import as_hook
 from constrain.generator.job import SEED_BITS, refresh, split_stop_conditions
 from constrain.generator.limits import check_event
-from constrain.generator.prompt import can_heal, check_ids, left_padding, prepend_embeddings
+from constrain.generator.prompt import check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import token_ids
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, SequenceState
 from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.sequence import can_heal
 from constrain.runtime.speculation import DraftModel, NgramProposer, Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 

@@ -37,7 +37,7 @@ class ExLlamaV2CacheBase(ABC):
         current_seq_len: number of valid positions. A forward pass writes behind them and counts on; assign a smaller
             number to rewind.
         key_states, value_states: by layer, ``[batch_size, max_seq_len, num_key_value_heads, head_dim]`` or what the
-            coding makes of the last dimension; ``None`` while a lazy cache has no memory.
+            quantisation makes of the last dimension; ``None`` while a lazy cache has no memory.
         has_scales: whether there are ``key_scales`` and ``value_scales`` too, with a last dimension of their own.
         batch_size, max_seq_len, num_key_value_heads, num_hidden_layers, head_dim, dtype, fixed_device: its shape.
     """
@@ -88,7 +88,7 @@ class ExLlamaV2CacheBase(ABC):
         self.current_seq_len = 0
         self.key_states: Tensors = [None] * self.num_hidden_layers
         self.value_states: Tensors = [None] * self.num_hidden_layers
-        # Keys and values take turns, part by part of what their codings make of them.
+        # Keys and values take turns, part by part of what their quantisation makes of them.
         self._stores = [self.key_states, self.value_states]
         if self.has_scales:
             self.key_scales: Tensors = [None] * self.num_hidden_layers
@@ -104,18 +104,18 @@ class ExLlamaV2CacheBase(ABC):
 
     @property
     @abstractmethod
-    def key_coding(self) -> KVQuantization:
+    def key_quantization(self) -> KVQuantization:
         """How keys are written down."""
 
     @property
     @abstractmethod
-    def value_coding(self) -> KVQuantization:
+    def value_quantization(self) -> KVQuantization:
         """How values are written down."""
 
     @property
     def dtype(self) -> torch.dtype:
         """Of ``key_states`` and ``value_states``."""
-        return self.key_coding.layout(self.head_dim)[0][1]
+        return self.key_quantization.layout(self.head_dim)[0][1]
 
     def update_cache_tensors(self) -> None:
         """Take memory on the device of each layer, as the loaded model has them; what was stored is lost.
@@ -169,11 +169,11 @@ class ExLlamaV2CacheBase(ABC):
             read: what is wanted back, in this order.
         """
         keys, values = self.parts(layer)
-        read_keys = self._extend(self.key_coding, keys, k, write, read)
-        return read_keys, self._extend(self.value_coding, values, v, write, read)
+        read_keys = self._extend(self.key_quantization, keys, k, write, read)
+        return read_keys, self._extend(self.value_quantization, values, v, write, read)
 
     def parts(self, layer: int) -> tuple[Parts, Parts]:
-        """Keys and values of a layer, as their codings write them down.
+        """Keys and values of a layer, as they are stored.
 
         Raises:
             CacheError: the cache is lazy, and has no memory yet.
@@ -258,19 +258,19 @@ class ExLlamaV2CacheBase(ABC):
 
     def _layout(self) -> list[tuple[int, torch.dtype]]:
         """Last dimension and dtype of the tensors in each of ``_stores``."""
-        keys, values = self.key_coding.layout(self.head_dim), self.value_coding.layout(self.head_dim)
+        keys, values = self.key_quantization.layout(self.head_dim), self.value_quantization.layout(self.head_dim)
         return [part for pair in zip(keys, values, strict=True) for part in pair]
 
     def _extend(
-        self, coding: KVQuantization, stored: Parts, new: torch.Tensor, write: Slots, read: Slots
+        self, quantization: KVQuantization, stored: Parts, new: torch.Tensor, write: Slots, read: Slots
     ) -> torch.Tensor:
         batch = new.shape[0]
         parts = []
-        for tensor, part in zip(stored, coding.quantize(new), strict=True):
+        for tensor, part in zip(stored, quantization.quantize(new), strict=True):
             rows = tensor if batch == self.batch_size else tensor[:batch]
             rows[:, write] = part
             parts.append(rows[:, read])
-        return coding.dequantize(tuple(parts), new.dtype)
+        return quantization.dequantize(tuple(parts), new.dtype)
 
     @torch.inference_mode()
     def _copy_content(self, other: ExLlamaV2CacheBase) -> None:
@@ -306,7 +306,7 @@ class ExLlamaV2Cache(ExLlamaV2CacheBase):
     """Cache in the dtype in which the model computes."""
 
     @property
-    def key_coding(self) -> KVQuantization:
+    def key_quantization(self) -> KVQuantization:
         return Unquantized(self.model.compute_dtype)
 
-    value_coding = key_coding
+    value_quantization = key_quantization

@@ -15,10 +15,10 @@ class ExLlamaV2Cache_8bit(ExLlamaV2CacheBase):
     """Cache of one byte an element, a truncated float (see :class:`constrain.kernels.TruncatedFloat`)."""
 
     @property
-    def key_coding(self) -> KVQuantization:
+    def key_quantization(self) -> KVQuantization:
         return TruncatedFloat()
 
-    value_coding = key_coding
+    value_quantization = key_quantization
 
 
 class ExLlamaV2Cache_Q(ExLlamaV2CacheBase):
@@ -35,11 +35,11 @@ class ExLlamaV2Cache_Q(ExLlamaV2CacheBase):
     value_bits: int
 
     @property
-    def key_coding(self) -> KVQuantization:
+    def key_quantization(self) -> KVQuantization:
         return GroupQuantization(self.key_bits)
 
     @property
-    def value_coding(self) -> KVQuantization:
+    def value_quantization(self) -> KVQuantization:
         return GroupQuantization(self.value_bits)
 
     def _whole_blocks(self, positions: int) -> int:

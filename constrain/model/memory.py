@@ -45,7 +45,7 @@ def working_bytes(model: LoadableModel, cache: ExLlamaV2CacheBase) -> int:
     positions = min(cache.max_seq_len, config.max_seq_len)
     row = config.num_key_value_heads * config.head_dim
     rotations = 2 * (1 << (positions - 1).bit_length()) * config.head_dim
-    decoding = 0 if isinstance(cache.key_coding, Unquantized) else positions * row * _DECODING_BYTES
+    decoding = 0 if isinstance(cache.key_quantization, Unquantized) else positions * row * _DECODING_BYTES
     return (tokens * states + 2 * positions * row + rotations) * model.compute_dtype.itemsize + decoding
 
 

@@ -1,8 +1,9 @@
 """What runs requests on a model: scheduling, paged KV cache, decode graphs, sampling under constraints, speculation."""
 
+from constrain.runtime.handle import Handle, Output
 from constrain.runtime.request import Request
 from constrain.runtime.runtime import Event, Runtime
 from constrain.runtime.sampler.params import SamplingParams
 from constrain.runtime.sequence import SequenceState
 
-__all__ = ["Event", "Request", "Runtime", "SamplingParams", "SequenceState"]
+__all__ = ["Event", "Handle", "Output", "Request", "Runtime", "SamplingParams", "SequenceState"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from constrain.kernels import Coding, Parts, attention
+from constrain.kernels import KVQuantization, Parts, attention
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, visible
 from constrain.model.rope import RotaryTable
@@ -132,8 +132,8 @@ class RaggedAttention:
         out = []
         for span in view.spans:
             at = span.place
-            read_keys = _extend(self.cache.key_coding, keys, k[:, at], span)
-            read_values = _extend(self.cache.value_coding, values, v[:, at], span)
+            read_keys = _extend(self.cache.key_quantization, keys, k[:, at], span)
+            read_values = _extend(self.cache.value_quantization, values, v[:, at], span)
             out.append(
                 attention(
                     q[:, at],
@@ -148,14 +148,14 @@ class RaggedAttention:
         return out[0] if len(out) == 1 else torch.cat(out, dim=1)
 
 
-def _extend(coding: Coding, stored: Parts, new: torch.Tensor, span: _Span) -> torch.Tensor:
+def _extend(quantization: KVQuantization, stored: Parts, new: torch.Tensor, span: _Span) -> torch.Tensor:
     """Store keys or values ``[1, width, kv_heads, head_dim]``, and read all that the row sees."""
     parts = []
-    for tensor, part in zip(stored, coding.encode(new), strict=True):
+    for tensor, part in zip(stored, quantization.quantize(new), strict=True):
         slots = tensor.flatten(0, 1)
         slots[span.write] = part[0]
         parts.append(slots[span.read].unsqueeze(0))
-    return coding.decode(tuple(parts), new.dtype)
+    return quantization.dequantize(tuple(parts), new.dtype)
 
 
 def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> RaggedAttention:

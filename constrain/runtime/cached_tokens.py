@@ -109,8 +109,7 @@ class CachedTokens:
                     break
         if end <= self.position:
             return None
-        ids = self.sequence_ids.torch_slice(self.position, end)[0]
-        return BatchRow(ids, self.position, self.block_table)
+        return BatchRow(self.tokens(self.position)[: end - self.position], self.position, self.block_table)
 
     def computed(self, allocator: PageAllocator, end: int, final: int) -> None:
         """Note that keys and values up to ``end`` are cached, and those up to ``final`` will not change."""

@@ -138,12 +138,13 @@ class DecodeGraphRunner:
         self._model, self._page_size, self._history = model, page_size, history
         self._sampled, self._uploads = sampled, uploads
         self._recorded = history.device.type == "cuda" and not model.config.no_graphs
-        self._codings = cache.key_coding, cache.value_coding
+        self._quantizations = cache.key_quantization, cache.value_quantization
         self._layers = [
             tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_hidden_layers)
         ]
         length = min(cache.max_seq_len, model.config.max_seq_len)
-        self._rotations = [table.whole(length, history.device) for table in model.rotary_tables]
+        full, sliding = model.rotary_tables
+        self._rotations = full.whole(length, history.device), sliding.whole(length, history.device)
         self._graphs: dict[tuple[int, int, int, tuple[ExLlamaV2Lora, ...]], DecodeGraph] = {}
 
     def run(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
@@ -166,11 +167,11 @@ class DecodeGraphRunner:
 
     def _record(self, sequences: int, width: int, pages: int, loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
         graph = DecodeGraph(sequences, width, pages, self._history)
-        layers = [Pages(keys, values, graph.block_table, *self._codings) for keys, values in self._layers]
+        layers = [Pages(keys, values, graph.block_table, *self._quantizations) for keys, values in self._layers]
         window = self._model.config.sliding_window
         # A workspace of its own, since one that several graphs share moves when it grows.
         attention = DecodeAttention(
-            graph.sequence_lengths, *self._rotations, window=window, pages=layers, workspace=AttentionWorkspace()
+            graph.sequence_lengths, *self._rotations, window, layers, AttentionWorkspace()
         )
         graph.context = ForwardContext(attention, loras)
         compute = partial(self._compute, graph)

@@ -161,7 +161,7 @@ def captures(model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> boo
         compiled.module is not None
         and model.modules[0].device.type == "cuda"
         and model.compute_dtype is not torch.float32
-        and kernels_read(cache.key_coding, cache.value_coding, model.config.head_dim, page_size)
+        and kernels_read(cache.key_quantization, cache.value_quantization, model.config.head_dim, page_size)
         and model.config.rope.dim % _PAIRS == 0
         and model.capturable
     )

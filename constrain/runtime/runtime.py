@@ -25,11 +25,12 @@ from weakref import WeakKeyDictionary
 import torch
 
 from constrain.errors import BudgetError
-from constrain.kernels.graphs import Mark as DeviceEvent
+from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.constraints import MaskWorkers
 from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.handle import Handle
 from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
 from constrain.runtime.limits import check_request
 from constrain.runtime.model_runner import ModelRunner
@@ -48,6 +49,8 @@ _MAX_ROOT_BYTES = 64
 _LATE_SHARE = 1 / 8
 #: Seconds that late masks are waited for nevertheless, since a step costs more; and between looks at which are ready.
 _PATIENCE, _POLL_INTERVAL = 5e-4, 5e-5
+#: Seconds after which a thread that waits for another to step looks again.
+_WAIT_INTERVAL = 0.05
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,11 @@ class Runtime:
         self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
+        self._handles: dict[SequenceState, Handle] = {}
+        self._thread: threading.Thread | None = None
         self.lock = threading.RLock()
+        #: Notified after each step.
+        self._progress = threading.Condition()
 
     @property
     def has_work(self) -> bool:
@@ -164,11 +171,76 @@ class Runtime:
             self.scheduler.add(sequence)
             return sequence
 
+    def submit(self, request: Request) -> Handle:
+        """Put a request into the queue; whoever waits for the handle steps the runtime.
+
+        Raises:
+            GenerationError: there can never be room for the request, or its prompt is not one of this model.
+            BudgetError: no output that the constraint allows has as few tokens as the request.
+        """
+        with self.lock:
+            sequence = self.add(request)
+            handle = self._handles[sequence] = Handle(sequence, self)
+        with self._progress:
+            self._progress.notify_all()
+        return handle
+
     def cancel(self, sequence: SequenceState) -> None:
         """Drop a sequence, without an event; nothing happens to one that is not there."""
         with self.lock:
+            self._handles.pop(sequence, None)
             if self.scheduler.remove(sequence):
                 self._release(sequence)
+
+    def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Step, or wait while another thread does, until a condition holds; returns whether it does.
+
+        Args:
+            done: the condition; only a step, a new request or a cancellation may make it true.
+            timeout: seconds after which to give up; ``None``: never.
+        """
+        deadline = math.inf if timeout is None else perf_counter() + timeout
+        while not done():
+            if perf_counter() >= deadline:
+                return False
+            if not self.lock.acquire(blocking=False):
+                with self._progress:
+                    self._progress.wait(_WAIT_INTERVAL)
+                continue
+            try:
+                if not done():
+                    self._step_or_fail()
+            finally:
+                self.lock.release()
+        return True
+
+    def run_in_background(self) -> None:
+        """Have a daemon thread step as long as there is work."""
+        with self._progress:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="constrain-runtime", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._progress:
+                if not self.has_work:
+                    self._thread = None
+                    return
+            self.run_until(lambda: not self.has_work)
+
+    def _step_or_fail(self) -> None:
+        """Step; an error of the runtime itself is handed to everybody who waits."""
+        try:
+            self.step()
+        except BaseException as error:
+            for sequence, handle in list(self._handles.items()):
+                handle.fail(error)
+                self.cancel(sequence)
+            raise
+        finally:
+            with self._progress:
+                self._progress.notify_all()
 
     def step(self) -> list[Event]:
         """Start sequences for which there is room, compute parts of prompts, and sample a token or more of each."""
@@ -183,7 +255,13 @@ class Runtime:
                     event.sequence.mark("first_token")
                     if event.update.finish is not None and self.scheduler.remove(event.sequence):
                         self._release(event.sequence)
+                    self._deliver(event.sequence, event.update)
             return events
+
+    def _deliver(self, sequence: SequenceState, update: Update) -> None:
+        handle = self._handles.get(sequence) if update.finish is None else self._handles.pop(sequence, None)
+        if handle is not None:
+            handle.push(update)
 
     def prefill(self, sequence: SequenceState, aborted: Callable[[], bool] = lambda: False) -> None:
         """Compute the prompt of a sequence without sampling yet; ``aborted`` is asked after each part of it."""

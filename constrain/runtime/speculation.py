@@ -154,7 +154,7 @@ class DraftModel:
         missing = own.tokens(own.draft_position)
         limit = self.runner.model.config.max_input_len
         while len(missing) > 2:
-            chunk = torch.tensor(missing[:-1][:limit])
+            chunk = missing[:-1][:limit]
             self.runner.prefill(BatchRow(chunk, own.draft_position, own.block_table))
             own.draft_position += len(chunk)
             missing = missing[len(chunk) :]

@@ -17,16 +17,19 @@ import torch
 from constrain.filters.masks import MOST_FEW, TokenMask, few
 from constrain.kernels import (
     ChosenRows,
+    DryTensors,
     PenaltyParameters,
     PenaltyScratch,
     SamplingTensors,
     TopTokens,
+    add_bias,
     apply_bitmask,
+    apply_dry,
+    apply_guidance,
     penalise,
     sample,
 )
-from constrain.kernels.graphs import Beside as SideStream
-from constrain.kernels.graphs import Graph
+from constrain.kernels.graphs import Graph, SideStream
 from constrain.runtime.mask_pool import MaskPool
 from constrain.runtime.model_runner import ModelRunner, PassOutput
 from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
@@ -251,10 +254,9 @@ class BatchSampler:
             if scratch is not None:
                 penalise(logits, output.history, output.lengths, inputs.penalties, scratch)
             if variant.biased:
-                add_bias(logits, self._biases.values, inputs.chosen["biases"])
+                add_bias(logits, self._biases.values[:, : self._width], inputs.chosen["biases"])
             if variant.dry:
-                breakers = ChosenRows(self._masks.bits, inputs.chosen["breakers"])
-                apply_dry(logits, output.history, output.lengths, inputs.dry, breakers)
+                apply_dry(logits, output.history, output.lengths, inputs.dry, self._chosen(inputs, "breakers"))
             masks = self._chosen(inputs, "masks") if variant.masked else None
             out = self._runner.sampled[: len(logits)], self._probabilities[: len(logits)]
             top = None
@@ -463,9 +465,11 @@ class _BiasPool:
     def rows(self, biases: Sequence[TokenBias | None]) -> list[int]:
         """The row of each bias, -1 for none; new ones are sent."""
         for bias in biases:
+            if bias is None:
+                continue
             if bias in self._rows:
                 self._rows.move_to_end(bias)
-            elif bias is not None:
+            else:
                 self._send(bias)
         return [-1 if bias is None else self._rows[bias] for bias in biases]
 
@@ -484,12 +488,12 @@ def _empty_top(rows: int, count: int, counts: torch.Tensor) -> TopTokens:
     return TopTokens(ids, torch.zeros(rows, count, device=counts.device), counts)
 
 
-def _floats(params: SamplingParams) -> tuple[float, ...]:
+def _floats(params: SamplingParams) -> tuple[Any, ...]:
     mu = _OFF if params.mirostat is None else params.mirostat.mu
     return (*params[:_NUM_FLOATS], mu, 1.0 if params.guidance is None else params.guidance)
 
 
-def _columns(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return list(zip(*rows, strict=True))
 
 

@@ -1,0 +1,163 @@
+"""A submitted request: iterate over its output, wait for its end, or cancel it, from any thread or event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from constrain.errors import GenerationError
+from constrain.runtime.events import Finish, SampledToken, Update
+from constrain.runtime.sequence import SequenceState
+
+
+@dataclass
+class Output:
+    """The output of a request.
+
+    Attributes:
+        text: the new text.
+        tokens: the new tokens, without a stop token, and what was asked for of them.
+        finish: why it ended.
+    """
+
+    text: str = ""
+    tokens: list[SampledToken] = field(default_factory=list)
+    finish: Finish | None = None
+
+    def add(self, update: Update) -> None:
+        """Append the text and tokens that an update releases."""
+        self.text += update.released.text
+        self.tokens += update.released.tokens
+        if update.finish is not None:
+            self.finish = update.finish
+
+
+class Driver(Protocol):
+    """What steps the requests, as a handle sees it."""
+
+    def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Step, or wait while another thread does, until a condition holds; returns whether it does."""
+
+    def run_in_background(self) -> None:
+        """Have a thread step as long as there is work."""
+
+    def cancel(self, sequence: SequenceState) -> None:
+        """Drop a sequence."""
+
+
+class Handle:
+    """A submitted request.
+
+    Iterating gives its updates as they come; waiting for it, or :meth:`result`, gives the whole output.
+
+    Attributes:
+        sequence: its state.
+        output: what was released so far.
+    """
+
+    def __init__(self, sequence: SequenceState, driver: Driver) -> None:
+        self.sequence, self.output = sequence, Output()
+        self._driver = driver
+        self._updates: deque[Update] = deque()
+        self._cancelled = False
+        self._failure: BaseException | None = None
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether there will be no more updates."""
+        return self.output.finish is not None or self._cancelled or self._failure is not None
+
+    def push(self, update: Update) -> None:
+        """Take an update; called by the runtime."""
+        self.output.add(update)
+        self._updates.append(update)
+        self._notify()
+
+    def fail(self, error: BaseException) -> None:
+        """Take an error of the runtime itself."""
+        self._failure = error
+        self._notify()
+
+    def cancel(self) -> None:
+        """Drop the request; iterations end, and :meth:`result` raises."""
+        if not self.done:
+            self._cancelled = True
+            self._driver.cancel(self.sequence)
+            self._notify()
+
+    def result(self, timeout: float | None = None) -> Output:
+        """Wait for the output.
+
+        Raises:
+            TimeoutError: it did not end within ``timeout`` seconds; it goes on.
+            GenerationError: it was cancelled.
+            ConstrainError: the error that ended it.
+        """
+        if not self._driver.run_until(lambda: self.done, timeout):
+            raise TimeoutError(f"the request did not end within {timeout} seconds")
+        return self._finished()
+
+    def __iter__(self) -> Iterator[Update]:
+        while True:
+            self._driver.run_until(lambda: bool(self._updates) or self.done)
+            while self._updates:
+                yield self._updates.popleft()
+            if self.done:
+                self._raise()
+                return
+
+    def __await__(self) -> Generator[Any, None, Output]:
+        return self._wait().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Update]:
+        wake = self._listen()
+        self._driver.run_in_background()
+        while True:
+            while self._updates:
+                yield self._updates.popleft()
+            if self.done:
+                self._raise()
+                return
+            await wake.wait()
+            wake.clear()
+
+    async def _wait(self) -> Output:
+        wake = self._listen()
+        self._driver.run_in_background()
+        while not self.done:
+            await wake.wait()
+            wake.clear()
+        return self._finished()
+
+    def _listen(self) -> asyncio.Event:
+        """An event of the running loop that is set whenever something happens."""
+        loop, wake = asyncio.get_running_loop(), asyncio.Event()
+        self._listeners.append(lambda: None if loop.is_closed() else _call(loop, wake.set))
+        if self._updates or self.done:
+            wake.set()
+        return wake
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _finished(self) -> Output:
+        self._raise()
+        if self._cancelled:
+            raise GenerationError("the request was cancelled")
+        return self.output
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        finish = self.output.finish
+        if finish is not None and finish.error is not None:
+            raise finish.error
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(callback)
