@@ -129,6 +129,7 @@ class Runtime:
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
+        self._num_submitting = 0
         self._thread: threading.Thread | None = None
         self.lock = threading.RLock()
         #: Notified after each step.
@@ -178,7 +179,9 @@ class Runtime:
             GenerationError: there can never be room for the request, or its prompt is not one of this model.
             BudgetError: no output that the constraint allows has as few tokens as the request.
         """
+        self._num_submitting += 1
         with self.lock:
+            self._num_submitting -= 1
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
         with self._progress:
@@ -212,6 +215,8 @@ class Runtime:
                     self._step_or_fail()
             finally:
                 self.lock.release()
+            while self._num_submitting:  # locks are not fair: whoever steps would take it again at once
+                sleep(_POLL_INTERVAL)
         return True
 
     def run_in_background(self) -> None:
