@@ -304,9 +304,7 @@ class Head(Module):
         else:
             self.weight = self.tied.weight.to(self.device)
 
-    def forward(
-        self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
         """Logits ``[..., padded_size]`` of states ``[..., hidden]``; ``[..., n]`` of int64 ``tokens`` ``[n]`` alone."""
         replaced = context.loras[0].lm_head if context.loras else None
         weight = self.weight if replaced is None else replaced

@@ -62,11 +62,13 @@ class Event:
         stage: ``"started"``: it left the queue; ``"prefill"``: a part of its prompt is cached; ``"streaming"``: a token
             was sampled.
         update: the outcome of the token.
+        progress: tokens of the prompt that are cached, and how many have to be.
     """
 
     sequence: SequenceState
     stage: str
     update: Update | None = None
+    progress: tuple[int, int] = (0, 0)
 
 
 class Runtime:
@@ -253,7 +255,9 @@ class Runtime:
             events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
             for sequence in self.scheduler.running:
                 if not sequence.is_prefilled and self._prefill(sequence):
-                    events.append(Event(sequence, "prefill"))
+                    rows = sequence.rows
+                    progress = sum(row.position for row in rows), sum(row.prompt_end for row in rows)
+                    events.append(Event(sequence, "prefill", progress=progress))
             events += self._decode()
             for event in events:
                 if event.update is not None:
@@ -522,16 +526,14 @@ class Runtime:
 
     def _fill(self, rows: list[SamplingRow], each: ScheduledSequence, starts: Sequence[int]) -> None:
         sequence, request = each.sequence, each.sequence.request
-        reported = "final" if request.hook is not None else ""
-        if request.return_logits:
-            reported = "raw" if request.raw_logits and request.hook is None else "final"
         bias = sequence.bias
         row = SamplingRow(
             sequence.sampling,
             request.seed,
             each.mask if each.is_masked else None,
             top_tokens=request.return_top_tokens,
-            logits=reported,
+            raw=request.return_logits and request.raw_logits,
+            final=request.hook is not None or (request.return_logits and not request.raw_logits),
             bias=None if bias is None else TokenBias(bias),
         )
         partner = -1
@@ -593,10 +595,11 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
     if count and sampled.top_ids is not None and sampled.top_probabilities is not None:
         token.top = sampled.top_ids[place, :count], sampled.top_probabilities[place, :count]
-    if request.hook is not None or request.return_logits:
-        raw = request.return_logits and request.raw_logits and request.hook is None
-        logits = sampled.raw if raw else sampled.final
+    if request.return_logits:
+        logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
+    if request.hook is not None and sampled.final is not None:
+        token.final_logits = sampled.final[place]
     return token
 
 

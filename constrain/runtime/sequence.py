@@ -193,6 +193,13 @@ class SequenceState:
         budget = self.budget
         return self._constraint.masks_after(proposals, budget)
 
+    def fork_constraint(self) -> tuple[SequenceConstraint, int | None] | None:
+        """A copy of the constraint that goes its own way, and its budget; ``None`` where there is none."""
+        if self._constraint is None or not self._constrained:
+            return None
+        fork = self._constraint.fork(self.budget)
+        return None if fork is None else (fork, self.budget)
+
     @property
     def bias(self) -> torch.Tensor | None:
         """What filters add to the next logits, float32 ``[width]`` on the CPU."""
@@ -271,14 +278,13 @@ class SequenceState:
         completes = self._constrained and self._constraint is not None and sampled.id in self._constraint.ends
         stops = sampled.id in request.stop_tokens
         if request.hook is not None and not (stops and request.stop_before_hook):
-            assert sampled.logits is not None
-            sampled.id, accepts = request.hook(sampled.id, sampled.prob, sampled.logits, sampled.top)
-            stops = sampled.id in request.stop_tokens
+            logits, sampled.final_logits = sampled.final_logits, None
+            assert logits is not None
+            sampled.id, accepts = request.hook(sampled.id, sampled.prob, logits, sampled.top)
+            stops = not request.stop_before_hook and sampled.id in request.stop_tokens
         sampled.stops = stops
         if self._trigger is not None and not self._trigger.found and not self._may_trigger(sampled.id):
             return self._reject(sampled.id)
-        if not request.return_logits:
-            sampled.logits = None
         return self._append(sampled, completes, accepts)
 
     def _append(self, sampled: SampledToken, completes: bool, accepts: bool) -> Update:
@@ -288,6 +294,8 @@ class SequenceState:
             self._start += 1
         elif accepts:
             self._accept(sampled.id)
+        elif self._constraint is not None:
+            self._constraint.discard_mask()
         for row in self.rows:
             row.sequence_ids.append_one(sampled.id)
         self.last_token = sampled.id
