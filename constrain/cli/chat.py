@@ -43,7 +43,7 @@ def chat(
     """
     from constrain.chat import Chat
     from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
-    from constrain.generator.pages import PAGED_PAGE_SIZE
+    from constrain.runtime.page_table import PAGED_PAGE_SIZE
     from constrain.llm import load_model, make_filters
     from constrain.model import ExLlamaV2Cache
 

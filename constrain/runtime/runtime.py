@@ -565,9 +565,10 @@ class Runtime:
         """Verify the proposals of a sequence, and take the tokens up to the first that was not proposed."""
         sequence, proposals = each.sequence, each.proposals
         updates: list[Update] = []
+        constrained = sequence.is_constrained
         for place, proposal in enumerate([*proposals, None], each.place):
-            # Mirostat and tokens excluded at one position make conditions that the first token alone was sampled under.
-            if updates and (sequence.sampling.mirostat is not None or sequence.excludes_tokens):
+            # All were sampled under the conditions of the first: these may have changed with the last token.
+            if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
                 break
             epoch = sequence.epoch
             updates.append(sequence.take(_token(sequence, sampled, place)))

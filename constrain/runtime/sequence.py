@@ -16,7 +16,6 @@ from constrain.runtime.constraints import MaskBatch, SequenceConstraint
 from constrain.runtime.events import Finish, Piece, SampledToken, Update
 from constrain.runtime.output import Banned, Detokenizer, HeldText, Stop
 from constrain.runtime.request import Request
-from constrain.runtime.sampler.params import SamplingParams
 from constrain.runtime.trigger import Trigger
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -246,9 +245,9 @@ class SequenceState:
         return token < 0 or token in self.request.stop_tokens
 
     @property
-    def excludes_tokens(self) -> bool:
-        """Whether tokens are excluded at the next position alone."""
-        return bool(self._excluded())
+    def has_own_conditions(self) -> bool:
+        """Whether the next token is sampled under conditions that hold at its position alone."""
+        return self.sampling.mirostat is not None or bool(self._excluded())
 
     def _excluded(self) -> frozenset[int]:
         excluded = {*self.banned_tokens, *self._forbidden.get(len(self), ())}

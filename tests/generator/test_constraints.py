@@ -392,7 +392,7 @@ def test_guesses_do_not_change_texts(make: Make, guess: dict[str, Any], settings
     if settings is GREEDY and guess.get("draft"):
         assert all(job.accepted_draft_tokens > 2 * job.rejected_draft_tokens for job in got[:2])
         assert counts[1] < 0.6 * counts[0]
-    assert not any(page.users for page in guessing._table.pages)
+    assert not any(page.users for page in guessing.runtime.allocator.pages)
 
 
 def test_results_count_guesses(make: Make) -> None:
