@@ -364,7 +364,7 @@ def test_guesses_do_not_change_texts(make: Make, guess: dict[str, Any], settings
             {"filters": [regex(generator, "(hello |yes, ){5}[0-9]{4}")]},
             # What cannot be copied cannot be asked what comes after a draft.
             {"filters": [Stubborn(generator)], "max_new_tokens": 16},
-            {"banned_strings": ["e", "o"]},
+            {"banned_strings": ["e", "o"], "max_new_tokens": 20},
             {"token_healing": True, "stop_conditions": ["a", EOS]},
             {"filters": [regex(generator, "[a-z ]{3}")], "trigger": "e"},
         ]
