@@ -13,13 +13,15 @@ What was computed after the end of a sequence, or after a proposal that was not 
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from time import perf_counter, sleep
+from time import monotonic, perf_counter, sleep
 from weakref import WeakKeyDictionary
 
 import torch
@@ -29,7 +31,7 @@ from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.constraints import MaskWorkers
-from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.events import Finish, SampledToken, Update
 from constrain.runtime.handle import Handle
 from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
 from constrain.runtime.limits import check_request
@@ -42,6 +44,8 @@ from constrain.runtime.scheduler import Scheduler
 from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculation import MAX_FORCED, DraftModel, Proposer, max_proposals
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_log = logging.getLogger(__name__)
 
 #: Keys of digests are at most this long.
 _MAX_ROOT_BYTES = 64
@@ -131,11 +135,12 @@ class Runtime:
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
-        self._num_submitting = 0
+        self._num_waiting = 0
         self._thread: threading.Thread | None = None
         self.lock = threading.RLock()
         #: Notified after each step.
         self._progress = threading.Condition()
+        _log.info("KV cache of %d pages of %d tokens", self.runner.num_pages, size)
 
     @property
     def has_work(self) -> bool:
@@ -164,14 +169,16 @@ class Runtime:
             vocab_size=self.model.config.vocab_size,
         )
         check_budget(request)
-        with self.lock:
+        with self._between_steps():
             width = self.model.config.padded_vocab_size
             sequence = SequenceState(request, self.tokenizer, width, self._num_added)
             self._num_added += 1
             for row, table in zip(sequence.rows, block_tables, strict=False):
+                self.allocator.forget(table)
                 row.start_at(table, position)
             sequence.mark("enqueued")
             self.scheduler.add(sequence)
+            _log.debug("request %d: %d tokens, at most %s more", sequence.serial, len(sequence), request.max_new_tokens)
             return sequence
 
     def submit(self, request: Request) -> Handle:
@@ -181,9 +188,7 @@ class Runtime:
             GenerationError: there can never be room for the request, or its prompt is not one of this model.
             BudgetError: no output that the constraint allows has as few tokens as the request.
         """
-        self._num_submitting += 1
-        with self.lock:
-            self._num_submitting -= 1
+        with self._between_steps():
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
         with self._progress:
@@ -192,10 +197,28 @@ class Runtime:
 
     def cancel(self, sequence: SequenceState) -> None:
         """Drop a sequence, without an event; nothing happens to one that is not there."""
-        with self.lock:
+        with self._between_steps():
             self._handles.pop(sequence, None)
             if self.scheduler.remove(sequence):
                 self._release(sequence)
+                _log.debug("request %d cancelled after %d tokens", sequence.serial, sequence.new_tokens)
+        with self._progress:
+            self._progress.notify_all()
+
+    @contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """Hold the lock; a thread that steps lets go of it after its step, though locks are not fair."""
+        with self._progress:
+            self._num_waiting += 1
+        try:
+            self.lock.acquire()
+        finally:
+            with self._progress:
+                self._num_waiting -= 1
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Step, or wait while another thread does, until a condition holds; returns whether it does.
@@ -217,7 +240,7 @@ class Runtime:
                     self._step_or_fail()
             finally:
                 self.lock.release()
-            while self._num_submitting:  # locks are not fair: whoever steps would take it again at once
+            while self._num_waiting:
                 sleep(_POLL_INTERVAL)
         return True
 
@@ -264,6 +287,7 @@ class Runtime:
                     event.sequence.mark("first_token")
                     if event.update.finish is not None and self.scheduler.remove(event.sequence):
                         self._release(event.sequence)
+                        _log_finish(event.sequence, event.update.finish)
                     self._deliver(event.sequence, event.update)
             return events
 
@@ -532,7 +556,7 @@ class Runtime:
             request.seed,
             each.mask if each.is_masked else None,
             top_tokens=request.return_top_tokens,
-            raw=request.return_logits and request.raw_logits,
+            raw=(request.return_logits and request.raw_logits) or request.return_logprobs is not None,
             final=request.hook is not None or (request.return_logits and not request.raw_logits),
             bias=None if bias is None else TokenBias(bias),
         )
@@ -571,7 +595,7 @@ class Runtime:
             if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
                 break
             epoch = sequence.epoch
-            updates.append(sequence.take(_token(sequence, sampled, place)))
+            updates.append(sequence.take(_token(sequence, sampled, place, self._sampler.width)))
             if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
                 break
         accepted = len(updates) - 1
@@ -590,7 +614,7 @@ class Runtime:
         return updates
 
 
-def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> SampledToken:
+def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:
     """A sampled token, with what was asked for."""
     request, count = sequence.request, sequence.request.return_top_tokens
     token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
@@ -599,9 +623,19 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     if request.return_logits:
         logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
+    if request.return_logprobs is not None and sampled.raw is not None and token.id >= 0:
+        logprobs = sampled.raw[place, :num_tokens].float().log_softmax(-1)
+        values, ids = logprobs.topk(min(request.return_logprobs, num_tokens))
+        token.logprob = float(logprobs[token.id])
+        token.top_logprobs = list(zip(ids.tolist(), values.tolist(), strict=True))
     if request.hook is not None and sampled.final is not None:
         token.final_logits = sampled.final[place]
     return token
+
+
+def _log_finish(sequence: SequenceState, finish: Finish) -> None:
+    seconds = monotonic() - sequence.times["enqueued"]
+    _log.debug("request %d: %s after %d tokens, %.3f s", sequence.serial, finish.reason, sequence.new_tokens, seconds)
 
 
 def check_budget(request: Request) -> None:
