@@ -16,6 +16,9 @@ from constrain.runtime import Runtime
 T = TypeVar("T")
 R = TypeVar("R")
 
+#: Seconds after which it is looked again whether the time of a request is over.
+_POLL = 0.5
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -121,10 +124,6 @@ def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool) -> _Task
     return tasks.popleft()
 
 
-#: Seconds after which it is looked again whether the time of a request is over.
-_POLL = 0.5
-
-
 async def arun_many(
     runtime: Runtime,
     submit: Callable[[int, T], Pending[R]],
@@ -135,6 +134,14 @@ async def arun_many(
     """Results of many inputs, for ``async for``; arguments as for :func:`run_many`, inputs may come asynchronously."""
     tasks: deque[asyncio.Task[R | Failure]] = deque()
     source, broken, window = _enumerated(items), None, window_of(runtime)
+
+    async def run(index: int, item: T) -> R | Failure:
+        try:
+            pending = await submitted(lambda: submit(index, item))
+        except Exception as error:
+            return Failure(index, error)
+        return await _Task(index, pending).aoutcome()
+
     is_open = True
     try:
         while is_open or tasks:
@@ -146,7 +153,7 @@ async def arun_many(
                 except Exception as error:
                     is_open, broken = False, error
                 else:
-                    tasks.append(asyncio.create_task(_run(submit, index, item)))
+                    tasks.append(asyncio.ensure_future(run(index, item)))
             if tasks:
                 yield (await _anext_done(tasks, ordered)).result()
     finally:
@@ -155,14 +162,6 @@ async def arun_many(
         await asyncio.gather(*tasks, return_exceptions=True)
     if broken is not None:
         raise broken
-
-
-async def _run(submit: Callable[[int, T], Pending[R]], index: int, item: T) -> R | Failure:
-    try:
-        pending = await submitted(lambda: submit(index, item))
-    except Exception as error:
-        return Failure(index, error)
-    return await _Task(index, pending).aoutcome()
 
 
 async def _anext_done(tasks: deque[asyncio.Task[R | Failure]], ordered: bool) -> asyncio.Task[R | Failure]:

@@ -60,7 +60,7 @@ class Options:
         object.__setattr__(self, "filters", filters_of(self.filters))
 
     @property
-    def overrides(self) -> dict[str, float]:
+    def overrides(self) -> dict[str, Any]:
         """Sampling settings that are given by themselves."""
         given = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p")}
         return {name: value for name, value in given.items() if value is not None}

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from constrain.extract.extractor import Extraction, Extractor, ExtractOptions, Prompt
+    from constrain.extract.extractor import Extraction, ExtractOptions, Extractor, Prompt
     from constrain.extract.prompt import build_prompt
     from constrain.extract.target import Target
 

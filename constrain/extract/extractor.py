@@ -93,8 +93,8 @@ class Extractor:
     schema that takes strings from the document, with ``"x-verbatim": {"source": "text"}``, is compiled for each.
 
     Numbers and strings that a schema does not bound are bounded by default, so that no digit or word can run on:
-    integers have at most 15 digits, numbers no exponent and at most 9 decimals besides, and strings at most twice as
-    many characters as the text, rounded up to a power of two, and 256 at least.
+    numbers have at most 15 digits before the point, and strings at most twice as many characters as the text, rounded
+    up to a power of two, and 256 at least.
 
     Attributes:
         runtime: that requests are submitted to.
@@ -178,9 +178,7 @@ class Extractor:
         except GenerationError as error:
             raise ExtractionError(str(error)) from error
 
-    def _submitter(
-        self, target: Target[T], options: ExtractOptions
-    ) -> Callable[[int, str], Pending[Extraction[T]]]:
+    def _submitter(self, target: Target[T], options: ExtractOptions) -> Callable[[int, str], Pending[Extraction[T]]]:
         """Begins to extract a record from one of many texts."""
         _check_target(target)
         made = _options(options)
@@ -215,7 +213,8 @@ def _check_target(target: Any) -> None:
 
 
 def _options(given: ExtractOptions) -> Options:
-    return Options(**{"max_new_tokens": 1024, **given})
+    options: dict[str, Any] = {"max_new_tokens": 1024, **given}
+    return Options(**options)
 
 
 def _read(target: Target[T], max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:

@@ -2,77 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, overload
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from constrain.arguments import check_count, texts_of
 from constrain.completion import (
-    AsyncStream,
     Completion,
     Failure,
-    Options,
     Pending,
     Stream,
-    arun_many,
-    encode,
-    fresh_filters,
     run_many,
-    runtime_of,
-    submit,
-    submitted,
 )
-from constrain.engine.lark import NamedGrammar
 from constrain.errors import ArgumentError, GrammarError
-from constrain.extract import Extraction, Extractor, ExtractOptions, Prompt, Target, build_prompt
+from constrain.extract import Extraction, ExtractOptions, Target
 from constrain.generator.settings import Settings
-from constrain.llm.constraints import make_filters
-from constrain.model import ExLlamaV2
-from constrain.runtime import Runtime
-from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.llm.asynchronous import AsyncMethods
+from constrain.llm.base import GenerateOptions, Messages, PromptOrMessages, one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
 
-#: A conversation, each message with ``role`` and ``content``.
-Messages: TypeAlias = Sequence[Mapping[str, Any]]
-#: A text to continue, or a conversation to answer.
-PromptOrMessages: TypeAlias = "str | Messages"
 
-_CONSTRAINTS = ("json_schema", "regex", "grammar", "grammars", "choices", "prefix")
-
-
-class GenerateOptions(TypedDict, total=False):
-    """Options of :meth:`LLM.generate` and its kin; they are described there."""
-
-    json_schema: Any
-    regex: str | re.Pattern[str] | None
-    grammar: str | None
-    grammars: Mapping[str, NamedGrammar] | None
-    choices: Sequence[str] | None
-    prefix: str | Sequence[str] | None
-    filters: Sequence[Any]
-    max_new_tokens: int
-    settings: Settings | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    stop: str | int | Collection[str | int] | None
-    seed: int | None
-    logprobs: int | None
-    timeout: float | None
-    priority: int
-
-
-class LLM:
+class LLM(AsyncMethods):
     """A loaded model; see :func:`load`. Threads and tasks may share it: their requests run side by side.
 
     Attributes:
@@ -80,31 +39,8 @@ class LLM:
         extractor: what :meth:`extract` calls.
     """
 
-    def __init__(self, runtime: Any, prompt: Prompt = build_prompt) -> None:
-        """
-        Args:
-            runtime: a :class:`~constrain.runtime.Runtime` of a model, a cache and a tokenizer, or what has one as its
-                ``runtime``, as generators have.
-            prompt: makes the prompt of an extraction from a schema and a text.
-
-        Raises:
-            ArgumentError: an argument is of the wrong type.
-        """
-        self.runtime: Runtime = runtime_of(runtime)
-        self.extractor = Extractor(self.runtime, prompt)
-
-    @property
-    def model(self) -> ExLlamaV2:
-        """The model."""
-        return self.runtime.model
-
-    @property
-    def tokenizer(self) -> ExLlamaV2Tokenizer:
-        """Its tokenizer."""
-        return self.runtime.tokenizer
-
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]  # 1 is an int
         self,
         prompt: str | None = ...,
         *,
@@ -186,8 +122,8 @@ class LLM:
         check_count("n", n, 1)
         if stream and n > 1:
             raise ArgumentError(f"a stream is of one text, not of n={n}")
-        begin = self._beginner(options, copied=n > 1)
-        ask = _one_of(prompt, messages)
+        begin = self.beginner(options, copied=n > 1)
+        ask = one_of(prompt, messages)
         if stream:
             return Stream(begin(0, ask))
         pending = _all_or_none([partial(begin, number, ask) for number in range(n)])
@@ -213,11 +149,15 @@ class LLM:
             ArgumentError: an argument other than a prompt is of the wrong type, or out of its bounds.
             GrammarError: a constraint does not compile.
         """
-        return run_many(self.runtime, self._beginner(options, copied=True), prompts, ordered=ordered)
+        return run_many(self.runtime, self.beginner(options, copied=True), prompts, ordered=ordered)
 
-    def extract(
-        self, schema: type[T] | Target[T] | Any, text: str, **options: Unpack[ExtractOptions]
-    ) -> Extraction[T]:
+    @overload
+    def extract(self, schema: type[T] | Target[T], text: str, **options: Unpack[ExtractOptions]) -> Extraction[T]: ...
+
+    @overload
+    def extract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
+
+    def extract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
         """Extract a record from a text.
 
         Args:
@@ -236,14 +176,34 @@ class LLM:
         """
         return self.extractor.extract(Target.of(schema), text, **options)
 
+    @overload
     def extract_many(
         self,
-        schema: type[T] | Target[T] | Any,
+        schema: type[T] | Target[T],
+        texts: Iterable[str],
+        *,
+        ordered: bool = ...,
+        **options: Unpack[ExtractOptions],
+    ) -> Iterator[Extraction[T] | Failure]: ...
+
+    @overload
+    def extract_many(
+        self,
+        schema: Any,
+        texts: Iterable[str],
+        *,
+        ordered: bool = ...,
+        **options: Unpack[ExtractOptions],
+    ) -> Iterator[Extraction[Any] | Failure]: ...
+
+    def extract_many(
+        self,
+        schema: Any,
         texts: Iterable[str],
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
-    ) -> Iterator[Extraction[T] | Failure]:
+    ) -> Iterator[Extraction[Any] | Failure]:
         """Extract a record from each of many texts, several at a time.
 
         Args:
@@ -276,125 +236,6 @@ class LLM:
         most = 1 + max((len(text.encode()) for text in texts), default=0)
         return self.generate(prompt, choices=texts, max_new_tokens=most, settings=Settings.greedy()).text
 
-    @overload
-    async def agenerate(
-        self,
-        prompt: str | None = ...,
-        *,
-        messages: Messages | None = ...,
-        n: Literal[1] = ...,
-        **options: Unpack[GenerateOptions],
-    ) -> Completion: ...
-
-    @overload
-    async def agenerate(
-        self,
-        prompt: str | None = ...,
-        *,
-        messages: Messages | None = ...,
-        n: int,
-        **options: Unpack[GenerateOptions],
-    ) -> list[Completion]: ...
-
-    async def agenerate(
-        self,
-        prompt: str | None = None,
-        *,
-        messages: Messages | None = None,
-        n: int = 1,
-        **options: Unpack[GenerateOptions],
-    ) -> Completion | list[Completion]:
-        """Continue a prompt, for ``await``; as :meth:`generate`. A task that is cancelled cancels the request."""
-        check_count("n", n, 1)
-        ask = _one_of(prompt, messages)
-        begin = await asyncio.to_thread(self._beginner, options, n > 1)
-
-        async def one(number: int) -> Completion:
-            return await (await submitted(partial(begin, number, ask))).aresult()
-
-        if n == 1:
-            return await one(0)
-        return list(await _gathered([one(number) for number in range(n)]))
-
-    def astream(
-        self, prompt: str | None = None, *, messages: Messages | None = None, **options: Unpack[GenerateOptions]
-    ) -> AsyncStream:
-        """Continue a prompt piece by piece, for ``async for``; as :meth:`generate` with ``stream=True``."""
-        ask = _one_of(prompt, messages)
-        return AsyncStream(lambda: self._beginner(options, copied=False)(0, ask))
-
-    def agenerate_many(
-        self,
-        prompts: Iterable[PromptOrMessages] | AsyncIterable[PromptOrMessages],
-        *,
-        ordered: bool = True,
-        **options: Unpack[GenerateOptions],
-    ) -> AsyncIterator[Completion | Failure]:
-        """Continue many prompts, for ``async for``; as :meth:`generate_many`. Prompts may come asynchronously."""
-        return arun_many(self.runtime, self._beginner(options, copied=True), prompts, ordered=ordered)
-
-    async def aextract(
-        self, schema: type[T] | Target[T] | Any, text: str, **options: Unpack[ExtractOptions]
-    ) -> Extraction[T]:
-        """Extract a record, for ``await``; as :meth:`extract`. A task that is cancelled cancels the request."""
-        return await self.extractor.aextract(Target.of(schema), text, **options)
-
-    def aextract_many(
-        self,
-        schema: type[T] | Target[T] | Any,
-        texts: Iterable[str] | AsyncIterable[str],
-        *,
-        ordered: bool = True,
-        **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[T] | Failure]:
-        """Extract many records, for ``async for``; as :meth:`extract_many`. Texts may come asynchronously."""
-        return self.extractor.aextract_many(Target.of(schema), texts, ordered=ordered, **options)
-
-    def _beginner(
-        self, given: GenerateOptions, copied: bool
-    ) -> Callable[[int, PromptOrMessages], Pending[Completion]]:
-        """Compile constraints; returns what submits a prompt, given its place among several.
-
-        Args:
-            given: the options of the call.
-            copied: whether each prompt gets copies of the filters.
-        """
-        named = {name: value for name, value in given.items() if name in _CONSTRAINTS}
-        options = Options(**{name: value for name, value in given.items() if name not in _CONSTRAINTS})  # type: ignore[arg-type]
-        filters = [*options.filters, *make_filters(self.model, self.tokenizer, **named)]  # type: ignore[arg-type]
-        if copied:
-            fresh_filters(filters)  # the error of one that cannot be copied comes at once
-
-        def begin(number: int, ask: PromptOrMessages) -> Pending[Completion]:
-            own = fresh_filters(filters) if copied else filters
-            read = partial(replace, index=number)
-            return submit(self.runtime, self._ids(ask), own, options.numbered(number), read)
-
-        return begin
-
-    def _ids(self, ask: PromptOrMessages) -> torch.Tensor:
-        """Ids of a prompt, int64 of shape (1, n)."""
-        if not isinstance(ask, (list, tuple)):
-            return encode(self.tokenizer, ask)
-        text = self.tokenizer.apply_chat_template(ask)
-        ids: torch.Tensor = self.tokenizer.encode(text, encode_special_tokens=True)
-        return ids
-
-
-def _one_of(prompt: str | None, messages: Messages | None) -> PromptOrMessages:
-    """A prompt, or messages as a list.
-
-    Raises:
-        ArgumentError: there are both or neither, or the messages are no list of such.
-    """
-    if messages is None:
-        return prompt  # type: ignore[return-value]  # None is refused with everything else that is no text
-    if prompt is not None:
-        raise ArgumentError("give a prompt or messages, not both")
-    if not isinstance(messages, (list, tuple)) or not all(isinstance(each, Mapping) for each in messages):
-        raise ArgumentError("messages must be a list of dicts, each with role and content")
-    return list(messages)
-
 
 def _all_or_none(submits: Sequence[Callable[[], Pending[Completion]]]) -> list[Pending[Completion]]:
     """Submit several requests; where one cannot be, none is."""
@@ -419,13 +260,3 @@ def _results(pending: Sequence[Pending[Completion]]) -> list[Completion]:
 def _cancel(pending: Sequence[Pending[Completion]]) -> None:
     for each in pending:
         each.cancel()
-
-
-async def _gathered(work: Sequence[Any]) -> list[Completion]:
-    """The results of coroutines; where one fails, the others are cancelled."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -13,6 +13,7 @@ from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from constrain.model.devices import free_memory
 from constrain.model.memory import module_sizes, token_bytes
 from constrain.runtime import Runtime
+from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -55,9 +56,13 @@ def load(
             check_count(name, number, 1)
     model, tokenizer = load_model(path, max_seq_len)
     tokens = _whole_pages(cache_tokens or _default_tokens(model, max_batch_size))
-    options = {} if max_batch_size is None else {"max_batch_size": max_batch_size}
     cache = ExLlamaV2Cache(model, max_seq_len=tokens)
-    return LLM(Runtime(model, cache, tokenizer, page_size=PAGED_PAGE_SIZE, **options), prompt)
+    return LLM(
+        Runtime(
+            model, cache, tokenizer, page_size=PAGED_PAGE_SIZE, max_batch_size=max_batch_size or ModelRunner.max_rows
+        ),
+        prompt,
+    )
 
 
 def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:

@@ -43,6 +43,31 @@ def test_generate_without_temperature_is_reproducible(tiny_dir: Path) -> None:
     assert "stopped after 8 tokens" in first.stderr
 
 
+def test_generate_prints_no_half_of_a_document(tiny_dir: Path) -> None:
+    whole = run("generate", "hi", "--model", str(tiny_dir), "--regex", '[{]"a": "[ab]*"[}]', "--max-new-tokens", "20")
+    assert whole.exit_code == 0 and re.fullmatch(r'[{]"a": "[ab]*"[}]\n', whole.stdout)
+    short = run("generate", "hi", "--model", str(tiny_dir), "--regex", "[ab]{30}", "--max-new-tokens", "9")
+    assert (short.exit_code, short.stdout) == (1, "")
+    assert "a budget of 9 tokens does not suffice to complete the text: 30 do" in short.stderr
+    both = ("--regex", "(aaaa)+", "--choice", "a" * 12, "--prefix", "aaa")
+    cut = run("generate", "hi", "--model", str(tiny_dir), *both, "--max-new-tokens", "13")
+    assert (cut.exit_code, cut.stdout) == (0, "a" * 12 + "\n")
+
+
+def test_generate_says_that_a_text_is_incomplete(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = Completion("[1, 2", [1, 2], "length", complete=False)
+    monkeypatch.setattr(constrain.LLM, "generate", lambda *_, **__: cut)
+    result = run("generate", "hi", "--model", str(tiny_dir))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "incomplete after 2 tokens; see --max-new-tokens: [1, 2" in result.stderr
+
+
+def test_generate_says_that_a_text_is_a_loop(tiny_dir: Path) -> None:
+    result = run("generate", "hi", "--model", str(tiny_dir), "--regex", "a*", "--max-new-tokens", "30", "--seed", "1")
+    if result.stdout == "a" * 30 + "\n":
+        assert "in a loop" in result.stderr
+
+
 def test_generate_names_what_does_not_compile(tiny_dir: Path) -> None:
     result = run("generate", "hello", "--model", str(tiny_dir), "--regex", "a(b")
     assert result.exit_code == 1
