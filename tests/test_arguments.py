@@ -268,7 +268,7 @@ def test_base_generators(llm: LLM) -> None:
 
 
 def test_conversations(dynamic: ExLlamaV2DynamicGenerator, llm: LLM) -> None:
-    refuses(ArgumentError, "generator must be an ExLlamaV2DynamicGenerator", Chat, llm)
+    refuses(ArgumentError, "runtime must be a Runtime, or something that has one", Chat, llm.model)
     refuses(ArgumentError, "system must be a str", Chat, dynamic, system=["Be brief."])
     refuses(ArgumentError, "max_new_tokens must be", Chat, dynamic, max_new_tokens=0)
     refuses(ArgumentError, "message must be a str", lambda: list(Chat(dynamic).answer(None)))  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 import torch
 from pydantic import Field
@@ -152,10 +153,24 @@ def test_json_is_complete_within_the_budget(llm: LLM, seed: int) -> None:
     assert json.loads(written.text) and written.complete and len(written.tokens) <= 12
 
 
+class Unbudgeted(ExLlamaV2RegexFilter):
+    """A filter whose masks know of no budget."""
+
+    def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0) -> bool:  # type: ignore[override]
+        return super().fill_bitmask(bits, row)
+
+
 def test_what_no_budget_holds_for_is_incomplete(llm: LLM) -> None:
-    """Each of the two can be completed with three tokens left, but not both."""
-    written = llm.generate("hello", regex="(aaaa)+", filters=[regex(llm, "(aaa)+")], max_new_tokens=5)
-    assert (written.finish_reason, written.complete) == ("length", False)
+    free = Unbudgeted(llm.model, llm.tokenizer, "a*b")
+    written = llm.generate("hello", filters=[free], max_new_tokens=8, settings=biased(llm, "a"))
+    assert (written.text, written.finish_reason, written.complete) == ("a" * 8, "length", False)
+    whole = llm.generate("hello", regex="a*b", max_new_tokens=8, settings=biased(llm, "a"))
+    assert (whole.text, whole.complete) == ("a" * 7 + "b", True)
+
+
+def test_constraints_that_only_together_fit_no_budget(llm: LLM) -> None:
+    with pytest.raises(DeadEnd, match="no token is allowed by all of them"):
+        llm.generate("hello", regex="(aaaa)+", filters=[regex(llm, "(aaa)+")], max_new_tokens=5)
 
 
 def test_a_loop_is_told_from_a_text_that_was_cut(llm: LLM) -> None:
@@ -164,7 +179,7 @@ def test_a_loop_is_told_from_a_text_that_was_cut(llm: LLM) -> None:
     closed = llm.generate("hello", regex='"a*[b-d]{10}"', max_new_tokens=40, settings=biased(llm, "a"))
     assert (closed.finish_reason, closed.complete) == ("repetition", True)
     assert llm.generate("hello", regex="a{16}b", settings=biased(llm, "a")).finish_reason == "stop"
-    assert llm.generate("hello", regex="(ab)*", max_new_tokens=40).finish_reason == "length"
+    assert llm.generate("hello", regex="(xq){10}", max_new_tokens=20).finish_reason == "length"
 
 
 def test_a_record_for_which_the_context_is_too_small(tiny_dir: Path) -> None:
@@ -263,11 +278,11 @@ def test_settings_may_be_given_by_themselves(llm: LLM) -> None:
 
 
 def test_stop_conditions_end_the_text(llm: LLM) -> None:
-    text = llm.generate("hello", regex="[ab]{30}", stop="bb", seed=3)
-    assert "bb" not in text.text and len(text.text) < 30 and text.finish_reason == "stop"
+    text = llm.generate("hello", regex="a{3}b{20}", stop="bb")
+    assert (text.text, text.finish_reason) == ("aaa", "stop")
     token = llm.tokenizer.single_id("b")
     assert token is not None
-    assert "b" not in llm.generate("hello", regex="[ab]{30}", stop=[token, "zz"], seed=3).text
+    assert llm.generate("hello", regex="a{3}b{20}", stop=[token, "zz"]).text == "aaa"
 
 
 def test_log_probabilities_are_those_of_the_model(llm: LLM) -> None:

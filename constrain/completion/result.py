@@ -37,8 +37,7 @@ class Completion:
         tokens: its token ids, without the end-of-sequence token.
         finish_reason: ``"stop"`` where the model, a constraint or a stop condition ended the text, ``"length"`` where
             the tokens ran out, and ``"repetition"`` where they ran out in a loop: 16 times or more the same token.
-        complete: whether the constraints are met. False only where the tokens ran out, and several constraints
-            together, or one that takes no budget, had not come to an end.
+        complete: false where the tokens ran out before a constraint was met that cannot be kept within a budget.
         prompt_tokens: number of tokens of the prompt.
         logprobs: of each token, if they were asked for.
         index: place of the prompt among many, or of this text among several for one prompt.
