@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrain import ExLlamaV2Tokenizer
@@ -315,7 +315,7 @@ def test_work_in_the_background_runs_out_of_time_too(begun: Adapt) -> None:
     assert target.background_result is None and made.mask().tokens == [3]
 
 
-def test_a_timeout_of_the_filter_itself_is_told_as_such(begun: Adapt) -> None:
+def test_a_timeout_of_the_filter_itself_is_reported_as_such(begun: Adapt) -> None:
     class Impatient(Hanging):
         def next(self) -> Any:
             raise TimeoutError("the parser gave up")
@@ -617,6 +617,7 @@ IDS = st.lists(
 )
 
 
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(ids=IDS, kind=st.sampled_from([set, frozenset, list, tuple]))
 def test_ids_are_packed_natively_exactly_as_by_numpy(ids: list[Any], kind: Any) -> None:
     def outcome(work: Callable[[], Any]) -> Any:
@@ -644,6 +645,7 @@ def test_ids_are_packed_natively_exactly_as_by_numpy(ids: list[Any], kind: Any) 
         assert native is None
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(ids=st.sets(st.integers(0, 20_000)), removed=st.sets(st.integers(0, 20_000)), words=st.integers(626, 640))
 def test_large_sets_are_packed(ids: set[int], removed: set[int], words: int) -> None:
     ids -= removed
