@@ -679,16 +679,20 @@ def test_sets_that_have_shrunk_and_subclasses() -> None:
 
 def test_a_collection_is_packed_once_a_step() -> None:
     packer, ids = IdPacker(), {4, 5}
-    first = packer.pack(ids, 2, True)
-    assert packer.pack(ids, 2, True) is first and first.tokens == [4, 5]
-    assert packer.pack({4, 5}, 2, True) is not first and packer.pack(ids, 3, True) is not first
+    first = packer.pack(ids, 2, 0)
+    assert packer.pack(ids, 2, 0) is first and first.tokens == [4, 5]
+    assert packer.pack({4, 5}, 2, 0) is not first and packer.pack(ids, 3, 0) is not first
     ids.add(6)
     ids.remove(4)
-    assert packer.pack(ids, 2, True) is first  # nothing may change within a step
-    again = packer.pack(ids, 2, False)
-    assert again.tokens == [5, 6] and packer.pack(ids, 2, True) is again
+    assert packer.pack(ids, 2, 0) is first  # nothing may change within a step
+    again = packer.pack(ids, 2, None)
+    assert again.tokens == [5, 6] and packer.pack(ids, 2, 0) is again
     packer.new_step()
-    assert packer.pack(ids, 2, True) is not again
+    assert packer.step == 1 and packer.pack(ids, 2, 0) is not packer.pack(ids, 2, 0)  # too late for that step
+    assert packer.pack(ids, 2, 1) is packer.pack(ids, 2, 1)
+    changing = {7}
+    last = packer.pack(changing, 2, None)
+    assert packer.pack(changing, 2, 1) is not last  # which was not cached
 
 
 class Shared(ExLlamaV2Filter):
