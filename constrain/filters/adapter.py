@@ -301,11 +301,19 @@ class IdsAdapter(FilterAdapter):
 
     def __init__(self, target: Any, *rest: Any) -> None:
         super().__init__(target, *rest)
-        self._step = _packer.step
+        self._asked_in = _packer.step
+        self._shared_in: int | None = None  # the step in which the next result may have been packed already
 
     def begin(self, prefix: str = "") -> None:
         super().begin(prefix)
-        self._step = _packer.step
+        self._asked_in = _packer.step
+
+    def evaluate(self, budget: int | None) -> TokenMask | None:
+        step = _packer.step
+        # The filter may have changed what it returned when it was asked before in this step.
+        self._shared_in = None if step == self._asked_in else step
+        self._asked_in = step
+        return super().evaluate(budget)
 
     def _ask(self, budget: int | None) -> Answer:
         result = self._collect(False)
@@ -317,9 +325,7 @@ class IdsAdapter(FilterAdapter):
         for ids in result:
             if not _is_ids(ids):
                 raise FilterError(f"next() must return sets or lists of ids, not {type(ids).__name__}")
-        # A filter may have changed a collection since it returned it in this step.
-        is_first, self._step = self._step != _packer.step, _packer.step
-        return Answer(_packer.pack(allowed, self._words, is_first), end_tokens)
+        return Answer(_packer.pack(allowed, self._words, self._shared_in), end_tokens)
 
 
 _ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits": LogitsAdapter, "ids": IdsAdapter}
@@ -328,32 +334,37 @@ _ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits
 class IdPacker:
     """Packs collections of ids; one that many sequences return in the same step is packed once.
 
-    Attributes:
-        step: number of the step.
+    Filters may change a collection from step to step. Without :meth:`new_step`, nothing is cached.
     """
 
     def __init__(self) -> None:
-        self.step = 0
-        self._masks: dict[tuple[int, int, int], tuple[Collection[int], RowMask]] = {}
+        # Number and masks of the step, read and replaced together; masks by identity, length and words of a row.
+        self._current: tuple[int, dict[tuple[int, int, int], tuple[Collection[int], RowMask]]] = (0, {})
+
+    @property
+    def step(self) -> int:
+        """Number of the step."""
+        return self._current[0]
 
     def new_step(self) -> None:
-        """Forget all collections: filters may change them from step to step."""
-        self.step += 1
-        self._masks = {}
+        """Forget all collections."""
+        self._current = (self.step + 1, {})
 
-    def pack(self, ids: Collection[int], words: int, may_be_cached: bool) -> RowMask:
+    def pack(self, ids: Collection[int], words: int, step: int | None) -> RowMask:
         """Pack a collection.
 
         Args:
             ids: the ids.
             words: of the packed row.
-            may_be_cached: it has not changed since it was packed last in this step.
+            step: a step in which they have not changed since they were packed last, if they were.
         """
-        masks, key = self._masks, (id(ids), len(ids), words)
-        cached = masks.get(key) if may_be_cached else None
-        if cached is None:
-            cached = masks[key] = ids, RowMask(pack(ids, words))  # with the ids, so that nothing else gets their key
-        return cached[1]
+        (current, masks), key = self._current, (id(ids), len(ids), words)
+        if step == current and key in masks:
+            return masks[key][1]
+        mask = RowMask(pack(ids, words))
+        if step == current or key in masks:
+            masks[key] = ids, mask  # with the ids, so that no other collection gets their key
+        return mask
 
 
 _packer = IdPacker()
