@@ -45,7 +45,7 @@ def sample(
     Args:
         logits: float32 ``[rows, width]``, the last dimension contiguous; not changed.
         tensors: settings of each row.
-        out: tensors for what is returned; contiguous.
+        out: tensors for the results; contiguous.
         allowed: tokens to sample from, by default all; the logits of others are not looked at.
         protected: tokens that XTC leaves alone; none where the chosen row is negative.
         top: where the most likely tokens of each row go.
