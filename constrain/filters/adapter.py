@@ -25,7 +25,7 @@ from constrain.engine.bitmask import pack_ids, packed
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.masks import RowMask, TokenMask
 from constrain.filters.offers import Form, Offers, offers_of
-from constrain.filters.time_limit import OutOfTime, OwnThreads, call_within
+from constrain.filters.time_limit import THREADS, OutOfTime, call_within
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 #: Last tokens of a sequence that an error message shows.
 _TAIL_TOKENS = 24
-#: Where filters run that start work in the background on their own: one that hangs must not take a thread from others.
-_OWN_THREADS = OwnThreads()
 
 
 class Answer(NamedTuple):
@@ -211,7 +209,7 @@ class FilterAdapter(ABC):
         """The result of ``next``, or of ``prepare_logit_mask``, which the filter may have started on its own."""
         if self._starts_background and not self._is_pending:
             start = self.filter.background_prepare_logit_mask if masks else self.filter.background_next
-            start(_OWN_THREADS)
+            start(THREADS)
         if "get_next" in self._offers.methods:
             return self.filter.get_next(True) if masks else self.filter.get_next()
         return self.filter.prepare_logit_mask() if masks else self.filter.next()

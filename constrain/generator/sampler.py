@@ -17,7 +17,15 @@ from constrain.filters import Constraint, combine
 from constrain.filters.masks import few, row
 from constrain.generator.settings import Settings as _Settings
 from constrain.generator.special_sets import dry_breakers, xtc_protected
-from constrain.kernels import ChosenRows, SamplingTensors, TopTokens, apply_bitmask, apply_guidance, penalise_row, sample
+from constrain.kernels import (
+    ChosenRows,
+    SamplingTensors,
+    TopTokens,
+    apply_bitmask,
+    apply_guidance,
+    penalise_row,
+    sample,
+)
 from constrain.kernels.repetition import dry_penalties
 from constrain.runtime.sampler.params import SamplingParams
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -251,9 +259,7 @@ def _sample(
     if params.xtc_protected is not None:
         bits = torch.from_numpy(row(params.xtc_protected, (rows.shape[1] + 31) // 32)).unsqueeze(0)
         protected = ChosenRows(bits, torch.zeros(count, dtype=torch.int))
-    tokens, probs = sample(
-        rows, tensors, protected=protected, top=top if top_tokens else None, shaped=shaped
-    )
+    tokens, probs = sample(rows, tensors, protected=protected, top=top if top_tokens else None, shaped=shaped)
     if settings.mirostat and settings.mirostat_mu is not None and params.mirostat is not None:
         for i, (old, prob) in enumerate(zip(mu, probs.tolist(), strict=True)):
             settings.mirostat_mu[i] = params.mirostat._replace(mu=old).after(prob).mu
