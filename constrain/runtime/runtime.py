@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from constrain.errors import BudgetError
+from constrain.filters.adapter import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
@@ -343,6 +344,7 @@ class Runtime:
     # A step
 
     def _decode(self) -> list[Event]:
+        new_step()
         events = self._begin_constraints()
         previous, step = self._in_flight, self._launch()
         if previous.scheduled and not step.scheduled:
