@@ -196,7 +196,7 @@ class ExLlamaV2BaseGenerator:
         return [replace(request, prompt=[row], seed=(seed + i) % 2**SEED_BITS) for i, row in enumerate(rows)]
 
     def _run(self, requests: Sequence[Request]) -> list[SequenceState] | None:
-        """Run requests, each on its own rows of the cache, to their ends; ``None`` if aborted before the first token."""
+        """Run requests, each on its own rows of the cache, to their ends; ``None`` if aborted before a token."""
         runtime = self.runtime
         sequences: list[SequenceState] = []
         first_row = 0

@@ -277,7 +277,7 @@ class ExLlamaV2DynamicGenerator:
         for event in events:
             job = self._jobs[event.sequence]
             if event.update is None:
-                results.append(job.result("started") if event.stage == "started" else job.progress())
+                results.append(job.result("started") if event.stage == "started" else job.progress(*event.progress))
                 continue
             results.append(job.report(event.update, next(ids), self.tokenizer, self.num_draft_tokens > 0))
             if event.update.finish is not None:

@@ -221,10 +221,8 @@ class ExLlamaV2DynamicJob:
         base = {"job": self, "stage": stage, "eos": False, "serial": self.serial_number, **keys}
         return base if self.identifier is None else {**base, "identifier": self.identifier}
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self, done: int, total: int) -> dict[str, Any]:
         """The result after a part of the prompt."""
-        rows = self.sequence.rows
-        done, total = sum(row.position for row in rows), sum(row.prompt_end for row in rows)
         return self.result("prefill", curr_progress=done, max_progress=total)
 
     def report(

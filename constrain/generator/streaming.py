@@ -30,7 +30,7 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
-    """Generates one sequence and hands its output out as it comes: ``begin_stream_ex`` once, then ``stream_ex`` until ``eos``.
+    """Generates one sequence piece by piece: ``begin_stream_ex`` once, then ``stream_ex`` until ``eos``.
 
     The prefix that a prompt shares with the previous sequence is not computed again.
 
@@ -134,7 +134,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._counted = -drafted, -accepted
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
-        """Shares of accepted drafts among all tokens and among drafts; numbers of tokens, drafts, and accepted drafts."""
+        """Shares of accepted drafts among tokens and among drafts; numbers of tokens, drafts and accepted drafts."""
         total, drafted, accepted = self.total_tokens, self.total_draft_tokens, self.accepted_draft_tokens
         return accepted / total if total else 0.0, accepted / drafted if drafted else 0.0, total, drafted, accepted
 

@@ -141,7 +141,11 @@ def rotated(
     """Split ``[batch, width, heads + 2 * kv_heads, head_dim]`` into rotated queries, rotated keys, and values."""
     turned = layer.heads + layer.kv_heads
     qk = rotate(qkv.narrow(2, 0, turned), cos, sin)
-    return qk.narrow(2, 0, layer.heads), qk.narrow(2, layer.heads, layer.kv_heads), qkv.narrow(2, turned, layer.kv_heads)
+    return (
+        qk.narrow(2, 0, layer.heads),
+        qk.narrow(2, layer.heads, layer.kv_heads),
+        qkv.narrow(2, turned, layer.kv_heads),
+    )
 
 
 def chunk_widths(past: int, total: int, limit: int, max_attention: int) -> Iterator[int]:

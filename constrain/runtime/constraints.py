@@ -16,7 +16,7 @@ from constrain.engine.advance import Advance, Workers
 from constrain.errors import FilterError
 from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask, contains, only_end
-from constrain.filters.time_limit import OwnThreads
+from constrain.filters.time_limit import THREADS
 
 #: Most threads that compute masks of the engine.
 _MAX_WORKERS = 8
@@ -50,9 +50,8 @@ class _NativeMask:
                 self._constraint.accept(self._token)
             return self._constraint.mask(budget)
         if self._token is not None:
-            self._constraint.accepted(self._token)
-        # A mask without tokens is an error that the constraint describes.
-        return mask if mask is None or mask.count else self._constraint.mask(budget)
+            self._constraint.accepted(self._token, [mask])
+        return self._constraint.mask(budget)
 
 
 class _ThreadedMask:
@@ -80,7 +79,7 @@ class MaskWorkers:
 
     def __init__(self) -> None:
         self.native = Workers(min(_MAX_WORKERS, cpu_count() or 1))
-        self.threads: Executor = OwnThreads()
+        self.threads: Executor = THREADS
 
     def batch(self) -> MaskBatch:
         """A batch to add constraints to."""
@@ -179,21 +178,34 @@ class SequenceConstraint:
         self.ends = self.constraint.end_tokens if mask is not None else ()
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
 
+    def fork(self, budget: int | None) -> SequenceConstraint | None:
+        """A copy at the same place, which goes its own way; ``None`` where a filter cannot be copied."""
+        try:
+            self.mask(budget)  # what is pending has to be done
+            fork = self.constraint.fork()
+        except FilterError:
+            return None  # the same error comes when the filter is asked for its mask
+        return None if fork is None else SequenceConstraint(fork, self._eos)
+
+    def discard_mask(self) -> None:
+        """Ask for the mask again next time."""
+        self._known = None
+
     def masks_after(self, proposals: Sequence[int], budget: int | None) -> list[TokenMask | None]:
         """Masks after each of some proposed tokens, up to the first that is not allowed."""
         masks: list[TokenMask | None] = []
-        fork = self.constraint.fork() if proposals else None
-        if fork is None:
+        ahead = self.fork(budget) if proposals else None
+        if ahead is None:
             return masks
-        ahead, allowed = SequenceConstraint(fork, self._eos), self.mask(budget)
         with suppress(FilterError):  # it is raised when it is known that the tokens do come
+            allowed = self.mask(budget)
             for token in proposals:
                 if not contains(allowed, token):
                     break
                 ahead.accept(token)
                 budget = None if budget is None else budget - 1
                 allowed = ahead.mask(budget)
-                if fork.bias is not None:
+                if ahead.constraint.bias is not None:
                     break  # it would have to be added to the logits of this proposal alone
                 masks.append(allowed)
         return masks

@@ -170,9 +170,7 @@ class DecodeGraphRunner:
         layers = [Pages(keys, values, graph.block_table, *self._quantizations) for keys, values in self._layers]
         window = self._model.config.sliding_window
         # A workspace of its own, since one that several graphs share moves when it grows.
-        attention = DecodeAttention(
-            graph.sequence_lengths, *self._rotations, window, layers, AttentionWorkspace()
-        )
+        attention = DecodeAttention(graph.sequence_lengths, *self._rotations, window, layers, AttentionWorkspace())
         graph.context = ForwardContext(attention, loras)
         compute = partial(self._compute, graph)
         graph.replay = Graph(compute) if self._recorded else compute

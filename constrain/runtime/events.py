@@ -17,6 +17,7 @@ class SampledToken:
         prob: its probability among the tokens that the sampler has left.
         top: the most likely ones and their probabilities, of shape (k,), if asked for.
         logits: float32 of shape (padded vocabulary,), if asked for.
+        final_logits: those that it was sampled from, for a hook.
     """
 
     id: int
@@ -24,6 +25,7 @@ class SampledToken:
     prob: float
     top: tuple[torch.Tensor, torch.Tensor] | None = None
     logits: torch.Tensor | None = None
+    final_logits: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class MaskPool:
         self._masks: dict[Hashable, TokenMask] = {}
 
     def rows(self, masks: Sequence[TokenMask | None]) -> list[int]:
-        """The row of each mask, -1 for none; new ones are sent, and may take the rows of some that are not among these."""
+        """The row of each mask, -1 for none; new ones are sent, and may take the rows of masks not among these."""
         names = [None if mask is None else mask.id for mask in masks]
         new: dict[Hashable, TokenMask] = {}
         for name, mask in zip(names, masks, strict=True):

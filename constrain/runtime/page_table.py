@@ -129,7 +129,7 @@ class PageAllocator:
         return PrefixMatch(keys, pages, self._most_similar(parent, known[missing * size : (missing + 1) * size]))
 
     def allocate(self, prompt: Sequence[int], positions: int, root: bytes = _ROOT) -> list[KVPage] | None:
-        """Give pages to a sequence that starts with ``prompt`` and will have ``positions`` tokens, more than the prompt.
+        """Give pages to a sequence that starts with ``prompt`` and will have ``positions`` tokens, more than that.
 
         Pages that hold the beginning of the prompt, or will once another sequence has filled them, are shared; into
         the first that does not, what it has in common with the most similar page is copied.

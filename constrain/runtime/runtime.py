@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from constrain.errors import BudgetError
+from constrain.filters.adapter import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
@@ -62,11 +63,13 @@ class Event:
         stage: ``"started"``: it left the queue; ``"prefill"``: a part of its prompt is cached; ``"streaming"``: a token
             was sampled.
         update: the outcome of the token.
+        progress: tokens of the prompt that are cached, and how many have to be.
     """
 
     sequence: SequenceState
     stage: str
     update: Update | None = None
+    progress: tuple[int, int] = (0, 0)
 
 
 class Runtime:
@@ -253,7 +256,9 @@ class Runtime:
             events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
             for sequence in self.scheduler.running:
                 if not sequence.is_prefilled and self._prefill(sequence):
-                    events.append(Event(sequence, "prefill"))
+                    rows = sequence.rows
+                    progress = sum(row.position for row in rows), sum(row.prompt_end for row in rows)
+                    events.append(Event(sequence, "prefill", progress=progress))
             events += self._decode()
             for event in events:
                 if event.update is not None:
@@ -339,6 +344,7 @@ class Runtime:
     # A step
 
     def _decode(self) -> list[Event]:
+        new_step()
         events = self._begin_constraints()
         previous, step = self._in_flight, self._launch()
         if previous.scheduled and not step.scheduled:
@@ -522,16 +528,14 @@ class Runtime:
 
     def _fill(self, rows: list[SamplingRow], each: ScheduledSequence, starts: Sequence[int]) -> None:
         sequence, request = each.sequence, each.sequence.request
-        reported = "final" if request.hook is not None else ""
-        if request.return_logits:
-            reported = "raw" if request.raw_logits and request.hook is None else "final"
         bias = sequence.bias
         row = SamplingRow(
             sequence.sampling,
             request.seed,
             each.mask if each.is_masked else None,
             top_tokens=request.return_top_tokens,
-            logits=reported,
+            raw=request.return_logits and request.raw_logits,
+            final=request.hook is not None or (request.return_logits and not request.raw_logits),
             bias=None if bias is None else TokenBias(bias),
         )
         partner = -1
@@ -563,9 +567,10 @@ class Runtime:
         """Verify the proposals of a sequence, and take the tokens up to the first that was not proposed."""
         sequence, proposals = each.sequence, each.proposals
         updates: list[Update] = []
+        constrained = sequence.is_constrained
         for place, proposal in enumerate([*proposals, None], each.place):
-            # Mirostat and tokens excluded at one position make conditions that the first token alone was sampled under.
-            if updates and (sequence.sampling.mirostat is not None or sequence.excludes_tokens):
+            # All were sampled under the conditions of the first: these may have changed with the last token.
+            if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
                 break
             epoch = sequence.epoch
             updates.append(sequence.take(_token(sequence, sampled, place)))
@@ -593,10 +598,11 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
     if count and sampled.top_ids is not None and sampled.top_probabilities is not None:
         token.top = sampled.top_ids[place, :count], sampled.top_probabilities[place, :count]
-    if request.hook is not None or request.return_logits:
-        raw = request.return_logits and request.raw_logits and request.hook is None
-        logits = sampled.raw if raw else sampled.final
+    if request.return_logits:
+        logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
+    if request.hook is not None and sampled.final is not None:
+        token.final_logits = sampled.final[place]
     return token
 
 

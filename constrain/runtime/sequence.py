@@ -16,7 +16,6 @@ from constrain.runtime.constraints import MaskBatch, SequenceConstraint
 from constrain.runtime.events import Finish, Piece, SampledToken, Update
 from constrain.runtime.output import Banned, Detokenizer, HeldText, Stop
 from constrain.runtime.request import Request
-from constrain.runtime.sampler.params import SamplingParams
 from constrain.runtime.trigger import Trigger
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -193,6 +192,13 @@ class SequenceState:
         budget = self.budget
         return self._constraint.masks_after(proposals, budget)
 
+    def fork_constraint(self) -> tuple[SequenceConstraint, int | None] | None:
+        """A copy of the constraint that goes its own way, and its budget; ``None`` where there is none."""
+        if self._constraint is None or not self._constrained:
+            return None
+        fork = self._constraint.fork(self.budget)
+        return None if fork is None else (fork, self.budget)
+
     @property
     def bias(self) -> torch.Tensor | None:
         """What filters add to the next logits, float32 ``[width]`` on the CPU."""
@@ -239,9 +245,9 @@ class SequenceState:
         return token < 0 or token in self.request.stop_tokens
 
     @property
-    def excludes_tokens(self) -> bool:
-        """Whether tokens are excluded at the next position alone."""
-        return bool(self._excluded())
+    def has_own_conditions(self) -> bool:
+        """Whether the next token is sampled under conditions that hold at its position alone."""
+        return self.sampling.mirostat is not None or bool(self._excluded())
 
     def _excluded(self) -> frozenset[int]:
         excluded = {*self.banned_tokens, *self._forbidden.get(len(self), ())}
@@ -271,14 +277,13 @@ class SequenceState:
         completes = self._constrained and self._constraint is not None and sampled.id in self._constraint.ends
         stops = sampled.id in request.stop_tokens
         if request.hook is not None and not (stops and request.stop_before_hook):
-            assert sampled.logits is not None
-            sampled.id, accepts = request.hook(sampled.id, sampled.prob, sampled.logits, sampled.top)
-            stops = sampled.id in request.stop_tokens
+            logits, sampled.final_logits = sampled.final_logits, None
+            assert logits is not None
+            sampled.id, accepts = request.hook(sampled.id, sampled.prob, logits, sampled.top)
+            stops = not request.stop_before_hook and sampled.id in request.stop_tokens
         sampled.stops = stops
         if self._trigger is not None and not self._trigger.found and not self._may_trigger(sampled.id):
             return self._reject(sampled.id)
-        if not request.return_logits:
-            sampled.logits = None
         return self._append(sampled, completes, accepts)
 
     def _append(self, sampled: SampledToken, completes: bool, accepts: bool) -> Update:
@@ -288,6 +293,8 @@ class SequenceState:
             self._start += 1
         elif accepts:
             self._accept(sampled.id)
+        elif self._constraint is not None:
+            self._constraint.discard_mask()
         for row in self.rows:
             row.sequence_ids.append_one(sampled.id)
         self.last_token = sampled.id

@@ -11,8 +11,12 @@ from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 
+from constrain.errors import FilterError
+from constrain.filters.masks import row
+from constrain.kernels import apply_bitmask
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
@@ -124,19 +128,22 @@ class DraftModel:
         if not drafting:
             return []
         batch = [self._first_row(sequence) for sequence, _ in drafting]
+        guards = _DraftGuards([sequence for sequence, _ in drafting], self._width)
         tokens, probabilities = [], []
-        for step in range(max(limit for _, limit in drafting)):
+        for _ in range(max(limit for _, limit in drafting)):
             out = self.runner.decode(batch)
-            last = [start + len(row.ids) - 1 for start, row in zip(out.starts, batch, strict=True)]
             with torch.inference_mode():
-                logits = self.runner.model.head(out.states[last], out.context)[:, : self._width].float()
+                states = self.runner.states_of(out, [len(row.ids) - 1 for row in batch])
+                logits = self.runner.model.head(states, out.context)[:, : self._width].float()
+                guards.apply(logits)
                 best, ids = logits.softmax(-1).max(-1)
                 self.runner.sampled[: len(ids)] = ids
+            guards.accept(ids)
             tokens.append(ids)
             probabilities.append(best)
             batch = [BatchRow((0,), row.end, row.block_table, source=i) for i, row in enumerate(batch)]
-        for (sequence, _), row in zip(drafting, batch, strict=True):
-            sequence.rows[0].draft_position = row.past
+        for (sequence, _), last_row in zip(drafting, batch, strict=True):
+            sequence.rows[0].draft_position = last_row.past
         columns = torch.stack(tokens).T.tolist()
         chances = torch.stack(probabilities).T.tolist()
         return [
@@ -159,6 +166,47 @@ class DraftModel:
             own.draft_position += len(chunk)
             missing = missing[len(chunk) :]
         return BatchRow(missing, own.draft_position, own.block_table)
+
+
+class _DraftGuards:
+    """Masks of draft logits, so that constrained sequences are not proposed what their constraint forbids."""
+
+    def __init__(self, sequences: Sequence[SequenceState], width: int) -> None:
+        self._forks = [sequence.fork_constraint() for sequence in sequences]
+        self._words = (width + 31) // 32
+
+    def apply(self, logits: torch.Tensor) -> None:
+        """Exclude tokens from logits ``[rows, width]``, in place."""
+        if not any(self._forks):
+            return
+        rows = np.full((len(self._forks), self._words), -1, dtype=np.int32)
+        for i, fork in enumerate(self._forks):
+            if fork is None:
+                continue
+            constraint, budget = fork
+            try:
+                mask = constraint.mask(budget)
+            except FilterError:
+                self._forks[i] = None  # drafts for it are cut when they are verified
+                continue
+            if mask is not None:
+                rows[i] = row(mask, self._words)
+        apply_bitmask(logits, torch.from_numpy(rows).to(logits.device))
+
+    def accept(self, ids: torch.Tensor) -> None:
+        """Advance by a token for each row, int64 ``[rows]``; waits for it where there is a constraint."""
+        if not any(self._forks):
+            return
+        for i, token in enumerate(ids.tolist()):
+            fork = self._forks[i]
+            if fork is None:
+                continue
+            constraint, budget = fork
+            try:
+                constraint.accept(token)
+                self._forks[i] = constraint, None if budget is None else budget - 1
+            except FilterError:
+                self._forks[i] = None
 
 
 class NgramIndex:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from constrain.engine import Vocabulary, compile_choices
-from constrain.filters.forms import pack
+from constrain.filters.adapter import pack
 from constrain.filters.masks import RowMask, TokenMask, few, row
 from constrain.kernels.graphs import Uploads
 from constrain.runtime.mask_pool import MaskPool

@@ -55,7 +55,7 @@ class SamplingRow(NamedTuple):
         partner: row without the condition, for guidance; -1: none.
         pair: for such a partner, the row whose token it gets; -1: its own.
         top_tokens: number of most likely tokens to report.
-        logits: ``"raw"`` or ``"final"`` where logits are to be reported, ``""`` elsewhere.
+        raw, final: whether logits are to be reported, as they come from the model, and as they are sampled from.
         bias: what filters add to the logits of this token alone.
     """
 
@@ -65,7 +65,8 @@ class SamplingRow(NamedTuple):
     partner: int = -1
     pair: int = -1
     top_tokens: int = 0
-    logits: str = ""
+    raw: bool = False
+    final: bool = False
     bias: TokenBias | None = None
 
 
@@ -175,10 +176,10 @@ class BatchSampler:
     def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
         """What the rows need, and the allowed tokens of each where all have few."""
         params = [row.params for row in rows]
-        reports = {row.logits for row in rows}
+        raw, final = any(row.raw for row in rows), any(row.final for row in rows)
         top = max(row.top_tokens for row in rows)
         guided = any(row.partner >= 0 for row in rows)
-        allowed = None if guided or top or reports != {""} else _few_allowed(rows, self._width)
+        allowed = None if guided or top or raw or final else _few_allowed(rows, self._width)
         counts = [row.params.top_k for row in rows if row.params.is_shaped or row.top_tokens]
         bounded = all(0 < count <= _MAX_CANDIDATES for count in counts)
         variant = _Variant(
@@ -191,8 +192,8 @@ class BatchSampler:
             shaped=bool(counts),
             candidates=1 << (max(*counts, top, 1) - 1).bit_length() if counts and bounded else 0,
             top=top,
-            raw="raw" in reports,
-            final="final" in reports,
+            raw=raw,
+            final=final,
         )
         return variant, allowed
 

@@ -23,7 +23,7 @@ class TokenBias:
 
 
 class Mirostat(NamedTuple):
-    """Mirostat 2.0 (Basu et al. 2021): keeps the surprise of tokens near ``tau`` bits, adapting ``mu`` at rate ``eta``."""
+    """Mirostat 2.0 (Basu et al. 2021): surprise stays near ``tau`` bits, ``mu`` adapts at rate ``eta``."""
 
     tau: float
     eta: float
