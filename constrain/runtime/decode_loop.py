@@ -145,7 +145,10 @@ class DecodeLoop:
         source = -1 if going is None else going.place + ahead - 1
         rows = [BatchRow(token, past, sequence.rows[0].block_table, source)]
         for other in sequence.rows[1:]:
-            rows.append(BatchRow(token, len(other.sequence_ids) - 1 + ahead, other.block_table, source))
+            # Before the first token of the output, each prompt ends in its own.
+            last = len(other.sequence_ids) - 1
+            own = token if going is not None else other.tokens(last)
+            rows.append(BatchRow(own, last + ahead, other.block_table, source))
         return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
 
     def _waits_for_tokens(self, sequence: SequenceState) -> bool:
