@@ -153,9 +153,11 @@ def _foreseen(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
     job = partial(lab.job, settings=settings, input_ids=prompt, max_new_tokens=lab.forced_tokens)
     known = {0: _tokens(drafting.plain, job(0), lab.prompt)}
     runtime = drafting.drafting.generator.runtime
-    assert isinstance(runtime.proposer, DraftModel)
-    runner = runtime.proposer.runner
-    runtime.proposer = RightDrafts(runner.model, runner.cache, PAGED_PAGE_SIZE, lab.vocabulary, known, lab.prompt)
+    assert isinstance(runtime.decode_loop.proposer, DraftModel)
+    runner = runtime.decode_loop.proposer.runner
+    runtime.decode_loop.proposer = RightDrafts(
+        runner.model, runner.cache, PAGED_PAGE_SIZE, lab.vocabulary, known, lab.prompt
+    )
     return drafting.runs(job)
 
 
