@@ -1,4 +1,4 @@
-"""Types of the compiled engine; ``csrc/bindings`` has the contracts."""
+"""Type stubs of the compiled engine. The docstrings of ``csrc/bindings`` are the contracts."""
 
 import enum
 from collections.abc import Callable, Sequence

@@ -136,6 +136,16 @@ def tiny_model(tiny_dir: Path) -> ExLlamaV2:
 
 
 @pytest.fixture(scope="session")
+def long_model(tiny_dir: Path) -> ExLlamaV2:
+    """The tiny model, for sequences of up to 4096 tokens."""
+    config = constrain.ExLlamaV2Config(str(tiny_dir))
+    config.max_seq_len = 4096
+    model = constrain.ExLlamaV2(config)
+    model.load()
+    return model
+
+
+@pytest.fixture(scope="session")
 def tiny_tokenizer(tiny_model: ExLlamaV2) -> ExLlamaV2Tokenizer:
     """Its tokenizer."""
     return constrain.ExLlamaV2Tokenizer(tiny_model.config)

@@ -155,3 +155,19 @@ def test_planted_include_is_found(check: Check, file: str, text: str) -> None:
 def test_crowded_folder_is_found() -> None:
     files = {f"engine/base/planted{i}.h": "" for i in range(MOST_IN_A_FOLDER + 1)}
     assert list(crowded(files)) == ["engine/base has 41 source files"]
+
+
+def named_files(page: str) -> list[str]:
+    """The headers that the page about the engine names, with their folders: a row of its table names both."""
+    rows = [re.findall("`([^`]+)`", line) for line in page.splitlines() if line.startswith("| `")]
+    listed = [f"engine/{folder}{file}" for folder, *files in rows if folder.endswith("/") for file in files]
+    return [path for path in listed if path != "engine/csrc/engine/"] + re.findall(r"`csrc/(engine/[^`]+\.h)`", page)
+
+
+def test_documented_files_exist() -> None:
+    files = source_files()
+    named = named_files((ROOT / "docs" / "engine.md").read_text(encoding="utf-8"))
+    assert len(named) > 40
+    assert [path for path in named if path not in files] == []
+    assert {folder_of(path) for path in named} == set(ARROWS)
+    assert named_files("| `masks/` | `planted.h` |") == ["engine/masks/planted.h"]

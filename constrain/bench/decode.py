@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from constrain.bench.device import conditions, read_bandwidth, run_seconds
+from constrain.bench.device import conditions, read_bandwidth, run_seconds, synchronize
 from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2CacheBase
-from constrain.model.paged import PagedRow
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _REPEATS = 3
@@ -79,17 +80,18 @@ def step_rate(model: ExLlamaV2, cache: ExLlamaV2CacheBase, batch: int, past: int
         new_tokens: steps.
     """
     per_row = cache.max_seq_len // PAGED_PAGE_SIZE // batch
-    pages = [[row * per_row + i for i in range(per_row)] for row in range(batch)]
+    block_tables = [range(row * per_row, (row + 1) * per_row) for row in range(batch)]
+    runner = ModelRunner(model, cache, PAGED_PAGE_SIZE)
 
     def run() -> float:
-        tokens = _random_ids(batch, 1, model.config.vocab_size)
-        torch.cuda.synchronize()
+        tokens = _random_ids(1, batch, model.config.vocab_size)[0].tolist()
+        synchronize()
         begin = time.perf_counter()
         for length in range(past, past + new_tokens):
-            rows = [PagedRow(each, length, own, PAGED_PAGE_SIZE, 1) for each, own in zip(tokens, pages, strict=True)]
-            logits = model.forward_paged(rows, cache)
-            assert logits is not None
-            tokens = logits.argmax(1, keepdim=True).cpu()
+            rows = [BatchRow((token,), length, own) for token, own in zip(tokens, block_tables, strict=True)]
+            output = runner.decode(rows)
+            with torch.inference_mode():
+                tokens = model.head(output.states[:batch], output.context).argmax(1).tolist()
         return time.perf_counter() - begin
 
     return _median_rate(batch * new_tokens, run)
@@ -104,9 +106,10 @@ def _generator(
     new_tokens: int,
 ) -> float:
     settings = ExLlamaV2Sampler.Settings.greedy()
+    # One for all runs: its graphs are made in the first.
+    generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer, max_batch_size=batch)
 
     def run() -> float:
-        generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer, max_batch_size=batch)
         for ids in _random_ids(batch, prompt, model.config.vocab_size):
             generator.enqueue(ExLlamaV2DynamicJob(ids.unsqueeze(0), max_new_tokens=new_tokens, gen_settings=settings))
         begin, done = 0.0, 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import statistics
 import time
 from collections.abc import Callable
 from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,18 +24,24 @@ def conditions() -> dict[str, Any]:
     """What figures have to be read with: ``date``, ``device``, and the versions of ``torch`` and ``cuda``."""
     return {
         "date": date.today().isoformat(),
-        "device": torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
 
 
+def synchronize() -> None:
+    """Wait until the GPU, if there is one, has done all that was queued."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def run_seconds(work: Callable[[], Any]) -> float:
     """Time of one run, on the host's clock, until the GPU has done its part."""
-    torch.cuda.synchronize()
+    synchronize()
     begin = time.perf_counter()
     _made = work()  # is freed when the clock has stopped
-    torch.cuda.synchronize()
+    synchronize()
     return time.perf_counter() - begin
 
 
@@ -78,3 +86,11 @@ def read_bandwidth(gigabytes: float = 8.0) -> float:
         )
 
     return memory.nbytes / _graph_seconds(read)
+
+
+def _processor() -> str:
+    """Name of the processor, and number of threads that torch uses."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"

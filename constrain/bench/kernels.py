@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from constrain import kernels
 from constrain.bench.device import conditions, read_bandwidth, seconds_per_call
 from constrain.bench.shapes import Shape
-from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.kernels import Activation, GroupQuantization, KVQuantization, Pages, Parts, Unquantized
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
 
 Calls: TypeAlias = list[Callable[[], Any]]
 

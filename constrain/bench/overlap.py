@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from constrain.generator.pipeline import Pipeline
-from constrain.model.decode import Decoder
+from constrain.runtime.constraints import MaskBatch
+from constrain.runtime.decode_graphs import DecodeGraphRunner
+from constrain.runtime.decode_loop import DecodeLoop
 
 
 class Watch:
@@ -21,7 +22,7 @@ class Watch:
         self._origin = _event()
         self._origin.synchronize()
         self._start = time.perf_counter()
-        self.started: float | None = None  # masks of this step, on other threads
+        self.started: float | None = None  # when the first mask of this step was asked for
         self.passes: list[tuple[Any, Any]] = []
         self.masks: list[tuple[float, float]] = []
 
@@ -41,31 +42,39 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Notes when passes and masks of decode steps begin and end."""
     watch = Watch()
-    run, promise, constrain = Decoder.run, Pipeline._promise, Pipeline._constrain
+    run, add, await_masks = DecodeGraphRunner.run, MaskBatch.add, DecodeLoop._await_masks
 
-    def watched_run(self: Decoder, *args: Any) -> Any:
+    def watched_run(self: DecodeGraphRunner, *args: Any) -> Any:
         begin = _event()
-        shape = run(self, *args)
+        graph = run(self, *args)
         watch.passes.append((begin, _event()))
-        return shape
+        return graph
 
-    def watched_promise(self: Pipeline, *args: Any) -> None:
-        watch.started = time.perf_counter()
-        promise(self, *args)
+    def watched_add(self: MaskBatch, *args: Any) -> Any:
+        watch.started = watch.started or time.perf_counter()
+        return add(self, *args)
 
-    def watched_constrain(self: Pipeline, *args: Any) -> Any:
-        begin, watch.started = watch.started or time.perf_counter(), None
-        outcomes = constrain(self, *args)
-        watch.masks.append((begin, time.perf_counter()))
-        return outcomes
+    def watched_await_masks(self: DecodeLoop, *args: Any) -> Any:
+        started = watch.started or time.perf_counter()
+        events = await_masks(self, *args)
+        watch.masks.append((started, time.perf_counter()))
+        watch.started = None
+        return events
 
-    Decoder.run = watched_run  # type: ignore[method-assign, assignment]
-    Pipeline._promise = watched_promise  # type: ignore[method-assign, assignment]
-    Pipeline._constrain = watched_constrain  # type: ignore[method-assign, assignment]
+    _patch(watched_run, watched_add, watched_await_masks)
     try:
         yield watch
     finally:
-        Decoder.run, Pipeline._promise, Pipeline._constrain = run, promise, constrain  # type: ignore[method-assign]
+        _patch(run, add, await_masks)
+
+
+def _patch(run: Any, add: Any, await_masks: Any) -> None:
+    for owner, name, method in (
+        (DecodeGraphRunner, "run", run),
+        (MaskBatch, "add", add),
+        (DecodeLoop, "_await_masks", await_masks),
+    ):
+        setattr(owner, name, method)
 
 
 def _event() -> Any:

@@ -15,9 +15,9 @@ from constrain.bench.device import conditions, event_seconds, run_seconds
 from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
-from constrain.model.paged import PagedRow
+from constrain.runtime.batch import BatchRow, ForwardBatch, ragged_attention
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _REPEATS = 5
@@ -69,13 +69,16 @@ def _median_rate(tokens: int, work: Callable[[], object]) -> float:
 
 
 def _passes(model: ExLlamaV2, cache: ExLlamaV2Cache, prompt: int) -> float:
-    ids = torch.randint(0, model.config.vocab_size, (prompt,))
+    ids = torch.randint(0, model.config.vocab_size, (1, prompt))
     pages = range(-(-prompt // PAGED_PAGE_SIZE))
     ends = [*range(0, prompt, model.config.max_input_len), prompt]
 
     def run() -> None:
         for start, end in pairwise(ends):
-            model.forward_paged([PagedRow(ids[start:end], start, pages, PAGED_PAGE_SIZE, int(end == prompt))], cache)
+            part = ids[:, start:end]
+            batch = ForwardBatch([BatchRow(part[0].tolist(), start, pages)], PAGED_PAGE_SIZE)
+            attention = ragged_attention(batch, model, cache)
+            model.forward(part, attention=attention, preprocess_only=end < prompt, last_id_only=True)
 
     return _median_rate(prompt, run)
 

@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from constrain.bench.cases import case_files
-from constrain.bench.device import conditions
+from constrain.bench.device import conditions, synchronize
 from constrain.bench.overlap import watched
 from constrain.bench.random_model import prefer, random_model
 from constrain.bench.shapes import Shape
@@ -25,8 +25,8 @@ from constrain.errors import ConstrainError
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.engine import vocabulary_of
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.generator.pages import PAGED_PAGE_SIZE
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 # A whole page and a token, so that all prompts but the first are cached.
@@ -174,11 +174,10 @@ class _Bench:
         self._batch, self._new_tokens, self._within_budget = batch, new_tokens, within_budget
         pages = -(-(_PROMPT + new_tokens) // PAGED_PAGE_SIZE)
         cache = ExLlamaV2Cache(model, max_seq_len=(batch * pages + 1) * PAGED_PAGE_SIZE)
-        self._decoder = cache.decoder(PAGED_PAGE_SIZE)
         self._generator = ExLlamaV2DynamicGenerator(
             model, cache, tokenizer, max_batch_size=batch, jump_forward=jump_forward
         )
-        self._prompt = torch.randint(0, 1000, (1, _PROMPT))
+        self._prompt = torch.randint(0, min(1000, model.config.vocab_size), (1, _PROMPT))
 
     def compare(self, grammars: Sequence[CompiledGrammar]) -> dict[str, Any]:
         """Figures of jobs under these schemas, and of as long ones without."""
@@ -205,16 +204,17 @@ class _Bench:
         }
 
     def run(self, jobs: list[ExLlamaV2DynamicJob]) -> Run:
-        sent = self._decoder.uploads.bytes
-        torch.cuda.synchronize()
+        uploads = self._generator.runtime.runner.uploads
+        sent = uploads.bytes
+        synchronize()
         begin = time.perf_counter()
         self._generator.enqueue(jobs)
         while self._generator.num_remaining_jobs():
             self._generator.iterate()
-        torch.cuda.synchronize()
+        synchronize()
         seconds = time.perf_counter() - begin
         texts = [job.sequences[0].tokens(_PROMPT) for job in jobs]
-        return Run(seconds, texts, self._decoder.uploads.bytes - sent)
+        return Run(seconds, texts, uploads.bytes - sent)
 
     def constrained(self, grammars: Sequence[CompiledGrammar], seed: int) -> list[ExLlamaV2DynamicJob]:
         """A job under each schema."""

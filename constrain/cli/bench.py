@@ -240,6 +240,62 @@ def measure_step(
         _write(figures | {"shape": shape}, output)
 
 
+@bench.command("doors")
+@click.option("--tokenizer", "tokenizer_dir", type=FOLDER, help="Folder with a tokenizer.json.")
+@_shape_option
+@click.option("--built-in", is_flag=True, help="Measure the built-in model, on whatever device there is.")
+@click.option(
+    "--part",
+    "parts",
+    type=click.Choice(["fronts", "speculation", "settings"]),
+    multiple=True,
+    help="Doors to measure; give the option once for each. By default all.",
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each door.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=500, show_default=True, help="Begin no door after this."
+)
+@click.option("--json", "--output", "output", type=OutputFile(), help="File for all figures, written after each.")
+def measure_doors(
+    tokenizer_dir: Path | None,
+    shape: str,
+    built_in: bool,
+    parts: tuple[str, ...],
+    repeats: int,
+    seconds: float,
+    output: Path | None,
+) -> None:
+    """Measure every way to generate tokens, beside plain decoding.
+
+    Plain is the dynamic generator with default settings, at the same batch, in turns with what is measured. Doors are
+    the other generators, LLM, sampling settings and options of jobs, adapters, caches, filters and drafts. The weights
+    are random, unless it is the built-in model. Rates are tokens per second of all sequences together.
+    """
+    from constrain.bench import doors
+
+    options: dict[str, Any] = {"parts": parts or doors.PARTS, "repeats": repeats, "seconds": seconds}
+    if built_in:
+        shape, figures = "built-in", doors.measure_built_in(**options)
+    elif tokenizer_dir is None:
+        raise click.UsageError("a model with random weights needs --tokenizer; or give --built-in")
+    else:
+        _require_gpu()
+        figures = doors.measure_random(SHAPES[shape], SHAPES["llama-3.2-1b"], tokenizer_dir, **options)
+    click.echo(f"{'door':42} batch        rate       plain  ratio  wanted")
+    for found in figures:
+        click.echo(_door_line(found["doors"][-1]))
+        _write(found | {"shape": shape}, output)
+
+
+def _door_line(door: dict[str, Any]) -> str:
+    head = f"{door['name']:42} {door['batch']:5}"
+    if "error" in door:
+        return f"{head}  {door['error']}"
+    wanted = f"{door['wanted']:6.2f}" if door["wanted"] is not None else ""
+    short = " (less)" if door["wanted"] is not None and door["ratio"] < door["wanted"] else ""
+    return f"{head}  {door['rate']:10,.1f}  {door['plain']:10,.1f}  {door['ratio']:5.3f}  {wanted}{short}"
+
+
 def _write(figures: dict[str, Any], output: Path | None) -> None:
     if output is not None:
         output.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

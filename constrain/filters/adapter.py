@@ -25,7 +25,7 @@ from constrain.engine.bitmask import pack_ids, packed
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.masks import RowMask, TokenMask
 from constrain.filters.offers import Form, Offers, offers_of
-from constrain.filters.time_limit import OutOfTime, OwnThreads, call_within
+from constrain.filters.time_limit import THREADS, OutOfTime, call_within
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 #: Last tokens of a sequence that an error message shows.
 _TAIL_TOKENS = 24
-#: Where filters run that start work in the background on their own: one that hangs must not take a thread from others.
-_OWN_THREADS = OwnThreads()
 
 
 class Answer(NamedTuple):
@@ -211,7 +209,7 @@ class FilterAdapter(ABC):
         """The result of ``next``, or of ``prepare_logit_mask``, which the filter may have started on its own."""
         if self._starts_background and not self._is_pending:
             start = self.filter.background_prepare_logit_mask if masks else self.filter.background_next
-            start(_OWN_THREADS)
+            start(THREADS)
         if "get_next" in self._offers.methods:
             return self.filter.get_next(True) if masks else self.filter.get_next()
         return self.filter.prepare_logit_mask() if masks else self.filter.next()
@@ -301,11 +299,19 @@ class IdsAdapter(FilterAdapter):
 
     def __init__(self, target: Any, *rest: Any) -> None:
         super().__init__(target, *rest)
-        self._step = _packer.step
+        self._asked_in = _packer.step
+        self._shared_in: int | None = None  # the step in which the next result may have been packed already
 
     def begin(self, prefix: str = "") -> None:
         super().begin(prefix)
-        self._step = _packer.step
+        self._asked_in = _packer.step
+
+    def evaluate(self, budget: int | None) -> TokenMask | None:
+        step = _packer.step
+        # The filter may have changed what it returned when it was asked before in this step.
+        self._shared_in = None if step == self._asked_in else step
+        self._asked_in = step
+        return super().evaluate(budget)
 
     def _ask(self, budget: int | None) -> Answer:
         result = self._collect(False)
@@ -317,9 +323,7 @@ class IdsAdapter(FilterAdapter):
         for ids in result:
             if not _is_ids(ids):
                 raise FilterError(f"next() must return sets or lists of ids, not {type(ids).__name__}")
-        # A filter may have changed a collection since it returned it in this step.
-        is_first, self._step = self._step != _packer.step, _packer.step
-        return Answer(_packer.pack(allowed, self._words, is_first), end_tokens)
+        return Answer(_packer.pack(allowed, self._words, self._shared_in), end_tokens)
 
 
 _ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits": LogitsAdapter, "ids": IdsAdapter}
@@ -328,32 +332,37 @@ _ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits
 class IdPacker:
     """Packs collections of ids; one that many sequences return in the same step is packed once.
 
-    Attributes:
-        step: number of the step.
+    Filters may change a collection from step to step. Without :meth:`new_step`, nothing is cached.
     """
 
     def __init__(self) -> None:
-        self.step = 0
-        self._masks: dict[tuple[int, int, int], tuple[Collection[int], RowMask]] = {}
+        # Number and masks of the step, read and replaced together; masks by identity, length and words of a row.
+        self._current: tuple[int, dict[tuple[int, int, int], tuple[Collection[int], RowMask]]] = (0, {})
+
+    @property
+    def step(self) -> int:
+        """Number of the step."""
+        return self._current[0]
 
     def new_step(self) -> None:
-        """Forget all collections: filters may change them from step to step."""
-        self.step += 1
-        self._masks = {}
+        """Forget all collections."""
+        self._current = (self.step + 1, {})
 
-    def pack(self, ids: Collection[int], words: int, may_be_cached: bool) -> RowMask:
+    def pack(self, ids: Collection[int], words: int, step: int | None) -> RowMask:
         """Pack a collection.
 
         Args:
             ids: the ids.
             words: of the packed row.
-            may_be_cached: it has not changed since it was packed last in this step.
+            step: a step in which they have not changed since they were packed last, if they were.
         """
-        masks, key = self._masks, (id(ids), len(ids), words)
-        cached = masks.get(key) if may_be_cached else None
-        if cached is None:
-            cached = masks[key] = ids, RowMask(pack(ids, words))  # with the ids, so that nothing else gets their key
-        return cached[1]
+        (current, masks), key = self._current, (id(ids), len(ids), words)
+        if step == current and key in masks:
+            return masks[key][1]
+        mask = RowMask(pack(ids, words))
+        if step == current or key in masks:
+            masks[key] = ids, mask  # with the ids, so that no other collection gets their key
+        return mask
 
 
 _packer = IdPacker()

@@ -22,10 +22,10 @@ def gated_activation(gate_up: torch.Tensor, activation: Activation) -> torch.Ten
 
     Args:
         gate_up: ``[..., 2 * n]``, the gate in the first half of the last dimension.
-        activation: what is applied to the gate.
+        activation: non-linearity of the gate.
 
     Returns:
-        ``[..., n]``, of the dtype given.
+        ``[..., n]``, of the dtype of ``gate_up``.
     """
     if cuda.takes(gate_up) and gate_up.is_contiguous() and gate_up.shape[-1] % 16 == 0:
         return _gated_cuda(gate_up, activation)
@@ -56,5 +56,5 @@ def _gated_cuda(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
 
 
 def soft_cap(x: torch.Tensor, cap: float) -> torch.Tensor:
-    """``cap * tanh(x / cap)``: the identity near zero, and never beyond ``cap`` (Gemma 2 report, 2024, section 2)."""
+    """``cap * tanh(x / cap)``: close to ``x`` near zero, and bounded by ``cap`` (Gemma 2 report, 2024, section 2)."""
     return torch.tanh(x / cap).mul_(cap)

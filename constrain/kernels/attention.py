@@ -27,7 +27,7 @@ def attention(
             ``h // (heads // kv_heads)``.
         scale: factor of the scores.
         mask: added to the scores, ``[1 or batch, 1, queries, keys]``, finite.
-        causal: the last query sees all keys, and each one before it one key less; takes no mask.
+        causal: the last query sees all keys, each earlier one sees one key less; takes no mask.
         cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
 
     Returns:
@@ -40,7 +40,7 @@ def attention(
         mask = _causal_mask(q, keys) if causal else mask
         return _capped(q, k, v, scale, mask, cap)
     if queries == 1:
-        # The heads of a group all read the same keys: as rows of one product, nothing has to be repeated for them.
+        # The heads of a group read the same keys: as rows of one product they need no copies of the keys.
         grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
         return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale).reshape(batch, 1, heads * dim)
     later = causal and keys > queries

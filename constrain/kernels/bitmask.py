@@ -13,7 +13,7 @@ from constrain.kernels import cuda
 
 
 class ChosenRows(NamedTuple):
-    """Rows of a bitmask, for rows of logits: see :func:`apply_bitmask`."""
+    """Rows of a bitmask and, for each row of logits, the index of its row; see :func:`apply_bitmask`."""
 
     bits: torch.Tensor
     chosen: torch.Tensor | None = None
@@ -26,8 +26,8 @@ def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor
         logits: float32, float16 or bfloat16 ``[rows, width]``, the last dimension contiguous.
         bits: int32 ``[rows, ceil(width / 32)]`` on the same device, the last dimension contiguous: token ``i`` is
             allowed where bit ``i % 32`` of word ``i // 32`` is set.
-        chosen: int32 ``[rows]``, contiguous: the row of ``bits``, which may have any number of them, that holds for
-            each row of logits; below zero, none does.
+        chosen: int32 ``[rows]``, contiguous: the index of each row's bits, which may have any number of rows then;
+            where it is negative, all tokens are allowed.
 
     Raises:
         BitmaskError: a tensor has the wrong type, shape, layout or device.
@@ -44,7 +44,7 @@ def apply_bitmask(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor
 
 
 def apply_bitmask_reference(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor | None = None) -> None:
-    """:func:`apply_bitmask` in plain torch, for tensors that are known to fit."""
+    """:func:`apply_bitmask` in plain torch, without checks."""
     if chosen is not None:
         bits = _rows(bits, chosen)
     allowed = bits.view(torch.uint8).unsqueeze(-1).bitwise_and(_powers(bits.device)).flatten(1)[:, : logits.shape[1]]

@@ -1,4 +1,4 @@
-"""The compiled CUDA kernels, and how tensors reach them."""
+"""The compiled CUDA kernels, and the form in which tensors are passed to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def _import_module() -> Any:
-    """The compiled kernels, or ``None`` where the package was built without a CUDA compiler."""
+    """Return the compiled kernels, or ``None`` where the package was built without a CUDA compiler."""
     try:
         return import_module("constrain._cuda")
     except ModuleNotFoundError:
@@ -25,7 +25,10 @@ _PACK = 16
 
 
 def takes(*tensors: torch.Tensor | None) -> bool:
-    """Whether kernels of 16-bit floats can read the rows of these tensors, 16 bytes at a time; all have one dtype."""
+    """Return whether kernels for 16-bit floats can read the rows of these tensors, 16 bytes at a time.
+
+    All must have the same dtype, contiguous rows of a multiple of 8 elements, and aligned rows.
+    """
     given = [tensor for tensor in tensors if tensor is not None]
     return module is not None and all(_fits(tensor) and tensor.dtype is given[0].dtype for tensor in given)
 
@@ -42,15 +45,15 @@ def _fits(tensor: torch.Tensor) -> bool:
 
 
 def address(tensor: torch.Tensor | None) -> int:
-    """Where the first element is; 0 for none."""
+    """Return the address of the first element; 0 for no tensor."""
     return 0 if tensor is None else tensor.data_ptr()
 
 
 def stream(tensor: torch.Tensor) -> int:
-    """The handle of the current stream of a tensor's device."""
+    """Return the handle of the current stream of a tensor's device."""
     return torch.cuda.current_stream(tensor.device).cuda_stream
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """``[..., n]`` as ``[rows, n]``, copied where the strides need it."""
+    """Reshape ``[..., n]`` to ``[rows, n]``, with a copy where the strides need one."""
     return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])

@@ -1,4 +1,4 @@
-"""Weights of quantised files as the numbers that they stand for."""
+"""Dequantization of weights in the formats EXL2 and GPTQ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _WORD = 32
 
 
 def unpack_rows(words: torch.Tensor, bits: int) -> torch.Tensor:
-    """Numbers of ``bits`` bits (1 to 8), packed column by column into a stream of bits, the lowest first.
+    """Unpack numbers of ``bits`` bits (1 to 8) from a bit stream down each column, the lowest bits first.
 
     Args:
         words: int32 ``[q, n]``.
@@ -18,14 +18,14 @@ def unpack_rows(words: torch.Tensor, bits: int) -> torch.Tensor:
     """
     places = torch.arange(words.shape[0] * _WORD // bits, device=words.device) * bits
     unsigned = words.to(torch.int64) & 0xFFFFFFFF
-    # What is cut by the end of a word goes on in the low bits of the next; behind the last word nothing does.
+    # A number that crosses the end of a word continues in the low bits of the next word; none crosses the last one.
     following = torch.cat([unsigned[1:], torch.zeros_like(unsigned[:1])])
     pairs = unsigned[places // _WORD] | following[places // _WORD] << _WORD
     return pairs >> (places % _WORD).unsqueeze(1) & (1 << bits) - 1
 
 
 def unpack_nibbles(words: torch.Tensor) -> torch.Tensor:
-    """Numbers of four bits, eight to a word along each row: int32 ``[g, n / 8]`` to int64 ``[g, n]``."""
+    """Unpack numbers of four bits, eight to a word along each row: int32 ``[g, n / 8]`` to int64 ``[g, n]``."""
     return torch.stack([words.to(torch.int64) >> 4 * i & 15 for i in range(8)], dim=-1).flatten(1)
 
 
@@ -37,14 +37,14 @@ def dequantize_exl2(
     q_scale_max: torch.Tensor,
     q_invperm: torch.Tensor,
 ) -> torch.Tensor:
-    """A weight in the format EXL2: groups of rows, each with a width of its own and a scale for every column.
+    """Dequantize a weight in the format EXL2: groups of rows, each with its own bit width and column scales.
 
     With ``q`` the packed number and ``code`` the four bits of its group and column, the weight is ``(q - 2**(b - 1)) *
     (code + 1)**2 * (q_scale_max / 256)``, scales in float16.
 
     Args:
         q_weight: int32 ``[q, n]``, the packed numbers.
-        bits: width of each group.
+        bits: bit width of each group.
         starts: first row of each group in ``q_weight``, ascending.
         q_scale: int32 ``[groups, n / 8]``.
         q_scale_max: float16 ``[groups]``.
@@ -65,7 +65,7 @@ def dequantize_exl2(
 def dequantize_gptq(
     qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor, groups: torch.Tensor, zero_offset: int
 ) -> torch.Tensor:
-    """A weight of four bits in the format GPTQ: ``(q - (zero + zero_offset)) * scale``.
+    """Dequantize a weight of four bits in the format GPTQ: ``(q - (zero + zero_offset)) * scale``.
 
     Args:
         qweight: int32 ``[k / 8, n]``, eight rows to a word.

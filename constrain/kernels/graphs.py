@@ -17,12 +17,12 @@ _WARM_UP_RUNS = 2
 class Graph(Generic[T]):
     """A computation recorded as a CUDA graph: one call launches all of its kernels, instead of one call for each.
 
-    The computation reads and writes tensors that stay where they are. What a run returns is overwritten by the next.
+    The computation reads and writes tensors that stay where they are. Each run overwrites the result of the last.
     """
 
     def __init__(self, compute: Callable[[], T]) -> None:
         """Run and record ``compute``, which must queue the same kernels each time."""
-        # Keeps alive what the graph uses: `compute` may own memory of it.
+        # Keeps memory alive that the graph uses, and that `compute` may own.
         self._compute = compute
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())

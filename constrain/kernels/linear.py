@@ -11,13 +11,13 @@ from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
 from constrain.kernels.norm import rms_norm
 
-# Beyond this number of rows, cuBLAS is as fast.
+# With more rows, cuBLAS is as fast.
 _FEW_ROWS = 8
 
 
 @dataclass(frozen=True)
 class RowNorm:
-    """An RMS norm of what goes into a product, see :func:`constrain.kernels.rms_norm`."""
+    """An RMS norm that is applied to the input of a product, see :func:`constrain.kernels.rms_norm`."""
 
     weight: torch.Tensor
     eps: float
@@ -32,8 +32,8 @@ def linear(
 ) -> torch.Tensor:
     """``norm(x) @ weight.T + bias + residual``: ``[..., k]`` by ``[n, k]`` (and ``[n]``, ``[..., n]``) to ``[..., n]``.
 
-    On a GPU the reading of ``weight`` may begin before the work queued just before this call has ended, which must not
-    be what writes it.
+    On a GPU, ``weight`` may be read before the work that was queued just before this call has ended; so that work must
+    not write it.
     """
     if _is_small(x, weight):
         return _product(x, weight, bias, residual, None, norm)
@@ -54,7 +54,7 @@ def gated_linear(
         x: ``[..., k]``.
         weight: ``[2 * n, k]``, the rows of the gate first.
         bias: ``[2 * n]``, added to the products.
-        activation: what is applied to the gate.
+        activation: non-linearity of the gate.
         norm: applied to ``x`` first.
 
     Returns:
@@ -71,7 +71,7 @@ def low_rank(x: torch.Tensor, down: torch.Tensor, up: torch.Tensor) -> torch.Ten
 
 
 def _is_small(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether our own kernel is to multiply, which is bound by the reading of the weights."""
+    """Return whether the product is bound by the reading of the weights, and our own kernel takes it."""
     rows = x.numel() // max(1, x.shape[-1])
     return 0 < rows <= _FEW_ROWS and cuda.takes(x, weight) and weight.is_contiguous()
 

@@ -17,7 +17,7 @@ def rms_norm(
         x: ``[..., n]``.
         weight: ``[n]``, or ``None`` for one everywhere.
         eps: added to the mean square.
-        residual: of the shape of ``x``; becomes ``residual + x``, and that sum is normalised instead of ``x``.
+        residual: of the shape of ``x``; becomes ``residual + x`` in place, and the sum is normalised instead of ``x``.
 
     Returns:
         The shape and dtype of ``x``; the mean is taken in float32 at least.
@@ -31,7 +31,7 @@ def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor | None, eps: float)
     """:func:`rms_norm` in plain torch."""
     if x.is_cuda or x.dtype is not torch.float32:
         return F.rms_norm(x, x.shape[-1:], weight, eps)
-    # On the CPU, F.rms_norm is a chain of seven operations; for one token, their number is what costs.
+    # On the CPU, F.rms_norm is a chain of seven operations, and for one token the time is in their number.
     n = x.shape[-1]
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     scale = norm.mul_(norm).add_(n * eps).rsqrt_().mul_(n**0.5)

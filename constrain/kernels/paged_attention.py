@@ -1,4 +1,4 @@
-"""Attention of a few new tokens over the pages of a cache."""
+"""Attention of a few new tokens over a paged KV cache."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from constrain.kernels.rotary import rotate
 
 
 class AttentionWorkspace:
-    """Memory that attention kernels share, which may not run at the same time; it grows to the largest need."""
+    """Scratch memory of attention kernels that run one after the other; it grows to the largest need."""
 
     def __init__(self) -> None:
         self._partials = torch.empty(0, dtype=torch.uint8)
         self._counters = torch.empty(0, dtype=torch.int32)
 
     def reserve(self, partial_bytes: int, counters: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Uninitialised memory for partial results, and counters, which are zero between calls."""
+        """Return uninitialised memory for partial results, and counters that are zero between calls."""
         if self._partials.device != device or self._partials.numel() < partial_bytes:
             self._partials = torch.empty(partial_bytes, dtype=torch.uint8, device=device)
         if self._counters.device != device or self._counters.numel() < counters:
@@ -38,23 +38,23 @@ def paged_attention(
     cap: float | None = None,
     workspace: AttentionWorkspace | None = None,
 ) -> torch.Tensor:
-    """Attention of the last positions of each sequence over all of it, see :func:`constrain.kernels.attention`.
+    """Attention of the last positions of each sequence over its keys, see :func:`constrain.kernels.attention`.
 
-    Queries and keys are rotated to their positions, and keys and values written into the pages, from which they are
-    then read as everything before them.
+    Queries and keys are rotated to their positions. New keys and values are written into the pages first, and read
+    from there as the earlier ones are. Can be captured in a CUDA graph.
 
     Args:
         qkv: ``[batch, queries, heads + 2 * kv_heads, head_dim]``, contiguous, of the last ``queries`` positions, in
             order: each sees the positions up to its own.
         cos, sin: by position, ``[positions, 1, d]``, in the form that :func:`constrain.kernels.rotate` takes.
-        pages: keys and values of the positions before, and room for the new ones.
+        pages: keys and values of earlier positions, and slots for the new ones.
         lengths: int32 ``[batch]``, positions of each sequence, the new ones included; 0: the row is idle, writes
-            nothing, and comes out as zeros. A kernel that writes them, or the block table, must have ended when this is
-            launched, or be followed by another one.
+            nothing, and its output is zero. At least one kernel must lie between one that writes the lengths or the
+            block table and this one.
         scale: factor of the scores.
         window: a query sees this number of positions at most, its own included.
         cap: soft cap of the scores.
-        workspace: reused between calls of one stream.
+        workspace: scratch memory, reused between calls on one stream.
 
     Returns:
         ``[batch, queries, heads * head_dim]``.
@@ -79,9 +79,9 @@ def paged_attention_reference(
     kv_heads, past = pages.kv_heads, lengths - qkv.shape[1]
     heads = qkv.shape[2] - 2 * kv_heads
     position = (past.long().unsqueeze(1) + torch.arange(qkv.shape[1], device=qkv.device)).clamp_(min=0)
-    turned = rotate(qkv[:, :, : heads + kv_heads], cos[position], sin[position])
-    pages.write(turned[:, :, heads:], qkv[:, :, heads + kv_heads :], past)
-    return attend_pages(turned[:, :, :heads], pages, lengths, scale=scale, window=window, cap=cap)
+    rotated = rotate(qkv[:, :, : heads + kv_heads], cos[position], sin[position])
+    pages.write(rotated[:, :, heads:], qkv[:, :, heads + kv_heads :], past)
+    return attend_pages(rotated[:, :, :heads], pages, lengths, scale=scale, window=window, cap=cap)
 
 
 def attend_pages(
@@ -93,9 +93,9 @@ def attend_pages(
     window: int | None = None,
     cap: float | None = None,
 ) -> torch.Tensor:
-    """Attention of rotated queries ``[batch, queries, heads, head_dim]`` over what pages hold, in plain torch.
+    """Attention of rotated queries ``[batch, queries, heads, head_dim]`` over pages, in plain torch.
 
-    The rest is as for :func:`paged_attention`.
+    Other arguments are those of :func:`paged_attention`.
     """
     keys, values = pages.gather(q.dtype)
     key = torch.arange(keys.shape[1], device=q.device)
@@ -103,7 +103,7 @@ def attend_pages(
     seen = key < ends
     if window is not None:
         seen &= key >= ends - window
-    # Slots that nobody has written yet hold anything, and zero times that need not be zero.
+    # Slots that have not been written may hold nan, and zero times nan is not zero.
     written = (key < lengths.view(-1, 1)).view(*keys.shape[:2], 1, 1)
     mask = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill_(~seen, torch.finfo(q.dtype).min / 2)
     keys, values = (x.where(written, 0.0) for x in (keys, values))

@@ -25,7 +25,7 @@ _TILE, _PACK = 16, 8
 
 @dataclass(frozen=True)
 class Pages:
-    """The pages of one layer, and which of them a batch of sequences has.
+    """The pages of one layer, and the block tables of a batch of sequences.
 
     Attributes:
         keys, values: ``[pages, page_size, kv_heads, head_dim]``, quantized.
@@ -42,21 +42,21 @@ class Pages:
 
     @property
     def page_size(self) -> int:
-        """Positions of a page."""
+        """Number of positions of a page."""
         return self.keys[0].shape[1]
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys, and of values."""
+        """Number of heads of keys, and of values."""
         return self.keys[0].shape[2]
 
     @property
     def capacity(self) -> int:
-        """Positions that the block table has room for."""
+        """Number of positions of the pages in a block table."""
         return self.block_table.shape[1] * self.page_size
 
     def gather(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of the sequences in order, ``[batch, capacity, kv_heads, head_dim]``."""
+        """Return keys and values of the sequences in order, ``[batch, capacity, kv_heads, head_dim]``."""
         table = self.block_table.long()
         keys, values = (tuple(part[table].flatten(1, 2) for part in parts) for parts in (self.keys, self.values))
         return self.key_quantization.dequantize(keys, dtype), self.value_quantization.dequantize(values, dtype)
@@ -82,7 +82,7 @@ class Pages:
             stored[page, slot] = torch.where(any_busy, part[rows], stored[page, slot])
 
     def for_kernels(self, head_dim: int) -> Any:
-        """The view that the compiled kernels take."""
+        """Return the view that the compiled kernels take."""
         keys, key_scales, values, value_scales = (
             cuda.address(part) for parts in (self.keys, self.values) for part in (*parts, None)[:2]
         )

@@ -1,4 +1,4 @@
-"""Penalties for tokens that occurred already."""
+"""Repetition, frequency and presence penalties for tokens that occurred already."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from constrain.kernels.step_tokens import TextPages
 
 @dataclass(frozen=True)
 class PenaltyParameters:
-    """How strong the penalties of each row are, see :func:`penalise_row`.
+    """Strengths and ranges of the penalties of each row, contiguous, see :func:`penalise_row`.
 
     Attributes:
         repetition, frequency, presence: float32 ``[rows]``.
-        ranges: int32 ``[rows]``, -1 for the whole text.
-        decays: int32 ``[rows]``.
+        ranges: int32 ``[rows]``, the last tokens that count in full (-1: all).
+        decays: int32 ``[rows]``, the tokens before those that count less and less.
     """
 
     repetition: torch.Tensor
@@ -28,13 +28,13 @@ class PenaltyParameters:
 
 
 class PenaltyScratch:
-    """Counters of the tokens seen, which are zero between calls; for calls that do not run at the same time."""
+    """Counters of tokens, zero between calls; for calls that run one after the other."""
 
     def __init__(self) -> None:
         self._counters = torch.empty(0, dtype=torch.int32)
 
     def reserve(self, rows: int, width: int, device: torch.device) -> torch.Tensor:
-        """Counters for ``rows`` rows of ``width`` tokens."""
+        """Return counters for ``rows`` rows of ``width`` tokens."""
         needed = 3 * rows * width
         if self._counters.device != device or self._counters.numel() < needed:
             self._counters = torch.zeros(needed, dtype=torch.int32, device=device)
@@ -52,10 +52,10 @@ def penalise(
 
     Args:
         logits: float32 ``[rows, width]``, the last dimension contiguous.
-        text: the text of each row; ids outside of the width do not count.
-        lengths: int32 ``[rows]``, the tokens of each text.
-        parameters: of each row, contiguous.
-        scratch: reused between calls of one stream.
+        text: the tokens of each sequence; ids outside of the width do not count.
+        lengths: int32 ``[rows]``, their numbers.
+        parameters: settings of each row.
+        scratch: counters, reused between calls on one stream.
     """
     if logits.is_cuda and cuda.module is not None:
         _penalise_cuda(logits, text, lengths, parameters, scratch or PenaltyScratch())
@@ -95,7 +95,7 @@ def penalise_row(
     known = (ids >= 0) & (ids < len(logits))
     if not known.all():
         ids, weights = ids[known], weights[known]
-    # Weights never fall towards the end of the text, so the largest is that of the latest occurrence.
+    # Weights never fall towards the end of the sequence, so the largest is that of the latest occurrence.
     latest = torch.zeros_like(logits).scatter_reduce_(0, ids, weights, "amax")[ids] if fading else weights
     factor = 1.0 + (repetition - 1.0) * latest
     old = logits[ids]

@@ -44,7 +44,7 @@ def philox_uniform_reference(seeds: torch.Tensor, positions: torch.Tensor) -> to
 
 @cache
 def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multipliers ``[2]``, and what is added to the key by each round ``[rounds, 1, 2]``."""
+    """Multipliers ``[2]``, and the increments of the key in each round ``[rounds, 1, 2]``."""
     multipliers = torch.tensor([0xD2511F53, 0xCD9E8D57])
     increments = torch.arange(_ROUNDS).view(-1, 1, 1) * torch.tensor([0x9E3779B9, 0xBB67AE85])
     return multipliers.to(device), increments.to(device)

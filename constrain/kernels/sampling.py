@@ -45,13 +45,14 @@ def sample(
     Args:
         logits: float32 ``[rows, width]``, the last dimension contiguous; not changed.
         tensors: settings of each row.
-        out: tensors for what is returned; contiguous.
+        out: tensors for the results; contiguous.
         allowed: tokens to sample from, by default all; the logits of others are not looked at.
         protected: tokens that XTC leaves alone; none where the chosen row is negative.
         top: where the most likely tokens of each row go.
         shaped: whether the settings of the second group apply to any row; implied by ``top``.
-        most_candidates: a bound on the ``top_k`` of shaped rows, and of those that want top tokens; none of them may
-            keep all. Up to 1024, a compiled kernel samples these rows on a GPU, else torch, which sorts whole rows.
+        most_candidates: the largest ``top_k`` of shaped rows, and of those that want top tokens, none of which may be 0
+            then; greedy rows count as 1. ``None`` is the width. On a GPU, a compiled kernel samples these rows up to
+            1024 candidates, and torch, which sorts whole rows, beyond that.
 
     Returns:
         The tokens, int64 ``[rows]``, -1 where no logit is finite; and their probabilities among the tokens that were

@@ -82,7 +82,7 @@ def find_candidates(logits: torch.Tensor, tensors: SamplingTensors, most: int, d
 
 
 def truncate(c: Candidates, tensors: SamplingTensors) -> Candidates:
-    """Apply ``top_p``, ``top_a``, ``min_p``, ``tfs``, ``typical`` and Mirostat in this order, each to what is left."""
+    """Apply ``top_p``, ``top_a``, ``min_p``, ``tfs``, ``typical`` and Mirostat, each to the candidates of the last."""
     c = top_p(c, tensors.top_p)
     if tensors.top_a is not None:
         c = top_a(c, tensors.top_a)
@@ -233,7 +233,7 @@ def choose(
     total = sums[:, -1:]
     index = torch.arange(shares.shape[1], device=shares.device)
     possible = shares > 0
-    # A number that was rounded to 1 falls behind the last one.
+    # A number that was rounded to 1 is beyond all sums.
     last = torch.where(possible, index, 0).amax(dim=1, keepdim=True)
     found = torch.where(possible & (sums > uniform * total), index, last).amin(dim=1, keepdim=True)
     tokens = c.ids.gather(1, order.gather(1, found)).masked_fill(total == 0, -1)
@@ -300,7 +300,7 @@ def _at_least(c: Candidates, threshold: torch.Tensor) -> Candidates:
 
 
 def _has_bit(rows: ChosenRows, ids: torch.Tensor) -> torch.Tensor:
-    """Whether the bits of ids are set, bool ``[rows, n]``; false where a row has none."""
+    """Return whether the bits of ids are set, bool ``[rows, n]``; false where a row has none."""
     bits, chosen = rows
     if chosen is not None:
         words = bits[chosen.clamp(min=0).long().unsqueeze(1), ids // 32]

@@ -1,4 +1,4 @@
-"""The tokens that go into a decode step, and the texts that they make."""
+"""Input tokens of a decode step, and the token ids of sequences in pages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from constrain.kernels import cuda
 
 @dataclass(frozen=True)
 class TextPages:
-    """Texts in pages, as keys and values are.
+    """Token ids of sequences, in pages as their keys and values are.
 
     Attributes:
         tokens: int32 ``[pages, page_size]``.
-        block_table: int32 ``[rows, blocks]``: position ``i`` of a text is token ``i % page_size`` of page
+        block_table: int32 ``[rows, blocks]``: position ``i`` of a sequence is token ``i % page_size`` of page
             ``block_table[row, i // page_size]``.
     """
 
@@ -24,15 +24,15 @@ class TextPages:
     block_table: torch.Tensor
 
     def gather(self) -> torch.Tensor:
-        """The texts, int32 ``[rows, blocks * page_size]``."""
+        """Return the sequences, int32 ``[rows, blocks * page_size]``."""
         return self.tokens[self.block_table.long()].flatten(1)
 
     def row(self, row: int) -> torch.Tensor:
-        """One of the texts, int32 ``[blocks * page_size]``."""
+        """Return one of the sequences, int32 ``[blocks * page_size]``."""
         return self.tokens[self.block_table[row].long()].flatten()
 
     def for_kernels(self) -> dict[str, Any]:
-        """The arguments by which the compiled kernels know them."""
+        """Return the arguments that the compiled kernels take."""
         return {
             "text": cuda.address(self.tokens),
             "block_table": cuda.address(self.block_table),
@@ -43,14 +43,14 @@ class TextPages:
 
 @dataclass(frozen=True)
 class StepTokens:
-    """What goes into a step; int32 ``[rows]``, on the device of the step, contiguous.
+    """Inputs of a decode step; int32 ``[rows]``, on the device of the model, contiguous.
 
     Attributes:
-        given: the token of each row; below zero, the one drawn in row ``~given`` of the step before. Becomes ``~row``
-            for every row that is not idle.
-        past: its position; negative for an idle row. Becomes the next position.
-        ids: gets the tokens, 0 for those of idle rows, and for those that could not be drawn.
-        lengths: gets the lengths of the texts, 0 for those of idle rows.
+        given: the token of each row; where negative, the one that the last step sampled in row ``~given``. Becomes
+            ``~row`` for every row that is not idle.
+        past: position of the token; negative for idle rows. Becomes the next position.
+        ids: output, the tokens; 0 for idle rows, and where no token could be sampled.
+        lengths: output, the lengths of the sequences; 0 for idle rows.
     """
 
     given: torch.Tensor
@@ -59,20 +59,20 @@ class StepTokens:
     lengths: torch.Tensor
 
 
-def enter_tokens(step: StepTokens, drawn: torch.Tensor, text: TextPages) -> None:
-    """Fill in ``step.ids`` and ``step.lengths``, and append the tokens to their texts.
+def enter_tokens(step: StepTokens, sampled: torch.Tensor, text: TextPages) -> None:
+    """Fill in ``step.ids`` and ``step.lengths``, and append the tokens to their sequences.
 
-    The same again goes on with the tokens that were drawn meanwhile.
+    A second call continues with the tokens that were sampled after the first.
 
     Args:
-        step: of each row.
-        drawn: int64 ``[n]``, what the step before has drawn, contiguous.
-        text: with a row for each.
+        step: the inputs, changed in place.
+        sampled: int64 ``[n]``, tokens of the last step, contiguous.
+        text: the sequences, a row for each row of the step.
     """
-    if drawn.is_cuda and cuda.module is not None:
-        _enter_cuda(step, drawn, text)
+    if sampled.is_cuda and cuda.module is not None:
+        _enter_cuda(step, sampled, text)
         return
-    found = torch.where(step.given < 0, drawn[(~step.given).clamp(min=0).long()].clamp(min=0), step.given).int()
+    found = torch.where(step.given < 0, sampled[(~step.given).clamp(min=0).long()].clamp(min=0), step.given).int()
     busy = step.past >= 0
     step.ids.copy_(found.where(busy, 0))
     step.lengths.copy_((step.past + 1).clamp(min=0))
@@ -83,12 +83,12 @@ def enter_tokens(step: StepTokens, drawn: torch.Tensor, text: TextPages) -> None
     step.given.copy_((~torch.arange(len(busy), device=busy.device)).where(busy, step.given))
 
 
-def _enter_cuda(step: StepTokens, drawn: torch.Tensor, text: TextPages) -> None:
-    with torch.cuda.device(drawn.device):
+def _enter_cuda(step: StepTokens, sampled: torch.Tensor, text: TextPages) -> None:
+    with torch.cuda.device(sampled.device):
         cuda.module.enter_tokens(
             **{name: cuda.address(values) for name, values in vars(step).items()},
-            drawn=cuda.address(drawn),
+            sampled=cuda.address(sampled),
             **text.for_kernels(),
             rows=len(step.given),
-            stream=cuda.stream(drawn),
+            stream=cuda.stream(sampled),
         )

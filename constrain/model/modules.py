@@ -173,7 +173,8 @@ class Embedding(Module):
                 return self._with_indexed(x, context)
             if high >= self.size:
                 raise GenerationError(f"token id {high} is outside the model's vocabulary of {self.size}")
-            x = (x.clamp(min=0) if low < 0 else x).to(self.device)
+            x = x.clamp(min=0) if low < 0 else x
+        x = x.to(self.device)
         replaced = context.loras[0].embed_tokens if context.loras else None
         states = torch.nn.functional.embedding(x, self.weight if replaced is None else replaced)
         return states if self.scale == 1.0 else states * self.scale

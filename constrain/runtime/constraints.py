@@ -16,7 +16,7 @@ from constrain.engine.advance import Advance, Workers
 from constrain.errors import FilterError
 from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask, contains, only_end
-from constrain.filters.time_limit import OwnThreads
+from constrain.filters.time_limit import THREADS
 
 #: Most threads that compute masks of the engine.
 _MAX_WORKERS = 8
@@ -79,7 +79,7 @@ class MaskWorkers:
 
     def __init__(self) -> None:
         self.native = Workers(min(_MAX_WORKERS, cpu_count() or 1))
-        self.threads: Executor = OwnThreads()
+        self.threads: Executor = THREADS
 
     def batch(self) -> MaskBatch:
         """A batch to add constraints to."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from constrain.errors import GenerationError
-from constrain.kernels import TextPages, kernels_read
+from constrain.kernels import TextPages
 from constrain.kernels import cuda as compiled
 from constrain.kernels.graphs import Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
@@ -16,9 +16,6 @@ from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.forward_context import ForwardContext
 from constrain.runtime.batch import BatchRow, ForwardBatch, ragged_attention, row_slots
 from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
-
-#: What the attention kernels read at a time of the rotated part of a head.
-_PAIRS = 16
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class ModelRunner:
     @property
     def has_graphs(self) -> bool:
         """Whether decode passes are CUDA graphs."""
-        return self.device.type == "cuda" and captures(self.model, self.cache, self.page_size)
+        return compiled.module is not None and self.device.type == "cuda" and self.model.capturable
 
     def prefill(
         self, row: BatchRow, loras: Sequence[ExLlamaV2Lora] = (), embeddings: Sequence[IndexedEmbeddings] = ()
@@ -112,6 +109,15 @@ class ModelRunner:
             if row.source < 0 and not 0 <= row.ids[0] < size:
                 raise GenerationError(f"token id {row.ids[0]} is outside the model's vocabulary of {size}")
         return self._replay(rows, loras) if self.has_graphs else self._run_eagerly(rows, loras)
+
+    def states_of(self, output: PassOutput, tokens: Sequence[int]) -> torch.Tensor:
+        """States ``[sequences, hidden]`` of one token of each sequence of a pass, given by its number there."""
+        rows = [start + token for start, token in zip(output.starts, tokens, strict=True)]
+        if rows == list(range(len(rows))):
+            return output.states[: len(rows)]
+        index = torch.empty(len(rows), dtype=torch.int64, device=self.device)
+        self.uploads.send(index, rows)
+        return output.states[index]
 
     def room(self, past: int, block_table: Sequence[int]) -> int:
         """Number of tokens after ``past`` positions that one decode pass may take on these pages."""
@@ -153,15 +159,3 @@ class ModelRunner:
         history = TextPages(self.history, batch.block_tables(width).to(self.device))
         lengths = batch.lengths().to(self.device)
         return PassOutput(states, context, history, lengths, [place.start for place in places])
-
-
-def captures(model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> bool:
-    """Whether decode passes can be recorded: the model is on one GPU, and the attention kernels take its cache."""
-    return (
-        compiled.module is not None
-        and model.modules[0].device.type == "cuda"
-        and model.compute_dtype is not torch.float32
-        and kernels_read(cache.key_quantization, cache.value_quantization, model.config.head_dim, page_size)
-        and model.config.rope.dim % _PAIRS == 0
-        and model.capturable
-    )

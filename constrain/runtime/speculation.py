@@ -132,9 +132,9 @@ class DraftModel:
         tokens, probabilities = [], []
         for _ in range(max(limit for _, limit in drafting)):
             out = self.runner.decode(batch)
-            last = [start + len(row.ids) - 1 for start, row in zip(out.starts, batch, strict=True)]
             with torch.inference_mode():
-                logits = self.runner.model.head(out.states[last], out.context)[:, : self._width].float()
+                states = self.runner.states_of(out, [len(row.ids) - 1 for row in batch])
+                logits = self.runner.model.head(states, out.context)[:, : self._width].float()
                 guards.apply(logits)
                 best, ids = logits.softmax(-1).max(-1)
                 self.runner.sampled[: len(ids)] = ids

@@ -1,4 +1,4 @@
-// The Python module `constrain._core`: the engine, nothing more.
+// The Python module `constrain._core`: bindings of the engine.
 #include "bindings/core.h"
 
 PYBIND11_MODULE(_core, module) {

@@ -1,4 +1,4 @@
-// What the parts of the `_core` module share.
+// Declarations shared by the sources of the `_core` module.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -17,7 +17,7 @@ namespace constrain {
 
 namespace py = pybind11;
 
-/// Lists of productions under construction; defined with the context-free front end.
+/// Binds the context-free front end.
 void bind_cfg(py::module_& module);
 void bind_regular(py::module_& module);
 void bind_errors(py::module_& module);
@@ -27,27 +27,28 @@ void bind_matcher(py::module_& module);
 void bind_workers(py::module_& module);
 void bind_ids(py::module_& module);
 
-/// A compiled grammar with what its front end has to say of it.
+/// A compiled grammar with the report of its front end.
 struct PyGrammar {
   std::shared_ptr<const CompiledGrammar> grammar;
   schema::Report report;
 };
 
-/// Makes rules ready to run over a vocabulary, whose decoder may drop a leading space.
+/// Compiles rules for a vocabulary, whose decoder may drop a leading space.
 PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
                  schema::Report report = {});
 
-/// A Python object of JSON types as a value. Throws SchemaError naming the place of anything else, and ResourceLimit.
+/// Converts a Python object of JSON types. Throws SchemaError with the place of any other object, and ResourceLimit.
 json::Value to_json(const py::handle& object, const Limits& limits);
 
-/// Options of a schema. `retrieve` is asked for the documents that it refers to; it and `limits` must outlive them.
+/// Collects the options of a schema. `retrieve` returns the documents that it refers to; it and `limits` must outlive
+/// the result.
 schema::Options schema_options(const py::object& whitespace, bool in_order, bool lenient, const Limits& limits,
                                std::map<std::string, std::string> sources, const py::function& retrieve);
 
-/// One row of a packed bitmask that belongs to Python: a buffer of int32, or a CPU tensor.
+/// One row of a packed bitmask owned by Python: a buffer of int32, or a CPU tensor.
 class MaskRow {
  public:
-  /// Raises BitmaskError where the object, its shape or the row does not fit.
+  /// Raises BitmaskError if the object, its shape or the row does not fit.
   MaskRow(const py::object& bits, Py_ssize_t row, size_t words);
   ~MaskRow();
   MaskRow(const MaskRow&) = delete;

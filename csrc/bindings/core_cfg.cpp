@@ -8,7 +8,7 @@ namespace constrain {
 
 namespace {
 
-/// A builder whose terminals count as memory of the grammar that it will make.
+/// A builder whose terminals count towards the memory of the grammar.
 struct Builder : cfg::Builder {
   Builder(const Limits& limits, py::function retrieve)
       : limits(limits), retrieve(std::move(retrieve)), account(std::make_shared<MemoryAccount>(limits.max_memory)) {}
@@ -31,7 +31,7 @@ struct Builder : cfg::Builder {
     return terminal(root, std::move(name), scope, schema::first_bytes());
   }
 
-  /// A rule for the texts that a whole pattern matches; `flags` are letters of Python's.
+  /// Adds a rule for texts that a pattern matches as a whole; `flags` are letters of Python's flags.
   cfg::Symbol regex(const std::string& pattern, const std::string& flags, std::string name, cfg::Scope scope) {
     const Deadline deadline(limits.max_seconds);
     const py::gil_scoped_release release;
@@ -46,7 +46,7 @@ struct Builder : cfg::Builder {
     return rule;
   }
 
-  /// A terminal for a special token of that name, if the vocabulary has one.
+  /// Adds a terminal for a special token of that name, if the vocabulary has one.
   cfg::Symbol special(std::string token, std::string name, cfg::Scope scope) {
     const MemoryAccount::Scope accounting(account);
     const cfg::Symbol symbol = terminal(literal_set({special_spelling(token)}), std::move(name), scope);

@@ -29,8 +29,8 @@ json::Whitespace whitespace_of(const py::object& policy) {
   static const std::pair<const char*, Mode> kModes[] = {
       {"compact", Mode::compact}, {"single", Mode::single}, {"bounded", Mode::bounded}, {"any", Mode::any}};
   const std::string name = py::str(policy);
-  for (const auto& [known, mode] : kModes) {
-    if (name == known) return {mode, 0};
+  for (const auto& [label, mode] : kModes) {
+    if (name == label) return {mode, 0};
   }
   throw GrammarError("there is no whitespace policy '" + name +
                      "'; there are compact, single, bounded, any, and a number of spaces to indent by");
@@ -44,7 +44,7 @@ std::vector<py::tuple> entries(const std::vector<schema::Report::Entry>& list) {
   return out;
 }
 
-/// Asks Python for the documents that a schema refers to.
+/// Wraps the Python function that returns referenced documents.
 schema::Retrieve retrieve_with(const py::function& retrieve, const Limits& limits) {
   return [&](const std::string& uri) -> std::optional<json::Value> {
     const py::gil_scoped_acquire acquire;
@@ -73,7 +73,9 @@ PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, 
           std::move(report)};
 }
 
-void bind_grammar(py::module_& module) {
+namespace {
+
+void bind_limits(py::module_& module) {
   py::class_<Limits>(module, "Limits")
       .def(py::init([](uint64_t states, uint64_t depth, uint64_t frames, uint64_t work, uint64_t nesting,
                        uint64_t cells, uint64_t bytes, uint64_t seconds, uint64_t memory) {
@@ -90,7 +92,9 @@ void bind_grammar(py::module_& module) {
            py::kw_only(), py::arg("max_states"), py::arg("max_stack_depth"), py::arg("max_frames"), py::arg("max_work"),
            py::arg("max_nesting"), py::arg("max_cells"), py::arg("max_bytes"), py::arg("max_seconds"),
            py::arg("max_memory"));
+}
 
+void bind_compiled_grammar(py::module_& module) {
   py::class_<PyGrammar>(module, "CompiledGrammar")
       .def_property_readonly("vocabulary_size", [](const PyGrammar& self) { return self.grammar->vocabulary().size(); })
       .def_property_readonly("bytes", [](const PyGrammar& self) { return self.grammar->bytes(); })
@@ -102,18 +106,20 @@ void bind_grammar(py::module_& module) {
             py::dict out;
             out["masks_found"] = counters.found.load();
             out["masks_built"] = counters.built.load();
-            out["frames_walked"] = counters.inners.load();
+            out["frames_walked"] = counters.frame_tokens.load();
             out["nodes_visited"] = counters.visited.load();
             out["rows_built"] = self.grammar->rows();
             out["states"] = self.grammar->states();
             return out;
           },
-          "How much was done so far for masks, and how much of it could be taken from caches.")
+          "Work done for masks so far, and cache hits.")
       .def_property_readonly("report", [](const PyGrammar& self) {
         return py::make_tuple(entries(self.report.enforced), entries(self.report.narrowed),
                               entries(self.report.ignored));
       });
+}
 
+void bind_compilers(py::module_& module) {
   module.def(
       "compile_json_schema",
       [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace,
@@ -158,6 +164,14 @@ void bind_grammar(py::module_& module) {
         return finish_regular(literal_set(std::move(choices)), std::move(vocabulary), limits);
       },
       py::arg("choices"), py::arg("vocabulary"), py::arg("limits"));
+}
+
+}  // namespace
+
+void bind_grammar(py::module_& module) {
+  bind_limits(module);
+  bind_compiled_grammar(module);
+  bind_compilers(module);
 }
 
 }  // namespace constrain

@@ -9,7 +9,7 @@ namespace constrain {
 
 namespace {
 
-/// The way to a value from the root: only errors need it spelled out.
+/// A path from the root to a value, spelled out only in errors.
 struct Path {
   const Path* parent = nullptr;
   const std::string* name = nullptr;  ///< of a member
@@ -91,7 +91,7 @@ class Converter {
     const bool is_float = PyFloat_Check(object.ptr());
     if (is_float && !std::isfinite(PyFloat_AS_DOUBLE(object.ptr())))
       path.invalid("NaN and infinity are no JSON numbers");
-    // What these print is JSON, whatever a subclass may print.
+    // The base class prints JSON, whatever a subclass prints.
     const auto spelled = py::reinterpret_steal<py::object>(is_float ? PyFloat_Type.tp_repr(object.ptr())
                                                                     : PyLong_Type.tp_repr(object.ptr()));
     if (!spelled) {

@@ -24,7 +24,7 @@ bool fill(const Matcher& matcher, const MaskRow& row, Budget budget) {
   return matcher.fill(row.data(), budget);
 }
 
-/// Fills rows on several threads; matchers are independent, so each takes the next one that is left.
+/// Fills rows on several threads; each thread takes the next matcher.
 void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std::unique_ptr<MaskRow>>& rows,
               const std::vector<Budget>& budgets, size_t threads) {
   std::atomic<size_t> next{0};
@@ -45,6 +45,89 @@ void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std
   work();
   for (std::thread& thread : pool) thread.join();
   if (error) std::rethrow_exception(error);
+}
+
+using MatcherClass = py::class_<Matcher>;
+
+void bind_masks_of_matchers(MatcherClass& matcher) {
+  using namespace py::literals;
+  matcher
+      .def(
+          "fill_bitmask",
+          [](const Matcher& self, const py::object& bits, Py_ssize_t row, Budget budget) {
+            const MaskRow target(bits, row, self.grammar().vocabulary().mask_words());
+            const py::gil_scoped_release release;
+            return fill(self, target, budget);
+          },
+          "bits"_a, "row"_a = 0, "budget"_a = py::none(),
+          R"(Writes the allowed tokens into a row of a bitmask, and returns True if any token is excluded.
+
+Bit ``i % 32`` of word ``i // 32`` is 1 if token ``i`` is allowed. ``bits`` is a writable int32 buffer of shape (rows,
+words) or (words,), such as a numpy array or a CPU tensor. With a ``budget``, the number of tokens that are left including
+the end-of-sequence token, only tokens are allowed after which the text can still be completed within it; raises
+:class:`constrain.errors.BudgetError` if it is less than ``min_tokens()``.)")
+      .def(
+          "mask_id", [](const Matcher& self) { return self.mask()->id; }, py::call_guard<py::gil_scoped_release>(),
+          R"(Number of the set of tokens that ``fill_bitmask`` would write.
+
+Equal sets of one vocabulary have one number while they are in use, and numbers are never reused, so that a copy of a mask
+on a device can be cached under it.)")
+      .def(
+          "mask",
+          [](const Matcher& self, Budget budget) -> std::shared_ptr<Mask> {
+            const MaskPtr mask = budget ? self.mask(*budget) : self.mask();
+            if (mask->count >= self.grammar().vocabulary().size()) return nullptr;
+            return std::const_pointer_cast<Mask>(mask);
+          },
+          "budget"_a = py::none(), py::call_guard<py::gil_scoped_release>(),
+          "The set of tokens that ``fill_bitmask`` would write; ``None`` if it excludes no token.");
+}
+
+void bind_steps(MatcherClass& matcher) {
+  using namespace py::literals;
+  matcher
+      .def("accept", &Matcher::accept, "token"_a,
+           "Accepts a token; returns False, without any change, if it is not allowed.")
+      .def(
+          "accept_bytes", [](Matcher& self, const py::bytes& bytes) { return self.accept_bytes(std::string(bytes)); },
+          "bytes"_a, "Accepts bytes of text as one step; returns False, without any change, if they are not allowed.")
+      .def("is_accepting", &Matcher::is_accepting, "True if the text may end here.")
+      .def("is_finished", &Matcher::is_finished, "True if the text has ended, or can only end here.")
+      .def(
+          "rollback", [](Matcher& self, size_t count) { self.rollback(count); }, "count"_a,
+          "Undoes the last ``count`` steps.")
+      .def("reset", &Matcher::reset, "Goes back to the start of the text.")
+      .def(
+          "clone", [](const Matcher& self) { return Matcher(self); }, "A copy that advances independently.")
+      .def_property_readonly("accepted_tokens", &Matcher::accepted_tokens, "Number of steps since the start.");
+}
+
+void bind_lookahead(MatcherClass& matcher) {
+  using namespace py::literals;
+  matcher
+      .def("forced_tokens", &Matcher::forced_tokens, "limit"_a = 64, py::call_guard<py::gil_scoped_release>(),
+           R"(The next tokens, at most ``limit``, as far as there is no choice.
+
+These are the tokens that every tokenization of the forced bytes begins with, whatever follows them, so that accepting
+them without asking the model gives a text as the model knows it. Empty if the tokenizer would have tokenized the text so
+far in another way. Without a tokenizer, in a vocabulary made of tokens alone, tokens that are each the only one allowed.)")
+      .def(
+          "forced_bytes", [](const Matcher& self) { return py::bytes(self.forced_bytes()); },
+          "The bytes that must come next; at most 256.")
+      .def(
+          "completion", [](const Matcher& self) { return py::bytes(self.completion()); },
+          "The bytes of a shortest completion of the text.")
+      .def("min_tokens", &Matcher::min_tokens, py::call_guard<py::gil_scoped_release>(),
+           R"(Tokens that suffice to complete the text: the fewest for ``completion()``, and the end-of-sequence token.
+
+0 after the end-of-sequence token. Raises :class:`constrain.errors.VocabularyError` if the completion is not
+tokenizable.)")
+      .def(
+          "explain",
+          [](const py::object& self, TokenId token) {
+            return py::module_::import("constrain.engine.explain").attr("explain_token")(self, token);
+          },
+          "token"_a, "Why a token may not come next: a :class:`constrain.engine.TokenExplanation`.");
 }
 
 }  // namespace
@@ -105,7 +188,7 @@ void bind_mask(py::module_& module) {
             std::ranges::sort(tokens);
             return tokens;
           },
-          "The tokens, ascending, where they are few; ``None`` where they are many.")
+          "The tokens in ascending order; ``None`` if they are many.")
       .def(
           "__contains__",
           [](const Mask& self, TokenId token) {
@@ -128,82 +211,14 @@ void bind_mask(py::module_& module) {
 void bind_matcher(py::module_& module) {
   using namespace py::literals;
   bind_mask(module);
-  py::class_<Matcher>(module, "Matcher", "Follows one text in a grammar, token by token.")
-      .def(py::init([](const PyGrammar& grammar) { return Matcher(grammar.grammar); }), "grammar"_a)
-      .def(
-          "fill_bitmask",
-          [](const Matcher& self, const py::object& bits, Py_ssize_t row, Budget budget) {
-            const MaskRow target(bits, row, self.grammar().vocabulary().mask_words());
-            const py::gil_scoped_release release;
-            return fill(self, target, budget);
-          },
-          "bits"_a, "row"_a = 0, "budget"_a = py::none(),
-          "Writes the allowed tokens into a row of a bitmask, and returns whether any is excluded. Bit ``i % 32`` of "
-          "word "
-          "``i // 32`` is 1 where token ``i`` is allowed. ``bits`` is a writable int32 buffer of shape (rows, words) "
-          "or "
-          "(words,), such as a numpy array or a CPU tensor. With a ``budget``, the number of tokens that are left, the "
-          "end-of-sequence token included, only tokens are allowed after which the text can still be completed within "
-          "it; raises :class:`constrain.errors.BudgetError` where it is less than ``min_tokens()``.")
-      .def(
-          "mask_id", [](const Matcher& self) { return self.mask()->id; }, py::call_guard<py::gil_scoped_release>(),
-          "The number of the set of tokens that ``fill_bitmask`` would write. Equal sets of one vocabulary that are in "
-          "use "
-          "at the same time have one number, and no number is used for another set, so that a mask which was copied to "
-          "a "
-          "device can be named by it.")
-      .def(
-          "mask",
-          [](const Matcher& self, Budget budget) -> std::shared_ptr<Mask> {
-            const MaskPtr mask = budget ? self.mask(*budget) : self.mask();
-            if (mask->count >= self.grammar().vocabulary().size()) return nullptr;
-            return std::const_pointer_cast<Mask>(mask);
-          },
-          "budget"_a = py::none(), py::call_guard<py::gil_scoped_release>(),
-          "The set of tokens that ``fill_bitmask`` would write; ``None`` where it excludes none.")
-      .def("accept", &Matcher::accept, "token"_a,
-           "Advances by a token; returns False, and changes nothing, where it is not allowed.")
-      .def(
-          "accept_bytes", [](Matcher& self, const py::bytes& bytes) { return self.accept_bytes(std::string(bytes)); },
-          "bytes"_a,
-          "Advances by bytes of text, as one step; returns False, and changes nothing, where they are not allowed.")
-      .def("is_accepting", &Matcher::is_accepting, "Whether the text may end here.")
-      .def("is_finished", &Matcher::is_finished, "Whether the text has ended, or can only end here.")
-      .def(
-          "rollback", [](Matcher& self, size_t count) { self.rollback(count); }, "count"_a,
-          "Takes back the last ``count`` steps.")
-      .def("reset", &Matcher::reset, "Goes back to the start of the text.")
-      .def(
-          "clone", [](const Matcher& self) { return Matcher(self); },
-          "A matcher at the same place that goes its own way.")
-      .def(
-          "forced_tokens", &Matcher::forced_tokens, "limit"_a = 64, py::call_guard<py::gil_scoped_release>(),
-          "The next tokens, ``limit`` at most, as far as there is no choice: those that the tokenizer cuts the forced "
-          "bytes "
-          "into, whatever may come after them, so that taking them without asking the model leaves a text as the model "
-          "knows it. None where the tokenizer would have cut the text so far in another way. A vocabulary that was "
-          "made "
-          "of tokens alone has no tokenizer; then, tokens of which each is the only one allowed.")
-      .def(
-          "forced_bytes", [](const Matcher& self) { return py::bytes(self.forced_bytes()); },
-          "The bytes that must come next; 256 at most.")
-      .def(
-          "completion", [](const Matcher& self) { return py::bytes(self.completion()); },
-          "A shortest text, as bytes, that completes the text so far.")
-      .def("min_tokens", &Matcher::min_tokens, py::call_guard<py::gil_scoped_release>(),
-           "Tokens that suffice to complete the text, the end-of-sequence token included: the fewest that spell "
-           "``completion()``, and one. 0 after the end-of-sequence token. Raises "
-           ":class:`constrain.errors.VocabularyError` where no tokens spell it.")
-      .def(
-          "explain",
-          [](const py::object& self, TokenId token) {
-            return py::module_::import("constrain.engine.explain").attr("explain_token")(self, token);
-          },
-          "token"_a, "Why a token may not come next: a :class:`constrain.engine.TokenExplanation`.")
+  MatcherClass matcher(module, "Matcher", "The parse state of one text, advanced token by token.");
+  matcher.def(py::init([](const PyGrammar& grammar) { return Matcher(grammar.grammar); }), "grammar"_a)
       .def_property_readonly(
           "vocabulary", [](const Matcher& self) { return self.grammar().shared_vocabulary(); },
-          "The vocabulary underneath.")
-      .def_property_readonly("accepted_tokens", &Matcher::accepted_tokens, "Number of steps since the start.");
+          "The vocabulary of the grammar.");
+  bind_masks_of_matchers(matcher);
+  bind_steps(matcher);
+  bind_lookahead(matcher);
 
   module.def(
       "fill_bitmasks",

@@ -1,4 +1,4 @@
-// Python face of regular languages.
+// Bindings of regular languages.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -18,13 +18,13 @@ namespace constrain {
 
 namespace {
 
-/// The enumerator of that name.
+/// Looks up an enumerator by name.
 template <typename Enum>
 Enum choose(const std::string& name, std::initializer_list<std::pair<const char*, Enum>> choices) {
   std::string names;
-  for (const auto& [known, value] : choices) {
-    if (name == known) return value;
-    names += std::string(names.empty() ? "" : ", ") + known;
+  for (const auto& [label, value] : choices) {
+    if (name == label) return value;
+    names += std::string(names.empty() ? "" : ", ") + label;
   }
   throw std::invalid_argument("'" + name + "' is none of " + names);
 }
@@ -94,14 +94,9 @@ std::optional<State> live(State state) { return state == kDead ? std::nullopt : 
 
 State state_or_start(Automaton& automaton, std::optional<State> state) { return state ? *state : automaton.start(); }
 
-}  // namespace
+using AutomatonClass = py::class_<Automaton, AutomatonPtr>;
 
-void bind_regular(py::module_& m) {
-  py::class_<Automaton, AutomatonPtr> automaton(m, "Automaton",
-                                                "A regular language over bytes, determinised while it is used.\n\n"
-                                                "States are integers; every state can reach an accepting one. `None` "
-                                                "stands for having left the language.");
-
+void bind_languages(AutomatonClass& automaton) {
   automaton.def_static("empty", &empty_language, "The language without words.")
       .def_static("any_text", &any_text, "Every well-formed UTF-8 text.")
       .def_static(
@@ -113,11 +108,11 @@ void bind_regular(py::module_& m) {
       .def_static("regex", &from_regex, py::arg("pattern"), py::kw_only(), py::arg("dialect") = "python",
                   py::arg("classes") = "dialect", py::arg("search") = false, py::arg("leftmost_first") = false,
                   py::arg("flags") = "",
-                  "The texts that a regular expression matches as a whole, or anywhere with `search`.\n\n"
+                  "Texts that a regular expression matches as a whole, or anywhere with `search`.\n\n"
                   "`dialect` is python or ecma. `classes` says which characters \\d \\w \\s and . stand for: those of "
                   "the dialect, or only (`inner`) or at least (`outer`) what both dialects agree on. `leftmost_first` "
                   "keeps only the matches that a backtracking matcher prefers. `flags` are letters of \"imsx\".\n"
-                  "Raises RegexError where the pattern does not compile.")
+                  "Raises RegexError if the pattern does not compile.")
       .def_static("format", &from_format, py::arg("name"),
                   "(inner, outer) languages of a value of JSON Schema's `format`: inner is accepted by every common "
                   "validator, outer holds whatever one of them accepts. None for an unknown name.")
@@ -129,7 +124,9 @@ void bind_regular(py::module_& m) {
       .def_static(
           "number_literal", [](const std::string& value) { return number_literal(Decimal::parse(value)); },
           py::arg("value"), "Plain JSON spellings of one number.");
+}
 
+void bind_operations(AutomatonClass& automaton) {
   automaton.def("__and__", &intersect)
       .def("__or__", [](AutomatonPtr a, AutomatonPtr b) { return unite({std::move(a), std::move(b)}); })
       .def("__sub__", &subtract)
@@ -138,13 +135,15 @@ void bind_regular(py::module_& m) {
       .def("json_string", &as_json_string, py::arg("escapes") = "minimal",
            "JSON strings, quotes included, whose value is in this language. `escapes`: minimal (one spelling each) or "
            "full (every spelling).");
+}
 
+void bind_states(AutomatonClass& automaton) {
   automaton.def(
-               "start", [](Automaton& a) { return live(a.start()); }, "The first state; None for the empty language.")
+               "start", [](Automaton& a) { return live(a.start()); }, "Start state; None for the empty language.")
       .def(
           "step", [](Automaton& a, State state, uint8_t byte) { return live(a.step(state, byte)); }, py::arg("state"),
-          py::arg("byte"), "The state after one more byte, or None.")
-      .def("accepting", &Automaton::accepting, py::arg("state"), "Is the text complete in this state?")
+          py::arg("byte"), "State after a byte, or None.")
+      .def("accepting", &Automaton::accepting, py::arg("state"), "True if the text is complete in this state.")
       .def(
           "next_bytes",
           [](Automaton& a, State state) {
@@ -155,11 +154,14 @@ void bind_regular(py::module_& m) {
             }
             return bytes;
           },
-          py::arg("state"), "The bytes that can follow.")
+          py::arg("state"), "Bytes that can follow.")
       .def(
           "matches", [](Automaton& a, std::string_view text) { return matches(a, text); }, py::arg("text"),
-          "Is `text` (bytes, or a str taken as UTF-8) in the language?")
-      .def("is_empty", &is_empty)
+          "True if `text` (bytes, or a str taken as UTF-8) is in the language.");
+}
+
+void bind_questions(AutomatonClass& automaton) {
+  automaton.def("is_empty", &is_empty)
       .def(
           "shortest_length",
           [](Automaton& a, std::optional<State> state) { return shortest_length(a, state_or_start(a, state)); },
@@ -177,16 +179,28 @@ void bind_regular(py::module_& m) {
             for (const std::string& word : enumerate_words(a, cap)) words.emplace_back(word);
             return words;
           },
-          py::arg("cap"), "Every word, in byte order. Raises ResourceLimit where there are more than `cap`.")
+          py::arg("cap"), "Every word, in byte order. Raises ResourceLimit if there are more than `cap`.")
       .def(
           "any_length_between",
           [](const AutomatonPtr& a, uint64_t low, uint64_t high, std::optional<State> state) {
             return length_oracle(a)->any_between(state_or_start(*a, state), low, high);
           },
           py::arg("low"), py::arg("high"), py::arg("state") = py::none(),
-          "Is there a word from `state` of `low` to `high` characters?")
+          "True if some word from `state` has `low` to `high` characters.")
       .def_static("disjoint", &disjoint, py::arg("a"), py::arg("b"), py::arg("budget") = kSearchBudget,
-                  "Is no text in both? Raises ResourceLimit after looking at `budget` states.");
+                  "True if no text is in both. Raises ResourceLimit after visiting `budget` states.");
+}
+
+}  // namespace
+
+void bind_regular(py::module_& m) {
+  AutomatonClass automaton(m, "Automaton",
+                           "A regular language over bytes, as a lazily determinised automaton.\n\n"
+                           "States are integers; every state can reach an accepting one. `None` is the dead state.");
+  bind_languages(automaton);
+  bind_operations(automaton);
+  bind_states(automaton);
+  bind_questions(automaton);
 }
 
 }  // namespace constrain

@@ -8,10 +8,10 @@ namespace constrain {
 
 namespace {
 
-/// More tokens than any model has; ids beyond it are damage, not tokens.
+/// Upper limit on token ids, against damaged files.
 constexpr TokenId kMaxTokens = 1 << 24;
 
-/// The strings of a tokenizer, some hundred thousand, read where Python keeps them.
+/// Reads the strings of a tokenizer in place, without copies.
 std::vector<std::pair<TokenId, std::string_view>> read_pieces(const py::dict& pieces) {
   std::vector<std::pair<TokenId, std::string_view>> read;
   read.reserve(pieces.size());
@@ -24,7 +24,7 @@ std::vector<std::pair<TokenId, std::string_view>> read_pieces(const py::dict& pi
   return read;
 }
 
-/// Asks Python, from any thread.
+/// Wraps a Python function for calls from any thread.
 Vocabulary::Encode encode_with(py::function function) {
   const auto release = [](py::function* held) {
     const py::gil_scoped_acquire acquire;
@@ -55,7 +55,7 @@ std::shared_ptr<Vocabulary> from_pieces(const py::dict& pieces, TokenSpelling sp
   };
   for (const auto& [id, piece] : read) set(id, token_text(piece, spelling));
   for (const auto& [id, text] : added) set(id, text);
-  // A special token is never text, even where its id also stands among the ordinary ones.
+  // A special token is never text, even if its id is also in the ordinary vocabulary.
   for (const auto& [id, name] : special) set(id, {});
   if (size == 0) size = tokens.size();
   return std::make_shared<Vocabulary>(std::move(tokens), std::move(eos), size, first_space_optional, std::move(encoder),

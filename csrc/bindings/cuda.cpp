@@ -1,5 +1,5 @@
-// The module constrain._cuda. Tensors arrive as addresses, shapes and strides, which the Python layer has checked, and
-// the stream as its handle, so that one build serves every version of torch.
+// The module constrain._cuda. Tensors are passed as addresses, shapes and strides, which the Python layer has checked,
+// and the stream as its handle: nothing depends on libtorch, so one build serves every version of torch.
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
@@ -24,7 +24,7 @@ using py::arg;
 
 namespace {
 
-// Of a tensor's first element; 0 for none.
+// Address of a tensor's first element; 0 for no tensor.
 using Address = uintptr_t;
 
 template <typename T>
@@ -111,11 +111,11 @@ void bind_rows(py::module_& m) {
       [](Address memory, int64_t bytes, Address out, Address stream) {
         read_all(data(memory), bytes, pointer<uint32_t>(out), stream_of(stream));
       },
-      py::kw_only(), arg("memory"), arg("bytes"), arg("out"), arg("stream"), "Queue the reading of memory.");
+      py::kw_only(), arg("memory"), arg("bytes"), arg("out"), arg("stream"), "Queue a kernel that reads memory.");
 }
 
 void bind_attention(py::module_& m) {
-  py::class_<PagesView>(m, "Pages", "The pages of a cache.")
+  py::class_<PagesView>(m, "Pages", "The pages of a KV cache.")
       .def(py::init([](Address keys, Address values, Address key_scales, Address value_scales,
                        const std::string& key_format, const std::string& value_format, int64_t page_stride,
                        int64_t slot_stride, int64_t head_stride, Address block_table, int64_t block_table_stride,
@@ -138,7 +138,8 @@ void bind_attention(py::module_& m) {
            py::kw_only(), arg("keys"), arg("values"), arg("key_scales"), arg("value_scales"), arg("key_format"),
            arg("value_format"), arg("page_stride"), arg("slot_stride"), arg("head_stride"), arg("block_table"),
            arg("block_table_stride"), arg("page_size"), arg("kv_heads"), arg("head_dim"));
-  py::class_<PagedAttention>(m, "PagedAttention", "Attention of new tokens over pages, into which they are written.")
+  py::class_<PagedAttention>(m, "PagedAttention",
+                             "Attention of new tokens over pages, after their keys and values have been written there.")
       .def(py::init([](Address qkv, Address out, Address cos, Address sin, const PagesView& pages, Address lengths,
                        int64_t max_length, int batch, int queries, int heads, int rotary_dim, int window, float scale,
                        float cap, const std::string& dtype) {
@@ -294,19 +295,19 @@ void bind_sampling(py::module_& m) {
       py::kw_only(), arg("logits"), arg("logits_stride"), arg("text"), arg("block_table"), arg("block_table_stride"),
       arg("page_size"), arg("lengths"), arg("repetition"), arg("ranges"), arg("decays"), arg("frequency"),
       arg("presence"), arg("scratch"), arg("rows"), arg("width"), arg("stream"),
-      "Queue the penalties of tokens that occurred.");
+      "Queue the penalties for tokens that occurred.");
   m.def(
       "enter_tokens",
-      [](Address given, Address drawn, Address past, Address block_table, int64_t block_table_stride, int page_size,
+      [](Address given, Address sampled, Address past, Address block_table, int64_t block_table_stride, int page_size,
          Address text, Address ids, Address lengths, int rows, Address stream) {
-        enter_tokens(StepTokens{pointer<int32_t>(given), pointer<const int64_t>(drawn), pointer<int32_t>(past),
+        enter_tokens(StepTokens{pointer<int32_t>(given), pointer<const int64_t>(sampled), pointer<int32_t>(past),
                                 pointer<const int32_t>(block_table), block_table_stride, page_size,
                                 pointer<int32_t>(text), pointer<int32_t>(ids), pointer<int32_t>(lengths), rows},
                      stream_of(stream));
       },
-      py::kw_only(), arg("given"), arg("drawn"), arg("past"), arg("block_table"), arg("block_table_stride"),
+      py::kw_only(), arg("given"), arg("sampled"), arg("past"), arg("block_table"), arg("block_table_stride"),
       arg("page_size"), arg("text"), arg("ids"), arg("lengths"), arg("rows"), arg("stream"),
-      "Queue the tokens that go into a decode step.");
+      "Queue the input tokens of a decode step.");
 }
 
 }  // namespace

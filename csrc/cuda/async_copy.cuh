@@ -1,4 +1,4 @@
-// Copies from global to shared memory in the background.
+// Asynchronous copies from global to shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,8 +7,8 @@
 
 namespace constrain::cuda {
 
-// Copies 16 bytes, or writes zeros where not `valid`. Unlike a load into registers, which the compiler moves behind the
-// wait for the kernel in front, this begins at once.
+// Copies 16 bytes, or writes zeros where not `valid`. Unlike a load into registers, which the compiler moves after
+// the wait for the preceding kernel, this begins at once.
 __device__ __forceinline__ void copy_async(uint4* to, const void* from, bool valid) {
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -16,7 +16,7 @@ __device__ __forceinline__ void copy_async(uint4* to, const void* from, bool val
       : "memory");
 }
 
-// What this thread has copied since the last call is a stage.
+// Ends a stage: the copies of this thread since the last call.
 __device__ __forceinline__ void end_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until all but the last `kLeft` stages of this warp have arrived.

@@ -10,28 +10,28 @@ namespace {
 
 constexpr const char* kName = kAttentionName;
 constexpr int kFewWarps = 4;
-// What a block takes besides its tiles, in the time of one that all warps of a multiprocessor work off.
+// Time of a block besides its tiles, in units of a tile's time with all warps of a multiprocessor at work.
 constexpr double kBlockCost = 2;
 
 int padded_dim(int dim) { return dim <= 64 ? 64 : dim <= 128 ? 128 : 256; }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Of the outputs of a block's warps.
+// Shared memory for the outputs of a block's warps.
 size_t shared_bytes(const PagedAttention& p, int warps) {
   const int rows = std::min(kAttentionRows, p.heads / p.pages.kv_heads * p.queries);
   return sizeof(float) * warps * rows * (padded_dim(p.pages.head_dim) + 8);
 }
 
-// Besides those a block has the queries, and a softmax of two floats for each row and warp.
+// Shared memory for the queries, and for a softmax of two floats for each row and warp.
 size_t static_shared_bytes(const PagedAttention& p) {
   constexpr size_t kSoftmaxes = 2 * sizeof(float) * kMostAttentionWarps<128>;
   return kAttentionRows * (sizeof(uint16_t) * (padded_dim(p.pages.head_dim) + 32) + kSoftmaxes) + 16;
 }
 
-// The more warps a block has, the fewer splits there are to join, and the fewer blocks a multiprocessor holds. With
-// few warps to a block, the work of many sequences is divided more evenly, and less shared memory is needed, of which
-// not every device has as much.
+// Chooses the number of warps of a block, and of splits. More warps mean fewer splits to join, but fewer blocks on a
+// multiprocessor. Fewer warps divide the work of many sequences more evenly, and need less shared memory, which differs
+// between devices.
 AttentionShape shape_of(const PagedAttention& p) {
   const int row_blocks = static_cast<int>(ceil_div(p.heads / p.pages.kv_heads * p.queries, kAttentionRows));
   const int64_t blocks = int64_t{p.batch} * p.pages.kv_heads * row_blocks;
@@ -54,7 +54,7 @@ AttentionShape shape_of(const PagedAttention& p) {
     if (cost > 0.9 * least) continue;
     least = cost;
     best = {warps, static_cast<int>(splits), row_blocks, blocks, bytes};
-    // Nothing is faster than all at the same time.
+    // All tiles at the same time: nothing is faster.
     if (splits * warps >= tiles) break;
   }
   return best;

@@ -1,4 +1,4 @@
-// Attention of a few new tokens over the pages of a cache, into which it writes their keys and values.
+// Attention of a few new tokens over a paged KV cache, after their keys and values have been written there.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,16 +10,16 @@
 
 namespace constrain::cuda {
 
-// `qkv` is (batch, queries, heads + 2 * kv_heads, head_dim), contiguous: the new tokens of each sequence, which are its
-// last; with them its length is `lengths[b]`. Queries and keys are rotated to their positions: `cos` and `sin` are
+// `qkv` is (batch, queries, heads + 2 * kv_heads, head_dim), contiguous: the new tokens of each sequence, its last
+// ones; with them its length is `lengths[b]`. Queries and keys are rotated to their positions: `cos` and `sin` are
 // (positions, rotary_dim), contiguous, with the first half of a row of `sin` negated; features from `rotary_dim` on are
 // left as they are. Keys and values are written into the pages.
 //
 // Query i sees the keys up to its own position; with a window, the last `window` of them only (0: all). Scores are
 // q . k * scale, and with a `cap` cap * tanh of them over cap (0: none). `out` is (batch, queries, heads * head_dim),
-// contiguous. Rows of length 0 come out as zeros.
+// contiguous. The outputs of rows of length 0 are zero.
 //
-// The kernel in front, and what that may overlap with, must not write `lengths` or the block table.
+// The preceding kernel, and those that it may overlap with, must not write `lengths` or the block table.
 struct PagedAttention {
   const void* qkv;
   void* out;
@@ -38,8 +38,8 @@ struct PagedAttention {
   FloatType type;
 };
 
-// Memory that a call needs: `partials` in bytes, uninitialised; `counters` in int32, zero before the first call, which
-// every call leaves zero. Calls that may run at the same time need memory of their own.
+// Memory that a call needs: `partials` in bytes, uninitialised; `counters` in int32, zero before a call, and
+// zero after it. Calls that may overlap need memory of their own.
 struct AttentionWorkspace {
   int64_t partial_bytes;
   int64_t counters;

@@ -1,4 +1,4 @@
-// How what the warps of a block, and the blocks of a sequence, have found is put together.
+// Joins the results of the warps of a block, and of the splits of a sequence.
 #pragma once
 
 #include "cuda/attention_launch.cuh"
@@ -11,7 +11,7 @@ constexpr int kSplitsAtOnce = 16;
 template <int kDim>
 constexpr int kOutputStride = kDim + 8;
 
-// Four outputs of one row, times the sum of its softmax.
+// Four outputs of one row, not yet divided by the sum of its softmax.
 struct Part {
   Softmax softmax;
   float4 out = {0, 0, 0, 0};
@@ -43,7 +43,7 @@ __device__ __forceinline__ Part join(const Part (&parts)[kCount]) {
   return total;
 }
 
-// What the warps of a block leave in shared memory.
+// Results of the warps of a block, in shared memory.
 template <int kDim, int kWarps>
 struct WarpParts {
   float* outputs;  // [warps][row_count][kOutputStride]
@@ -75,7 +75,7 @@ struct WarpParts {
     }
   }
 
-  // Of four outputs, from the i-th of all rows on.
+  // Joins the warps' results for four outputs, from the i-th of all rows on.
   __device__ __forceinline__ Part joined(int warps, int i) const {
     Part parts[kWarps];
 #pragma unroll
@@ -87,7 +87,7 @@ struct WarpParts {
   }
 };
 
-// What a split leaves in global memory for the last to end, which joins them (Dao et al. 2023, Flash-Decoding).
+// Results of a split, in global memory; the block that ends last joins them (Dao et al. 2023, Flash-Decoding).
 template <int kDim>
 struct SplitParts {
   float4 outputs[kAttentionRows * kDim / 4];
@@ -106,7 +106,7 @@ struct SplitParts {
 
 template <int kDim>
 __device__ __forceinline__ Part join_splits(const SplitParts<kDim>* splits, int count, int i) {
-  Part parts[kSplitsAtOnce + 1];  // the last is of those before
+  Part parts[kSplitsAtOnce + 1];  // the last is the join of earlier ones
   for (int first = 0; first < count; first += kSplitsAtOnce) {
 #pragma unroll
     for (int j = 0; j < kSplitsAtOnce; ++j) parts[j] = first + j < count ? splits[first + j].load(i) : Part{};

@@ -1,4 +1,4 @@
-// The kernel of attention over pages.
+// The kernel of attention over a paged KV cache.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,12 @@
 
 namespace constrain::cuda {
 
-// Where it takes a few blocks no more rounds of tiles than these, all are brought into the L2 cache before the kernel
-// in front has ended: what is asked for later waits behind the weights that the kernel behind this one asks for by
-// then.
+// If the warps of a block have at most this many rounds of tiles, all tiles are prefetched into the L2 cache before the
+// preceding kernel has ended: later requests would queue behind those of the next kernel for its weights.
 constexpr int kMostRoundsAhead = 4;
 
-// One block attends with one block of rows to one split of the keys; its warps take turns at tiles. What they find is
-// joined in shared memory, and the splits are joined by the block that ends last.
+// A block computes attention of one block of rows over one split of the keys; its warps take turns at tiles. The
+// results of warps are joined in shared memory, those of splits by the block that ends last.
 template <typename T, typename Keys, typename Values, int kDim>
 __global__ void __launch_bounds__(kMostAttentionWarps<kDim>* kWarp, 1) attend(AttentionLaunch a) {
   using Element = typename Keys::Element;
@@ -39,12 +38,12 @@ __global__ void __launch_bounds__(kMostAttentionWarps<kDim>* kWarp, 1) attend(At
                          seen_by(p, make_row(p, kv_head, first_row + lane_group() + 8), length)};
   const int start = seen_by(p, make_row(p, kv_head, first_row), length).begin / kKeys * kKeys;
   const int tiles = (length - start + kKeys - 1) / kKeys;
-  const int whole = max(kLeastTiles, 3 * warps / 2);  // tiles that one block is done with before two have joined theirs
+  const int whole = max(kLeastTiles, 3 * warps / 2);  // one block is faster with these than two that join
   const int per_split = tiles <= whole ? whole : max(kLeastTiles, (tiles + splits - 1) / splits);
   const int active = max(1, (tiles + per_split - 1) / per_split);
   const int tile_begin = split * per_split, tile_end = min(tiles, tile_begin + per_split);
 
-  // Where the first key of a tile is within either half of the cache, for this head; and how many keys it has.
+  // Offset of the first key of a tile for this head, the same for keys and values; and the number of its keys.
   const auto offset_of = [&](int tile) {
     const int position = start + tile * kKeys;
     const int64_t page =
@@ -78,7 +77,7 @@ __global__ void __launch_bounds__(kMostAttentionWarps<kDim>* kWarp, 1) attend(At
   const bool has_new = keys_of(tile) > 0 && keys_of(tile) < kKeys + p.queries;
   if (has_new) load_keys(keys, lane_keys, offset, keys_of(tile), dim);
 
-  // Heads of 256 leave no registers for keys and values at a time.
+  // With heads of 256 the registers do not suffice for keys and values at the same time.
   constexpr bool kBoth = kDim <= 128;
   RowSums<kDim> rows;
   for (; tile < tile_end; tile += warps) {

@@ -1,4 +1,4 @@
-// How the work of an attention is divided among blocks.
+// Division of the work of attention among blocks.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,15 +14,15 @@ constexpr const char* kAttentionName = "paged_attention";
 constexpr int kAttentionRows = 16;  // rows of a block: heads of one group, times queries
 constexpr int kAttentionKeys = 16;  // keys of a tile, which lies within one page
 constexpr int kMaxSplits = 128;
-// Tiles of a split, at least: to join two takes as long as some seven.
+// Least number of tiles of a split: joining two splits takes as long as about seven tiles.
 constexpr int kLeastTiles = 12;
 
-// Warps that the registers of a multiprocessor allow.
+// Most warps of a block, as the registers of a multiprocessor allow.
 template <int kDim>
 constexpr int kMostAttentionWarps = kDim <= 128 ? 12 : 8;
 
-// `partials` is where the parts of splits are kept; `row_blocks` is how many blocks of rows the heads of a group have;
-// `spread`: no two blocks share a multiprocessor.
+// `partials` holds the results of splits; `row_blocks` is the number of blocks of rows of a group of heads; `spread`:
+// no two blocks share a multiprocessor.
 struct AttentionLaunch {
   PagedAttention p;
   void* partials;

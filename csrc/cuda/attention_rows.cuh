@@ -1,4 +1,4 @@
-// What goes into an attention and comes out of it: queries, new keys and values, and outputs.
+// Input and output of attention: queries, new keys and values, and outputs.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ __device__ __forceinline__ Range seen_by(const PagedAttention& p, const Row& row
   return {p.window > 0 ? max(0, end - p.window) : 0, end};
 }
 
-// Has a tile brought into the L2 cache. Unlike a load, this is allowed while the kernel in front may still write.
+// Prefetches a tile into the L2 cache. Unlike a load, this is allowed while the preceding kernel may still write.
 template <int kBits>
 __device__ __forceinline__ void prefetch_tile(const PagesView& pages, const void* states, int64_t offset) {
   constexpr int kLine = 128 * 8 / kBits;  // states
@@ -46,7 +46,7 @@ __device__ __forceinline__ void prefetch_tile(const PagesView& pages, const void
   }
 }
 
-// The same for the angles of the new positions.
+// Prefetches the angles of the new positions.
 template <typename T>
 __device__ __forceinline__ void prefetch_angles(const PagedAttention& p, int length) {
   constexpr int kLine = 128 / sizeof(T);
@@ -58,7 +58,7 @@ __device__ __forceinline__ void prefetch_angles(const PagedAttention& p, int len
   }
 }
 
-// Eight features of a head, from `at` on. With a position, they are turned by its angle.
+// Loads eight features of a head, from `at` on, rotated to a position unless that is negative.
 template <typename T>
 __device__ __forceinline__ void load_features(const PagedAttention& p, const T* head, int at, int position,
                                               float (&x)[8]) {
@@ -80,7 +80,8 @@ __device__ __forceinline__ const T* head_of(const PagedAttention& p, int query, 
   return static_cast<const T*>(p.qkv) + (token * (p.heads + 2 * p.pages.kv_heads) + head) * p.pages.head_dim;
 }
 
-// Brings the queries of a block into shared memory, rotated, and turned as the keys are.
+// Loads the queries of a block into shared memory, rotated to their positions, and multiplied by the Hadamard matrix if
+// the keys are.
 template <typename T, typename Keys, int kDim, typename Element, int kStride>
 __device__ __forceinline__ void load_queries(const PagedAttention& p, int kv_head, int first_row, int length,
                                              Element (&queries)[kAttentionRows][kStride]) {
@@ -97,8 +98,8 @@ __device__ __forceinline__ void load_queries(const PagedAttention& p, int kv_hea
   }
 }
 
-// Writes those new keys and values of a head whose positions are within a range. Blocks with other rows of the same
-// head write the same again, so that none has to wait for another.
+// Writes the new keys and values of a head at positions from `begin` to `end`. Blocks with other rows of the same head
+// write the same values, so that none has to wait for another.
 template <typename T, typename Keys, typename Values, int kDim>
 __device__ __forceinline__ void store_new_states(const PagedAttention& p, int kv_head, int length, int begin, int end) {
   constexpr int kPacks = kDim / 8;
@@ -124,7 +125,7 @@ __device__ __forceinline__ void store_new_states(const PagedAttention& p, int kv
   }
 }
 
-// Four features of a row, from `at` on. The eight lanes that hold a group come here together.
+// Writes four features of a row, from `at` on. The eight lanes that hold a group must call this together.
 template <typename T, typename Values>
 __device__ __forceinline__ void write_output(const PagedAttention& p, int batch, const Row& row, int at,
                                              const float4& value) {

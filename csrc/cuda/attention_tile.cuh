@@ -1,5 +1,5 @@
-// What a warp does with a tile of keys and values, in the layout of FlashAttention-2 (Dao 2023): the scores of one
-// product of tensor cores are, lane by lane, the left operand of the next.
+// The work of a warp on a tile of keys and values, in the layout of FlashAttention-2 (Dao 2023): the scores, a result
+// of tensor cores, are lane by lane the left operand of the next product.
 #pragma once
 
 #include <cmath>
@@ -12,13 +12,13 @@
 namespace constrain::cuda {
 
 constexpr float kLog2e = 1.4426950408889634f;
-constexpr int kQueryPad = 32;  // elements between rows of queries, so that the lanes of a load find all banks
+constexpr int kQueryPad = 32;  // padding between rows of queries, so that the lanes of a load use all banks
 
 // Lane 4 g + t is member t of group g.
 __device__ __forceinline__ int lane_group() { return threadIdx.x % kWarp / 4; }
 __device__ __forceinline__ int lane_member() { return threadIdx.x % 4; }
 
-// Softmax over a part of the keys of one row: the sum of 2**(score - top), and top.
+// Softmax over some of the keys of one row: the largest score, and the sum of 2**(score - top).
 struct Softmax {
   float top = -INFINITY;
   float sum = 0;
@@ -31,7 +31,7 @@ __device__ __forceinline__ float power_of_two(float x) {
   return y;
 }
 
-// What the scores that were relative to `top` have to be multiplied with to be relative to `new_top`.
+// Factor of sums relative to `top` that makes them relative to `new_top`.
 __device__ __forceinline__ float rescale(float top, float new_top) {
   return top == -INFINITY ? 0.0f : power_of_two(top - new_top);
 }
@@ -50,8 +50,8 @@ struct ValueTile {
   Scales<kDim> scales[4];
 };
 
-// What a lane knows of rows group and group + 8, from the keys that its warp has seen: of the outputs, times the sums
-// of the softmax, columns 2 member and 2 member + 1 of every product. Column n of product (j, i), which is number
+// A lane's part of rows group and group + 8, over the keys that its warp has seen: columns 2 member and 2 member + 1 of
+// every product, not yet divided by the sums of the softmax. Column n of product (j, i), which is number
 // 8 j + i, is feature 64 j + 8 n + i.
 template <int kDim>
 struct RowSums {
@@ -59,7 +59,7 @@ struct RowSums {
   float out[kDim / 8][4] = {};
 };
 
-// Where a lane finds its part of tiles: of keys or values, and of their scales.
+// Addresses of a lane's part of tiles: of keys or values, and of their scales.
 struct LaneStates {
   const char* states;
   const char* scales;
@@ -75,7 +75,7 @@ __device__ __forceinline__ LaneStates lane_states(const PagesView& pages, const 
           scale_bytes(pages.slot_stride)};
 }
 
-// `offset`: of the tile, in states. `keys`: how many of its positions there are to load.
+// `offset` of the tile is in states; the first `keys` of its positions are loaded.
 template <typename Format, int kDim>
 __device__ __forceinline__ void load_keys(KeyTile<Format, kDim>& tile, const LaneStates& lane, int64_t offset, int keys,
                                           int dim) {
@@ -126,7 +126,7 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[2][4],
   }
 }
 
-// Takes the scores of a tile, whose first key is `first`, into the softmax of the rows, and gives their weights as the
+// Adds the scores of a tile, whose first key is `first`, to the softmax of the rows, and returns their weights as the
 // left operand of a product.
 template <typename Keys, int kDim>
 __device__ __forceinline__ void weigh(uint32_t (&weights)[4], const float (&scores)[2][4], RowSums<kDim>& rows,

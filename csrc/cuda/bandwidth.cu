@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) read_packs(const uint4* data, int64_
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) all ^= pack[i].x ^ pack[i].y ^ pack[i].z ^ pack[i].w;
   }
-  // Never true of what a benchmark reads, which the compiler cannot know.
+  // Never true in a benchmark, but the compiler cannot know that.
   if (all == 0x9E3779B9u) *out = all;
 }
 

@@ -21,9 +21,9 @@ struct alignas(sizeof(Bits) * kPack) Pack {
   Bits logits[kPack];
 };
 
-// A thread looks at the bits of kPack tokens at a time: 16 bytes of logits, or one where rows are not aligned for that.
-// Where all of them are excluded, they are overwritten; where only some are, whole packs are written back nevertheless,
-// since memory takes parts of a sector far more slowly.
+// A thread takes kPack tokens at a time: 16 bytes of logits, or one token where rows are not aligned for that. Packs of
+// which all tokens are excluded are overwritten without being read. Others are written as a whole, since partial writes
+// of a memory sector are far slower.
 template <typename Bits, int kPack>
 __global__ void __launch_bounds__(kThreads) exclude(LogitsView logits, BitmaskView bits, Bits minus_infinity) {
   wait_for_predecessor();

@@ -1,4 +1,4 @@
-// How kernels are launched: checked, and so that a kernel may begin before the one in front of it has ended.
+// Launches of kernels: checked, and such that a kernel may begin before the preceding one has ended.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,16 +10,16 @@
 namespace constrain::cuda {
 
 // Programmatic dependent launch (compute capability 9.0 and later). A kernel launched by `launch` may start while its
-// predecessor on the stream is still running: what it does before `wait_for_predecessor` must not touch memory that
-// other kernels write, and every kernel must call it, since waiting for a predecessor that has waited itself is what
-// keeps the whole chain in order.
+// predecessor on the stream is still running. Before it calls `wait_for_predecessor`, it must not touch memory that
+// other kernels write. Every kernel must call it: the chain stays in order because each predecessor has waited for its
+// own.
 __device__ __forceinline__ void wait_for_predecessor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Lets the next kernel start wherever there is room. After the wait, so that no more than two kernels overlap.
+// Allows the next kernel to start. To be called after the wait, so that no more than two kernels overlap.
 __device__ __forceinline__ void release_successor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -54,7 +54,7 @@ struct LaunchShape {
 template <typename... Parameters>
 void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
             Parameters... arguments) {
-  // Without leave, a block has 48 KiB, and its static variables are among them.
+  // Without this attribute a block has 48 KiB, static variables included.
   constexpr size_t kSharedByDefault = 32 << 10;
   if (shape.shared_bytes > kSharedByDefault)
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -23,13 +23,13 @@ struct Columns {
   uint4 x[kHalves], factor[kHalves];
 };
 
-// Where a chunk of a weight row is kept: the lanes of a load find their chunks in different banks.
+// Index of a chunk of a weight row, swizzled so that the lanes of a load use different banks.
 __device__ __forceinline__ int place(int row, int chunk) { return row * kChunks + (chunk ^ (row % 2 * 4)); }
 
-// A block computes 16 outputs, of both matrices where gated. Its warps take turns at spans of the inputs, and add up
-// their sums at the end. Every warp has a ring of stages in shared memory for the weights that it is going to use, so
-// that no warp ever waits for another; it begins to fill before the kernel in front has ended. Weights are asked for in
-// whole cache lines, eight lanes for each.
+// A block computes 16 outputs, of both matrices where gated. Its warps take turns at spans of the inputs, and their
+// sums are added at the end. Every warp has a ring of stages in shared memory for its weights, so that no warp waits
+// for another; the ring begins to fill before the preceding kernel has ended. Weights are loaded in whole cache lines
+// by eight lanes each.
 template <typename T, bool kGated, bool kNorm>
 __global__ void __launch_bounds__(kThreads, 2) multiply(Product p) {
   constexpr int kMatrices = kGated ? 2 : 1;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(Product p) {
     }
     end_stage();
   };
-  // What the lane needs of the rows of x, which are the columns of the product, for one stage.
+  // The lane's part of the rows of x, which are the columns of the product, for one stage.
   const auto load_columns = [&](int stage) {
     Columns columns;
 #pragma unroll

@@ -18,7 +18,7 @@ constexpr int kMaxProductRows = 8;  // as a tensor core's product takes them
 // there are at most kMaxProductRows rows.
 //
 // With a `norm_weight` (inputs), the rows of `x` are RMS-normalised first: x / sqrt(mean(x**2) + eps) * norm_weight.
-// The root is applied to the sums, so that no row has to be known in full beforehand; x * norm_weight must not
+// The root is applied to the sums, so that no row has to be read in full beforehand; x * norm_weight must not
 // overflow.
 //
 // Gated: `weight` (and `bias`) has 2 * outputs rows, the gate first, and out = act(x @ gate.T) * (x @ up.T).

@@ -1,4 +1,4 @@
-// Matrix products of tensor cores whose operands come straight from global memory.
+// Tensor core products with operands loaded straight from global memory.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -31,9 +31,9 @@ __device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&c)[4], const
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// c += rows @ columns over 32 elements of the shared dimension. Each lane 4 g + t brings the 16 bytes at 8 t of row g,
-// of row g + 8, and of column g. The hardware wants a lane's elements from other places of the shared dimension; but a
-// sum does not mind its order, as long as both operands have the same, and so no element has to change its lane.
+// c += rows @ columns over 32 elements of the inner dimension. Lane 4 g + t passes the 16 bytes at 8 t of row g, of row
+// g + 8, and of column g. The instruction expects a lane's elements from other places of the inner dimension, but a sum
+// over it may be taken in any order that is the same for both operands; so no element has to change its lane.
 template <typename T>
 __device__ __forceinline__ void multiply_add_packs(float (&c)[4], const uint4& row, const uint4& row8,
                                                    const uint4& column) {
@@ -41,8 +41,8 @@ __device__ __forceinline__ void multiply_add_packs(float (&c)[4], const uint4& r
   multiply_add<T>(c, {row.z, row8.z, row.w, row8.w}, {column.z, column.w});
 }
 
-// 4, 8 or 16 bytes that are read once: they do not displace what the L1 cache holds. The L2 cache brings their whole
-// line, but no other, which costs a tenth of the bandwidth. Zero where not `valid`.
+// Loads 4, 8 or 16 bytes that are read once, without allocation in the L1 cache, and with a prefetch of their line, but
+// no other, into the L2 cache; the neighbouring line would cost a tenth of the bandwidth. Zero where not `valid`.
 template <typename Pack>
 __device__ __forceinline__ Pack load_once(const void* pointer, bool valid) {
   static_assert(sizeof(Pack) == 4 || sizeof(Pack) == 8 || sizeof(Pack) == 16);

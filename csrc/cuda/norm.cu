@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kName = "normalise";
 constexpr int kMaxThreads = 1024;
 
-// One block a row. What a thread reads again it has written itself, or is in the L1 cache.
+// One block a row. A thread reads a second time only what it has written itself or finds in the L1 cache.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads) normalise_rows(NormRows p) {
   __shared__ float scratch[kWarp];

@@ -10,7 +10,7 @@
 namespace constrain::cuda {
 
 // Rows of `width` contiguous elements, a multiple of 8, all pointers aligned to 16 bytes; strides are in elements.
-// With `residual`, it becomes residual + x, rounded, and the sum is what is normalised. `weight` and `bias` may be
+// With `residual`, it becomes residual + x, rounded, and the sum is normalised. `weight` and `bias` may be
 // null. `centred` subtracts the mean first, which makes it a layer norm. `out` may be `x`.
 struct NormRows {
   const void* x;

@@ -7,8 +7,8 @@ namespace {
 constexpr const char* kName = "penalise";
 constexpr int kThreads = 512;
 
-// What is known of a token: one more than the place of its latest occurrence, the number of its occurrences, and by how
-// many steps they have faded together. Integers, so that the sums do not depend on the order of the threads.
+// Occurrences of a token: one more than the index of the latest, their number, and the sum of the steps by which they
+// have faded. Integers, so that the sums do not depend on the order of the threads.
 struct Seen {
   int32_t latest, count, steps;
 };

@@ -1,4 +1,4 @@
-// Penalties for tokens that occurred already.
+// Repetition, frequency and presence penalties for tokens that occurred already.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,12 +7,12 @@
 
 namespace constrain::cuda {
 
-// `logits` is (rows, width) float32, changed in place. The text of row r is its first `lengths[r]` tokens in pages:
-// token i is entry i % page_size of row block_table[r][i / page_size] of `text`, (pages, page_size) int32. The last
-// `ranges[r]` of them count in full (-1: all), the `decays[r]` before those less and less, in equal steps towards
-// nothing. With w the weight of a token's latest occurrence and v those of all, its logit is divided, if positive, or
-// else multiplied by 1 + (repetition - 1) w, and lowered by presence w + frequency sum(v). `scratch` has 3 * rows *
-// width int32, zero before the first call, which every call leaves zero. Strides are in elements.
+// `logits` is (rows, width) float32, changed in place. The sequence of row r is its first `lengths[r]` tokens in
+// pages: token i is entry i % page_size of row block_table[r][i / page_size] of `text`, (pages, page_size) int32. The
+// last `ranges[r]` of them have weight 1 (-1: all), the `decays[r]` before those weights that fall linearly to 0. With
+// w the weight of a token's latest occurrence and v the weights of all, its logit is divided, if positive, or else
+// multiplied by 1 + (repetition - 1) w, and lowered by presence w + frequency sum(v). `scratch` has 3 * rows * width
+// int32, which must be zero before a call, and are zero after it. Strides are in elements.
 struct Penalties {
   float* logits;
   int64_t logits_stride;

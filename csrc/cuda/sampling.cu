@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(Sampling p) {
   }
   const float top_p = p.top_p[r];
   if (top_p > 0 && top_p < 1) {
-    // Sums include all tokens tied at the end of the top k, of which some are not within the cut.
+    // Sums include all tokens tied at the end of the top k, but some of those are not within the cut.
     const uint64_t left_out = cut.key > 0 ? (cut.tied - cut.ties) * scale.weight(float_of(cut.key)) : 0;
     const Cut by_sum = shortest_prefix<uint64_t>(
         shared, source, scale, [&](float x) { return key_of(x) >= cut.key ? scale.weight(x) : 0; },

@@ -17,7 +17,8 @@ namespace constrain::cuda {
 //
 // The token is the one in whose share of [0, 1), in the order of ids, a random number falls: Philox of `seeds` and
 // `positions`, or `uniform` where that is not null. `tokens` and `probabilities` get the token and its probability
-// among those that were kept; -1 and 0 where no logit is finite. Only tokens that `allowed` allows are looked at.
+// among those that were kept; -1 and 0 where no logit is finite. Only the logits of tokens that `allowed` allows are
+// read.
 struct Sampling {
   const float* logits;
   int64_t stride;
@@ -36,7 +37,7 @@ struct Sampling {
 };
 
 // Settings whose steps need the candidates of a row in descending order; null where they are off for all rows. See
-// constrain/kernels/sampling.py for what each does.
+// constrain/kernels/sampling_tensors.py for the meaning of each.
 struct Shaping {
   const float* smoothing_factor;
   const float* top_a;
@@ -65,7 +66,7 @@ constexpr int kMostCandidates = 1024;
 void check_sampling(const Sampling& sampling, const char* name);
 void sample(const Sampling& sampling, cudaStream_t stream);
 
-// Overwrites what `sample` has written for rows that use any of these settings, or want their top tokens.
+// Overwrites the results of `sample` for rows that use any of these settings, or want their top tokens.
 void sample_shaped(const Sampling& sampling, const Shaping& shaping, cudaStream_t stream);
 
 // numbers[r] = philox(seeds[r], positions[r]) / 2**64.

@@ -44,7 +44,7 @@ struct Cut {
 struct Found {
   int bin;
   uint64_t amount;  // sum of this bin
-  uint64_t target;  // what this bin has to contribute, from 1 to `amount`
+  uint64_t target;  // sum within this bin at which the target is reached, from 1 to `amount`
 };
 
 // Shared memory of a selection: histogram, scratch of block sums, and one list of tokens a warp.
@@ -105,7 +105,7 @@ __device__ __forceinline__ void load_chunk(const Source& source, int start, uint
 #pragma unroll
   for (int j = 0; j < kUnroll; ++j) x[j] = taken[j] ? source.values[start + j * kWarp + lane] : -INFINITY;
 #pragma unroll
-  for (int j = 0; j < kUnroll; ++j) x[j] = isfinite(x[j]) ? x[j] : -INFINITY;
+  for (int j = 0; j < kUnroll; ++j) x[j] = isfinite(x[j]) ? x[j] + 0.0f : -INFINITY;  // -0 becomes 0
 }
 
 // Calls `use(logits, start)` for each chunk of kUnroll * 32 tokens of the warp, until it returns false. Chunks without

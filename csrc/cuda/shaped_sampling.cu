@@ -160,7 +160,7 @@ __device__ int select(Shared& shared, const Sampling& p, int r, int top_k) {
   return collect(shared.selection, shared.candidates, source, cut);
 }
 
-// What a thread knows of its candidate, and the steps that leave candidates out, each with all threads together.
+// The candidate of a thread, and the steps that leave candidates out; all threads must call them together.
 struct Candidate {
   Candidates& c;
   double p;

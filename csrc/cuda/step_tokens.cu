@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads) enter(StepTokens p) {
     return;
   }
   const int given = p.given[r];
-  const int id = given >= 0 ? given : max(static_cast<int>(p.drawn[~given]), 0);
+  const int id = given >= 0 ? given : max(static_cast<int>(p.sampled[~given]), 0);
   const int64_t page = p.block_table[r * p.block_table_stride + past / p.page_size];
   p.text[page * p.page_size + past % p.page_size] = id;
   p.ids[r] = id;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) enter(StepTokens p) {
 
 void enter_tokens(const StepTokens& p, cudaStream_t stream) {
   if (p.rows <= 0) return;
-  require(p.given && p.drawn && p.past && p.block_table && p.text && p.ids && p.lengths, kName, "null pointer");
+  require(p.given && p.sampled && p.past && p.block_table && p.text && p.ids && p.lengths, kName, "null pointer");
   require(p.page_size > 0, kName, "page size out of range");
   launch(kName, enter, {dim3((p.rows + kThreads - 1) / kThreads), kThreads}, stream, p);
 }

@@ -1,4 +1,4 @@
-// The tokens that go into a decode step.
+// Input tokens of a decode step.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,14 +7,15 @@
 
 namespace constrain::cuda {
 
-// For each row: the token is `given`, or where that is below zero, the one in `drawn[~given]`, which is taken for 0
-// where none could be drawn. It goes to `ids`, and to position `past` of the row's text: entry past % page_size of row
-// block_table[r][past / page_size] of `text`, (pages, page_size) int32. `lengths` becomes past + 1. A row with a
-// negative `past` is idle: its token is 0, its length is 0, and nothing else is written. Of the others, `given` becomes
-// ~r and `past` the next position, so that the same again goes on with what was drawn. Strides are in elements.
+// The token of row r is given[r], or where that is negative sampled[~given[r]], with 0 for -1 (none could be sampled).
+// It is written to ids[r], and to position past[r] of the row's sequence: entry past % page_size of row
+// block_table[r][past / page_size] of `text`, (pages, page_size) int32. lengths[r] becomes past + 1. A row with a
+// negative `past` is idle: its token and its length are 0, and nothing else is written. Of other rows, `given` becomes
+// ~r and `past` the next position, so that the next call continues with the tokens sampled in between. Strides are in
+// elements.
 struct StepTokens {
   int32_t* given;
-  const int64_t* drawn;
+  const int64_t* sampled;
   int32_t* past;
   const int32_t* block_table;
   int64_t block_table_stride;

@@ -12,11 +12,11 @@ namespace constrain::cuda {
 
 enum class FloatType { float32, float16, bfloat16 };
 
-// Elements of type T that one load of 16 bytes brings.
+// Elements of type T in 16 bytes, the widest load.
 template <typename T>
 constexpr int kPack = 16 / sizeof(T);
 
-// Calls `use` with a value of the 16-bit type, whose type is what matters.
+// Calls `use` with a value of the 16-bit type, for the sake of its type.
 template <typename Use>
 void with_half_type(FloatType type, const char* name, Use&& use) {
   switch (type) {

@@ -1,4 +1,4 @@
-"""Writes csrc/engine/text/unicode_tables.inc: sets of Unicode scalar values, and characters that are equal but for case.
+"""Writes csrc/engine/text/unicode_tables.inc: sets of Unicode scalar values, and characters equal but for case.
 
 Run with the interpreter of the development environment: ``python csrc/tools/unicode_tables.py``. Categories and case
 come from the interpreter itself, scripts and other properties from the ``regex`` package.

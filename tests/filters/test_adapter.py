@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrain import ExLlamaV2Tokenizer
@@ -315,7 +315,7 @@ def test_work_in_the_background_runs_out_of_time_too(begun: Adapt) -> None:
     assert target.background_result is None and made.mask().tokens == [3]
 
 
-def test_a_timeout_of_the_filter_itself_is_told_as_such(begun: Adapt) -> None:
+def test_a_timeout_of_the_filter_itself_is_reported_as_such(begun: Adapt) -> None:
     class Impatient(Hanging):
         def next(self) -> Any:
             raise TimeoutError("the parser gave up")
@@ -617,6 +617,7 @@ IDS = st.lists(
 )
 
 
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(ids=IDS, kind=st.sampled_from([set, frozenset, list, tuple]))
 def test_ids_are_packed_natively_exactly_as_by_numpy(ids: list[Any], kind: Any) -> None:
     def outcome(work: Callable[[], Any]) -> Any:
@@ -644,6 +645,7 @@ def test_ids_are_packed_natively_exactly_as_by_numpy(ids: list[Any], kind: Any) 
         assert native is None
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(ids=st.sets(st.integers(0, 20_000)), removed=st.sets(st.integers(0, 20_000)), words=st.integers(626, 640))
 def test_large_sets_are_packed(ids: set[int], removed: set[int], words: int) -> None:
     ids -= removed
@@ -677,16 +679,20 @@ def test_sets_that_have_shrunk_and_subclasses() -> None:
 
 def test_a_collection_is_packed_once_a_step() -> None:
     packer, ids = IdPacker(), {4, 5}
-    first = packer.pack(ids, 2, True)
-    assert packer.pack(ids, 2, True) is first and first.tokens == [4, 5]
-    assert packer.pack({4, 5}, 2, True) is not first and packer.pack(ids, 3, True) is not first
+    first = packer.pack(ids, 2, 0)
+    assert packer.pack(ids, 2, 0) is first and first.tokens == [4, 5]
+    assert packer.pack({4, 5}, 2, 0) is not first and packer.pack(ids, 3, 0) is not first
     ids.add(6)
     ids.remove(4)
-    assert packer.pack(ids, 2, True) is first  # nothing may change within a step
-    again = packer.pack(ids, 2, False)
-    assert again.tokens == [5, 6] and packer.pack(ids, 2, True) is again
+    assert packer.pack(ids, 2, 0) is first  # nothing may change within a step
+    again = packer.pack(ids, 2, None)
+    assert again.tokens == [5, 6] and packer.pack(ids, 2, 0) is again
     packer.new_step()
-    assert packer.pack(ids, 2, True) is not again
+    assert packer.step == 1 and packer.pack(ids, 2, 0) is not packer.pack(ids, 2, 0)  # too late for that step
+    assert packer.pack(ids, 2, 1) is packer.pack(ids, 2, 1)
+    changing = {7}
+    last = packer.pack(changing, 2, None)
+    assert packer.pack(changing, 2, 1) is not last  # which was not cached
 
 
 class Shared(ExLlamaV2Filter):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrain import ExLlamaV2Tokenizer
@@ -96,6 +96,7 @@ def test_matchers_are_given_where_they_are_all_there_is(make: Make, name: str) -
     assert (single.matchers is None) == (pair.matchers is None) == (not count)
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     batch=st.lists(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3), min_size=1, max_size=4),
     seed=st.integers(0, 1000),
@@ -174,6 +175,7 @@ def test_healing_takes_no_part_in_a_batch(make: Make) -> None:
     assert made.matchers is not None
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     names=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3),
     seed=st.integers(0, 1000),
@@ -226,7 +228,7 @@ def test_masks_after_tokens_that_may_come(tokenizer: ExLlamaV2Tokenizer) -> None
     assert key(made.mask(9)) == expected[0]
 
 
-def test_filters_hear_of_every_token(tokenizer: ExLlamaV2Tokenizer) -> None:
+def test_a_filter_is_fed_every_token(tokenizer: ExLlamaV2Tokenizer) -> None:
     class Counting(ExLlamaV2RegexFilter):
         """Somebody's own filter, which sees every token."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrain.engine import Vocabulary, compile_choices
@@ -45,6 +45,7 @@ def tokens_of(mask: TokenMask | None) -> set[int]:
     return set(np.flatnonzero(flags(mask, WIDTH)).tolist())
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(tokens=TOKENS.filter(bool), kind=KIND)
 def test_a_mask_is_a_set(tokens: set[int], kind: Make) -> None:
     mask = kind(tokens)
@@ -62,6 +63,7 @@ def test_all_tokens() -> None:
     assert flags(None, 5).tolist() == [True] * 5 and few(None) is None
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(parts=st.lists(st.tuples(TOKENS.filter(bool), KIND), min_size=1, max_size=4))
 def test_an_intersection_is_what_all_allow(parts: list[tuple[set[int], Make]]) -> None:
     masks = [kind(tokens) for tokens, kind in parts]
@@ -75,6 +77,7 @@ def test_an_intersection_of_equal_masks_is_one_of_them() -> None:
     assert intersect([one], WORDS) is one and intersect([one, other], WORDS) in (one, other)
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(tokens=TOKENS.filter(bool), removed=st.sets(st.integers(-3, 400)), kind=KIND)
 def test_tokens_are_excluded_unless_nothing_would_be_left(tokens: set[int], removed: set[int], kind: Make) -> None:
     mask = kind(tokens)
@@ -85,6 +88,7 @@ def test_tokens_are_excluded_unless_nothing_would_be_left(tokens: set[int], remo
         assert without.id == mask.id
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(removed=st.sets(st.integers(0, 300)), width=st.sampled_from([1, 5, 32, 257]))
 def test_tokens_are_excluded_from_all(removed: set[int], width: int) -> None:
     left = np.flatnonzero(flags(exclude(None, removed, width), 320)).tolist()

@@ -1,16 +1,13 @@
-"""A tokenizer of 60 one-letter tokens for the sampler, which needs no more, and a model for long texts."""
+"""A tokenizer of 60 one-letter tokens for the sampler, which needs no more."""
 
 from __future__ import annotations
 
 import string
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-
-from constrain import ExLlamaV2, ExLlamaV2Config
 
 SIZE, WIDTH = 60, 64
 PIECES = [*string.ascii_letters, "ab", "abc", ".", "\n", " x", "\u00e9"]
@@ -43,13 +40,3 @@ class LetterTokenizer:
 @pytest.fixture
 def letters() -> Any:
     return LetterTokenizer()
-
-
-@pytest.fixture(scope="session")
-def long_model(tiny_dir: Path) -> ExLlamaV2:
-    """The tiny model, for sequences of up to 4096 tokens."""
-    config = ExLlamaV2Config(str(tiny_dir))
-    config.max_seq_len = 4096
-    model = ExLlamaV2(config)
-    model.load()
-    return model

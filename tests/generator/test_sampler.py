@@ -64,11 +64,11 @@ def test_the_result_has_the_published_form(letters: Any) -> None:
     assert top_tokens[0, 0].tolist() == [59, 58, 57, 56]
 
 
-def test_the_number_decides_the_draw_by_shares(letters: Any) -> None:
+def test_the_number_chooses_a_token_by_shares_in_the_order_of_ids(letters: Any) -> None:
     probs = {7: 0.5, 3: 0.3, 5: 0.2}
-    drawn = [int(draw(letters, logits_of(probs), plain(), r)[0]) for r in (0.0, 0.49, 0.51, 0.79, 0.81, 1 - 1e-16)]
-    assert drawn == [7, 7, 3, 3, 5, 5]
-    assert float(draw(letters, logits_of(probs), plain(), 0.6)[3]) == pytest.approx(0.3)
+    drawn = [int(draw(letters, logits_of(probs), plain(), r)[0]) for r in (0.0, 0.29, 0.31, 0.49, 0.51, 1 - 1e-16)]
+    assert drawn == [3, 3, 5, 5, 7, 7]
+    assert float(draw(letters, logits_of(probs), plain(), 0.2)[3]) == pytest.approx(0.3)
 
 
 def test_draws_follow_the_distribution(letters: Any) -> None:
@@ -183,7 +183,7 @@ def test_filters_are_for_one_sequence_or_a_guided_pair(letters: Any) -> None:
 @pytest.mark.parametrize("settings", [GREEDY, plain()])
 def test_logits_that_leave_nothing_are_an_error(letters: Any, settings: Any) -> None:
     for logits in (torch.full((1, 1, WIDTH), -torch.inf), torch.full((1, 1, WIDTH), torch.nan)):
-        with pytest.raises(GenerationError, match="no token can be drawn"):
+        with pytest.raises(GenerationError, match="no token can be sampled"):
             draw(letters, logits, settings)
 
 

@@ -50,7 +50,7 @@ from constrain.kernels import (
 )
 
 HALVES = torch.float16, torch.bfloat16
-# Below and at the borders of tiles and pages, and idle.
+# Lengths below and at the borders of tiles and pages; 0 is idle.
 LENGTHS = [4, 16, 17, 257, 0]
 
 
@@ -102,7 +102,7 @@ def attend(
     qkv = torch.randn(len(lengths), queries, heads + 2 * kv_heads, dim).to(dtype)
     cos, sin = torch.randn(2, blocks * 256, 1, dim // 16 * 16).to(dtype)
     on_device, workspace = torch.tensor(lengths, dtype=torch.int), AttentionWorkspace()
-    for _ in range(2):  # the second finds what the first has left in the workspace
+    for _ in range(2):  # the second uses the workspace as the first has left it
         paged_attention(qkv, cos, sin, pages, on_device, scale=dim**-0.5, window=window, cap=cap, workspace=workspace)
 
 

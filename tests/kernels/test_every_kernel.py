@@ -1,4 +1,4 @@
-"""What compute-sanitizer is run over has every kernel that was compiled."""
+"""The script for compute-sanitizer launches every kernel that was compiled."""
 
 from __future__ import annotations
 

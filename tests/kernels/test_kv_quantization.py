@@ -72,7 +72,7 @@ def test_plain_states_are_not_touched() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
-def test_states_come_back_in_the_dtype_asked_for(dtype: torch.dtype) -> None:
+def test_states_are_dequantized_to_the_dtype_of_the_model(dtype: torch.dtype) -> None:
     x = states().to(dtype)
     for quantization in (GroupQuantization(8), TruncatedFloat()):
         decoded = quantization.dequantize(quantization.quantize(x), dtype)

@@ -41,7 +41,7 @@ NAMES = ["plain", "float8", "q8", "q6", "q4"]
 
 
 class Attention(NamedTuple):
-    """What an attention takes, with the old states as they were before they were written down."""
+    """Arguments of :func:`paged_attention`."""
 
     qkv: torch.Tensor
     cos: torch.Tensor
@@ -107,7 +107,7 @@ def in_floats(pages: Pages) -> Pages:
 
 
 def worst_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Largest error of a sequence, relative to all of what is expected of it; nan never passes a comparison."""
+    """Largest error of a sequence, relative to the norm of its expected output; nan passes no comparison."""
     error = (actual.float() - expected).flatten(1).norm(dim=1) / expected.flatten(1).norm(dim=1).clamp(min=1e-9)
     return float(error.max())
 
@@ -147,10 +147,10 @@ def test_new_states_are_written_where_the_block_table_says() -> None:
     expected, table = copied(given.pages), given.pages.block_table
     for row, first in ((0, 14), (1, 0)):
         places = slice(first, first + 4)
-        turned = rotate(given.qkv[row, None, :, 4:6], given.cos[None, places], given.sin[None, places])[0]
+        rotated_keys = rotate(given.qkv[row, None, :, 4:6], given.cos[None, places], given.sin[None, places])[0]
         for i in range(4):
             page, slot = table[row, (first + i) // 16], (first + i) % 16
-            expected.keys[0][page, slot], expected.values[0][page, slot] = turned[i], given.qkv[row, i, 6:]
+            expected.keys[0][page, slot], expected.values[0][page, slot] = rotated_keys[i], given.qkv[row, i, 6:]
     paged_attention(*given, scale=1.0)
     assert torch.equal(given.pages.keys[0], expected.keys[0]) and torch.equal(given.pages.values[0], expected.values[0])
 
@@ -196,12 +196,12 @@ def check_on_gpu(given: Attention, window: int | None = None, cap: float | None 
     torch.cuda.synchronize()
     attend = partial(paged_attention, scale=scale, window=window, cap=cap)
     outputs = [attend(*given, workspace=workspace)]
-    turned = rotated(given)
-    check_pages(given, turned[:, :, heads:], before)
-    # The second call finds what the first has left in the workspace, and writes the same again.
+    rotated_states = rotated(given)
+    check_pages(given, rotated_states[:, :, heads:], before)
+    # The second call uses the workspace as the first has left it, and writes the same states again.
     outputs.append(attend(*given, workspace=workspace))
     expected = attend_pages(
-        turned[:, :, :heads].float(), in_floats(given.pages), given.lengths, scale=scale, window=window, cap=cap
+        rotated_states[:, :, :heads].float(), in_floats(given.pages), given.lengths, scale=scale, window=window, cap=cap
     )
     bound = 1e-2 if given.qkv.dtype is torch.bfloat16 else 1e-3
     assert max(worst_error(out, expected) for out in outputs) < bound
@@ -221,7 +221,7 @@ def rotated(given: Attention) -> torch.Tensor:
 
 
 def check_pages(given: Attention, new_keys: torch.Tensor, before: Pages) -> None:
-    """New states are written down as the reference does, and everything else is what it was."""
+    """New states are stored as the reference stores them, and no other slot changes."""
     pages, queries = given.pages, given.qkv.shape[1]
     expected = copied(before)
     expected.write(new_keys, given.qkv[:, :, -pages.kv_heads :], given.lengths - queries)
@@ -237,7 +237,7 @@ def check_pages(given: Attention, new_keys: torch.Tensor, before: Pages) -> None
         (pages.key_quantization, pages.keys, expected.keys),
         (pages.value_quantization, pages.values, expected.values),
     ):
-        # Sums in another order may turn a code into the one beside it, or the last bit of a float.
+        # Sums in another order may change a code by one, or the last bit of a float.
         states, wanted = (
             quantization.dequantize(tuple(x[new] for x in parts), torch.float) for parts in (stored_parts, wanted_parts)
         )
@@ -317,7 +317,7 @@ def test_several_queries_of_a_batch_on_a_gpu(
     queries: int,
     cuda: torch.device,
 ) -> None:
-    """As drafts are verified: the lengths end at, before and behind the borders of tiles and pages."""
+    """As drafts are verified: the lengths end before, at and after the borders of tiles and pages."""
     lengths = [16, 17, 31, 0, 33, 256, 258, 271, 272, 511, 900, 2047]
     given = make(lengths, heads, kv_heads, dim, queries=queries, formats=formats, device=cuda).to(torch.bfloat16)
     check_on_gpu(given)

@@ -96,7 +96,7 @@ def test_attention(queries: int, kind: str, kv_heads: int, cap: float | None) ->
 @pytest.mark.gpu
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_queries_behind_old_keys_on_a_gpu(dtype: torch.dtype, cap: float | None, cuda: torch.device) -> None:
+def test_queries_after_old_keys_on_a_gpu(dtype: torch.dtype, cap: float | None, cuda: torch.device) -> None:
     q, k, v = (torch.randn(1, n, heads, 64, device=cuda).to(dtype) for n, heads in ((70, 8), (200, 2), (200, 2)))
     expected = attention(*(x.cpu().float() for x in (q, k, v)), scale=0.2, causal=True, cap=cap)
     actual = attention(q, k, v, scale=0.2, causal=True, cap=cap).cpu().float()

@@ -1,4 +1,4 @@
-"""Norms, gated activations and small products: what torch says, and on a GPU that the kernels say the same."""
+"""Norms, gated activations and small products: the references against torch, and on a GPU the kernels against them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _seed() -> None:
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether the error, relative to all of what is expected, is one of rounding to ``dtype``."""
+    """Return whether the error, relative to the norm of what is expected, is that of rounding to ``dtype``."""
     error = (actual.double() - expected.double()).norm() / expected.double().norm()
     return float(error) < {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
 

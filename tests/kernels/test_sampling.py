@@ -91,7 +91,7 @@ def kept_probabilities(
 
 
 def top_probabilities(logits: torch.Tensor, values: SamplingTensors) -> torch.Tensor:
-    """What :func:`sample` says of the probabilities of all tokens, float32 ``[rows, width]``."""
+    """Probabilities of all tokens as :func:`sample` returns them, float32 ``[rows, width]``."""
     rows, width = logits.shape
     top = TopTokens(torch.zeros(rows, width).long(), torch.zeros(rows, width), torch.ones(rows).int())
     sample(logits, values, top=top)
@@ -216,7 +216,7 @@ def penalty_parameters(rows: list[tuple[float, int, int, float, float]]) -> Pena
     )
 
 
-def texts(width: int) -> tuple[torch.Tensor, TextPages, torch.Tensor]:
+def sequences(width: int) -> tuple[torch.Tensor, TextPages, torch.Tensor]:
     random = torch.Generator().manual_seed(width)
     ids = torch.randint(-2, width + 2, (24, 16), generator=random, dtype=torch.int)
     ids[:, ::3] = ids[:, :1].abs() % width
@@ -226,7 +226,7 @@ def texts(width: int) -> tuple[torch.Tensor, TextPages, torch.Tensor]:
 
 
 def test_penalties_of_every_row() -> None:
-    logits, text, lengths = texts(50)
+    logits, text, lengths = sequences(50)
     expected = logits.clone()
     pages = text.tokens.long()[text.block_table.long()]
     for row, row_pages, length, values in zip(expected, pages, lengths.tolist(), PENALTIES, strict=True):
@@ -238,7 +238,7 @@ def test_penalties_of_every_row() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", [50, 128_256])
 def test_penalties_on_a_gpu(width: int, cuda: torch.device) -> None:
-    logits, text, lengths = texts(width)
+    logits, text, lengths = sequences(width)
     values = penalty_parameters(PENALTIES)
     scratch = PenaltyScratch()
     for _ in range(2):  # the second time with the scratch that the first has left
@@ -258,13 +258,13 @@ def step_tokens(device: torch.device) -> tuple[StepTokens, TextPages, torch.Tens
 
 
 def check_step_tokens(device: torch.device) -> None:
-    step, text, drawn = step_tokens(device)
-    enter_tokens(step, drawn, text)
+    step, text, sampled = step_tokens(device)
+    enter_tokens(step, sampled, text)
     assert step.ids.tolist() == [7, 40, 0, 0, 5]  # of an idle row, and of one without a token, 0
     assert step.lengths.tolist() == [1, 18, 0, 17, 32]
     written = text.tokens.nonzero().tolist()
     assert [(page, slot, int(text.tokens[page, slot])) for page, slot in written] == [(3, 0, 7), (4, 1, 40), (7, 15, 5)]
-    # The same again goes on.
+    # A second call continues with sampled tokens.
     assert step.given.tolist() == [~0, ~1, 9, ~3, ~4] and step.past.tolist() == [1, 18, -1, 17, 32]
 
 
@@ -306,7 +306,7 @@ def test_sampling_under_masks_on_a_gpu(settings: dict[str, Any], width: int, cud
     masked = logits.to(cuda)
     apply_bitmask(masked, bits.to(cuda), CHOSEN.to(cuda))
     expected = sample(masked, values)
-    # What is not allowed is not looked at.
+    # Logits of excluded tokens are not read.
     poisoned = logits.masked_fill(masked.cpu() == -torch.inf, 1e30)
     actual = sample(poisoned.to(cuda), values, allowed=ChosenRows(bits.to(cuda), CHOSEN.to(cuda)))
     assert all(map(torch.equal, actual, expected))

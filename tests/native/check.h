@@ -1,4 +1,4 @@
-// The smallest test harness that serves: a test is a function with a name, a check that fails is printed and counted.
+// A minimal test harness: a test is a named function; failed checks are printed and counted.
 #pragma once
 
 #include <iostream>

@@ -1,4 +1,4 @@
-// The core without Python, so that sanitizers watch it: tries, walks through schemas, shared grammars.
+// Tests of the core without Python, under sanitizers: tries, walks through schemas, shared grammars.
 #include <random>
 #include <string>
 #include <thread>
@@ -34,7 +34,7 @@ Value object(std::vector<Value::Member> members) {
 }
 Value reference(const char* target) { return object({{"$ref", text(target)}}); }
 
-/// Every byte, some pieces of JSON, a duplicate, a long token, and an end.
+/// A vocabulary of all bytes, some pieces of JSON, a duplicate, a long token, and an end-of-sequence token.
 std::shared_ptr<const Vocabulary> vocabulary(size_t longest = 300) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
@@ -100,7 +100,7 @@ std::shared_ptr<const CompiledGrammar> grammar(const Value& schema, json::Whites
 
 bool allows(const std::vector<uint32_t>& mask, TokenId token) { return mask[token / 32] >> (token % 32) & 1; }
 
-/// Takes random allowed tokens; every token must be accepted exactly where the mask allows it. Returns the text.
+/// Samples random allowed tokens; every token must be accepted exactly if the mask allows it. Returns the text.
 std::string walk(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t seed) {
   std::mt19937 random(seed);
   Matcher matcher(grammar);
@@ -128,18 +128,19 @@ std::string walk(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t
   return text + end;
 }
 
-/// A text under a grammar, of which the configurations are to be seen.
+/// A text under a grammar, with access to its configurations.
 struct Text {
-  explicit Text(const CompiledGrammar& grammar) : grammar(grammar), at(store.make(Head{grammar.start(), 0, nullptr})) {}
+  explicit Text(const CompiledGrammar& grammar)
+      : grammar(grammar), at(store.make(StackTop{grammar.start(), 0, nullptr})) {}
 
   const Configuration* after(std::string_view bytes) {
     const Configuration* to = at;
     Stepper stepper(grammar, store, registers);
     for (const char byte : bytes) {
       store.start_work();
-      std::vector<Head> heads;
-      for (const Head& head : to->heads()) stepper.step(head, static_cast<uint8_t>(byte), heads);
-      to = store.make(heads);
+      std::vector<StackTop> tops;
+      for (const StackTop& top : to->tops()) stepper.step(top, static_cast<uint8_t>(byte), tops);
+      to = store.make(tops);
     }
     return to;
   }
@@ -151,18 +152,17 @@ struct Text {
   const Configuration* at;
 };
 
-/// Follows random tokens; none may lead to where more bytes are needed than was said before. Returns how often a bound
-/// was known.
+/// Samples random tokens; none may lead beyond the bound computed before it. Returns how often there was a bound.
 size_t walk_within_bounds(const CompiledGrammar& grammar, uint32_t seed) {
   std::mt19937 random(seed);
   Text text(grammar);
   CompletionBounds bounds(grammar);
   Costs costs(grammar);
-  size_t known = 0;
+  size_t cached = 0;
   for (int step = 0; step < 40; ++step) {
     const MaskPtr mask = MaskBuilder(grammar, *text.at).build();
     const uint64_t most = bounds.after_any_token(*text.at);
-    known += most != kInfinite;
+    cached += most != kInfinite;
     CHECK(costs.of(text.at) <= most);
     std::vector<uint32_t> allowed(grammar.vocabulary().mask_words());
     mask->write(allowed.data(), allowed.size());
@@ -175,7 +175,7 @@ size_t walk_within_bounds(const CompiledGrammar& grammar, uint32_t seed) {
     if (next.empty()) break;
     text.at = next[random() % next.size()];
   }
-  return known;
+  return cached;
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ TEST(trie_holds_every_token_once) {
       CHECK(tokens->spelling(token) == path);
     }
   }
-  CHECK(found == 255 + 13);  // no text has the byte 0xFF
+  CHECK(found == 255 + 13);  // no text contains the byte 0xFF
 }
 
 TEST(special_tokens_are_spelled_as_no_text_is) {
@@ -247,11 +247,11 @@ TEST(no_completion_is_longer_than_its_bound) {
                         {"items", object({{"anyOf", list({rest, closed})}})},
                         {"contains", closed},
                         {"minItems", number("3")}}));
-  size_t known = 0;
+  size_t cached = 0;
   for (const Value& schema : all) {
-    for (uint32_t seed = 0; seed < 4; ++seed) known += walk_within_bounds(*grammar(schema, {}, false, tokens), seed);
+    for (uint32_t seed = 0; seed < 4; ++seed) cached += walk_within_bounds(*grammar(schema, {}, false, tokens), seed);
   }
-  CHECK(known > 1000);
+  CHECK(cached > 1000);
 }
 
 TEST(threads_may_share_a_grammar_and_a_vocabulary) {
@@ -268,7 +268,7 @@ TEST(threads_may_share_a_grammar_and_a_vocabulary) {
   }
 }
 
-/// Clones go on from one place on threads of their own, and share what the session remembers.
+/// Clones advance on threads of their own, and share the caches of the session.
 TEST(clones_may_be_used_from_other_threads) {
   const auto compiled = grammar(flag(true), {}, false);
   Matcher first(compiled);

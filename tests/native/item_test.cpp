@@ -1,4 +1,4 @@
-// JSON texts that are compared by value, and the sets of them that registers hold.
+// Tests of JSON texts compared by value, and of sets of them in registers.
 #include <string>
 
 #include "check.h"

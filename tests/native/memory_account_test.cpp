@@ -1,4 +1,4 @@
-// Memory is counted where it grows, for the account of the thread that made the object.
+// Tests of memory accounting: growth counts for the account of the thread that made the object.
 #include "engine/base/memory_account.h"
 
 #include <thread>

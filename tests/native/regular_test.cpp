@@ -1,4 +1,4 @@
-// Regular languages without Python, so that sanitizers watch them: random walks over all kinds of automata.
+// Tests of regular languages without Python, under sanitizers: random walks over all kinds of automata.
 #include <random>
 #include <string>
 
@@ -12,7 +12,7 @@ namespace constrain {
 
 namespace {
 
-/// Walks at random and then along a shortest word; false where a state turns out to be a dead end.
+/// Walks at random and then along a shortest word; false if a state turns out to be a dead end.
 bool walks_end(const AutomatonPtr& automaton, std::mt19937& random) {
   const State start = automaton->start();
   if (start == kDead) return true;

@@ -1,4 +1,4 @@
-// A table that grows under the eyes of its readers.
+// Tests of a table that grows while it is read.
 #include "engine/base/stable_vector.h"
 
 #include <thread>

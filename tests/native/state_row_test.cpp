@@ -1,4 +1,4 @@
-// Rows of automata are stored by ranges of bytes.
+// Tests of rows stored as ranges of bytes.
 #include "engine/automata/state_row.h"
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace constrain {
 
 namespace {
 
-/// A state leads to one of a few others, in stretches of bytes that are about `length` long.
+/// A random row with a few targets, in ranges of about `length` bytes.
 Transitions random_transitions(std::mt19937& random, unsigned length) {
   Transitions made;
   State state = kDead;

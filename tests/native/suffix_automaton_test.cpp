@@ -1,4 +1,4 @@
-// The substrings of a text, and where they end first.
+// Tests of substrings of a text, and of their first ends.
 #include "engine/text/suffix_automaton.h"
 
 #include <map>
@@ -10,7 +10,7 @@ namespace constrain {
 
 namespace {
 
-/// Where each substring ends first.
+/// First end of each substring.
 std::map<std::string, size_t> ends_of(const std::string& text) {
   std::map<std::string, size_t> ends;
   for (size_t end = 0; end <= text.size(); ++end) {

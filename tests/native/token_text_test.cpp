@@ -1,4 +1,4 @@
-// What the strings of a vocabulary stand for, malformed ones included.
+// Tests of the bytes of vocabulary strings, including malformed ones.
 #include "engine/tokens/token_text.h"
 
 #include <stdexcept>

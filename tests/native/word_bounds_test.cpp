@@ -1,4 +1,4 @@
-// How far the ends of words can be: in the languages that grammars share, and where some words are given.
+// Tests of distances to the ends of words, in shared languages and for languages with taken words.
 #include "engine/automata/word_bounds.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace constrain {
 
 namespace {
 
-/// The largest distance to an end among the first `count` states of an automaton.
+/// Largest distance to an end among the first `count` states of an automaton.
 uint64_t farthest(Automaton& automaton, size_t count) {
   std::vector<State> states{automaton.start()};
   uint64_t most = 0;
@@ -46,16 +46,16 @@ TEST(no_word_of_a_shared_language_is_far) {
 }
 
 TEST(rests_of_words_are_bounded) {
-  // Of finite languages the longest word; of others what makes more words than are given.
+  // Finite languages: the longest word. Others: the bytes that make more words than are taken.
   CHECK(bounds("ab|abcde", 1000)->rest == 5 && !bounds("ab|abcde", 1000)->endless);
   CHECK(bounds("[a-z]*", 5)->rest == 1 && bounds("[a-z]*", 5)->endless);
   CHECK(bounds("[a-z]*", 100)->rest == 3);
   CHECK(bounds("x-[a-z]{3}[a-z]*;", 9)->rest == 6 + 1);
   CHECK(bounds("(foo|x[a-z]*)", 9)->rest == 2);
-  // Finite ones may have more words than are given as well, and where they have not, few are longer.
+  // Finite languages with more words than are taken may have shorter bounds.
   CHECK(bounds("[a-z]{90}", 5)->rest == 90 && bounds("[a-z]{1,90}", 9)->rest == 1);
   CHECK(bounds("[a-z]{1,90}", 9)->endless && bounds("[a-z]{1,90}", 999'999)->rest == 6);
-  // With few words of each length, or too many states, nothing is known.
+  // No bound with few words of each length, or too many states.
   CHECK(!bounds("a*", 5) && !bounds("[a-z]*|;a*", 5) && !bounds("[a-z]{200}", 5));
 }
 

@@ -1,4 +1,4 @@
-// Work that threads share, and that whoever waits for it helps with.
+// Tests of a thread pool whose callers help.
 #include "engine/base/workers.h"
 
 #include "check.h"

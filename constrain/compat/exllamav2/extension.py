@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from constrain.errors import WeightsError
-from constrain.generator.samplers.penalties import penalise
+from constrain.kernels import penalise_row
 
 #: Stands for "no tensor" in arguments.
 none_tensor = torch.empty((1, 1), device="meta")
@@ -38,7 +38,8 @@ def apply_rep_penalty(
     logits: torch.Tensor,
 ) -> None:
     """Penalise, in place, tokens of ``sequence`` (int64 ``[rows, n]``) in ``logits`` (float ``[rows, 1, width]``)."""
-    penalise(logits.view(len(sequence), -1), sequence, penalty, sustain, decay, frequency, presence)
+    for row, ids in zip(logits.view(len(sequence), -1), sequence, strict=True):
+        penalise_row(row, ids, penalty, sustain, decay, frequency, presence)
 
 
 def logit_filter_exclusive(mask: torch.Tensor, allowed: Sequence[Sequence[int]]) -> None:

@@ -34,13 +34,13 @@ std::vector<State> shortest_way(Automaton& automaton, State state, size_t budget
 }
 
 uint32_t shortest_length(Automaton& automaton, State state, size_t budget) {
-  if (const auto known = automaton.shortest(state, budget)) return *known;
+  if (const auto quick = automaton.shortest(state, budget)) return *quick;
   return static_cast<uint32_t>(shortest_way(automaton, state, budget).size() - 1);
 }
 
 uint64_t WordCounter::count(State root) {
   if (root == kDead) return 0;
-  if (const auto known = counts_.find(root); known != counts_.end()) return known->second;
+  if (const auto cached = counts_.find(root); cached != counts_.end()) return cached->second;
   enter(root);
   while (!path_.empty()) {
     Frame& frame = path_.back();
@@ -54,15 +54,15 @@ uint64_t WordCounter::count(State root) {
       ++frame.next_range;
       continue;
     }
-    const auto known = counts_.find(target);
-    if (known == counts_.end()) {
+    const auto cached = counts_.find(target);
+    if (cached == counts_.end()) {
       enter(target);
-    } else if (known->second == kOnPath) {
-      // It leads back to itself, and being live it does so by way of infinitely many words; so do all that lead to it.
+    } else if (cached->second == kOnPath) {
+      // The state is on a cycle, and live, so it has infinitely many words; so do all states that lead to it.
       frame.words = cap_;
     } else {
       const uint64_t bytes = row.last(frame.next_range) - row.first(frame.next_range) + 1u;
-      frame.words = add(frame.words, known->second > cap_ / bytes ? cap_ : known->second * bytes);
+      frame.words = add(frame.words, cached->second > cap_ / bytes ? cap_ : cached->second * bytes);
       ++frame.next_range;
     }
   }
@@ -81,7 +81,7 @@ void WordCounter::finish() {
 }
 
 uint64_t count_words(Automaton& automaton, State state, uint64_t cap, size_t budget) {
-  // The counter does not outlive the automaton, which it need not own.
+  // The counter lives shorter than the automaton, and need not own it.
   return WordCounter(AutomatonPtr(&automaton, [](Automaton*) {}), cap, budget).count(state);
 }
 

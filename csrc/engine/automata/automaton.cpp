@@ -50,7 +50,7 @@ class ListedAutomaton : public LazyAutomaton {
   std::vector<Node> nodes_;
 };
 
-/// The trie of sorted words. A child is always made after its parent.
+/// Builds the trie of sorted words; children come after their parents.
 std::vector<ListedAutomaton::Node> make_trie(const std::vector<std::string>& words) {
   std::vector<ListedAutomaton::Node> nodes(1);
   for (const std::string& word : words) {
@@ -68,7 +68,7 @@ std::vector<ListedAutomaton::Node> make_trie(const std::vector<std::string>& wor
   return nodes;
 }
 
-/// Merges equal subtrees, children before parents, and numbers what is left with the root first.
+/// Merges equal subtrees, and renumbers the rest with the root first.
 std::vector<ListedAutomaton::Node> merge_subtrees(const std::vector<ListedAutomaton::Node>& trie) {
   SequenceInterner shapes;
   std::vector<uint32_t> merged(trie.size()), key;

@@ -1,4 +1,4 @@
-// Regular languages over bytes, as automata that are determinised while they are used.
+// Regular languages as lazily determinised automata over bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace constrain {
 
-/// A deterministic automaton whose states come into being when first asked for.
+/// A deterministic automaton whose states are created on first use.
 ///
-/// Only live states exist: `start` and every successor can reach an accepting state, so that following an automaton
+/// Only live states exist: `start` and all successors can reach an accepting state, so that following an automaton
 /// never runs into a dead end. The grammar that owns it holds a lock while it grows.
 class Automaton {
  public:
   virtual ~Automaton() = default;
 
-  /// The first state, or `kDead` where the language is empty.
+  /// Start state, or `kDead` if the language is empty.
   virtual State start() = 0;
 
   /// All transitions of a state; the reference stays valid for the life of the automaton.
@@ -31,10 +31,10 @@ class Automaton {
 
   virtual bool accepting(State state) = 0;
 
-  /// Bytes of a shortest accepted word from a state, where there is a quicker way than to look at states one by one.
+  /// Bytes of a shortest accepted word from a state, if the automaton knows a faster way than search.
   virtual std::optional<uint32_t> shortest(State, size_t /*budget*/) { return std::nullopt; }
 
-  /// Not 0 where grammars share the automaton: a name for it. Others are not thread-safe.
+  /// Identifies automata that grammars share; 0 for others, which are not thread-safe.
   virtual uint64_t shared_id() const { return 0; }
 
   State step(State state, uint8_t byte) { return state == kDead ? kDead : row(state)[byte]; }
@@ -42,10 +42,10 @@ class Automaton {
 
 using AutomatonPtr = std::shared_ptr<Automaton>;
 
-/// Bytes with which the accepted words from `state` may go on; none for `kDead`.
+/// Bytes on which some accepted word may continue from `state`; none for `kDead`.
 ByteSet live_bytes(Automaton& automaton, State state);
 
-/// True where `text` as a whole is in the language.
+/// True if `text` as a whole is in the language.
 bool matches(Automaton& automaton, std::string_view text);
 
 // ---- Basic languages. Text is UTF-8; "any text" means every well-formed UTF-8 string.
@@ -68,22 +68,22 @@ inline constexpr size_t kSearchBudget = 200'000;
 
 bool is_empty(Automaton& automaton);
 
-/// The states that a shortest accepted word leads through, from `state` on.
+/// States on the path of a shortest accepted word, from `state` on.
 std::vector<State> shortest_way(Automaton& automaton, State state, size_t budget = kSearchBudget);
 
 /// Bytes of a shortest accepted word from `state`.
 uint32_t shortest_length(Automaton& automaton, State state, size_t budget = kSearchBudget);
 
-/// Number of accepted words from `state`, saturating at `cap`; `cap` where there are infinitely many.
+/// Number of accepted words from `state`, saturating at `cap`; `cap` if there are infinitely many.
 uint64_t count_words(Automaton& automaton, State state, uint64_t cap, size_t budget = kSearchBudget);
 
-/// Counts words from many states of one automaton, depth first, and remembers what it counted.
+/// Counts words from many states of one automaton, depth first; caches its results.
 class WordCounter {
  public:
   WordCounter(AutomatonPtr automaton, uint64_t cap, size_t budget = kSearchBudget)
       : automaton_(std::move(automaton)), cap_(cap), budget_(budget) {}
 
-  /// As `count_words`; 0 for kDead.
+  /// Counts as `count_words`; 0 for kDead.
   uint64_t count(State state);
 
  private:
@@ -106,18 +106,18 @@ class WordCounter {
   std::unordered_map<State, uint64_t> counts_;
 };
 
-/// Every accepted word, in byte order; at most `cap` of them (throws ResourceLimit where there are more).
+/// Lists all accepted words in byte order. Throws ResourceLimit if there are more than `cap`.
 std::vector<std::string> enumerate_words(Automaton& automaton, size_t cap);
 
-/// True where no text is in both languages.
+/// True if no text is in both languages.
 bool disjoint(AutomatonPtr a, AutomatonPtr b, size_t budget = kSearchBudget);
 
-/// Which lengths, counted in Unicode scalar values, the accepted words from `state` can have. Exact: the sequence of
-/// sets "words of length n exist" is eventually periodic, and is unrolled only up to its first repetition.
+/// Computes which lengths, in Unicode scalar values, the accepted words of a state can have. Exact: the sequence of
+/// sets "words of length n exist" is eventually periodic, and is unrolled up to its first repetition.
 class LengthOracle {
  public:
   virtual ~LengthOracle() = default;
-  /// Some word from `state` (which must stand at a scalar boundary) has between `low` and `high` scalar values.
+  /// True if some word from `state`, which must be at a scalar boundary, has `low` to `high` scalar values.
   virtual bool any_between(State state, uint64_t low, uint64_t high) = 0;
 };
 std::unique_ptr<LengthOracle> length_oracle(AutomatonPtr automaton, size_t budget = kSearchBudget);
@@ -130,7 +130,7 @@ enum class Escapes {
   full      ///< every spelling of RFC 8259 section 7: `\/` and `\uxxxx` (surrogates in pairs) as well
 };
 
-/// JSON string texts, quotes included, whose value is in `content`.
+/// Returns the JSON string texts, quotes included, whose value is in `content`.
 AutomatonPtr json_string(AutomatonPtr content, Escapes escapes);
 
 }  // namespace constrain

@@ -12,7 +12,7 @@ namespace constrain {
 
 namespace {
 
-/// Two automata side by side. A state is a pair; the second half is `kDead` once the text has left `b`.
+/// The product of two automata. A state is a pair; the second half is `kDead` once the text has left `b`.
 class Product : public PrunedAutomaton {
  public:
   enum class Operation { intersection, difference };
@@ -57,7 +57,7 @@ class Product : public PrunedAutomaton {
   SequenceInterner states_;
 };
 
-/// Several automata side by side. A state lists the ones still alive: index, state, index, state...
+/// The union of several automata. A state lists those still alive: index, state, index, state...
 class Union : public LazyAutomaton {
  public:
   explicit Union(std::vector<AutomatonPtr> parts) : parts_(std::move(parts)) {}
@@ -99,7 +99,7 @@ class Union : public LazyAutomaton {
   SequenceInterner states_;
 };
 
-/// A word of `a` and then a word of `b`. A state is the state of `a` (or `kDead`) and the set of states of `b`.
+/// The concatenation of two automata. A state is a state of `a` (or `kDead`) and a set of states of `b`.
 class Concatenation : public LazyAutomaton {
  public:
   Concatenation(AutomatonPtr a, AutomatonPtr b) : a_(std::move(a)), b_(std::move(b)) {}

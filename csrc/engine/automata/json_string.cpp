@@ -24,7 +24,7 @@ bool has_short_escape(char32_t scalar) {
   return std::ranges::any_of(kShortEscapes, [&](const ShortEscape& escape) { return escape.scalar == scalar; });
 }
 
-/// Can `automaton` read some scalar value between `first` and `last` from `state`?
+/// Tests whether `automaton` accepts some scalar value between `first` and `last` from `state`.
 class ScalarProbe {
  public:
   ScalarProbe(Automaton& automaton, State state, char32_t first, char32_t last) : automaton_(automaton), from_(state) {
@@ -45,7 +45,7 @@ class ScalarProbe {
   /// `first` and `last` have the same number of bytes.
   void probe(const Utf8& first, const Utf8& last) { found_ = search(from_, first, last, 0, true, true); }
 
-  /// Every live byte that is not at an edge of the range leads to a scalar within it, as all states are live.
+  /// All states are live, so every live byte inside the edges of the range leads to a scalar within it.
   bool search(State state, const Utf8& first, const Utf8& last, size_t depth, bool at_first, bool at_last) {
     if (depth == first.size) return true;
     const uint32_t low = at_first ? first.bytes[depth] : 0x80, high = at_last ? last.bytes[depth] : 0xBF;
@@ -64,7 +64,7 @@ class ScalarProbe {
   bool found_ = false;
 };
 
-/// Hexadecimal digits typed so far: a 1 and then the digits, so that leading zeros count.
+/// Hexadecimal digits so far: a 1 and then the digits, so that leading zeros count.
 struct HexPrefix {
   uint32_t code = 1;
 
@@ -85,12 +85,12 @@ class JsonString : public LazyAutomaton {
 
   bool accepting(State state) override { return place(state).phase == kClosed; }
 
-  /// Dijkstra's algorithm on the content, with the bytes that its bytes are spelled in as lengths.
+  /// Dijkstra's algorithm on the content, with the spelled lengths of bytes as weights.
   std::optional<uint32_t> shortest(State state, size_t budget) override {
     const Place at = place(state);
     if (at.phase == kClosed) return 0;
     if (at.phase != kOpening && at.phase != kBody) return std::nullopt;
-    std::array<std::vector<State>, kLongestSpelling + 1> levels;  // by length, modulo its size
+    std::array<std::vector<State>, kLongestSpelling + 1> levels;  // states by length, modulo its size
     std::unordered_set<State> settled;
     levels[0].push_back(at.content);
     for (uint32_t length = 0;; ++length) {
@@ -221,7 +221,7 @@ class JsonString : public LazyAutomaton {
     return name({content, kBody});
   }
 
-  /// Can the content go on with a scalar value whose escape begins with these digits?
+  /// Tests whether the content can continue with a scalar value whose escape begins with these digits.
   bool unit_possible(State content, HexPrefix hex) {
     const char32_t first = hex.first(), last = hex.last();
     if (escapes_ == Escapes::minimal) return control_possible(content, first, last);

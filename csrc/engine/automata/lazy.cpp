@@ -19,8 +19,8 @@ const StateRow& LazyAutomaton::row(State state) {
   return *rows_[state];
 }
 
-/// Breadth-first search for a state known to be live. When one is found, the states that led there are live as well;
-/// when there is none, all states met are dead.
+/// Searches breadth first for a state known to be live. If there is one, all states on the path to it are live; if not,
+/// all visited states are dead.
 class PrunedAutomaton::Search {
  public:
   explicit Search(PrunedAutomaton& owner) : owner_(owner) {}
@@ -93,7 +93,7 @@ class PrunedAutomaton::Search {
   Transitions row_;
   std::vector<State> met_;
   std::vector<Edge> edges_;
-  MemoryShare memory_;  // of the edges
+  MemoryShare memory_;  // memory of the edges
   bool exhausted_ = false;
 };
 
@@ -104,9 +104,9 @@ State PrunedAutomaton::start() {
 
 PrunedAutomaton::Verdict& PrunedAutomaton::verdict(State state) {
   if (state >= verdicts_.size()) verdicts_.resize(state + 1, Verdict::unknown);
-  Verdict& known = verdicts_[state];
-  if (known == Verdict::unknown) known = glance(state);
-  return known;
+  Verdict& verdict = verdicts_[state];
+  if (verdict == Verdict::unknown) verdict = glance(state);
+  return verdict;
 }
 
 bool PrunedAutomaton::is_live(State state) {

@@ -1,4 +1,4 @@
-// What all lazily built automata share: rows made on first use, and proof that a state is live.
+// Base classes of lazily built automata: rows made on first use, and searches that prove states live.
 #pragma once
 
 #include <vector>
@@ -25,8 +25,8 @@ class LazyAutomaton : public Automaton {
   std::vector<const StateRow*> rows_;
 };
 
-/// An automaton that also has raw states of which nobody knows yet whether they can reach acceptance. A search decides
-/// before such a state is shown; what it learns about every state on its way is remembered.
+/// An automaton with raw states that may turn out to be dead. A search decides before such a state is returned, and
+/// caches its verdict on every state it visits.
 class PrunedAutomaton : public LazyAutomaton {
  public:
   State start() final;
@@ -39,7 +39,7 @@ class PrunedAutomaton : public LazyAutomaton {
   virtual State raw_start() = 0;
   virtual void fill_raw_row(State state, Transitions& row) = 0;
 
-  /// `live` or `dead` where that is plain to see (`live` at least for accepting states), else `unknown`.
+  /// `live` or `dead` if that is obvious (`live` at least for accepting states), else `unknown`.
   virtual Verdict glance(State state) = 0;
 
  private:
@@ -51,7 +51,7 @@ class PrunedAutomaton : public LazyAutomaton {
 
   std::vector<Verdict> verdicts_;
   size_t budget_;   // states that searches may enter
-  size_t unspent_;  // ... and may still
+  size_t unspent_;  // ... of which this many are left
 };
 
 }  // namespace constrain

@@ -10,8 +10,8 @@ namespace constrain {
 
 namespace {
 
-/// Lengths by walking sets of states, one scalar value a step. Every set has one successor, so the sets form chains
-/// that end in cycles; jumps of 2^k steps along them are remembered.
+/// Computes lengths by walking sets of states, one scalar value a step. Every set has one successor, so the sets form
+/// chains that end in cycles; jumps of 2^k steps along them are cached.
 class SetChains : public LengthOracle {
  public:
   SetChains(AutomatonPtr automaton, size_t budget) : automaton_(std::move(automaton)), budget_(budget) {}
@@ -36,13 +36,14 @@ class SetChains : public LengthOracle {
     return set;
   }
 
-  /// States after one more scalar value. Its first byte tells how many continuation bytes follow.
+  /// Successors over one scalar value. Its first byte determines the number of continuation bytes.
   const std::vector<State>& scalar_successors(State state) {
     const auto [found, fresh] = successors_.try_emplace(state);
     if (fresh) {
       std::vector<State> level[4];
       for_each_range(automaton_->row(state), [&](int first, int last, State to) {
-        static constexpr int kLead[] = {0, 0x80, 0xE0, 0xF0, 0x100};  // first bytes, by how many follow
+        static constexpr int kLead[] = {0, 0x80, 0xE0, 0xF0,
+                                        0x100};  // first bytes, by the number of continuation bytes
         for (size_t more = 0; more < 4 && to != kDead; ++more) {
           if (first < kLead[more + 1] && last >= kLead[more]) level[more].push_back(to);
         }
@@ -98,7 +99,7 @@ class SetChains : public LengthOracle {
     return std::ranges::any_of(sets_[set], [&](State state) { return automaton_->accepting(state); });
   }
 
-  /// Live states accept sooner or later, so the chain ends at acceptance or at the empty set.
+  /// Live states reach acceptance, so the chain ends there or at the empty set.
   uint64_t steps_to_acceptance(Set set) {
     std::vector<Set> path;
     while (waits_[set] == kUnknown && !accepts(set)) {

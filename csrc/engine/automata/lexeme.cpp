@@ -23,7 +23,7 @@ bool all_of(const ByteSet& bytes, Holds holds) {
 
 }  // namespace
 
-/// Sets of automata of ignored languages that still watch the text, by number; 0 is the empty set.
+/// Numbers sets of shadows: automata of ignored languages that still watch the text. 0 is the empty set.
 class Lexemes::Shadows {
  public:
   using Set = uint32_t;
@@ -38,10 +38,10 @@ class Lexemes::Shadows {
   size_t size() const { return ignored_.size(); }
   Automaton& ignored(uint32_t part) const { return *ignored_[part]; }
 
-  /// Ignored words of this language may leave a shadow that matters.
+  /// True if ignored words of this language may leave a shadow that matters.
   bool leads(uint32_t part) const { return leads_[part]; }
 
-  /// The shadows after one more byte; none where one of them accepts.
+  /// Advances the shadows by a byte; none if one of them accepts.
   std::optional<Set> step(Set set, uint8_t byte) {
     if (set == kNone) return kNone;
     std::vector<uint32_t> next;
@@ -55,7 +55,7 @@ class Lexemes::Shadows {
     return intern(next);
   }
 
-  /// The shadows after an ignored word that ended in `state` and was itself watched by `set`.
+  /// Shadows after an ignored word that ended in `state` and was itself watched by `set`.
   Set after(Set set, uint32_t part, State state) {
     if (live_bytes(*ignored_[part], state) == ByteSet()) return set;
     const auto key = sets_[set];
@@ -64,7 +64,7 @@ class Lexemes::Shadows {
     return intern(next);
   }
 
-  /// True where every shadow dies on the first byte of whatever may come next.
+  /// True if every shadow dies on the first byte of whatever may come next.
   bool harmless(Set set) const {
     const auto key = sets_[set];
     for (size_t i = 0; i < key.size(); i += 2) {
@@ -73,7 +73,7 @@ class Lexemes::Shadows {
     return true;
   }
 
-  /// Whether every shadow dies on any of these bytes (true), or some shadow accepts on any of them (false), if either.
+  /// True if every shadow dies on all of these bytes, false if some shadow accepts on one of them, none otherwise.
   std::optional<bool> permits(Set set, const ByteSet& first) {
     if (all_of(first, [&](uint8_t byte) { return step(set, byte) == kNone; })) return true;
     if (all_of(first, [&](uint8_t byte) { return !step(set, byte); })) return false;
@@ -81,7 +81,7 @@ class Lexemes::Shadows {
   }
 
  private:
-  /// Puts the pairs in order, so that equal sets have equal numbers.
+  /// Sorts the pairs, so that equal sets have equal numbers.
   Set intern(const std::vector<uint32_t>& key) {
     std::vector<std::pair<uint32_t, uint32_t>> pairs;
     for (size_t i = 0; i < key.size(); i += 2) pairs.emplace_back(key[i], key[i + 1]);
@@ -92,16 +92,16 @@ class Lexemes::Shadows {
     return sets_.intern(sorted);
   }
 
-  /// Where an ignored word may end: its language, and the shadows then.
+  /// An end of an ignored word: its language, and the shadows after it.
   struct End {
     uint32_t part;
     Set shadows;
   };
 
-  /// Every such place in every sequence of ignored words.
+  /// Lists the ends of words in all sequences of ignored words.
   std::vector<End> all_ends() {
     std::vector<End> ends;
-    SequenceInterner runs;  // part, state, shadows of a word being read
+    SequenceInterner runs;  // words under way: part, state, shadows
     std::vector<bool> begun;
     const auto begin_words = [&](Set shadows) {
       if (shadows >= begun.size()) begun.resize(shadows + 1, false);
@@ -119,9 +119,9 @@ class Lexemes::Shadows {
         const State state = ignored_[part]->step(from, static_cast<uint8_t>(byte));
         const auto watching = state == kDead ? std::nullopt : step(shadows, static_cast<uint8_t>(byte));
         if (!watching) continue;
-        const size_t known = runs.size();
+        const size_t num_runs = runs.size();
         const uint32_t next = runs.intern(std::array{part, state, *watching});
-        if (next < known || !ignored_[part]->accepting(state)) continue;
+        if (next < num_runs || !ignored_[part]->accepting(state)) continue;
         ends.push_back({part, after(*watching, part, state)});
         begin_words(ends.back().shadows);
       }
@@ -129,8 +129,8 @@ class Lexemes::Shadows {
     return ends;
   }
 
-  /// A language after whose words a shadow matters is read at the beginning of terminals, so its first bytes are among
-  /// those that may come next, which may make more shadows matter.
+  /// Finds the languages whose words may leave a shadow that matters. Their words belong to the next terminal, so their
+  /// first bytes extend the bytes that may come next, which may make more shadows matter: iterates to a fixpoint.
   void find_leads() {
     const std::vector<End> ends = all_ends();
     for (bool changed = true; changed;) {
@@ -144,7 +144,7 @@ class Lexemes::Shadows {
   }
 
   std::vector<AutomatonPtr> ignored_;
-  ByteSet next_;  ///< first bytes of terminals and of what is read before them
+  ByteSet next_;  ///< first bytes of terminals and of the ignored text before them
   std::vector<bool> leads_;
   SequenceInterner sets_;
 };
@@ -153,10 +153,10 @@ namespace {
 
 using Shadows = Lexemes::Shadows;
 
-/// One way of reading the text so far.
+/// A parse thread of the lexeme.
 struct Thread {
   enum Phase : uint32_t {
-    lead,   ///< in an ignored word, and a terminal is still to come
+    lead,   ///< in an ignored word, before the terminal
     core,   ///< in the terminal
     trail,  ///< in an ignored word after which the lexeme may end
   };
@@ -165,7 +165,7 @@ struct Thread {
   auto operator<=>(const Thread&) const = default;
 };
 
-/// Sequences of ignored words, the terminal, sequences of ignored words: all readings of the text at once.
+/// Matches sequences of ignored words, the terminal, and sequences of ignored words, with all parse threads at once.
 class Lexeme : public PrunedAutomaton {
  public:
   Lexeme(std::shared_ptr<Shadows> shadows, AutomatonPtr terminal, std::optional<ByteSet> next = {})
@@ -187,10 +187,9 @@ class Lexeme : public PrunedAutomaton {
     return std::any_of(threads.begin(), threads.end(), [&](const Thread& thread) { return ends(thread); });
   }
 
-  /// True where nobody can tell from the terminal, or from the first byte of what comes next, whether a shadow that
-  /// matters stands in the way.
+  /// True if neither the terminal nor the first byte after it decides whether a shadow that matters is in the way.
   bool undecided() {
-    SequenceInterner watched;  // threads up to the end of the terminal that a shadow may watch
+    SequenceInterner watched;  // threads within the terminal that a shadow may watch
     const auto meet = [&](const Thread& t) {
       const bool relevant = t.phase == Thread::lead || (t.phase == Thread::core && t.shadows != Shadows::kNone);
       if (relevant) watched.intern(std::array{t.phase, t.part, t.state, t.shadows});
@@ -209,7 +208,7 @@ class Lexeme : public PrunedAutomaton {
   }
 
  private:
-  /// The same for one reading, at the end of a word.
+  /// Tests one thread, at the end of a word.
   bool undecided(const Thread& thread) {
     const Shadows::Set after = shadows_after(thread);
     if (shadows_->harmless(after)) return false;
@@ -267,12 +266,12 @@ class Lexeme : public PrunedAutomaton {
     if (automaton(moved).accepting(state)) follow(moved, out);
   }
 
-  /// What may begin where a thread has completed its word.
+  /// Adds the threads that may start where a thread has completed its word.
   void follow(const Thread& thread, std::vector<Thread>& out) {
     const Shadows::Set after = shadows_after(thread);
     const uint32_t phase = thread.phase == Thread::lead ? Thread::lead : Thread::trail;
     if (phase == Thread::lead) {
-      if (shadows_->harmless(after)) return;  // such text belongs to the terminal before
+      if (shadows_->harmless(after)) return;  // this text belongs to the terminal before it
       if (terminal_) out.push_back({Thread::core, 0, terminal_->start(), after});
     }
     for (uint32_t part = 0; part < shadows_->size(); ++part) {
@@ -284,7 +283,8 @@ class Lexeme : public PrunedAutomaton {
     return thread.phase == Thread::core ? thread.shadows : shadows_->after(thread.shadows, thread.part, thread.state);
   }
 
-  /// The lexeme may end with this thread. Without a terminal, what leads up to one may end instead: the text is over.
+  /// True if the lexeme may end with this thread. Without a terminal, ignored text before one may end instead, at the
+  /// end of the text.
   bool ends(const Thread& thread) {
     if (!automaton(thread).accepting(thread.state)) return false;
     const Shadows::Set after = shadows_after(thread);
@@ -294,8 +294,8 @@ class Lexeme : public PrunedAutomaton {
   }
 
   std::shared_ptr<Shadows> shadows_;
-  AutomatonPtr terminal_;        ///< null where only ignored text is meant
-  std::optional<ByteSet> next_;  ///< where ignored text is meant before something: the bytes that may follow
+  AutomatonPtr terminal_;        ///< null for ignored text alone
+  std::optional<ByteSet> next_;  ///< for ignored text before something else: the bytes that may follow
   std::vector<Thread> first_;
   SequenceInterner states_;
 };

@@ -1,4 +1,4 @@
-// Terminals together with the ignored text around them.
+// Terminals combined with the ignored text around them.
 #pragma once
 
 #include <memory>
@@ -8,34 +8,33 @@
 
 namespace constrain::cfg {
 
-/// Works ignored text into terminals.
+/// Combines terminals with ignored text.
 ///
-/// Between two terminals stands any sequence of words of the ignored languages, and each word is the longest one that
-/// its language has at that place: the text after it must not complete a longer one. What follows is therefore watched
-/// by the automaton of the ignored language, which runs on as a *shadow* and must not accept again until it dies.
+/// Between two terminals there may be any sequence of words of the ignored languages, and each word is the longest one
+/// at its place: the text after it must not complete a longer one. So the automaton of the ignored language runs on as
+/// a *shadow*, which must not accept again until it dies.
 ///
-/// Where no terminal can begin with a byte on which a shadow lives, ignored text is read by the terminal before it, and
-/// its end is free; that is the usual case, and keeps one reading of the text instead of one per terminal that may come
-/// next. Ignored text with a shadow that matters, such as a comment up to the end of the line, is read by the terminal
+/// If no terminal can begin with a byte on which a shadow lives, ignored text belongs to the terminal before it, and
+/// ends anywhere. That is the usual case, and needs one parse thread instead of one for each terminal that may come
+/// next. Ignored text with a shadow that matters, such as a comment up to the end of the line, belongs to the terminal
 /// after it, which knows its own bytes.
 class Lexemes {
  public:
-  /// `next` are the bytes that terminals may begin with. No language may have the empty word.
+  /// `next` holds the first bytes of terminals. No language may contain the empty word.
   Lexemes(std::vector<AutomatonPtr> ignored, const ByteSet& next);
   ~Lexemes();
 
-  /// A terminal with ignored text around it. Null where a shadow may live until the terminal has ended, which is not
-  /// supported.
+  /// Returns a terminal with ignored text around it. Null if a shadow may outlive the terminal, which is not supported.
   AutomatonPtr of(const AutomatonPtr& terminal) const;
 
-  /// Ignored text that is read before something that begins with one of the bytes `first` and is no terminal;
-  /// non-empty. Null where the first byte does not tell whether a shadow that matters stands in the way.
+  /// Returns non-empty ignored text before something that begins with one of `first` and is no terminal. Null if the
+  /// first byte does not decide whether a shadow that matters is in the way.
   AutomatonPtr before(const ByteSet& first) const;
 
-  /// Ignored text that what stands before it reads, or the start of the text; non-empty.
+  /// Returns non-empty ignored text that belongs to what precedes it, or to the start of the text.
   AutomatonPtr after() const;
 
-  /// Ignored text at the end that no terminal reads; non-empty.
+  /// Returns non-empty ignored text at the end that belongs to no terminal.
   AutomatonPtr after_last() const;
 
   class Shadows;

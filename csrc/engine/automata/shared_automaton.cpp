@@ -9,7 +9,7 @@ namespace constrain {
 
 namespace {
 
-/// 1 names strings with any content.
+/// 1 is the language of all strings.
 std::atomic<uint64_t> last_id{1};
 
 }  // namespace
@@ -19,7 +19,7 @@ SharedAutomaton::SharedAutomaton(AutomatonPtr language)
 
 const StateRow& SharedAutomaton::row(State state) {
   if (state < rows_.size()) {
-    if (const StateRow* known = rows_[state].load(std::memory_order_acquire)) return *known;
+    if (const StateRow* cached = rows_[state].load(std::memory_order_acquire)) return *cached;
   }
   const std::lock_guard lock(mutex_);
   const MemoryAccount::Scope nobody(nullptr);
@@ -42,9 +42,9 @@ std::optional<uint32_t> SharedAutomaton::shortest(State state, size_t budget) {
 
 AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make) {
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<SharedAutomaton>> known;
+  static std::map<std::string, std::shared_ptr<SharedAutomaton>> cached;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<SharedAutomaton>& one = known[key];
+  std::shared_ptr<SharedAutomaton>& one = cached[key];
   if (!one || one->overgrown()) {
     const MemoryAccount::Scope nobody(nullptr);
     one = std::make_shared<SharedAutomaton>(make());

@@ -1,4 +1,4 @@
-// Automata that grammars have in common.
+// Automata that all grammars of the process share.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace constrain {
 
-/// An automaton that any number of grammars and threads use at once. What one of them finds out the others need not.
+/// An automaton for concurrent use by any number of grammars and threads.
 class SharedAutomaton final : public Automaton {
  public:
   explicit SharedAutomaton(AutomatonPtr language);
@@ -22,11 +22,11 @@ class SharedAutomaton final : public Automaton {
   bool accepting(State state) override;
   std::optional<uint32_t> shortest(State state, size_t budget) override;
 
-  /// Bytes within which a word ends from any state of a shared language: they are literals, numbers and formats.
+  /// Longest distance to acceptance in a shared language: they are literals, numbers and formats.
   static constexpr uint64_t kFarthest = 64;
   uint64_t shared_id() const override { return id_; }
 
-  /// So many states were looked at that it is better given up with the grammars that have it now.
+  /// True if the automaton has too many states to keep it for further grammars.
   bool overgrown() const { return rows_.size() > kMaxRows; }
 
  private:
@@ -35,12 +35,12 @@ class SharedAutomaton final : public Automaton {
   AutomatonPtr language_;
   uint64_t id_;
   State start_;
-  std::mutex mutex_;  // of the language, and to let `rows_` grow
+  std::mutex mutex_;  // guards the language, and the growth of `rows_`
   StableVector<std::atomic<const StateRow*>> rows_;
 };
 
-/// The shared automaton of a language, which `key` names for the whole process. Meant for a small number of languages:
-/// they are never forgotten.
+/// Returns the shared automaton of a language, named `key` in the whole process. Meant for few languages: they are
+/// never dropped.
 AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make);
 
 }  // namespace constrain

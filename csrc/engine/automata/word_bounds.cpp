@@ -11,15 +11,15 @@ namespace constrain {
 
 namespace {
 
-/// So many bytes of ASCII, each counted as one, make a state *roomy* if they lead to such states, for as many bytes as
-/// are looked ahead: with each of them there are ten times as many words.
+/// A state is *roomy* if at least this many ASCII bytes of length 1 lead to roomy states, for as many steps as are
+/// looked ahead: each step multiplies the number of words by 10.
 constexpr uint64_t kManyBytes = 10;
 
-/// Words that have few bytes to go where there is room no more.
+/// Distance from the end within which words count as nearly complete.
 constexpr uint64_t kNear = 16;
 
-/// A small automaton as a graph of which the edges have lengths. States that are farther from the start mostly have
-/// higher numbers, so that what goes backwards goes from the last to the first.
+/// A small automaton as a weighted graph. States farther from the start mostly have higher numbers, so backward passes
+/// run from the last state to the first.
 class WordGraph {
  public:
   WordGraph(Automaton& words, size_t max_states, const std::function<uint64_t(uint8_t)>& length)
@@ -51,8 +51,8 @@ class WordGraph {
  private:
   struct Edge {
     size_t to;
-    uint64_t length;     // of the shortest byte
-    uint64_t plain = 0;  // bytes of ASCII that count as one
+    uint64_t length;     // of the cheapest byte
+    uint64_t plain = 0;  // ASCII bytes of length 1
   };
 
   size_t number(State state) {
@@ -77,7 +77,7 @@ class WordGraph {
     return edges;
   }
 
-  /// With as much room as is needed for many words, each of which then ends within `near` bytes.
+  /// Computes the bounds for words that end within `near` bytes after the roomy part.
   std::optional<WordBounds> bounds_near(uint64_t near, const std::vector<uint64_t>& to_end, uint64_t taken) const {
     std::vector<bool> roomy, finite;
     for (const uint64_t distance : to_end) roomy.push_back(distance <= near);
@@ -97,7 +97,7 @@ class WordGraph {
     return WordBounds{std::max(longest, *longest_word), !to_room.empty() && to_room.front() != kInfinite};
   }
 
-  /// Leaves out those of some states from which few bytes lead to `next`; whether there are such states.
+  /// Removes states from which too few bytes lead to `next`; true if it removed any.
   bool shrink(std::vector<bool>& states, const std::vector<bool>& next) const {
     bool shrank = false;
     for (size_t at = states_.size(); at-- > 0;) {
@@ -110,7 +110,7 @@ class WordGraph {
     return shrank;
   }
 
-  /// Bytes to the nearest of some states.
+  /// Distance of each state to the nearest target.
   std::vector<uint64_t> distances(const std::vector<bool>& targets) const {
     std::vector<uint64_t> distances(states_.size(), kInfinite);
     for (size_t at = 0; at < states_.size(); ++at) {
@@ -130,7 +130,7 @@ class WordGraph {
     return distances;
   }
 
-  /// The longest word that goes on from one of some states, among which it stays; none where words have no end.
+  /// Length of the longest word within some states; none if words have no limit.
   std::optional<uint64_t> longest_word(const std::vector<bool>& among) const {
     std::vector<uint64_t> lengths(states_.size(), 0);
     bool longer = true;

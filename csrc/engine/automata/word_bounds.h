@@ -1,4 +1,4 @@
-// How long the rest of a word can be at most.
+// Upper bounds on the rest of a word.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 namespace constrain {
 
 struct WordBounds {
-  /// Bytes within which, from any state, more words go on than there are given ones, or all that there are.
+  /// Bytes within which every state has completions to more than `taken` words, or to all words that there are.
   uint64_t rest = 0;
-  bool endless = false;  ///< from the start there are more words than given ones
+  bool endless = false;  ///< there are more than `taken` words
 };
 
-/// Looks at an automaton of at most `max_states` states, of which `taken` words are given. `length` tells how many
-/// bytes a byte of a word counts for. None where there are more states, or where nothing is easily seen.
+/// Analyses an automaton of at most `max_states` states. `length` is the weight of a byte. None if the automaton is
+/// larger, or no bound is found.
 std::optional<WordBounds> word_bounds(Automaton& words, uint64_t taken, size_t max_states,
                                       const std::function<uint64_t(uint8_t)>& length);
 

@@ -1,4 +1,4 @@
-// Bump allocation for values that live and die together.
+// Bump allocation for values that are freed together.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace constrain {
 
-/// Hands out memory for trivially destructible values; all of it is freed, or used again after `reset`, at once.
+/// Allocates trivially destructible values; all memory is freed, or reused after `reset`, at once.
 class Arena {
  public:
   template <class T>

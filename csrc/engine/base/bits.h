@@ -9,7 +9,7 @@ namespace constrain::bits {
 
 inline void set(uint32_t* mask, size_t bit) { mask[bit / 32] |= 1u << (bit % 32); }
 
-/// Calls `visit` with the numbers of the bits that are set, in order. `word(i)` gives the word with bits 32 i and up.
+/// Calls `visit` with the indices of the set bits, in order. `word(i)` returns the word of bits 32 i and up.
 template <class Word, class Visit>
 void for_each(size_t words, const Word& word, const Visit& visit) {
   for (size_t i = 0; i < words; i += 2) {

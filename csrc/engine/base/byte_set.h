@@ -51,7 +51,7 @@ struct ByteSet {
     for (size_t i = 0; i < words.size(); ++i) words[i] |= other.words[i];
   }
 
-  /// The smallest member that is not smaller than `from`, or -1.
+  /// Smallest member that is at least `from`, or -1.
   int next(int from) const {
     if (from > 255) return -1;
     size_t word = static_cast<size_t>(from) / 64;

@@ -1,4 +1,4 @@
-// A bound on the time that compiling takes, or a mask.
+// Time limits for compiling and for masks.
 #pragma once
 
 #include <chrono>
@@ -6,8 +6,8 @@
 
 namespace constrain {
 
-/// Bounds, while it lives, the time of what its thread does; loops that may take long call `check`. The time runs from
-/// the first look at the clock, so that what is over by then costs nothing.
+/// Limits the time of its thread's work while it lives; long loops call `check`. The clock starts at the first check
+/// that reads it, so that short work costs nothing.
 class Deadline {
  public:
   explicit Deadline(uint64_t seconds) : outer_(current_), seconds_(seconds) { current_ = this; }
@@ -15,7 +15,7 @@ class Deadline {
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
-  /// Throws ResourceLimit("max_seconds") beyond the deadline of this thread, if it has one. Cheap: the clock is read
+  /// Throws ResourceLimit("max_seconds") once this thread's deadline has passed, if it has one. Cheap: reads the clock
   /// once in many calls.
   static void check() {
     if (current_ && ++current_->calls_ % kCallsPerLook == 0) current_->look();

@@ -1,4 +1,4 @@
-// What the engine throws. Bindings turn each into the Python exception of the same name.
+// Exceptions of the engine. Bindings translate each to the Python exception of the same name.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct RegexError : std::runtime_error {
   size_t offset;
 };
 
-/// Where in a schema: a JSON pointer, and the URI of the document if it is not the one that was given.
+/// Place in a schema: a JSON pointer, and the URI of the document if it is not the one that was given.
 struct Place {
   std::string pointer = {}, document = {};
   bool operator==(const Place&) const = default;
@@ -40,19 +40,19 @@ struct EmptyLanguage : GrammarError {
   EmptyLanguage() : GrammarError("no text satisfies this constraint") {}
 };
 
-/// The tokens of a vocabulary do not spell what they have to.
+/// A text has no tokenization in the vocabulary.
 struct VocabularyError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A budget of tokens does not suffice to complete a text; `needed` do.
+/// The token budget is less than the `needed` tokens of a completion.
 struct BudgetError : std::runtime_error {
   BudgetError(uint64_t budget, uint64_t needed)
       : std::runtime_error("the text cannot be completed within the budget"), budget(budget), needed(needed) {}
   uint64_t budget, needed;
 };
 
-/// A limit was reached; of a schema, `place` is the node that was being compiled.
+/// A limit was reached. For schemas, `place` is the node under compilation.
 struct ResourceLimit : std::runtime_error {
   ResourceLimit(std::string kind, uint64_t limit, std::string where)
       : std::runtime_error("limit " + kind + "=" + std::to_string(limit) + " reached " + where),

@@ -1,4 +1,4 @@
-// Dense ids for short sequences of words: how automata name the states they discover.
+// Dense ids for short sequences of words: the state numbers of automata.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace constrain {
 
 class SequenceInterner {
  public:
-  /// The id of `key`; equal keys have equal ids, and ids count up from 0.
+  /// Returns the id of `key`. Equal keys have equal ids, which count up from 0.
   uint32_t intern(std::span<const uint32_t> key);
 
-  /// The key of an id. Valid until the next call of `intern`.
+  /// Returns the key of an id; valid until the next call of `intern`.
   std::span<const uint32_t> operator[](uint32_t id) const {
     return {words_.data() + ends_[id], words_.data() + ends_[id + 1]};
   }

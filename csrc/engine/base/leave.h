@@ -1,4 +1,4 @@
-// Something to do at the end of a block, however it is left.
+// Scope guards.
 #pragma once
 
 namespace constrain {

@@ -1,4 +1,4 @@
-// A bounded table that forgets what was not used for longest.
+// A least-recently-used cache with a memory limit.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace constrain {
 
-/// Keys are sequences of words. Values are cheap to copy, such as shared pointers. Thread-safe.
+/// Maps sequences of words to values that are cheap to copy, such as shared pointers. Thread-safe.
 template <class Value>
 class LruCache {
  public:
@@ -36,11 +36,11 @@ class LruCache {
     return found->value;
   }
 
-  /// `bytes` is what the value takes beside its key. Where the key is known already the new value takes its place.
-  void keep(Key key, Value value, size_t bytes) {
+  /// Inserts or replaces a value. `bytes` is its memory besides the key.
+  void put(Key key, Value value, size_t bytes) {
     const uint64_t hash = hash_of(key);
     const std::lock_guard lock(mutex_);
-    if (Entry* known = entry(key, hash)) forget(known);
+    if (Entry* cached = entry(key, hash)) forget(cached);
     if (count_ >= buckets_.size()) grow();
     Entry* made = new (::operator new(sizeof(Entry) + key.size_bytes()))
         Entry{std::move(value), hash, bytes + sizeof(Entry) + key.size_bytes() + kOverhead, key.size()};
@@ -58,14 +58,14 @@ class LruCache {
   }
 
  private:
-  static constexpr size_t kOverhead = 32;  // of allocating, and of the buckets
+  static constexpr size_t kOverhead = 32;  // memory of an allocation and of the buckets
 
-  /// The words of the key follow it in memory.
+  /// An entry; the words of its key follow in memory.
   struct Entry {
     Value value;
     uint64_t hash;
     size_t bytes, size;
-    Entry* next = nullptr;  ///< in its bucket
+    Entry* next = nullptr;  ///< next in the bucket
     Entry *newer = nullptr, *older = nullptr;
 
     uint64_t* words() { return reinterpret_cast<uint64_t*>(this + 1); }
@@ -119,7 +119,7 @@ class LruCache {
   }
 
   mutable std::mutex mutex_;
-  std::vector<Entry*> buckets_;  // a power of two
+  std::vector<Entry*> buckets_;  // their number is a power of two
   Entry *newest_ = nullptr, *oldest_ = nullptr;
   size_t max_bytes_, bytes_ = 0, count_ = 0;
 };

@@ -1,5 +1,5 @@
-// How much memory a grammar takes, counted and bounded where it grows: its automata are spread over many objects and
-// grow in use.
+// Memory accounting. The automata of a grammar are many objects that grow in use; all are counted in one account, whose
+// limit is checked wherever they grow.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace constrain {
 
-/// The bytes of a group of objects. Thread-safe.
+/// Counts the bytes of a group of objects. Thread-safe.
 class MemoryAccount {
  public:
   /// Growing beyond `limit` throws ResourceLimit("max_memory").
@@ -18,10 +18,10 @@ class MemoryAccount {
 
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
-  /// The account of the objects that this thread makes now; nullptr where nobody counts.
+  /// Account of the objects that this thread creates now; nullptr if they are not counted.
   static const std::shared_ptr<MemoryAccount>& current() { return current_; }
 
-  /// Makes an account the current one of this thread for as long as it lives.
+  /// Makes an account the current one of this thread while it lives.
   class Scope {
    public:
     explicit Scope(std::shared_ptr<MemoryAccount> account) : outer_(std::exchange(current_, std::move(account))) {}
@@ -46,7 +46,7 @@ class MemoryAccount {
   std::atomic<size_t> bytes_{0};
 };
 
-/// What one object takes, for the account that was current when it was made. Given back with the object.
+/// The memory of one object in the account that was current at its creation; returned on destruction.
 class MemoryShare {
  public:
   MemoryShare() : account_(MemoryAccount::current()) {}
@@ -56,7 +56,7 @@ class MemoryShare {
   MemoryShare(const MemoryShare& other) : account_(other.account_) { add(other.bytes_); }
   MemoryShare& operator=(const MemoryShare&) = delete;
 
-  /// To be called before the object grows: what throws has not been added.
+  /// Counts memory before the object grows; if it throws, nothing was counted.
   void add(size_t bytes) {
     if (account_) account_->charge(bytes);
     bytes_ += bytes;

@@ -1,4 +1,4 @@
-// A growing table that is read without a lock.
+// A growing table with lock-free reads.
 #pragma once
 
 #include <array>
@@ -10,9 +10,8 @@
 
 namespace constrain {
 
-/// Elements never move: they stand in chunks, each twice as long as the one before, so that short tables are small. One
-/// thread at a time may append (callers hold a lock); any thread may read an element whose index it got after the
-/// append.
+/// A vector whose elements never move: they lie in chunks, each twice as long as the one before. One thread at a time
+/// may append, under the caller's lock; any thread may read an element whose index it received after the append.
 template <class T>
 class StableVector {
   static constexpr size_t kFirst = 16, kChunks = 18;
@@ -38,7 +37,7 @@ class StableVector {
     size_.store(0, std::memory_order_relaxed);
   }
 
-  /// Makes room for one more element, default-constructed; the caller checks kCapacity.
+  /// Appends a default-constructed element; the caller checks kCapacity.
   T& grow() {
     const size_t index = size_.load(std::memory_order_relaxed), chunk = chunk_of(index);
     if (index + kFirst == length(chunk)) {

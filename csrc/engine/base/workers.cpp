@@ -2,7 +2,7 @@
 
 namespace constrain {
 
-/// Does a piece that nobody has begun, if there is one.
+/// Runs a piece that has not begun; false if there is none.
 bool Workers::Batch::do_next() {
   const size_t piece = next_++;
   if (piece >= count_) return false;

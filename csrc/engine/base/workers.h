@@ -1,4 +1,4 @@
-// Threads that do the same for many texts at a time.
+// A thread pool for work on many texts.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,10 @@ class Workers {
 
     bool done(size_t piece) const { return done_[piece]; }
 
-    /// Helps with the pieces that nobody has begun until this one is done.
+    /// Runs pieces that have not begun until this one is done.
     void wait_for(size_t piece);
 
-    /// Helps with the pieces that nobody has begun, and waits for the others.
+    /// Runs pieces that have not begun, and waits for the others.
     void finish();
 
    private:
@@ -44,12 +44,12 @@ class Workers {
 
   explicit Workers(size_t threads);
 
-  /// Lets go of what nobody has begun, for which whoever has started it can still wait.
+  /// Abandons pieces that have not begun; their starter can still wait for them.
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  /// Calls `work(i)`, which must not throw, for every i below `count`, and does not wait for it.
+  /// Calls `work(i)`, which must not throw, for every i below `count` on the pool's threads, and returns at once.
   std::shared_ptr<Batch> start(size_t count, std::function<void(size_t)> work);
 
  private:

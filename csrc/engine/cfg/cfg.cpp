@@ -54,7 +54,7 @@ class Compilation {
     return body;
   }
 
-  /// Symbols that have words beside those of their bodies: terminals, and texts of nothing but ignored text.
+  /// Symbols with words besides those of their bodies: terminals, and texts that are only ignored text.
   std::vector<bool> inhabited(const std::vector<bool>& nullable) const {
     std::vector<bool> result(nullable.size(), false);
     for (Symbol symbol = 0; symbol < builder_.terminal_of_.size(); ++symbol) {
@@ -67,7 +67,7 @@ class Compilation {
     return result;
   }
 
-  /// Those that others need come last, so the first to be named is not without texts just because another one is.
+  /// Reports rules without words. Dependencies come last, so the first one reported is itself the cause.
   void check_productive(const Bodies& bodies, const std::vector<bool>& nullable) const {
     for (size_t scope = builder_.scopes_.size(); scope-- > 0;) {
       const auto& part = builder_.scopes_[scope];
@@ -76,7 +76,7 @@ class Compilation {
     }
   }
 
-  /// Symbols below `start`, in the order met.
+  /// Symbols reachable from `start`, in order of discovery.
   static std::vector<Symbol> reachable(const Bodies& bodies, Symbol start) {
     std::vector<bool> seen(bodies.size(), false);
     std::vector<Symbol> found{start};
@@ -113,16 +113,16 @@ class Compilation {
     return text(terminal_or_text)->within;
   }
 
-  /// Where messages say that something is.
+  /// Names the grammar in messages.
   std::string in(Scope scope) const { return scope == 0 ? "" : "in grammar '" + builder_.scopes_[scope].name + "': "; }
 
-  /// What the rules of one grammar lead to, and the bytes that it may begin with.
+  /// Symbols that the rules of one grammar reach, and the bytes that it may begin with.
   struct Words {
     std::vector<Symbol> symbols;
     ByteSet first;
   };
 
-  /// Gives each grammar its ignored text. Settles what the terminals match.
+  /// Surrounds each grammar with its ignored text, and fixes the languages of terminals.
   void settle(Bodies& bodies, const std::vector<bool>& nullable) {
     std::vector<Symbol> used = reachable(bodies, builder_.scopes_[0].root);
     std::erase_if(used, [&](Symbol symbol) { return !terminal(symbol) && !embedded(symbol) && !text(symbol); });
@@ -170,8 +170,8 @@ class Compilation {
     return bytes;
   }
 
-  /// Refuses terminals that match other texts before some of what may follow them in their grammar. What they look at
-  /// ends before special tokens.
+  /// Refuses terminals whose match changes with some text that may follow them in their grammar. Lookahead ends at
+  /// special tokens.
   void check_following(const Bodies& bodies, const std::vector<Symbol>& used, const std::vector<ByteSet>& first) const {
     const auto watches = [&](Symbol symbol) { return terminal(symbol) && terminal(symbol)->watched != ByteSet(); };
     if (std::ranges::none_of(used, watches)) return;
@@ -194,7 +194,7 @@ class Compilation {
     }
   }
 
-  /// Refuses terminals that end texts where something may follow them, in whatever grammar.
+  /// Refuses terminals that end texts if something may follow them, in any grammar.
   void check_last(const Bodies& bodies, const std::vector<Symbol>& used, const std::vector<ByteSet>& first) const {
     const auto is_last = [&](Symbol symbol) { return terminal(symbol) && terminal(symbol)->ends_text; };
     if (std::ranges::none_of(used, is_last)) return;
@@ -212,7 +212,7 @@ class Compilation {
                        "' may still have been about to match a longer text where the terminal ends");
   }
 
-  /// Gives a terminal, or a text of another grammar, the ignored text around it. Automata read it themselves.
+  /// Surrounds a terminal, or a text of another grammar, with ignored text. Automata contain theirs.
   void surround(Bodies& bodies, Symbol symbol, const ByteSet& first, const Lexemes& lexemes) {
     if (const auto* terminal = this->terminal(symbol)) {
       lexemes_[symbol] = decided(lexemes.of(terminal->language), terminal->scope, terminal->name);
@@ -233,7 +233,7 @@ class Compilation {
     bodies[symbol] = net.determinise(begin, end);
   }
 
-  /// Gives the texts of a grammar the ignored text around them; that alone is a text where the start is nullable.
+  /// Surrounds the texts of a grammar with ignored text, which is a text by itself if the start is nullable.
   void surround_text(Bodies& bodies, Symbol root, bool nullable, const Lexemes& lexemes) {
     Net net;
     const Net::Node begin = net.node(), text = net.node(), trail = net.node(), end = net.node();
@@ -250,7 +250,7 @@ class Compilation {
     lexemes_[add_opaque(bodies, net, from, to)] = std::move(language);
   }
 
-  /// A new symbol that is not looked into, as an edge of a net.
+  /// Adds an opaque symbol as an edge of a net.
   static Symbol add_opaque(Bodies& bodies, Net& net, Net::Node from, Net::Node to) {
     const auto symbol = static_cast<Symbol>(bodies.size());
     bodies.emplace_back();
@@ -287,7 +287,7 @@ class Compilation {
   Builder& builder_;
   std::map<Symbol, Count> counted_;
   std::map<Symbol, AutomatonPtr> lexemes_;
-  std::map<Symbol, RuleId> rules_;  ///< embedded ones
+  std::map<Symbol, RuleId> rules_;  ///< embedded rules
 };
 
 Grammar Builder::build(Symbol start) {

@@ -1,4 +1,4 @@
-// Context-free grammars over regular terminals, brought into the form that the engine runs.
+// The builder of context-free grammars over regular terminals, and their normalisation.
 #pragma once
 
 #include <map>
@@ -15,47 +15,47 @@ namespace constrain::cfg {
 /// A piece of a rule's body.
 using Expression = uint32_t;
 
-/// A grammar with ignored text of its own. Whole texts are of grammar 0; others may stand within, as words do.
+/// A grammar with ignored text of its own. Whole texts belong to grammar 0; others may be embedded like words.
 using Scope = uint32_t;
 
 inline constexpr uint32_t kUnbounded = 0xFFFFFFFFu;
 
-/// Collects the rules of a grammar, and turns them into rules of the engine with the same language. Rules may be
-/// ambiguous, nullable, and recursive in every way.
+/// Collects the rules of a grammar, and compiles them to engine rules with the same language. Rules may be ambiguous,
+/// nullable, and recursive in every way.
 ///
-/// Ignored text may stand before, between and after terminals: any sequence of words of the `ignore`d languages. Each
+/// Ignored text may occur before, between and after terminals: any sequence of words of the `ignore`d languages. Each
 /// takes the longest word it can, as a lexer would (see lexeme.h).
 ///
-/// Everything that is named must have been made before; a GrammarError is thrown where it was not.
+/// Symbols must be created before they are used, else GrammarError is thrown.
 class Builder {
  public:
   Builder() : scopes_(1) {}
 
-  /// A further grammar. `name` is for error messages, here and below.
+  /// Adds a grammar. `name` is for error messages, here and below.
   Scope scope(std::string name);
 
-  /// The words of a rule of a further grammar are its texts, with its ignored text around them.
+  /// Sets the start rule of an added grammar, whose texts include its ignored text.
   void start(Scope scope, Symbol symbol);
 
-  /// A rule of the grammar `within`, whose words are the texts of a further one. They are words like those of
-  /// terminals: ignored text stands around them, not inside, and what their terminals look at ends where they end.
+  /// Adds a rule of the grammar `within` whose words are the texts of an added one. They behave like terminals: ignored
+  /// text surrounds them, and lookahead ends where they end.
   Symbol text(Scope scope, Scope within, std::string name);
 
-  /// What follows the terminal must not begin with a byte of `watched`: the language is another one there. Throws
-  /// GrammarError where the language has the empty word.
+  /// Adds a terminal. If a byte of `watched` follows, its language would be another one, so that is refused. Throws
+  /// GrammarError if the language contains the empty word.
   Symbol terminal(AutomatonPtr language, std::string name, Scope scope = 0, const ByteSet& watched = {});
-  /// The text is over after the terminal: `build` throws GrammarError where something may follow it.
+  /// Declares that the text ends after the terminal: `build` throws GrammarError if something may follow it.
   void ends_text(Symbol terminal);
   void ignore(AutomatonPtr language, std::string name, Scope scope = 0);
 
-  /// Rules of other front ends. They call one another, and keep their numbers in the grammar that is built.
+  /// Rules of other front ends, which call one another and keep their numbers in the built grammar.
   Grammar& embedded() { return embedded_; }
 
-  /// A terminal whose words are those of an embedded rule, which has not the empty one. They begin with a byte of
-  /// `first`, and there is no ignored text within them.
+  /// Adds a terminal whose words are those of an embedded rule without the empty word. They begin with a byte of
+  /// `first`, and contain no ignored text.
   Symbol terminal(RuleId rule, std::string name, Scope scope, const ByteSet& first);
 
-  /// A rule that is yet to be defined.
+  /// Declares a rule, to be defined later.
   Symbol nonterminal();
 
   Expression symbol(Symbol symbol);
@@ -63,10 +63,11 @@ class Builder {
   Expression choice(std::vector<Expression> parts);
   Expression repeat(Expression part, uint32_t min, uint32_t max);
 
-  /// Gives a rule its body. Several definitions of one rule are alternatives.
+  /// Defines the body of a rule. Several definitions are alternatives.
   void define(Symbol nonterminal, Expression body);
 
-  /// To be called once. Throws GrammarError where `start` has no word, ResourceLimit where the grammar is too large.
+  /// Compiles the grammar; called once. Throws GrammarError if `start` has no word, ResourceLimit if the grammar is too
+  /// large.
   Grammar build(Symbol start);
 
  private:
@@ -92,7 +93,7 @@ class Builder {
   };
   struct Part {
     std::string name;
-    Symbol root = 0;  ///< a rule for its texts
+    Symbol root = 0;  ///< the rule of its texts
     std::vector<AutomatonPtr> ignored;
   };
   struct Term {

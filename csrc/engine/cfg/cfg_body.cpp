@@ -21,7 +21,7 @@ struct NodeSetHash {
   }
 };
 
-/// Follows jumps, and keeps of what it finds only the nodes that tell sets apart: those with edges, and the end.
+/// Epsilon closure that keeps only the nodes that distinguish sets: those with edges, and the end.
 class Closure {
  public:
   Closure(const Net& net, Net::Node end, const std::vector<bool>& reaching)
@@ -102,7 +102,7 @@ std::optional<Body> Net::determinise(Node start, Node end, size_t limit) const {
     return static_cast<uint32_t>(sets.size() - 1);
   };
 
-  add(closure.of({start}));  // left out of `ids`, so that nothing leads back to it
+  add(closure.of({start}));  // not in `ids`, so that nothing leads back to it
   for (uint32_t state = 0; state < sets.size(); ++state) {
     if (sets.size() > limit) return std::nullopt;
     std::vector<Edge> moves;

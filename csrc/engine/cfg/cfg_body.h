@@ -7,7 +7,7 @@
 
 namespace constrain::cfg {
 
-/// A terminal or a nonterminal; the grammar that is being built chooses the numbering.
+/// A terminal or a nonterminal, numbered by the grammar under construction.
 using Symbol = uint32_t;
 
 struct Edge {
@@ -15,8 +15,8 @@ struct Edge {
   uint32_t target;
 };
 
-/// A deterministic automaton over symbols. State 0 is the start and is never entered again; every state lies on some
-/// path to an accepting one, unless the body has no word at all.
+/// A deterministic automaton over symbols. State 0 is the start and is never re-entered; every state is on some path to
+/// an accepting one, unless the body has no word.
 struct Body {
   struct State {
     std::vector<Edge> edges;
@@ -27,7 +27,7 @@ struct Body {
   size_t edge_count() const;
 };
 
-/// A nondeterministic automaton over symbols, to be put together piece by piece.
+/// A nondeterministic automaton over symbols under construction.
 class Net {
  public:
   using Node = uint32_t;
@@ -44,10 +44,10 @@ class Net {
   const std::vector<Edge>& edges(Node node) const { return nodes_[node].edges; }
   const std::vector<Node>& jumps(Node node) const { return nodes_[node].jumps; }
 
-  /// The deterministic body of the paths from `start` to `end`; none where it would have more than `limit` states.
+  /// Determinises the paths from `start` to `end`; none if that takes more than `limit` states.
   std::optional<Body> determinise(Node start, Node end, size_t limit) const;
 
-  /// The same under a limit that only grammars made to explode reach; throws ResourceLimit there.
+  /// Determinises under a limit that only malicious grammars reach; throws ResourceLimit beyond it.
   Body determinise(Node start, Node end) const;
 
  private:

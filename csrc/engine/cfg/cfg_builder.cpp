@@ -1,4 +1,4 @@
-// Collects the rules of a context-free grammar.
+// The builder interface for context-free grammars.
 #include <string>
 #include <utility>
 

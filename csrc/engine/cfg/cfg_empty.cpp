@@ -1,4 +1,4 @@
-// Empty words and rules without words.
+// Removal of empty words and of rules without words.
 #include <utility>
 
 #include "engine/cfg/cfg_normal.h"
@@ -7,13 +7,13 @@ namespace constrain::cfg {
 
 namespace {
 
-/// A place in some rule.
+/// A state of some rule's body.
 struct Place {
   Symbol rule;
   uint32_t node;
 };
 
-/// A fixpoint that marks places and symbols until nothing new follows.
+/// A fixpoint over marked places and symbols.
 class Marking {
  public:
   template <class Rules>
@@ -28,7 +28,7 @@ class Marking {
   }
   bool marked(Symbol rule, uint32_t node) const { return places_[rule][node]; }
 
-  /// Marks a place as soon as `symbol` is marked.
+  /// Marks a place once `symbol` is marked.
   void mark_after(Symbol symbol, Symbol rule, uint32_t node) {
     if (symbols[symbol]) {
       mark(rule, node);
@@ -43,7 +43,7 @@ class Marking {
     for (const Place& place : std::exchange(waiting_[symbol], {})) mark(place.rule, place.node);
   }
 
-  /// Calls `follow(place)` for every marked place, those included that it marks itself.
+  /// Calls `follow(place)` for every marked place, including those it marks itself.
   template <class Follow>
   void run(Follow follow) {
     while (!pending_.empty()) {
@@ -117,7 +117,7 @@ void remove_unproductive(Bodies& bodies, const std::vector<bool>& inhabited) {
     uint32_t node;
     Symbol symbol;
   };
-  Marking live(bodies);  // states from which the end can be reached, and symbols with words
+  Marking live(bodies);  // places from which the end is reachable, and symbols with words
   std::vector<std::vector<std::vector<Before>>> before(bodies.size());
   for (Symbol rule = 0; rule < bodies.size(); ++rule) {
     const auto& states = bodies[rule].states;

@@ -5,7 +5,7 @@ namespace constrain::cfg {
 
 namespace {
 
-/// Adds to a set; says whether it grew.
+/// Adds to a set; true if it grew.
 bool grow(ByteSet& set, const ByteSet& more) {
   const ByteSet before = set;
   set.add(more);

@@ -1,4 +1,4 @@
-// Substitution of rules for their calls.
+// Inlining of rules.
 #include <optional>
 
 #include "engine/cfg/cfg_normal.h"
@@ -7,10 +7,10 @@ namespace constrain::cfg {
 
 namespace {
 
-constexpr size_t kSmall = 8;       ///< edges of a body that is copied to every place that calls it
-constexpr size_t kLarge = 20'000;  ///< edges beyond which a body takes nothing more in
+constexpr size_t kSmall = 8;       ///< edges of a body that is inlined at every call
+constexpr size_t kLarge = 20'000;  ///< edges beyond which nothing more is inlined into a body
 
-/// Decides which rules go into their callers, callees first, so that sizes are known after their own substitutions.
+/// Decides which rules are inlined, callees first, so that sizes after their own inlining are known.
 class Inliner {
  public:
   Inliner(const Bodies& bodies, Symbol start, const std::vector<bool>& kept) : bodies_(bodies), notes_(bodies.size()) {
@@ -20,7 +20,7 @@ class Inliner {
     decide(start);
   }
 
-  /// The body of a rule with everything in its place; the body as it is where determinism would make that too large.
+  /// The body of a rule after inlining, or before it if determinisation would make it too large.
   Body expand(Symbol root) const {
     struct Task {
       Symbol rule;
@@ -51,9 +51,9 @@ class Inliner {
 
  private:
   struct Note {
-    size_t calls = 0;    ///< in the whole grammar
-    size_t size = 0;     ///< edges, after the substitutions into it
-    bool stays = false;  ///< a rule of its own, whatever its size
+    size_t calls = 0;    ///< number in the whole grammar
+    size_t size = 0;     ///< edges after inlining
+    bool stays = false;  ///< never inlined
     bool inlined = false;
     enum { unseen, open, closed } progress = unseen;
   };
@@ -73,7 +73,7 @@ class Inliner {
     }
   }
 
-  /// Depth-first, without recursion. A rule that is met while it is open calls itself, and stays.
+  /// Depth first with an explicit stack. A rule that is met while it is open is recursive, and stays.
   void decide(Symbol start) {
     std::vector<Symbol> path{start};
     while (!path.empty()) {

@@ -1,4 +1,4 @@
-// Left recursion.
+// Elimination of left recursion.
 #include <algorithm>
 #include <map>
 
@@ -10,12 +10,12 @@ namespace {
 
 bool opaque(const Body& body) { return body.states.empty(); }
 
-/// Strongly connected components of the relation "A may begin with a call of B" (Tarjan 1972, without recursion).
+/// Strongly connected components of the relation "A may begin with a call of B" (Tarjan 1972, with an explicit stack).
 class FirstCalls {
  public:
   explicit FirstCalls(const Bodies& bodies) : bodies_(bodies), nodes_(bodies.size()) {}
 
-  /// The symbols of a cycle through `symbol`; none where it is not left recursive.
+  /// The cycle through `symbol`; empty if it is not left recursive.
   std::vector<Symbol> cycle(Symbol symbol) {
     if (nodes_[symbol].component == kNone) search(symbol);
     const auto& members = components_[nodes_[symbol].component];
@@ -80,7 +80,7 @@ class FirstCalls {
   uint32_t count_ = 0;
 };
 
-/// The left-linear reading of one cycle: a single net, of which each rule of the cycle has an end of its own.
+/// The left-linear grammar of one cycle: a single net, with an end for each rule of the cycle.
 class Cycle {
  public:
   Cycle(const Bodies& bodies, const std::vector<Symbol>& members) {

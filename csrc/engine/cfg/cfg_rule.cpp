@@ -62,7 +62,7 @@ void CountedRule::expand(Local state, const Lengths& lengths, Expansion& out) {
 }
 
 bool CountedRule::apply(Guard guard, uint8_t, Reg& reg, Registers&) const {
-  const uint64_t begun = reg + 2;  // with the word that this edge begins
+  const uint64_t begun = reg + 2;  // including the word that this edge begins
   const bool allowed = guard == kStillFewer ? begun < min_ : guard == kNowEnough ? begun == min_ : begun <= max_;
   if (allowed) ++reg;
   return allowed;

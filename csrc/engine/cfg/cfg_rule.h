@@ -16,7 +16,7 @@ class BodyRule final : public Rule {
   Local start() override { return 0; }
   void prepare(const ParseTable&, const Lengths& lengths) override { remaining_ = measure(lengths); }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
-  bool final(Local state, const Lengths&) override { return body_.states[state].edges.empty(); }
+  bool is_final(Local state, const Lengths&) override { return body_.states[state].edges.empty(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   std::vector<RuleId> callees() const override;
 
@@ -27,8 +27,7 @@ class BodyRule final : public Rule {
   std::vector<uint64_t> remaining_;  ///< by state, once `prepare` was called
 };
 
-/// Between `min` and `max` words of one rule, counted in the register instead of being written out. `min` is at
-/// least 1.
+/// A repetition of `min` to `max` words of one rule, counted in the register, not unrolled. `min` is at least 1.
 class CountedRule final : public Rule, private MaskHints {
  public:
   CountedRule(RuleId element, uint64_t min, uint64_t max) : element_(element), min_(min), max_(max) {}
@@ -42,7 +41,7 @@ class CountedRule final : public Rule, private MaskHints {
   std::vector<RuleId> callees() const override { return {element_}; }
 
  private:
-  // In `kFewer` and `kEnough` the register holds how many words have begun, less one.
+  // In `kFewer` and `kEnough` the register holds the number of words begun, minus one.
   enum : Local { kStart, kFewer, kEnough };
   enum : Guard { kStillFewer = 1, kNowEnough, kOneMore };
 

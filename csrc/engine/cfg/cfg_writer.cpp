@@ -6,7 +6,7 @@ namespace constrain::cfg {
 
 namespace {
 
-constexpr uint32_t kUnrolled = 8;  ///< repetitions up to this many are written out
+constexpr uint32_t kUnrolled = 8;  ///< repetitions up to this many are unrolled
 
 }  // namespace
 
@@ -25,7 +25,7 @@ Symbol NetWriter::new_rule() {
   return static_cast<Symbol>(nets_.size() - 1);
 }
 
-/// Writes expressions into nets. Works through a list, because grammars may nest deeper than the stack.
+/// Compiles expressions to nets. Uses a work list, because grammars may nest deeper than the stack.
 void NetWriter::write(Task first) {
   tasks_.push_back(first);
   while (!tasks_.empty()) {
@@ -75,8 +75,8 @@ void NetWriter::write_loop(const Task& task, Expression part, uint32_t min) {
   tasks_.push_back({task.rule, part, begin, end});
 }
 
-/// Between `min` and `max` words of `part` from `at` on; returns where they end. Beyond a few, all but the first word
-/// become a counted rule. The first stays outside, so that no rule begins with a counted one and left recursion
+/// Repeats `part` between `min` and `max` times from `at` on; returns the end node. Beyond a few words, all but the
+/// first become a counted rule. The first stays outside, so that no rule begins with a counted one, and left recursion
 /// cannot lead through it.
 Net::Node NetWriter::repeat(Symbol rule, Expression part, uint32_t min, uint32_t max, Net::Node at) {
   if (max == 0) return at;

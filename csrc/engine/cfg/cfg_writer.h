@@ -1,4 +1,4 @@
-// From the expressions of a builder's rules to nets.
+// Compilation of grammar expressions to nets.
 #pragma once
 
 #include <map>
@@ -9,25 +9,25 @@
 
 namespace constrain::cfg {
 
-/// Between `min` and `max` words of one symbol, which are counted instead of being written out.
+/// A counted repetition of one symbol.
 struct Count {
   Symbol element;
   uint32_t min, max;
 };
 
-/// Writes the definitions of a builder into nets, with further rules for parts of them.
+/// Compiles the definitions of a builder to nets, with further rules for parts of them.
 class NetWriter {
  public:
   explicit NetWriter(const Builder& builder);
 
-  /// By symbol.
+  /// The nets, by symbol.
   const Nets& nets() const { return nets_; }
 
-  /// Rules that are counted.
+  /// The counted rules.
   const std::map<Symbol, Count>& counted() const { return counted_; }
 
-  /// Words that may be empty need no lower bound, and cannot be counted: the empty ones take no step. Their repetitions
-  /// are written out by doubling. New rules are added to `nullable`.
+  /// Unrolls repetitions of nullable elements by doubling: these cannot be counted, because empty words take no step,
+  /// and need no lower bound. New rules are added to `nullable`.
   void write_out_empty_elements(std::vector<bool>& nullable);
 
  private:

@@ -3,17 +3,17 @@
 #include <algorithm>
 
 #include "engine/base/errors.h"
-#include "engine/masks/portable.h"
+#include "engine/masks/frame_growth.h"
 
 namespace constrain {
 
 namespace {
 
-/// Steps of completions that are looked at for one mask.
+/// Steps of completions that may be measured for one mask.
 constexpr uint64_t kSteps = 4096;
 
-/// Where there is room for fewer tokens than these beside twice the completion, text need not go on that can be ended,
-/// if so many tokens would have to be looked at.
+/// If the budget exceeds twice the completion by less than kNear, and more than kMany tokens would have to be measured,
+/// tokens that stay in a wildcard region are refused: the text has to head for its end.
 constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
 
@@ -25,10 +25,10 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       completions_(grammar, walk_.store(), walk_.registers()),
       stepper_(grammar, walk_.store(), walk_.registers()),
       bounds_(grammar),
-      start_(walk_.store().make(Head{grammar.start(), 0, nullptr})),
+      start_(walk_.store().make(StackTop{grammar.start(), 0, nullptr})),
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
   walk_.registers().only_endings = true;
-  walk_.admits = [this](std::span<const Head> heads) { return admits(heads); };
+  walk_.admits = [this](std::span<const StackTop> tops) { return admits(tops); };
 }
 
 std::shared_ptr<BudgetedMasks> BudgetedMasks::shared(const CompiledGrammar& grammar) {
@@ -42,14 +42,14 @@ void BudgetedMasks::measure_bytes() {
 }
 
 const Configuration& BudgetedMasks::after(const Configuration& from, std::string_view bytes) {
-  // Texts that are followed go on with more than their ends.
+  // Texts that are followed continue with more than their completions.
   walk_.registers().only_endings = false;
   const Configuration* at = &from;
   for (const char byte : bytes) {
     walk_.store().start_work();
-    heads_.clear();
-    for (const Head& head : at->heads()) stepper_.step(head, static_cast<uint8_t>(byte), heads_);
-    at = walk_.store().make(heads_);
+    tops_.clear();
+    for (const StackTop& top : at->tops()) stepper_.step(top, static_cast<uint8_t>(byte), tops_);
+    at = walk_.store().make(tops_);
   }
   walk_.registers().only_endings = true;
   return *at;
@@ -58,66 +58,67 @@ const Configuration& BudgetedMasks::after(const Configuration& from, std::string
 uint64_t BudgetedMasks::tokens(const Configuration& from) {
   const uint64_t tokens = completions_.measure(from).tokens;
   if (tokens == kInfinite) {
-    throw VocabularyError("no tokens spell a shortest completion of the text: the vocabulary lacks bytes");
+    throw VocabularyError("a shortest completion of the text is not tokenizable: the vocabulary lacks bytes");
   }
   return tokens;
 }
 
-bool BudgetedMasks::fits(const Configuration& from, uint64_t room) {
-  const Configuration& at = like(from);
-  return bytes_fit(completions_.cost(at), room) || tokens(at) <= room;
+bool BudgetedMasks::fits(const Configuration& from, uint64_t budget) {
+  const Configuration& at = representative(from);
+  return bytes_fit(completions_.cost(at), budget) || tokens(at) <= budget;
 }
 
 std::string BudgetedMasks::completion(const Configuration& from) { return completions_.text(from); }
 
-MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t room) {
-  const Configuration& like = this->like(from);
-  const Made made = find_or_make(like, room);
-  return made.complete || &like == &from ? made.mask : leaving_at_once(from, room, *made.mask);
+MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget) {
+  const Configuration& representative = this->representative(from);
+  const Made made = find_or_make(representative, budget);
+  return made.complete || &representative == &from ? made.mask : leaving_at_once(from, budget, *made.mask);
 }
 
-/// The mask of a text that another stands for, given that of the other: they may differ by tokens that leave free text
-/// with their first byte and go on with further members.
-MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t room, const Mask& others) {
+/// Derives the mask of a configuration from that of its representative. Both may differ in tokens that leave a wildcard
+/// region by their first byte and continue with further members.
+MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budget, const Mask& others) {
   ByteSet leaving;
-  for (const Head& head : from.heads()) {
-    const CharacterClass within = grammar_.wildcard_region(head.state, head.reg).characters;
+  for (const StackTop& top : from.tops()) {
+    const CharacterClass within = grammar_.wildcard_region(top.state, top.reg).characters;
     const bool any_beyond = within.beyond_ascii && within.excluded.empty();
     leaving.add(~within.ascii & (any_beyond ? ByteSet::range(0, 0x7F) : ByteSet::all()));
   }
-  start(from, room);
+  start(from, budget);
   if (others.many) tokens_.add(others.many);
   tokens_.add(others.tokens);
-  walk_.run(grammar_.vocabulary().trie(), 0, from.heads(), leaving);
+  walk_.run(grammar_.vocabulary().trie(), 0, from.tops(), leaving);
   return listed(from);
 }
 
-BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint64_t room) {
-  if (const auto known = reach_.find(&from); known != reach_.end() && known->second <= room) return {.complete = true};
-  const Made* known = made_.find(&from);
-  if (known && known->from <= room && room < known->below) return *known;
-  Made made = make(from, room);
-  if (!guessed_) made_.keep(&from, made);
+BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint64_t budget) {
+  if (const auto cached = reach_.find(&from); cached != reach_.end() && cached->second <= budget)
+    return {.complete = true};
+  const Made* cached = made_.find(&from);
+  if (cached && cached->from <= budget && budget < cached->below) return *cached;
+  Made made = make(from, budget);
+  if (!guessed_) made_.put(&from, made);
   return made;
 }
 
-BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t room) {
-  start(from, room);
+BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budget) {
+  start(from, budget);
   if (all_fit(from)) {
     reach_[&from] = most_;
     return {.from = most_, .below = kInfinite, .mask = nullptr, .complete = true};
   }
   forget();
-  if (!walk_out_of_free_text(from)) walk_.run(grammar_.vocabulary().trie(), 0, from.heads());
+  if (!walk_out_of_wildcard(from)) walk_.run(grammar_.vocabulary().trie(), 0, from.tops());
   const bool complete = !walk_.registers().indescribable;
-  // Tokens that only seemed not to be possible were not measured.
+  // Some possible tokens were refused for the representative, and not measured.
   if (!complete) most_ = kInfinite;
   if (!guessed_) reach_[&from] = most_;
-  return {same_from_, same_below_, most_ <= room ? nullptr : listed(from), complete};
+  return {same_from_, same_below_, most_ <= budget ? nullptr : listed(from), complete};
 }
 
-void BudgetedMasks::start(const Configuration& from, uint64_t room) {
-  from_ = &from, room_ = room, measuring_ = guessed_ = false;
+void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
+  from_ = &from, budget_ = budget, measuring_ = guessed_ = false;
   last_.reset();
   tokens_.start(grammar_.vocabulary().mask_words());
   walk_.registers().indescribable = false;
@@ -125,14 +126,14 @@ void BudgetedMasks::start(const Configuration& from, uint64_t room) {
   forget();
 }
 
-/// Forgets the tokens of a walk.
+/// Clears the results of the last walk.
 void BudgetedMasks::forget() {
   walk_.tokens.clear();
   most_ = same_from_ = 0;
   same_below_ = kInfinite;
 }
 
-/// The tokens that a walk has found.
+/// Makes a mask of the tokens that the walk has found.
 MaskPtr BudgetedMasks::listed(const Configuration& from) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   for (TokenId token : walk_.tokens) {
@@ -144,62 +145,61 @@ MaskPtr BudgetedMasks::listed(const Configuration& from) {
   return vocabulary.masks().intern(tokens_);
 }
 
-/// Where it is known how much one token may add to what the top frame still needs, looks only at tokens that leave it.
-/// False also where some of them are not measured, or do not fit.
+/// Proves that every token fits, if a bound on the growth of the top frame is cached: only tokens that leave the frame
+/// are measured. False if some of these do not fit, or were not measured.
 bool BudgetedMasks::all_fit(const Configuration& from) {
   if (from.count != 1 || !one_for_each_byte_) return false;
-  const Head& head = from.heads().front();
-  // Near the end of text of limited length each place has a growth of its own; what leaves the text is less to look at.
-  const uint64_t room = grammar_.wildcard_region(head.state, head.reg).room;
-  if (room > 0 && room < grammar_.vocabulary().longest_token()) return false;
-  const InnerPtr known = portable_growth(grammar_, head);
-  if (!known) return false;
-  most_ = within_top(head, known->growth);
-  if (most_ > room_) return false;
-  for (const Inner::Exit& exit : known->exits) {
-    if (head.below) walk_.run(*exit.trie, exit.node, head.below->heads());
+  const StackTop& top = from.tops().front();
+  // Near the end of a bounded region each state has a growth of its own, and walking is cheaper.
+  const uint64_t budget = grammar_.wildcard_region(top.state, top.reg).max_length;
+  if (budget > 0 && budget < grammar_.vocabulary().longest_token()) return false;
+  const FrameTokensPtr frame = frame_growth(grammar_, top);
+  if (!frame) return false;
+  most_ = within_top(top, frame->growth);
+  if (most_ > budget_) return false;
+  for (const FrameTokens::BoundaryNode& boundary : frame->boundary_nodes) {
+    if (top.parent) walk_.run(*boundary.trie, boundary.node, top.parent->tops());
   }
-  return most_ <= room_ && !guessed_ && !walk_.registers().indescribable;
+  return most_ <= budget_ && !guessed_ && !walk_.registers().indescribable;
 }
 
-/// Tokens that suffice after one that stays within the top frame, which needs so many bytes more than it does now: one
-/// for each byte of it, and those of the completion of what waits below.
-uint64_t BudgetedMasks::within_top(const Head& head, uint64_t growth) {
-  const uint64_t top = add_lengths(grammar_.remaining(head.state, head.reg), growth);
-  return head.below ? add_lengths(top, completions_.measure(*head.below).tokens) : top;
+/// Bounds the tokens needed after a token that stays in the top frame, whose completion then grows by `growth` bytes:
+/// one token for each byte of the frame, and those of the parent's completion.
+uint64_t BudgetedMasks::within_top(const StackTop& top, uint64_t growth) {
+  const uint64_t own = add_lengths(grammar_.remaining(top.state, top.reg), growth);
+  return top.parent ? add_lengths(own, completions_.measure(*top.parent).tokens) : own;
 }
 
-/// Looks only at tokens that leave the free text of one of the heads, where it is known what one may need after any
-/// other. These may come if that fits. If it does not, and most of what fits is needed, text that can be ended need not
-/// go on, and text that cannot be need not end anyhow: of these many tokens only those may come that go where shortest
-/// ends are likely to go.
-bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
+/// Walks only tokens that leave the wildcard region of a stack top, if the need of all other tokens is bounded. If that
+/// bound fits, these tokens are allowed together. If it does not, and the budget is nearly used up, tokens in the
+/// region are allowed only where shortest completions are likely to go: the text has to head for its end.
+bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  if (!vocabulary.spells_all()) return false;
+  if (!vocabulary.tokenizes_all()) return false;
   const bool alone = from.count == 1;
   WildcardRegion text;
   uint64_t most = kInfinite;
   ByteSet likely;
-  for (const Head& head : from.heads()) {
-    likely.add(grammar_.likely_bytes(head.state, head.reg));
-    const WildcardRegion found = grammar_.wildcard_region(head.state, head.reg);
-    if (!(alone && found.exact) && found.room < TokenClass::kSteps.front()) continue;
-    const uint64_t needed = within_free_text(from, head);
-    if (needed < most || text.room == 0) most = needed, text = found;
+  for (const StackTop& top : from.tops()) {
+    likely.add(grammar_.likely_bytes(top.state, top.reg));
+    const WildcardRegion found = grammar_.wildcard_region(top.state, top.reg);
+    if (!(alone && found.exact) && found.max_length < TokenClass::kLengthSteps.front()) continue;
+    const uint64_t needed = need_in_wildcard(from, top);
+    if (needed < most || text.max_length == 0) most = needed, text = found;
   }
-  if (text.room == 0) return false;
+  if (text.max_length == 0) return false;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
-  if (most <= room_) {
+  if (most <= budget_) {
     same_from(most);
-    within->add(text.room, tokens_);
+    within->add(text.max_length, tokens_);
   } else {
     same_below(most);
     const auto next = completions_.next_byte(from);
     const bool goes_on = next && text.characters.ascii.has(*next);
     if (within->count() < kMany || (goes_on && likely == ByteSet::all())) return false;
     const uint64_t far = 2 * tokens(from) + kNear;
-    if (room_ >= far) {
-      // With less room it would be otherwise, even if all fits.
+    if (budget_ >= far) {
+      // A smaller budget would take the other branch, even if all tokens fit.
       same_from(far);
       most_ = far;
       return false;
@@ -208,7 +208,7 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
     if (likely != ByteSet::all()) {
       ByteSet inside = ByteSet::range(0x80, 0xFF);
       inside.add(text.characters.ascii);
-      walk_.run_likely(vocabulary.trie(), from.heads(), inside);
+      walk_.run_likely(vocabulary.trie(), from.tops(), inside);
     }
     if (goes_on) {
       walk_along_completion(from);
@@ -217,15 +217,15 @@ bool BudgetedMasks::walk_out_of_free_text(const Configuration& from) {
     }
   }
   most_ = std::max(most_, most);
-  // Tokens that no text of this head begins with may still come for others.
-  walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.heads());
-  const bool bounded = text.room != WildcardRegion::kUnbounded;
-  const bool longer = bounded && (!alone || !text.exact || text.room > kWildcardHorizon);
-  if (longer) walk_.run(*within->far(text.room, vocabulary), 0, from.heads());
+  // Other stack tops may allow tokens that this one's region does not contain.
+  walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.tops());
+  const bool bounded = text.max_length != WildcardRegion::kUnbounded;
+  const bool longer = bounded && (!alone || !text.exact || text.max_length > kWildcardHorizon);
+  if (longer) walk_.run(*within->long_tokens(text.max_length, vocabulary), 0, from.tops());
   return true;
 }
 
-/// Looks at the tokens that the completion may begin with, one of which must come where there is no room for more.
+/// Measures the tokens that the completion may start with. One of them must be allowed if the budget is minimal.
 void BudgetedMasks::walk_along_completion(const Configuration& from) {
   const Trie& trie = grammar_.vocabulary().trie();
   const Configuration* at = &from;
@@ -234,62 +234,63 @@ void BudgetedMasks::walk_along_completion(const Configuration& from) {
     node = trie.child(node, *next);
     if (!node) return;
     at = &completions_.after_next_byte(*at);
-    if (trie.token[node] != kNoToken && admits(at->heads())) walk_.tokens.push_back(trie.token[node]);
+    if (trie.token[node] != kNoToken && admits(at->tops())) walk_.tokens.push_back(trie.token[node]);
   }
 }
 
-/// Tokens that suffice after one that stays within the free text of a head; kInfinite where nothing is known of them.
-uint64_t BudgetedMasks::within_free_text(const Configuration& from, const Head& head) {
-  const uint64_t growth = grammar_.max_growth(head.state, head.reg);
+/// Bounds the tokens needed after a token that stays in the wildcard region of a stack top; kInfinite if no bound is
+/// known.
+uint64_t BudgetedMasks::need_in_wildcard(const Configuration& from, const StackTop& top) {
+  const uint64_t growth = grammar_.max_growth(top.state, top.reg);
   if (!one_for_each_byte_) return add_lengths(completions_.measure(from).bytes, growth);
-  const uint64_t top = std::min(add_lengths(grammar_.remaining(head.state, head.reg), growth), bounds_.on_top(head));
-  // Of several heads the completion takes the one with the fewest bytes, which need not be the fewest tokens.
-  if (from.count > 1) return head.below ? add_lengths(top, completions_.cost(*head.below)) : top;
-  const uint64_t needed = head.below ? add_lengths(top, completions_.measure(*head.below).tokens) : top;
-  if (needed <= room_) same_from(needed);
-  if (needed <= room_ || growth == kInfinite) return needed;
+  const uint64_t own = std::min(add_lengths(grammar_.remaining(top.state, top.reg), growth), bounds_.on_top(top));
+  // The completion takes the stack top with the fewest bytes, which need not have the fewest tokens.
+  if (from.count > 1) return top.parent ? add_lengths(own, completions_.cost(*top.parent)) : own;
+  const uint64_t needed = top.parent ? add_lengths(own, completions_.measure(*top.parent).tokens) : own;
+  if (needed <= budget_) same_from(needed);
+  if (needed <= budget_ || growth == kInfinite) return needed;
   same_below(needed);
-  return std::min(needed, after_any_text(head, growth));
+  return std::min(needed, after_any_text(top, growth));
 }
 
-/// The same where texts of the class all leave the frame alike: after some bytes that a character still wants, or that
-/// tell a text from others, comes the completion of what it is then.
-uint64_t BudgetedMasks::after_any_text(const Head& head, uint64_t growth) {
+/// Bounds the need by that of the frame after an arbitrary text of the region, if all texts leave it alike: a few bytes
+/// to finish a character, or to differ from other texts, and then the completion of that frame.
+uint64_t BudgetedMasks::after_any_text(const StackTop& top, uint64_t growth) {
   std::vector<std::string> exceptions;
-  const auto after = any_text(head, exceptions);
+  const auto after = any_text(top, exceptions);
   if (!after) return kInfinite;
-  const uint64_t more = add_lengths(grammar_.remaining(head.state, head.reg), growth),
+  const uint64_t more = add_lengths(grammar_.remaining(top.state, top.reg), growth),
                  then = grammar_.remaining(after->state, after->reg);
   const Configuration& left = *walk_.store().make(*after);
   return add_lengths(completions_.measure(left).tokens, more - std::min(more, then));
 }
 
-/// The text with others in place of keys for which any other might stand, so that what is found out about one serves
-/// all; the text itself where that makes a difference. Tokens that hold several members may tell them apart.
-const Configuration& BudgetedMasks::like(const Configuration& from) {
-  std::vector<Head> any;
+/// Returns a configuration in which keys are replaced by one that stands for any new key, so that its results serve all
+/// texts; `from` itself if the key matters. Tokens that hold several members may still tell the texts apart.
+const Configuration& BudgetedMasks::representative(const Configuration& from) {
+  std::vector<StackTop> any;
   std::vector<std::string> exceptions;
-  for (const Head& head : from.heads()) {
-    const auto after = any_text(head, exceptions);
+  for (const StackTop& top : from.tops()) {
+    const auto after = any_text(top, exceptions);
     if (!after || !exceptions.empty()) return from;
     any.push_back(*after);
   }
   return *walk_.store().make(any);
 }
 
-/// What a head is after any text of a class but some exceptions; none where that makes a difference.
-std::optional<Head> BudgetedMasks::any_text(const Head& head, std::vector<std::string>& exceptions) {
+/// Moves a stack top over an arbitrary text of its region, apart from exceptions; none if the text matters.
+std::optional<StackTop> BudgetedMasks::any_text(const StackTop& top, std::vector<std::string>& exceptions) {
   Registers& registers = walk_.registers();
-  registers.depth = head.depth_below();
-  Head after = head;
-  if (!grammar_.skip_wildcard(head.state, after.reg, registers, exceptions)) return std::nullopt;
+  registers.depth = top.parent_depth();
+  StackTop after = top;
+  if (!grammar_.skip_wildcard(top.state, after.reg, registers, exceptions)) return std::nullopt;
   return after;
 }
 
-bool BudgetedMasks::admits(std::span<const Head> heads) {
-  const Need need = need_after(heads);
+bool BudgetedMasks::admits(std::span<const StackTop> tops) {
+  const Need need = need_after(tops);
   most_ = std::max(most_, need.most);
-  const bool fits = need.most <= room_;
+  const bool fits = need.most <= budget_;
   if (fits) {
     same_from(need.most);
   } else {
@@ -298,24 +299,24 @@ bool BudgetedMasks::admits(std::span<const Head> heads) {
   return fits;
 }
 
-BudgetedMasks::Need BudgetedMasks::need_after(std::span<const Head> heads) {
-  if (heads.size() == 1 && heads.front() == last_) return last_need_;
-  std::vector<Head> all(heads.begin(), heads.end());
+BudgetedMasks::Need BudgetedMasks::need_after(std::span<const StackTop> tops) {
+  if (tops.size() == 1 && tops.front() == last_) return last_need_;
+  std::vector<StackTop> all(tops.begin(), tops.end());
   const Need need = measure(*walk_.store().make(all));
-  walk_.store().start_work();  // the limit is one of each token here: the time that all take has its own
-  if (heads.size() == 1) last_ = heads.front(), last_need_ = need;
+  walk_.store().start_work();  // the work limit holds for each token here; the deadline bounds the sum
+  if (tops.size() == 1) last_ = tops.front(), last_need_ = need;
   return need;
 }
 
-/// As many as there are bytes suffice; that is enough where these fit or no more is to be measured. At least as many
-/// are needed as there would be of the longest token; that is enough where these do not fit.
+/// Bounds the need by bytes before it measures tokens: one token for each byte is enough, and fewer than one for
+/// `longest_token` bytes is not.
 BudgetedMasks::Need BudgetedMasks::measure(const Configuration& at) {
   const uint64_t bytes = completions_.cost(at);
-  if (bytes_fit(bytes, room_)) return {0, bytes};
+  if (bytes_fit(bytes, budget_)) return {0, bytes};
   const uint64_t least = bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token());
-  if (least > room_) return {least, kInfinite};
+  if (least > budget_) return {least, kInfinite};
   if (!measuring_) {
-    // The first token of the current completion is always among those that are measured.
+    // The first token of the current completion is always measured.
     completions_.start_round(completions_.measure(*from_).bytes + 1 + kSteps);
     completions_.measure_within(*from_);
     measuring_ = true;

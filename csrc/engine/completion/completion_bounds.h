@@ -1,4 +1,4 @@
-// How long completions can be at most after any token that may come next.
+// Upper bounds on the completions after any next token.
 #pragma once
 
 #include <optional>
@@ -10,44 +10,42 @@
 
 namespace constrain {
 
-/// Bounds that cost next to nothing: nobody looks at the tokens, nor at what the registers of frames say.
+/// Bounds completions without looking at tokens or registers, so that most masks under a budget need no further work.
 ///
-/// A token leaves a stack of which the lower part is one of the stacks there were. Of the frames in it the highest may
-/// have moved on; above it are the frames that the token has opened, of which all but one wait for others. Frames of
-/// JSON that wait begin with a bracket, so that few tokens open more than one. Each frame needs no more than any of its
-/// rule does.
+/// After a token, the lower part of a stack is one of the old stacks, whose top frame may have moved on. Above it are
+/// frames that the token has opened; all but one of them wait for callees. Waiting frames of JSON begin with a bracket,
+/// so few tokens open more than one. Each frame needs at most the maximum of its rule.
 class CompletionBounds {
  public:
   explicit CompletionBounds(const CompiledGrammar& grammar) : grammar_(grammar) {}
 
-  /// One of `room` tokens is left for the text and after every token that may come next: `room` is so far above what
-  /// completions need that no token comes near it. The text's mask must have been made.
-  bool surely_fit(const Configuration& from, uint64_t room) {
-    return grammar_.bytes_bound_tokens() && after_any_token(from) <= room;
+  /// True if `budget` tokens certainly suffice for the text, and after every next token. The mask of the text must have
+  /// been made.
+  bool surely_fit(const Configuration& from, uint64_t budget) {
+    return grammar_.bytes_bound_tokens() && after_any_token(from) <= budget;
   }
 
-  /// Bytes that suffice to complete the text, as it is and after every token that may come next; kInfinite where no
-  /// bound is known. The mask of the configuration must have been made: it has met the states that tokens lead to.
+  /// Bytes that suffice to complete the text now and after every next token; kInfinite if no bound is known. The mask
+  /// of the configuration must have been made, because it has met the states that tokens lead to.
   uint64_t after_any_token(const Configuration& from);
 
-  /// The same of the top frame alone, and of what it follows in its register, after tokens that end no frame and open
-  /// none.
-  uint64_t on_top(const Head& head);
+  /// Bounds the top frame and its embedded configuration, after tokens that neither end nor open a frame.
+  uint64_t on_top(const StackTop& top);
 
-  size_t size() const { return known_.size(); }
+  size_t size() const { return cache_.size(); }
 
  private:
-  /// Of all stacks of a configuration.
+  /// Bounds over all stacks of a configuration.
   struct Bounds {
-    uint64_t waiting = 0;  ///< bytes of all frames
-    uint64_t opened = 0;   ///< bytes of the frames that a token may put upon one of them
+    uint64_t waiting = 0;  ///< bytes to complete all frames
+    uint64_t opened = 0;   ///< bytes to complete frames that one token may push
     void unite(const Bounds& other);
   };
-  std::optional<Bounds> find(const Head& head, std::vector<const Configuration*>& missing) const;
+  std::optional<Bounds> find(const StackTop& top, std::vector<const Configuration*>& missing) const;
   const Bounds& of(const Configuration& configuration);
 
   const CompiledGrammar& grammar_;
-  std::unordered_map<const Configuration*, Bounds> known_;
+  std::unordered_map<const Configuration*, Bounds> cache_;
 };
 
 }  // namespace constrain

@@ -24,7 +24,7 @@ Completions::Length Completions::measure(const Configuration& from) {
     check_length(way.size());
     way.push_back(at);
   }
-  settle(way, at);
+  measure_steps(way, at);
   return step(&from).length;
 }
 
@@ -32,9 +32,9 @@ std::optional<Completions::Length> Completions::measure_within(const Configurati
   std::vector<Step*> way;
   Step* end = nullptr;
   for (const Configuration* at = &from; at; at = way.back()->next) {
-    Step* known = way.empty() || !way.back()->then ? known_step(at) : way.back()->then;
-    if (known && known->round == round_) {
-      end = known;
+    Step* cached = way.empty() || !way.back()->then ? cached_step(at) : way.back()->then;
+    if (cached && cached->round == round_) {
+      end = cached;
       break;
     }
     if (left_ == 0) {
@@ -42,11 +42,11 @@ std::optional<Completions::Length> Completions::measure_within(const Configurati
       return std::nullopt;
     }
     --left_;
-    way.push_back(known ? known : &step(at));
+    way.push_back(cached ? cached : &step(at));
     way.back()->round = round_;
   }
   const Step& first = way.empty() ? *end : *way.front();
-  settle(way, end);
+  measure_steps(way, end);
   return first.length;
 }
 
@@ -55,19 +55,19 @@ std::optional<uint8_t> Completions::next_byte(const Configuration& from) {
   return first.next ? std::optional(first.byte) : std::nullopt;
 }
 
-/// Notes the lengths of the steps of a way that leads to `end`, or to the end of the text.
-void Completions::settle(const std::vector<Step*>& way, Step* end) {
+/// Stores the lengths of the steps on a path to `end`, or to the end of the text if that is null.
+void Completions::measure_steps(const std::vector<Step*>& way, Step* end) {
   for (auto before = way.rbegin(); before != way.rend(); end = *before, ++before) {
     Step& at = **before;
     if (at.measured) continue;
     at.then = end;
-    at.length = {spell(at), end->length.bytes + 1};
+    at.length = {count_tokens(at), end->length.bytes + 1};
     at.measured = true;
   }
 }
 
-/// Fewest tokens that spell the completion from a step on, given those of all later steps.
-uint64_t Completions::spell(const Step& from) const {
+/// Fewest tokens from a step on, given those of all later steps.
+uint64_t Completions::count_tokens(const Step& from) const {
   const Trie& trie = grammar_.vocabulary().trie();
   uint64_t best = kInfinite;
   uint32_t node = 0;
@@ -84,13 +84,13 @@ void Completions::check_length(size_t steps) const {
   if (steps > most) throw ResourceLimit("max_states", most, "while looking for a completion of the text");
 }
 
-Completions::Step* Completions::known_step(const Configuration* at) {
+Completions::Step* Completions::cached_step(const Configuration* at) {
   const auto it = steps_.find(at);
   return it == steps_.end() ? nullptr : &it->second;
 }
 
 Completions::Step& Completions::step(const Configuration* at) {
-  if (Step* known = known_step(at)) return *known;
+  if (Step* cached = cached_step(at)) return *cached;
   return steps_.emplace(at, first_step(*at)).first->second;
 }
 
@@ -99,7 +99,7 @@ Completions::Step Completions::first_step(const Configuration& at) {
   found.measured = at.accepting;
   if (at.accepting) return found;
   Deadline::check();
-  // Where there is no choice the byte is right whatever it costs: indentation is not part of the cost.
+  // A forced byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;
   const ByteSet possible = possible_bytes(at), likely = likely_bytes(at);
@@ -116,15 +116,15 @@ Completions::Step Completions::first_step(const Configuration& at) {
   return found;
 }
 
-/// The bytes that may come, and perhaps some that guards refuse.
+/// Bytes with a transition, which guards may still refuse.
 ByteSet Completions::possible_bytes(const Configuration& at) const {
   ByteSet bytes;
   std::vector<const Configuration*> pending{&at};
   for (size_t i = 0; i < pending.size(); ++i) {
-    for (const Head& head : pending[i]->heads()) {
-      const Row& row = grammar_.row(head.state);
+    for (const StackTop& top : pending[i]->tops()) {
+      const Row& row = grammar_.row(top.state);
       bytes.add(row.bytes);
-      if (row.accepting && head.below) pending.push_back(head.below);
+      if (row.accepting && top.parent) pending.push_back(top.parent);
     }
   }
   return bytes;
@@ -132,18 +132,18 @@ ByteSet Completions::possible_bytes(const Configuration& at) const {
 
 ByteSet Completions::likely_bytes(const Configuration& at) const {
   ByteSet bytes;
-  for (const Head& head : at.heads()) bytes.add(grammar_.likely_bytes(head.state, head.reg));
+  for (const StackTop& top : at.tops()) bytes.add(grammar_.likely_bytes(top.state, top.reg));
   return bytes;
 }
 
 const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {
   store_.start_work();
-  heads_.clear();
-  // What guards tell here is for the walk that asks for the completion not to know.
+  tops_.clear();
+  // The caller's walk must not depend on guards evaluated here.
   const bool indescribable = registers_.indescribable;
-  for (const Head& head : from.heads()) stepper_.step(head, byte, heads_);
+  for (const StackTop& top : from.tops()) stepper_.step(top, byte, tops_);
   registers_.indescribable = indescribable;
-  return heads_.empty() ? nullptr : store_.make(heads_);
+  return tops_.empty() ? nullptr : store_.make(tops_);
 }
 
 }  // namespace constrain

@@ -8,7 +8,7 @@ namespace constrain {
 
 namespace {
 
-/// More bytes are not looked at: what is left is forced once these are taken.
+/// Forced bytes are computed up to this length; the rest is forced once these are accepted.
 constexpr size_t kMaxBytes = 256;
 
 bool continues_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
@@ -46,7 +46,7 @@ std::vector<TokenId> ForcedText::tokens(std::vector<TokenId> before) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   std::vector<TokenId> tokens;
   size_t begin = 0;
-  // Tokenizers cut the text at special tokens, and what stands between these by itself.
+  // Tokenizers split texts at special tokens, and tokenize the parts separately.
   for (size_t mark; (mark = bytes_.find(kSpecialMark, begin)) != bytes_.npos;) {
     const auto text = mark > begin ? encode(before, begin, mark) : std::vector<TokenId>{};
     if (!text) return tokens;
@@ -60,7 +60,7 @@ std::vector<TokenId> ForcedText::tokens(std::vector<TokenId> before) {
   return tokens;
 }
 
-/// Those of the bytes from `begin` on, among which there are no special ones.
+/// Tokens of the bytes from `begin` on, which contain no special token.
 std::vector<TokenId> ForcedText::last_tokens(const std::vector<TokenId>& before, size_t begin) {
   if (bytes_.size() == begin) return {};
   std::optional<std::vector<TokenId>> common = encode(before, begin, bytes_.size());
@@ -75,7 +75,7 @@ std::vector<TokenId> ForcedText::last_tokens(const std::vector<TokenId>& before,
   return common.value_or(std::vector<TokenId>{});
 }
 
-/// What the only byte that may come next leads to; nullptr where there are several.
+/// Follows the only byte that may come next; nullptr if there are several.
 const Configuration* ForcedText::only_way_on(const Configuration& at, uint8_t& byte) {
   const Configuration* found = nullptr;
   for (int any = 0; any < 256; ++any) {
@@ -88,13 +88,13 @@ const Configuration* ForcedText::only_way_on(const Configuration& at, uint8_t& b
 
 const Configuration* ForcedText::advance(const Configuration& from, uint8_t byte) {
   store_.start_work();
-  heads_.clear();
-  for (const Head& head : from.heads()) stepper_.step(head, byte, heads_);
-  return heads_.empty() ? nullptr : store_.make(heads_);
+  tops_.clear();
+  for (const StackTop& top : from.tops()) stepper_.step(top, byte, tops_);
+  return tops_.empty() ? nullptr : store_.make(tops_);
 }
 
-/// Some token may come at an offset and reach over the end. Among blanks at the end any may: tokenizers join the last
-/// of them to what follows, if only before they look for tokens.
+/// True if some token may start at `offset` and reach beyond the end. Any may start among trailing blanks, because
+/// tokenizers join the last blank to the next word before they look up tokens.
 bool ForcedText::may_be_cut(size_t offset) {
   if (!ends_ && bytes_.find_first_not_of(" \t\r\n", offset) == std::string::npos) return true;
   const Trie& trie = grammar_.vocabulary().trie();
@@ -106,7 +106,7 @@ bool ForcedText::may_be_cut(size_t offset) {
   return some_token_below(node);
 }
 
-/// Some token longer than the string of a node may end after the bytes.
+/// True if some token longer than the string of the node may follow.
 bool ForcedText::some_token_below(uint32_t node) {
   const Trie& trie = grammar_.vocabulary().trie();
   const size_t depth = trie.depth[node];
@@ -121,8 +121,7 @@ bool ForcedText::some_token_below(uint32_t node) {
   return false;
 }
 
-/// The tokens of the bytes from `begin` up to the character at `end`; nothing where those of `before` would have been
-/// others.
+/// Tokenizes the bytes from `begin` up to the character at `end`; nothing if the tokens of `before` change.
 std::optional<std::vector<TokenId>> ForcedText::encode(const std::vector<TokenId>& before, size_t begin,
                                                        size_t end) const {
   const Vocabulary& vocabulary = grammar_.vocabulary();

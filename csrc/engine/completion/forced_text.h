@@ -1,4 +1,4 @@
-// What comes next in a text where there is only one way to go on.
+// Forced text: the continuation of a text that leaves no choice.
 #pragma once
 
 #include <optional>
@@ -10,26 +10,25 @@
 
 namespace constrain {
 
-/// The bytes that must follow a text, and the tokens that a tokenizer begins them with whatever comes after them.
+/// Computes the forced bytes after a text, and the tokens that every tokenization of a longer text starts with.
 ///
-/// A token may reach over the end of the forced bytes. It can only do so where some token that begins in them goes on
-/// in a way that the grammar allows, and whatever the tokenizer makes of the whole text, it cuts it before the first
-/// such token, or at the end of the forced bytes. So what the tokenisations up to these places have in common is what
-/// every text begins with.
+/// A token may reach over the end of the forced bytes, if the grammar allows the rest of it. Whatever follows, the
+/// tokenizer makes its first cut of that kind at the start of such a token, or at the end of the forced bytes. So the
+/// common prefix of the tokenizations up to all these places is certain.
 class ForcedText {
  public:
-  /// `store` and `registers` intern, and live as long.
+  /// `store` and `registers` intern, and outlive this.
   ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers,
              const Configuration& from);
 
-  /// Special tokens among them stand in their spellings.
+  /// Special tokens are contained in their encoding: see special_token.h.
   const std::string& bytes() const { return bytes_; }
 
-  /// The tokens, as the tokenizer of the vocabulary continues `before`: the last tokens of the text so far, which begin
-  /// with a whole character. None where it would not have chosen these.
+  /// Tokenizes the forced bytes. `before` holds the last tokens of the text, starting with a whole character. Empty if
+  /// the tokenizer would not have chosen these.
   std::vector<TokenId> tokens(std::vector<TokenId> before);
 
-  /// The text must end after the bytes.
+  /// True if the text must end after the bytes.
   bool ends() const { return ends_; }
 
  private:
@@ -43,9 +42,9 @@ class ForcedText {
   const CompiledGrammar& grammar_;
   ConfigurationStore& store_;
   Stepper stepper_;
-  std::vector<Head> heads_;
+  std::vector<StackTop> tops_;
   std::string bytes_;
-  const Configuration* end_;  // what the bytes lead to
+  const Configuration* end_;  // configuration after the bytes
   bool ends_ = false;
 };
 

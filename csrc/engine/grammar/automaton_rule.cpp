@@ -17,7 +17,7 @@ void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
   out.accepting = automaton_->accepting(static_cast<State>(state));
 }
 
-bool AutomatonRule::final(Local state, const Lengths&) {
+bool AutomatonRule::is_final(Local state, const Lengths&) {
   if (state != kDead) meet(static_cast<State>(state));
   if (state == kDead || !automaton_->accepting(static_cast<State>(state))) return false;
   const StateRow& row = automaton_->row(static_cast<State>(state));
@@ -27,13 +27,13 @@ bool AutomatonRule::final(Local state, const Lengths&) {
 uint64_t AutomatonRule::remaining(Local local, Reg, const Lengths&) {
   if (local == kDead) return kInfinite;
   const auto state = static_cast<State>(local);
-  if (const auto known = remaining_.find(state); known != remaining_.end()) return known->second;
-  if (const auto known = automaton_->shortest(state, kSearchBudget)) return remaining_[state] = *known;
+  if (const auto cached = remaining_.find(state); cached != remaining_.end()) return cached->second;
+  if (const auto quick = automaton_->shortest(state, kSearchBudget)) return remaining_[state] = *quick;
   return measure(state);
 }
 
-/// A breadth-first search that goes no further where it comes upon a state that is known. What it finds for one state
-/// of a long word holds for those that follow.
+/// Searches breadth first, and stops at states whose distance is cached. Caches the distance of every state on the
+/// shortest path, so that one search serves all states of a long word.
 uint64_t AutomatonRule::measure(State from) {
   std::unordered_map<State, State> previous{{from, kDead}};
   std::vector<State> level{from}, next;
@@ -43,8 +43,8 @@ uint64_t AutomatonRule::measure(State from) {
     next.clear();
     for (const State state : level) {
       if (automaton_->accepting(state)) remaining_.try_emplace(state, 0);
-      if (const auto known = remaining_.find(state); known != remaining_.end()) {
-        if (bytes + known->second < best) best = bytes + known->second, last = state;
+      if (const auto cached = remaining_.find(state); cached != remaining_.end()) {
+        if (bytes + cached->second < best) best = bytes + cached->second, last = state;
         continue;
       }
       for (const State to : automaton_->row(state).targets()) {
@@ -61,7 +61,7 @@ uint64_t AutomatonRule::measure(State from) {
   return bytes;
 }
 
-/// Where many bytes lead nearer to the end, texts may want others as well: letters that take several bytes.
+/// If many bytes lead closer to the end, characters of several bytes may do so as well, and none is preferred.
 ByteSet AutomatonRule::likely_bytes(Local local, Reg reg) {
   constexpr int kFew = 32;
   if (local == kDead) return ByteSet::all();
@@ -90,7 +90,7 @@ uint64_t AutomatonRule::max_remaining(RuleBounds& bounds) {
       farthest_ = kInfinite;
     }
   }
-  // States within the characters of free text are not met.
+  // Wildcard regions skip the states within a character, which are up to 3 bytes from its end.
   return add_lengths(farthest_, 3);
 }
 
@@ -105,7 +105,7 @@ uint64_t AutomatonRule::count_values(Local state, Reg, const ParseTable&) {
   try {
     return words_->count(static_cast<State>(state));
   } catch (const ResourceLimit&) {
-    // There is one value at least, and those who want to know more must look for them.
+    // The lower bound stays 1 from here on.
     words_.reset();
     return 1;
   }

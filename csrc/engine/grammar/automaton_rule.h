@@ -9,8 +9,8 @@
 
 namespace constrain {
 
-/// A rule without calls or registers: exactly the words of an automaton. Words may be spellings of one value, or all
-/// have values of their own.
+/// Matches the words of an automaton, without calls or registers. Words are either spellings of a value, or all
+/// different values.
 class AutomatonRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   explicit AutomatonRule(AutomatonPtr automaton, bool words_are_values = false)
@@ -20,7 +20,7 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   MaskHints& mask_hints() override { return *this; }
   CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
-  bool final(Local state, const Lengths& lengths) override;
+  bool is_final(Local state, const Lengths& lengths) override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
@@ -30,11 +30,11 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   uint64_t portable_id() const override { return automaton_->shared_id(); }
   WildcardRegion wildcard_region(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
   bool skip_wildcard(Local state, Reg&, Registers&, std::vector<std::string>&) override {
-    return texts_.stays(static_cast<State>(state));
+    return texts_.is_loop(static_cast<State>(state));
   }
-  /// In the middle of a character three more bytes may be missing.
+  /// The continuation bytes of one character.
   uint64_t max_growth(Local state, Reg, const Lengths&) override {
-    return texts_.stays(static_cast<State>(state)) ? 3 : kInfinite;
+    return texts_.is_loop(static_cast<State>(state)) ? 3 : kInfinite;
   }
 
  private:
@@ -48,25 +48,26 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   WildcardFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
                         [this](State state) { return meet(state), true; },
                         [this](State state) { return automaton_->accepting(state); }};
-  std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues, kCountBudget};  // while they can be counted
+  std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues,
+                                    kCountBudget};  // empty once counting has hit its limit
   std::unordered_map<State, uint64_t> remaining_;
-  std::vector<bool> met_;     // states that texts may come to ...
-  std::vector<State> fresh_;  // ... those of them that `farthest_` does not know of
+  std::vector<bool> met_;     // states that texts may reach
+  std::vector<State> fresh_;  // those of `met_` that `farthest_` does not cover yet
   uint64_t farthest_ = 0;
 };
 
-/// A choice between rules.
+/// Chooses between rules.
 class UnionRule final : public Rule, private CompletionHints {
  public:
   explicit UnionRule(std::vector<RuleId> alternatives = {}) : alternatives_(std::move(alternatives)) {}
 
-  /// For rules that are made before what they choose from, as recursion needs.
+  /// Sets the alternatives after construction, for recursive rules.
   void set(std::vector<RuleId> alternatives) { alternatives_ = std::move(alternatives); }
 
   Local start() override { return 0; }
   CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
-  bool final(Local state, const Lengths&) override { return state == kEnd; }
+  bool is_final(Local state, const Lengths&) override { return state == kEnd; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds&) override { return 0; }
   uint64_t max_to_differ(RuleBounds& bounds) override;

@@ -1,4 +1,4 @@
-// Everything a matcher knows after some bytes: a set of stacks of frames, shared with every other set they occur in.
+// The parse state of a text: a set of stacks of frames, stored as a graph whose nodes are shared.
 #pragma once
 
 #include <algorithm>
@@ -15,46 +15,46 @@ namespace constrain {
 
 struct Configuration;
 
-/// The top of one stack. `below` holds the frames that wait for this one to end; nullptr at the bottom.
-struct Head {
+/// Top frame of one stack. `parent` holds the frames that wait for this one to end; nullptr at the bottom.
+struct StackTop {
   StateId state;
   Reg reg;
-  const Configuration* below;
+  const Configuration* parent;
 
-  /// Frames of the highest stack below.
-  uint32_t depth_below() const;
+  /// Height of the tallest stack below this frame.
+  uint32_t parent_depth() const;
 
-  bool operator==(const Head&) const = default;
+  bool operator==(const StackTop&) const = default;
 };
 
 /// An immutable set of stacks: a graph-structured stack whose nodes are shared (Tomita 1987).
 struct Configuration {
   uint32_t count;
-  uint32_t depth;  ///< frames of the highest stack
+  uint32_t depth;  ///< frames of the tallest stack
   uint64_t hash;
-  bool accepting;  ///< the text so far is complete
+  bool accepting;  ///< the text so far is in the language
 
-  std::span<const Head> heads() const { return {reinterpret_cast<const Head*>(this + 1), count}; }
+  std::span<const StackTop> tops() const { return {reinterpret_cast<const StackTop*>(this + 1), count}; }
 };
 
-inline uint32_t Head::depth_below() const { return below ? below->depth : 0; }
+inline uint32_t StackTop::parent_depth() const { return parent ? parent->depth : 0; }
 
-/// Makes configurations. An interning store gives equal sets the same address; a scratch store only copies.
+/// Makes configurations. An interning store returns one address for equal sets; a scratch store only copies.
 class ConfigurationStore {
  public:
   ConfigurationStore(const ParseTable& grammar, Arena& arena, bool interning)
       : grammar_(grammar), arena_(arena), interning_(interning) {}
 
-  /// The set of these heads. Heads that agree in state and register become one, over the union of what is below them.
-  /// Reorders `heads`. Throws ResourceLimit where the set or a stack grows beyond the limits.
-  const Configuration* make(std::vector<Head>& heads);
-  const Configuration* make(const Head& head) { return store({&head, 1}); }
+  /// Returns the set of these stack tops, and reorders `tops`. Stack tops that agree in state and register are merged
+  /// over the union of their parents. Throws ResourceLimit if the set or a stack grows beyond the limits.
+  const Configuration* make(std::vector<StackTop>& tops);
+  const Configuration* make(const StackTop& top) { return store({&top, 1}); }
 
-  /// A set that stands for `depth` frames of which nothing is known; whatever comes to it is seen as a head in kDone.
+  /// Returns a placeholder for `depth` unknown frames. A stack that pops into it shows as a stack top in kDone.
   const Configuration* make_bottom(uint32_t depth);
 
-  /// Starts to count the frames of one byte or one mask anew, or goes on where that was left at `work`. Beyond
-  /// Limits::max_work ResourceLimit is thrown.
+  /// Restarts the count of frames made for one byte or one mask, or resumes it at `work`. Beyond Limits::max_work,
+  /// `charge` throws ResourceLimit.
   void start_work(uint64_t work = 0) { work_ = work, lowest_ = std::numeric_limits<uint32_t>::max(); }
   uint64_t work() const { return work_; }
   void charge(uint64_t frames) {
@@ -62,9 +62,9 @@ class ConfigurationStore {
     if (work_ > grammar_.limits().max_work) refuse_work();
   }
 
-  /// Notes that what happens depends on the frames of this set.
+  /// Records that the result depends on the frames of this set.
   void consult(const Configuration& configuration) { lowest_ = std::min(lowest_, configuration.depth); }
-  /// The smallest depth of a set that was consulted since `start_work`.
+  /// Smallest depth of a set consulted since `start_work`.
   uint32_t lowest() const { return lowest_; }
 
  private:
@@ -74,7 +74,7 @@ class ConfigurationStore {
   struct Hash {
     size_t operator()(const Configuration* c) const { return c->hash; }
   };
-  const Configuration* store(std::span<const Head> heads);
+  const Configuration* store(std::span<const StackTop> tops);
   [[noreturn]] void refuse_work() const;
 
   const ParseTable& grammar_;
@@ -82,10 +82,10 @@ class ConfigurationStore {
   bool interning_;
   uint64_t work_ = 0;
   uint32_t lowest_ = std::numeric_limits<uint32_t>::max();
-  std::unordered_set<const Configuration*, Hash, Equal> known_;
+  std::unordered_set<const Configuration*, Hash, Equal> interned_;
 };
 
-/// Moves heads over bytes.
+/// Advances stack tops over bytes.
 class Stepper {
  public:
   Stepper(const ParseTable& grammar, ConfigurationStore& store, Registers& registers)
@@ -93,34 +93,34 @@ class Stepper {
     registers.configurations = &store;
   }
 
-  /// Appends to `out` every head that `head` may become on `byte`.
-  void step(Head head, uint8_t byte, std::vector<Head>& out) {
-    const Row& row = grammar_.row(head.state);
+  /// Appends every successor of `top` on `byte` to `out`.
+  void step(StackTop top, uint8_t byte, std::vector<StackTop>& out) {
+    const Row& row = grammar_.row(top.state);
     const uint32_t action = row.action[byte];
     if (action & Row::kGoto) {
-      out.push_back({action & ~Row::kGoto, head.reg, head.below});
+      out.push_back({action & ~Row::kGoto, top.reg, top.parent});
     } else if (action) {
-      for (const Option& option : row.lists[action - 1]) take(option, head, byte, out);
+      for (const Option& option : row.lists[action - 1]) take(option, top, byte, out);
     }
-    if (row.accepting && head.below) step_below(head.below, byte, out);
+    if (row.accepting && top.parent) step_parent(top.parent, byte, out);
   }
 
-  /// Moves a head by an option that stays; false where the option is refused.
-  bool move(const Option& option, uint8_t byte, Head& head) {
-    if (!allows(option, head, byte, head.reg)) return false;
-    head.state = option.target;
+  /// Moves a stack top by an option that stays in its frame; false if the guard refuses.
+  bool move(const Option& option, uint8_t byte, StackTop& top) {
+    if (!allows(option, top, byte, top.reg)) return false;
+    top.state = option.target;
     return true;
   }
 
  private:
-  bool allows(const Option& option, const Head& head, uint8_t byte, Reg& reg) {
+  bool allows(const Option& option, const StackTop& top, uint8_t byte, Reg& reg) {
     if (!option.guard) return true;
-    registers_.depth = registers_.base + head.depth_below();
-    return grammar_.apply(head.state, option.guard, byte, reg, registers_);
+    registers_.depth = registers_.base + top.parent_depth();
+    return grammar_.apply(top.state, option.guard, byte, reg, registers_);
   }
-  void take(const Option& option, const Head& head, uint8_t byte, std::vector<Head>& out);
-  void step_below(const Configuration* below, uint8_t byte, std::vector<Head>& out);
-  void release(const Configuration* below, std::vector<Head>& out);
+  void take(const Option& option, const StackTop& top, uint8_t byte, std::vector<StackTop>& out);
+  void step_parent(const Configuration* parent, uint8_t byte, std::vector<StackTop>& out);
+  void release(const Configuration* parent, std::vector<StackTop>& out);
 
   const ParseTable& grammar_;
   ConfigurationStore& store_;

@@ -6,26 +6,26 @@
 namespace constrain {
 
 uint64_t Costs::of(const Configuration* configuration) {
-  if (const auto it = known_.find(configuration); it != known_.end()) return it->second;
-  // Stacks may be thousands of frames high: each part is measured once, bottom first.
+  if (const auto it = cache_.find(configuration); it != cache_.end()) return it->second;
+  // Stacks may be thousands of frames high: an explicit work list measures each node once, parents first.
   std::vector<const Configuration*> pending{configuration};
   while (!pending.empty()) {
     const Configuration* at = pending.back();
     const size_t before = pending.size();
     uint64_t best = kInfinite;
-    for (const Head& head : at->heads()) {
-      const auto below = known_.find(head.below);
-      if (head.below && below == known_.end()) {
-        pending.push_back(head.below);
+    for (const StackTop& top : at->tops()) {
+      const auto parent = cache_.find(top.parent);
+      if (top.parent && parent == cache_.end()) {
+        pending.push_back(top.parent);
       } else {
-        best = std::min(best, add_lengths(grammar_.remaining(head.state, head.reg), head.below ? below->second : 0));
+        best = std::min(best, add_lengths(grammar_.remaining(top.state, top.reg), top.parent ? parent->second : 0));
       }
     }
     if (pending.size() > before) continue;
-    known_[at] = best;
+    cache_[at] = best;
     pending.pop_back();
   }
-  return known_[configuration];
+  return cache_[configuration];
 }
 
 }  // namespace constrain

@@ -1,4 +1,4 @@
-// What the shortest completion of a text costs.
+// Cost of the shortest completion of a text.
 #pragma once
 
 #include <unordered_map>
@@ -8,19 +8,19 @@
 
 namespace constrain {
 
-/// Bytes of the shortest completions of configurations. Stacks share their lower parts, so each part is measured once.
+/// Computes the bytes of shortest completions. Caches them by node, because stacks share their lower parts.
 class Costs {
  public:
   explicit Costs(const ParseTable& grammar) : grammar_(grammar) {}
 
   uint64_t of(const Configuration* configuration);
 
-  /// How many configurations were measured.
-  size_t size() const { return known_.size(); }
+  /// Configurations measured so far.
+  size_t size() const { return cache_.size(); }
 
  private:
   const ParseTable& grammar_;
-  std::unordered_map<const Configuration*, uint64_t> known_;
+  std::unordered_map<const Configuration*, uint64_t> cache_;
 };
 
 }  // namespace constrain

@@ -1,4 +1,4 @@
-// Which frames a computation had to look at more closely than their outlines.
+// Dependencies of a mask: frames that were inspected beyond their outlines.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@ namespace constrain {
 
 class Rule;
 
-/// The frames that are there when a mask is begun. What rules ask of them is recorded, so that the mask can be kept for
-/// all places where the answers are the same.
+/// The frames of a configuration whose mask is computed, with what their guards asked for. The mask is cached for all
+/// configurations that agree on the answers.
 struct Footprint {
   struct Frame {
     const Rule* rule;
-    uint32_t depth;          ///< frames below it
-    bool consulted = false;  ///< MaskHints::outline does not tell all that was asked
+    uint32_t depth;          ///< parent frames
+    bool consulted = false;  ///< some guard needed more than MaskHints::outline
   };
   std::vector<Frame> frames;
-  uint64_t asked = 0;  ///< how often one of them was consulted
+  uint64_t asked = 0;  ///< number of calls of `consult` that matched a frame
 
   void consult(const Rule* rule, uint32_t depth) {
     for (Frame& frame : frames) {

@@ -5,7 +5,7 @@
 
 namespace constrain {
 
-/// Lets the language of `grammar` be preceded by one space.
+/// Lets one space precede the language of `grammar`.
 void allow_leading_space(Grammar& grammar);
 
 }  // namespace constrain

@@ -10,7 +10,7 @@ namespace constrain {
 
 namespace {
 
-/// Of a state and its entry in the index.
+/// Approximate memory of a state and its entry in the index.
 constexpr size_t kStateBytes = 120;
 
 }  // namespace
@@ -45,10 +45,10 @@ void ParseTable::begin() {
 
 StateId ParseTable::intern(RuleId rule, Local local) const {
   const auto state = static_cast<StateId>(slots_.size());
-  const auto [known, added] = ids_.try_emplace({rule, local}, state);
-  if (!added) return known->second;
+  const auto [entry, added] = ids_.try_emplace({rule, local}, state);
+  if (!added) return entry->second;
   if (state >= std::min<uint64_t>(limits_.max_states, slots_.kCapacity)) {
-    ids_.erase(known);
+    ids_.erase(entry);
     throw ResourceLimit("max_states", limits_.max_states, "while matching");
   }
   memory_.add(kStateBytes);
@@ -124,7 +124,7 @@ uint64_t ParseTable::count_values(StateId state, Reg reg) const {
 uint64_t ParseTable::count_values_of(RuleId rule) const {
   const auto lock = this->lock();
   if (lengths_[rule] == kInfinite) return 0;
-  // A rule that is being looked at counts for one value, so that recursion ends.
+  // A rule under evaluation counts as one value, so that recursion ends.
   const auto [it, added] = varieties_.try_emplace(rule, 1);
   if (!added) return it->second;
   const uint64_t variety =
@@ -132,30 +132,30 @@ uint64_t ParseTable::count_values_of(RuleId rule) const {
   return varieties_[rule] = variety;
 }
 
-/// Called under the lock.
+/// Returns the bounds, computed on first use. Called under the lock.
 RuleBounds& ParseTable::bounds() const {
   if (!bounds_) bounds_ = std::make_unique<RuleBounds>(*this, grammar_, lengths_);
   return *bounds_;
 }
 
-uint64_t ParseTable::most_waiting(StateId state) const {
+uint64_t ParseTable::max_waiting(StateId state) const {
   if (state == kDone) return 0;
   const auto lock = this->lock();
   return bounds().waiting(slot(state).id);
 }
 
-uint64_t ParseTable::most_opened(StateId state) const {
+uint64_t ParseTable::max_opened(StateId state) const {
   if (state == kDone) return 0;
   const auto lock = this->lock();
   return bounds().opened(slot(state).id);
 }
 
-uint64_t ParseTable::most_on_top(uint64_t masks) const {
+uint64_t ParseTable::max_on_top(uint64_t masks) const {
   const auto lock = this->lock();
   return bounds().on_top(masks);
 }
 
-uint64_t ParseTable::most_on_top(StateId state) const {
+uint64_t ParseTable::max_on_top(StateId state) const {
   if (state == kDone) return 0;
   const auto lock = this->lock();
   return bounds().on_top_of(slot(state).id);
@@ -182,7 +182,7 @@ const Row& ParseTable::build(StateId state) const {
 bool ParseTable::is_final(StateId state) const {
   Slot& slot = this->slot(state);
   if (slot.final == Slot::Final::unknown) {
-    slot.final = slot.rule->final(slot.local, lengths_) ? Slot::Final::yes : Slot::Final::no;
+    slot.final = slot.rule->is_final(slot.local, lengths_) ? Slot::Final::yes : Slot::Final::no;
   }
   return slot.final == Slot::Final::yes;
 }

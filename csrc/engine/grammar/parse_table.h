@@ -1,4 +1,4 @@
-// A grammar made ready to run: states of all rules in one numbering, and their transitions, built when first needed.
+// A grammar made ready to run: states of all rules in one numbering, and transition rows built on first use.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@
 
 namespace constrain {
 
-/// How closely a frame is described.
+/// Length of a frame's cache key: see MaskHints.
 enum class Detail { outline, full };
 
 /// Properties of a vocabulary that rules depend on.
 struct TokenSizes {
-  uint16_t longest = 0;        ///< bytes of the longest token
-  uint32_t most_brackets = 0;  ///< opening brackets, of arrays and of objects, in one token
+  uint16_t longest = 0;       ///< bytes of the longest token
+  uint32_t max_brackets = 0;  ///< opening brackets, of arrays and of objects, in one token
 };
 
 /// The lazily built LL parse table of a grammar: every state of every rule, with its transition row. Threads share it;
@@ -40,10 +40,10 @@ class ParseTable {
   const Limits& limits() const { return limits_; }
   StateId start() const { return start_; }
 
-  /// Texts depend on how deep they are nested: the spaces of their lines are no part of lengths.
+  /// True if some texts depend on their nesting depth. Lengths leave out the spaces of indented lines.
   bool uses_depth() const { return uses_depth_; }
 
-  /// CompletionHints::is_remaining_exact of all rules.
+  /// True if CompletionHints::is_remaining_exact holds for all rules.
   bool is_remaining_exact() const { return remaining_exact_; }
 
   const Row& row(StateId state) const {
@@ -56,54 +56,54 @@ class ParseTable {
     return slot(state).rule->apply(guard, byte, reg, registers);
   }
 
-  /// MaskHints::wildcard_region of a frame.
+  /// Calls MaskHints::wildcard_region of a frame.
   WildcardRegion wildcard_region(StateId state, Reg reg) const;
 
-  /// MaskHints::skip_wildcard of a frame.
+  /// Calls MaskHints::skip_wildcard of a frame.
   bool skip_wildcard(StateId state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const;
 
-  /// MaskHints::describe of a frame, or MaskHints::outline where that is all that is asked for and there is one,
-  /// together with what names the state and, where rules ask for it, the depth below it. Every description tells its
-  /// own length.
+  /// Appends a cache key of a frame: its state, the depth of its stack if rules use that, and MaskHints::outline or
+  /// MaskHints::describe of its register. An outline is used if `detail` permits and there is one. Every key begins
+  /// with its own length.
   bool describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const;
 
   /// The rule of a state; null for kDone.
   const Rule* rule(StateId state) const { return slot(state).rule; }
 
-  /// The same in terms that hold in all grammars over the vocabulary; false where there are none.
+  /// Writes a key that holds in all grammars over the vocabulary; false if the rule has no portable_id.
   bool describe_portably(StateId state, Reg reg, std::vector<uint64_t>& out) const;
 
-  /// MaskHints::shares_registers for two states of one rule.
+  /// Calls MaskHints::shares_registers for two states of one rule.
   bool shares_registers(StateId from, StateId to) const {
     return slot(from).rule->mask_hints().shares_registers(slot(from).local, slot(to).local);
   }
 
-  /// CompletionHints::max_growth of a frame.
+  /// Calls CompletionHints::max_growth of a frame.
   uint64_t max_growth(StateId state, Reg reg) const;
 
-  /// RuleBounds of a frame of a state, and of those on top.
-  uint64_t most_waiting(StateId state) const;
-  uint64_t most_opened(StateId state) const;
-  uint64_t most_on_top(uint64_t masks) const;
-  uint64_t most_on_top(StateId state) const;
+  /// Bounds of RuleBounds: for a frame in `state`, and for top frames after `masks` masks were built.
+  uint64_t max_waiting(StateId state) const;
+  uint64_t max_opened(StateId state) const;
+  uint64_t max_on_top(uint64_t masks) const;
+  uint64_t max_on_top(StateId state) const;
 
-  /// CompletionHints::embedded of a frame.
+  /// Calls CompletionHints::embedded of a frame.
   std::optional<const Configuration*> embedded(StateId state, Reg reg) const;
 
-  /// CompletionHints::likely_bytes of a frame.
+  /// Calls CompletionHints::likely_bytes of a frame.
   ByteSet likely_bytes(StateId state, Reg reg) const;
 
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
 
-  /// Where a rule starts.
+  /// Start state of a rule.
   StateId entry(RuleId rule) const;
 
-  /// CompletionHints::count_values of a state, and of a rule as a whole.
+  /// Calls CompletionHints::count_values of a state, and of a rule's start.
   uint64_t count_values(StateId state, Reg reg) const;
   uint64_t count_values_of(RuleId rule) const;
 
-  /// For rules that grow tables of their own.
+  /// Locks the grammar, for rules that grow tables of their own.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
 
   size_t states() const { return slots_.size(); }
@@ -135,7 +135,7 @@ class ParseTable {
     }
   };
 
-  /// Prepares the rules, and starts to number the states anew.
+  /// Prepares the rules, and restarts the numbering of states.
   void begin();
 
   Slot& slot(StateId state) const { return slots_[state]; }
@@ -152,8 +152,8 @@ class ParseTable {
   bool uses_depth_ = false, remaining_exact_ = true;
 
   std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
-  mutable std::recursive_mutex mutex_;  // rules that follow configurations come back to the grammar
-  mutable MemoryShare memory_;          // of the rows and the states
+  mutable std::recursive_mutex mutex_;  // recursive, because rules that embed configurations call back
+  mutable MemoryShare memory_;          // memory of the rows and the states
   mutable Arena rows_;
   mutable StableVector<Slot> slots_;
   mutable std::pmr::monotonic_buffer_resource index_;

@@ -1,4 +1,4 @@
-// Values that frames carry beside their state: counters as plain numbers, anything larger as interned words.
+// Registers of frames: counters as plain numbers, anything larger as interned words.
 #pragma once
 
 #include <cstdint>
@@ -13,65 +13,65 @@ namespace constrain {
 
 class ConfigurationStore;
 
-/// A register: a number, or a handle from Registers::intern. 0 is the initial value of every frame.
+/// Register of a frame: a number, or a handle from Registers::make. Starts as 0.
 using Reg = uint64_t;
 
-/// Makes immutable register values out of words. In an interning store equal words give equal handles; a scratch store
-/// only copies, for values that are thrown away at the end of one mask.
+/// Makes immutable register values out of words. An interning store returns one handle for equal words; a scratch store
+/// only copies, for values that are dropped at the end of one mask.
 class Registers {
  public:
   Registers(Arena& arena, bool interning) : arena_(arena), interning_(interning) {}
 
-  /// Of an array, whose size is known to the compiler, or of any number of words.
+  /// Stores an array, whose size the compiler knows, or any other list of words.
   template <class Words>
   Reg make(const Words& list) {
     const std::span words(list);
     return interning_ ? intern(words) : copy(words, kTemporary);
   }
 
-  /// Frames below the one whose guard is being evaluated.
+  /// Parent frames of the one whose guard is evaluated.
   uint32_t depth = 0;
 
-  /// Where it is recorded what guards ask for; may be null.
+  /// Recorder of what guards ask for; may be null.
   Footprint* footprint = nullptr;
 
-  /// To be called by a guard whose outcome depends on more of the register than MaskHints::outline tells.
+  /// Records that a guard's outcome depends on more of the register than MaskHints::outline tells.
   void consult(const Rule* rule) {
     if (footprint) footprint->consult(rule, depth);
   }
 
   bool interning() const { return interning_; }
 
-  /// Frames below the configurations that are being followed, where a register of another one holds them.
+  /// Parent frames of an embedded configuration, if a register is evaluated within one.
   uint32_t base = 0;
 
-  /// How many registers such a configuration is in, one in the other.
+  /// Number of registers that embed the configuration, one within the other.
   uint32_t nesting = 0;
 
-  /// Where the configurations are made that guards follow in their registers.
+  /// Store for configurations that registers embed.
   ConfigurationStore* configurations = nullptr;
 
-  /// Configurations are followed in search of some value: guards need not see to it that there is one.
+  /// True while values are searched: guards need not ensure that one exists.
   bool searching = false;
 
-  /// Guards may take values for one another that texts have the same shortest end after. Where the outcome of one may
-  /// depend on which it was, it sets `indescribable`.
+  /// True while only completions matter: guards may identify values with equal shortest completions. A guard whose
+  /// outcome may depend on the difference sets `indescribable`.
   bool only_endings = false;
 
-  /// Set by a guard whose outcome depended on something that MaskHints::describe does not tell.
+  /// Set by a guard whose outcome depends on something that MaskHints::describe leaves out.
   bool indescribable = false;
 
-  /// The words of a handle that `make` returned.
+  /// Words of a handle from `make`.
   static std::span<const uint64_t> words(Reg reg) {
     const auto* data = reinterpret_cast<const uint64_t*>(reg);
     return {data, data[-1] & ~kTemporary};
   }
 
-  /// Whether a handle comes from a scratch store.
+  /// True if the handle comes from a scratch store.
   static bool is_temporary(Reg reg) { return reinterpret_cast<const uint64_t*>(reg)[-1] & kTemporary; }
 
  private:
-  static constexpr uint64_t kTemporary = uint64_t{1} << 63;  // beside the size, in front of the words
+  static constexpr uint64_t kTemporary = uint64_t{1} << 63;  // a flag in the word that holds the size
 
   struct Entry {
     const uint64_t* words;

@@ -12,12 +12,12 @@ namespace constrain {
 
 namespace {
 
-/// Where so many bytes lead to one state it is remembered for the row.
+/// Fewest bytes to one state for it to become `Row::usual`.
 constexpr int kMany = 16;
 
 }  // namespace
 
-/// Scratch memory of this thread. Rows need other rows, so there may be several in use.
+/// Scratch memory of this thread. Rows are built recursively, so several may be in use.
 class RowMaker::Borrowed {
  public:
   Borrowed() {
@@ -47,7 +47,7 @@ const Row& RowMaker::make(StateId state) {
   Row& row = *new (grammar_.rows_.allocate<Row>(1)) Row;
   add_options(slot.id, slot.local, row, scratch);
   assemble(row, scratch);
-  keep_lists(row, scratch);
+  store_lists(row, scratch);
   grammar_.memory_.add(sizeof(Row) + scratch.lists.size() * sizeof(Option));
   slot.row.store(&row, std::memory_order_release);
   return row;
@@ -57,7 +57,7 @@ void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch)
   if (std::ranges::find(scratch.visited, local) != scratch.visited.end()) return;
   scratch.visited.push_back(local);
   Deadline::check();
-  // States whose only future is to end are never entered: the frame is over at once.
+  // A frame that can only end is popped at once.
   const auto settle = [&](Local to) {
     const StateId state = grammar_.intern(rule, to);
     return grammar_.is_final(state) ? kDone : state;
@@ -74,12 +74,12 @@ void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch)
   for (const auto& edge : std::exchange(scratch.expansion.calls, {})) {
     const Row& callee = make(grammar_.entry(edge.callee));
     add_call({.guard = edge.guard, .then = settle(edge.then), .chain = {}, .call = true}, callee, scratch);
-    // An empty word of the callee: go on after it, without a frame.
+    // The callee accepts the empty word: continue after it without a frame.
     if (callee.accepting && !edge.guard) add_options(rule, edge.then, row, scratch);
   }
 }
 
-/// The options of a callee, one frame further down.
+/// Adds the options of a callee, one frame deeper.
 void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch) {
   for (int begin = callee.bytes.next(0), end; begin >= 0; begin = callee.bytes.next(end)) {
     const uint32_t action = callee.action[begin];
@@ -103,7 +103,7 @@ void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch)
   }
 }
 
-/// Between bytes where some range begins or ends every byte has the same options.
+/// Cuts the bytes where some range begins or ends; bytes between two cuts have the same options.
 void RowMaker::assemble(Row& row, Scratch& scratch) {
   auto& [expansion, options, by_first, covering, visited, list, lists, ends, targets] = scratch;
   by_first.clear(), covering.clear(), targets.clear();
@@ -114,7 +114,7 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
     if (range.last < 255) cuts.add(static_cast<uint8_t>(range.last + 1));
   }
   std::ranges::sort(by_first, [](const RangeOption* a, const RangeOption* b) {
-    return a->first != b->first ? a->first < b->first : a < b;  // they stand in order in memory
+    return a->first != b->first ? a->first < b->first : a < b;  // they are in order in memory
   });
   auto next = by_first.begin();
   for (int begin = cuts.next(0), end; begin >= 0; begin = end) {
@@ -133,33 +133,33 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
     std::fill(row.action.begin() + begin, row.action.begin() + last + 1, action);
     row.bytes.add(static_cast<uint8_t>(begin), static_cast<uint8_t>(last));
     if (list.size() > 1 || list.front().call || list.front().target == kDone) continue;
-    auto known = std::ranges::find(targets, list.front().target, &std::pair<StateId, int>::first);
-    if (known == targets.end()) known = targets.insert(known, {list.front().target, 0});
-    known->second += last + 1 - begin;
+    auto match = std::ranges::find(targets, list.front().target, &std::pair<StateId, int>::first);
+    if (match == targets.end()) match = targets.insert(match, {list.front().target, 0});
+    match->second += last + 1 - begin;
   }
   const auto most = std::ranges::max_element(targets, {}, &std::pair<StateId, int>::second);
   if (most != targets.end() && most->second >= kMany) row.usual = most->first;
 }
 
-/// The entry of a row for the options in `list`.
+/// Returns the action for the options in `list`.
 uint32_t RowMaker::action_of(Scratch& scratch) const {
   const std::vector<Option>& list = scratch.list;
   if (list.size() > grammar_.limits_.max_frames) {
-    throw ResourceLimit("max_frames", grammar_.limits_.max_frames, "by the ways to read one byte");
+    throw ResourceLimit("max_frames", grammar_.limits_.max_frames, "by the parses of one byte");
   }
   const Option& only = list.front();
   if (list.size() == 1 && !only.call && !only.guard && only.target != kDone) return Row::kGoto | only.target;
   size_t begin = 0;
   for (size_t i = 0; i < scratch.ends.size(); begin = scratch.ends[i++]) {
-    const auto known = std::span(scratch.lists).subspan(begin, scratch.ends[i] - begin);
-    if (std::ranges::equal(known, list)) return static_cast<uint32_t>(i) + 1;
+    const auto earlier = std::span(scratch.lists).subspan(begin, scratch.ends[i] - begin);
+    if (std::ranges::equal(earlier, list)) return static_cast<uint32_t>(i) + 1;
   }
   scratch.lists.insert(scratch.lists.end(), list.begin(), list.end());
   scratch.ends.push_back(scratch.lists.size());
   return static_cast<uint32_t>(scratch.ends.size());
 }
 
-void RowMaker::keep_lists(Row& row, const Scratch& scratch) {
+void RowMaker::store_lists(Row& row, const Scratch& scratch) {
   const std::span<const Option> options = copy(scratch.lists);
   auto* lists = grammar_.rows_.allocate<std::span<const Option>>(scratch.ends.size());
   size_t begin = 0;
@@ -169,7 +169,7 @@ void RowMaker::keep_lists(Row& row, const Scratch& scratch) {
   row.lists = {lists, scratch.ends.size()};
 }
 
-/// Values that live as long as the grammar.
+/// Copies values into the grammar's arena.
 template <class T>
 std::span<const T> RowMaker::copy(const std::vector<T>& values) const {
   T* made = grammar_.rows_.allocate<T>(values.size());

@@ -1,4 +1,4 @@
-// Transitions of the states of a grammar.
+// Transition rows of the states of a grammar.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +13,19 @@
 
 namespace constrain {
 
-/// A state of some rule, numbered over the whole grammar. 0 stands for "nothing left to do".
+/// A state of some rule, numbered over the whole grammar. kDone is the state of a finished frame.
 using StateId = uint32_t;
 inline constexpr StateId kDone = 0;
 
-/// One way on from a state on one byte.
+/// One transition of a state on one byte.
 struct Option {
-  Guard guard = 0;                 ///< on the register of the frame itself
-  StateId then = kDone;            ///< where the frame goes on after the call; kDone: it is over then, and is not kept
-  StateId target = kDone;          ///< state of the frame that consumed the byte; kDone: that frame is over
-  std::span<const StateId> chain;  ///< frames between this one and the innermost callee, outermost first
-  bool call = false;               ///< the byte is consumed by a callee, so the frame steps aside for it
+  Guard guard = 0;                 ///< evaluated on the frame's own register
+  StateId then = kDone;            ///< state of the frame after the call; kDone: a tail call, which pops the frame
+  StateId target = kDone;          ///< state of the frame that consumed the byte; kDone: that frame is popped
+  std::span<const StateId> chain;  ///< states of the frames between this one and the innermost callee, outermost first
+  bool call = false;               ///< a callee consumes the byte
 
-  /// The frame goes on itself.
+  /// True if the frame itself moves and stays.
   bool stays() const { return !call && target != kDone; }
 
   bool operator==(const Option& other) const {
@@ -34,24 +34,24 @@ struct Option {
   }
 };
 
-/// Transitions of a state.
+/// All transitions of a state.
 struct Row {
   /// Per byte: 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
   std::array<uint32_t, 256> action{};
   std::span<const std::span<const Option>> lists;
-  ByteSet bytes;           ///< those with an action
+  ByteSet bytes;           ///< bytes with an action
   bool accepting = false;  ///< the frame may end here
-  StateId usual = kDone;   ///< where most bytes lead within the rule, if many do
+  StateId usual = kDone;   ///< target of most bytes within the rule, if there are many
 
   static constexpr uint32_t kGoto = 0x80000000u;
 
-  /// What an entry of `lists` stands for, where it is one move of the frame itself; else null.
+  /// The option behind an action, if it is the only one and stays in the frame; else null.
   const Option* only_move(uint32_t action) const {
     const std::span<const Option> list = lists[action - 1];
     return list.size() == 1 && list.front().stays() ? &list.front() : nullptr;
   }
 
-  /// Two states of one rule do the same on a byte.
+  /// True if two states of one rule have the same transitions on a byte.
   bool agrees(const Row& other, uint8_t byte) const {
     const uint32_t mine = action[byte], its = other.action[byte];
     if (mine == 0 || its == 0 || ((mine | its) & kGoto)) return mine == its;
@@ -59,7 +59,7 @@ struct Row {
   }
 };
 
-/// Makes rows, and the rows that these need in turn. To be used under the grammar's lock.
+/// Builds rows, and recursively the rows of callees. Used under the grammar's lock.
 class RowMaker {
  public:
   explicit RowMaker(const ParseTable& grammar) : grammar_(grammar) {}
@@ -72,15 +72,15 @@ class RowMaker {
     Option option;
   };
 
-  /// Memory for one row, used again for later ones.
+  /// Working memory for one row.
   struct Scratch {
     Expansion expansion;
     std::vector<RangeOption> options;
     std::vector<const RangeOption*> by_first, covering;
     std::vector<Local> visited;
     std::vector<Option> list, lists;
-    std::vector<size_t> ends;                      ///< of each list in `lists`
-    std::vector<std::pair<StateId, int>> targets;  ///< and how many bytes lead there
+    std::vector<size_t> ends;                      ///< end of each list in `lists`
+    std::vector<std::pair<StateId, int>> targets;  ///< with the number of bytes
   };
   class Borrowed;
 
@@ -88,7 +88,7 @@ class RowMaker {
   void add_call(const Option& call, const Row& callee, Scratch& scratch);
   void assemble(Row& row, Scratch& scratch);
   uint32_t action_of(Scratch& scratch) const;
-  void keep_lists(Row& row, const Scratch& scratch);
+  void store_lists(Row& row, const Scratch& scratch);
   template <class T>
   std::span<const T> copy(const std::vector<T>& values) const;
 

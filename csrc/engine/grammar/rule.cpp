@@ -12,7 +12,7 @@ void Rule::prepare(const ParseTable&, const Lengths&) {}
 
 bool Rule::refine() { return false; }
 
-bool Rule::final(Local state, const Lengths& lengths) {
+bool Rule::is_final(Local state, const Lengths& lengths) {
   Expansion expansion;
   expand(state, lengths, expansion);
   return expansion.accepting && expansion.bytes.empty() && expansion.calls.empty();

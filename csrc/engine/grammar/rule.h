@@ -63,7 +63,7 @@ class Rule {
   virtual void expand(Local state, const Lengths& lengths, Expansion& out) = 0;
 
   /// True if a state can only end the rule; such states are never entered. The default asks `expand`.
-  virtual bool final(Local state, const Lengths& lengths);
+  virtual bool is_final(Local state, const Lengths& lengths);
 
   /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
   virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;

@@ -8,10 +8,10 @@ namespace constrain {
 
 namespace {
 
-/// Opening brackets in one token beyond which it is not worth while to count.
+/// Tokens with more opening brackets get no bound.
 constexpr uint32_t kMaxBrackets = 16;
 
-/// Rules within one another beyond which no bound is looked for.
+/// Nesting of rules beyond which no bound is searched.
 constexpr uint32_t kMaxDepth = 200;
 
 }  // namespace
@@ -30,12 +30,12 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
     (callees_[rule].empty() ? others_ : nesting_).push_back(rule);
     if (!callees_[rule].empty()) waiting_[rule] = rules.rules[rule]->completion_hints().max_remaining(*this);
   }
-  const uint32_t brackets = grammar.tokens().most_brackets;
+  const uint32_t brackets = grammar.tokens().max_brackets;
   if (brackets > kMaxBrackets) {
     for (const RuleId rule : nesting_) opened_[rule] = kInfinite;
     return;
   }
-  // The first bracket opens what the text is, the others what is in it.
+  // The first bracket opens the rule itself, the others what is nested in it.
   for (uint32_t opened = 0; opened < std::max<uint32_t>(brackets, 1); ++opened) open_one_more();
 }
 
@@ -50,7 +50,7 @@ uint64_t RuleBounds::to_differ(RuleId rule) {
 
 uint64_t RuleBounds::count_values(RuleId rule) const { return grammar_.count_values_of(rule); }
 
-/// Lets tokens open one more frame. Rules whose frames do not stay are passed through within the round.
+/// Lets tokens open one more frame. Rules whose frames are popped at once are followed within the same round.
 void RuleBounds::open_one_more() {
   const std::vector<uint64_t> before = opened_;
   for (bool grew = true; grew;) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/automata/wildcard_region.h"
+#include "engine/automata/wildcard_finder.h"
 #include "engine/base/lengths.h"
 #include "engine/grammar/registers.h"
 
@@ -21,7 +21,7 @@ using RuleId = uint32_t;
 /// A state of one rule's body; the rule chooses the numbering.
 using Local = uint64_t;
 
-/// Bytes of a shortest word of each rule; `kInfinite` where a rule has none.
+/// Bytes of a shortest word of each rule; `kInfinite` if a rule has none.
 using Lengths = std::vector<uint64_t>;
 
 /// Stands for infinitely many different values.

@@ -86,7 +86,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       out.range(0, 255, state, kInside);
       [[fallthrough]];
     case Phase::after:
-      // Every way on from here must be possible: a comma needs room for an item, the end enough items.
+      // Guards ensure that every edge is viable: a comma needs room for an item, the end enough items.
       for (const auto [byte, to] : whitespace_.next(Slot::closing, 0))
         out.byte(byte, encode(Phase::closing, to), close);
       for (const auto [byte, to] : whitespace_.next(Slot::before, 0)) {
@@ -204,7 +204,7 @@ bool ArrayRule::begin_item(Tallied& at, uint64_t index, uint32_t tallies, uint8_
   return distinct_->begin(at.items, choice->value, byte, registers);
 }
 
-uint64_t ArrayRule::most_needed(const Tallied& at, uint64_t more) const {
+uint64_t ArrayRule::max_needed(const Tallied& at, uint64_t more) const {
   const auto missing = [](uint64_t wanted, uint64_t have) { return wanted - std::min(wanted, have); };
   uint64_t needed = missing(spec_.min, at.count);
   if (!spec_.tallies.empty()) needed += missing(spec_.prefix.size(), at.count);
@@ -214,9 +214,9 @@ uint64_t ArrayRule::most_needed(const Tallied& at, uint64_t more) const {
 
 uint64_t ArrayRule::further_items(const Tallied& at, uint64_t more, const Lengths& lengths) const {
   const auto planned = [&](const ItemPlan& plan) { return plan.length(at.count, at.tallies, more); };
-  // Until the lengths are final each question needs a plan of its own.
+  // While lengths are being computed, each question needs a plan of its own.
   if (!distinct_) return plan_ ? planned(*plan_) : planned({spec_, lengths, 1 + line_length()});
-  const uint64_t needed = most_needed(at, more);
+  const uint64_t needed = max_needed(at, more);
   if (distinct_->alike()) {
     return add_lengths(distinct_->length_with(at.items, needed, lengths), needed * (1 + line_length()));
   }
@@ -229,7 +229,7 @@ uint64_t ArrayRule::remaining_tallied(Local state, Reg reg, const Lengths& lengt
   const Tallied at = unpack(reg);
   const uint64_t line = line_length(), begun = begun_line(state);
   const auto further = [&](uint64_t more) { return further_items(at, more, lengths); };
-  // A plan has a comma for every item: the first item's stands in for the closing bracket.
+  // A plan counts a comma with every item; that of the first item pays for the closing bracket.
   switch (static_cast<Phase>(state & 0xF)) {
     case Phase::start:
       return may_be_empty() ? 2 : add_lengths(further(1), 1 + line);
@@ -255,14 +255,14 @@ uint64_t ArrayRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   return add_lengths(remaining_after_run(state, reg, lengths), whitespace_.missing(static_cast<uint32_t>(state) >> 4));
 }
 
-/// The same without what the white space under way still wants.
+/// Ignores bytes that the white space under way still needs.
 uint64_t ArrayRule::remaining_after_run(Local state, Reg reg, const Lengths& lengths) const {
   const auto phase = static_cast<Phase>(state & 0xF);
   if (tallied()) return remaining_tallied(state, reg, lengths);
   const uint64_t index = state >> 32;
   const uint64_t max = max_items(lengths);
   if (spec_.min > max) return kInfinite;
-  // The register counts only where it must; else the index tells all that matters.
+  // The register counts only if bounds need it; else the index is enough.
   const bool some = phase == Phase::item || phase == Phase::after || phase == Phase::before_comma;
   const uint64_t done = std::max<uint64_t>(counts(max) ? reg : index, some ? 1 : 0);
   const uint64_t until = std::max(spec_.min, done);
@@ -298,17 +298,17 @@ uint64_t ArrayRule::remaining_after_run(Local state, Reg reg, const Lengths& len
 uint64_t ArrayRule::max_remaining(RuleBounds& bounds) {
   const Lengths& lengths = bounds.lengths();
   if (whitespace_.indents()) return kInfinite;
-  if (distinct_) return most_distinct(bounds);
+  if (distinct_) return max_distinct(bounds);
   uint64_t longest = 0;
   for (const RuleId item : callees()) longest = std::max(longest, lengths[item] == kInfinite ? 0 : lengths[item]);
-  // One item may come that was not needed before.
-  const uint64_t items = tallied() ? most_needed(unpack(0), 1) : spec_.min;
+  // A token may begin one item that was not needed.
+  const uint64_t items = tallied() ? max_needed(unpack(0), 1) : spec_.min;
   const uint64_t sum = tallied() ? multiply_lengths(items, longest) : items_length(0, items, lengths);
   return add_lengths(sum, add_lengths(longest, add_lengths(items, kBrackets)));
 }
 
-/// Each item, the one under way among them, may have to differ from all others.
-uint64_t ArrayRule::most_distinct(RuleBounds& bounds) const {
+/// Assumes that every item, including the one under way, must differ from all others.
+uint64_t ArrayRule::max_distinct(RuleBounds& bounds) const {
   if (!distinct_->alike()) return kInfinite;
   const RuleId item = spec_.rest.front().value;
   if (bounds.lengths()[item] == kInfinite) return kBrackets;
@@ -317,7 +317,8 @@ uint64_t ArrayRule::most_distinct(RuleBounds& bounds) const {
   return add_lengths(multiply_lengths(add_lengths(spec_.min, 1), each), add_lengths(differing, kBrackets));
 }
 
-/// Where items have two values, so many of them make more arrays than matter. Where fewer may come it is all that do.
+/// If items have two values, kItems of them make more arrays than any array has items. If fewer are allowed, the bound
+/// covers all of them.
 uint64_t ArrayRule::max_to_differ(RuleBounds& bounds) {
   constexpr uint64_t kItems = 40;
   static_assert(uint64_t{1} << kItems > RuleBounds::kItems);
@@ -333,11 +334,11 @@ uint64_t ArrayRule::max_to_differ(RuleBounds& bounds) {
   return add_lengths(multiply_lengths(items, add_lengths(longest, 1)), kBrackets);
 }
 
-/// That of the item under way, where it is the last that must be there.
+/// The growth of the item under way, if no further item is required.
 uint64_t ArrayRule::max_growth(Local state, Reg reg, const Lengths&) {
   if (static_cast<Phase>(state & 0xF) != Phase::inside || whitespace_.indents()) return kInfinite;
   const Tallied at = unpack(reg);
-  return distinct_->alike() && most_needed(at, 0) == 0 ? distinct_->max_growth(at.items) : kInfinite;
+  return distinct_->alike() && max_needed(at, 0) == 0 ? distinct_->max_growth(at.items) : kInfinite;
 }
 
 WildcardRegion ArrayRule::wildcard_region(Local state, Reg reg) {
@@ -350,7 +351,7 @@ uint64_t ArrayRule::count_values(Local state, Reg reg, const ParseTable& grammar
   if (phase == Phase::closing || phase == Phase::end || !spec_.tallies.empty()) return 1;
   const uint64_t item = grammar.count_values_of(spec_.choices(state >> 32).front().value);
   if (distinct_) return spec_.max == kInfinite && spec_.prefix.empty() && item == kManyValues ? item : 1;
-  // Without a maximum arrays differ in their length.
+  // Unbounded arrays differ in their length.
   if (max_ == kInfinite) return kManyValues;
   const bool more = phase == Phase::after ? reg < max_ : max_ > 0;
   return more ? std::max<uint64_t>(item, 1) : 1;

@@ -11,8 +11,8 @@
 
 namespace constrain::json {
 
-/// An array. The register counts its items where the bounds need that; where items are also counted by kind, or must
-/// differ, it holds the tallies, and what is known of the items, as well.
+/// An array. The register counts the items if bounds need that. If items are counted by kind, or must differ, it also
+/// holds the tallies and the state of the items.
 class ArrayRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   ArrayRule(ArraySpec spec, Whitespace whitespace, bool keys_in_order);
@@ -22,7 +22,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   CompletionHints& completion_hints() override { return *this; }
   void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
-  bool final(Local state, const Lengths&) override { return state == encode(Phase::end); }
+  bool is_final(Local state, const Lengths&) override { return state == encode(Phase::end); }
   bool refine() override { return distinct_ && distinct_->refine(); }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
@@ -40,20 +40,22 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   std::vector<RuleId> callees() const override;
 
  private:
-  /// Items that must differ are followed `inside` the array; others are called.
+  /// Items that must differ are parsed `inside` the array; others are called.
   enum class Phase : uint32_t { start, open, item, inside, after, before_comma, closing, end };
-  /// Tests, which may be combined. Above the flags stand the tallies of an item, and then the spaces of a line so far.
+  /// Flags of guards, which may be combined. The bits above them hold the tallies of an item, and then the spaces of a
+  /// line.
   static constexpr Guard kItem = 1, kComma = 2, kClose = 4, kSpace = 8, kIndented = 16, kInner = 32, kInside = 64;
   static constexpr int kTalliesShift = 7, kSpacesShift = kTalliesShift + ArraySpec::kMaxTallies;
 
-  /// What an array takes beside its items and their commas: brackets, a comma more, the rest of a line break.
+  /// Bytes of an array besides its items and their commas: brackets, one more comma, the rest of a line break.
   static constexpr uint64_t kBrackets = 5;
 
-  /// A state: the phase, the white space run, and the number of items so far (which stops at the end of the prefix).
+  /// Packs a state: the phase, the white space run, and the number of items so far, which stops at the end of the
+  /// prefix.
   static Local encode(Phase phase, uint32_t run = 0, uint32_t index = 0) {
     return Local{index} << 32 | run << 4 | static_cast<uint32_t>(phase);
   }
-  /// Every line of an indented array counts as one byte: its spaces are no choice, and are left out of lengths.
+  /// Bytes counted for a line break of an indented array. The spaces are forced, and left out of lengths.
   uint64_t line_length() const { return whitespace_.indents() ? 1 : 0; }
   uint64_t begun_line(Local state) const;
   Guard space(uint32_t run, Guard level) const;
@@ -65,7 +67,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   /// The register of a tallied array, unpacked.
   struct Tallied {
     uint64_t count = 0;
-    Reg items = 0;  // of distinct_
+    Reg items = 0;  // register of `distinct_`
     std::vector<uint64_t> tallies;
   };
   Tallied unpack(Reg reg) const;
@@ -76,22 +78,22 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   bool may_have_another(const Tallied& at, Registers& registers) const;
   bool may_close(const Tallied& at) const;
 
-  /// Items that a shortest completion has at most, if it has at least `more`.
-  uint64_t most_needed(const Tallied& at, uint64_t more) const;
-  /// Bytes of the item under way, if there is one, and of at least `more` further items, each with a comma.
+  /// Upper bound on the items of a shortest completion with at least `more` items.
+  uint64_t max_needed(const Tallied& at, uint64_t more) const;
+  /// Bytes of the item under way, if any, and of at least `more` further items, each with a comma.
   uint64_t further_items(const Tallied& at, uint64_t more, const Lengths& lengths) const;
   uint64_t remaining_after_run(Local state, Reg reg, const Lengths& lengths) const;
   uint64_t remaining_tallied(Local state, Reg reg, const Lengths& lengths) const;
 
-  /// Most items that can be had: an item without instances ends the array before it.
+  /// Largest number of items; an item without values ends the array before it.
   uint64_t max_items(const Lengths& lengths) const;
   bool counts(uint64_t max) const { return spec_.min > 1 || max != kInfinite; }
-  uint64_t most_distinct(RuleBounds& bounds) const;
+  uint64_t max_distinct(RuleBounds& bounds) const;
   uint64_t items_length(uint64_t from, uint64_t to, const Lengths& lengths) const;
 
   ArraySpec spec_;
   WhitespaceRun whitespace_;
-  uint64_t max_ = kInfinite;  // what can be had of `spec_.max`
+  uint64_t max_ = kInfinite;  // `spec_.max`, or fewer if items have no values
   std::unique_ptr<ItemPlan> plan_;
   std::unique_ptr<DistinctItems> distinct_;
 };

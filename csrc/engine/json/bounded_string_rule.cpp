@@ -33,10 +33,10 @@ void BoundedStringRule::for_each_edge(Local local, const Visit& visit) {
   });
 }
 
-/// Fewest characters that follow up to the end, which are `bound` at least. A search by characters, in which other
-/// bytes cost nothing; what it finds holds for all states on the way.
+/// Fewest characters up to the end, given that it is at least `bound`. A search by characters in which continuation
+/// bytes are free; caches the result for all states on the path.
 uint64_t BoundedStringRule::least(Local local, uint64_t bound) {
-  if (const auto known = least_.find(local); known != least_.end()) return known->second;
+  if (const auto cached = least_.find(local); cached != least_.end()) return cached->second;
   struct Way {
     Local state, from;
     uint64_t characters;
@@ -53,10 +53,10 @@ uint64_t BoundedStringRule::least(Local local, uint64_t bound) {
       if (ways.size() > kSearchBudget) {
         throw ResourceLimit("search_states", kSearchBudget, "while measuring the strings of a pattern");
       }
-      const auto known = least_.find(way.state);
+      const auto cached = least_.find(way.state);
       const bool ends = strings_->accepting(state_of(way.state));
-      if (known != least_.end() || ends) {
-        const uint64_t sum = add_lengths(characters, ends ? 0 : known->second);
+      if (cached != least_.end() || ends) {
+        const uint64_t sum = add_lengths(characters, ends ? 0 : cached->second);
         if (sum < best) best = sum, last = way.state;
         continue;
       }
@@ -104,8 +104,8 @@ WildcardRegion BoundedStringRule::wildcard_region(Local local, Reg reg) {
   if (fresh) needs->second = needed_;
   if (needs->second > kNear) return {};
   const uint64_t left = max_ - reg, limit = left - std::min(left, needs->second);
-  if (text.room <= limit) return text;
-  text.room = limit;
+  if (text.max_length <= limit) return text;
+  text.max_length = limit;
   text.exact = needs->second == 0;
   return text;
 }
@@ -124,22 +124,23 @@ uint64_t BoundedStringRule::remaining(Local local, Reg reg, const Lengths&) {
   if (state_of(local) == kDead) return kInfinite;
   const auto [shortest, fresh] = shortest_.try_emplace(local, 0);
   if (fresh) shortest->second = shortest_length(*strings_, state_of(local));
-  // No word has more characters than bytes.
+  // The shortest word in bytes fits, because it has at most as many characters.
   return shortest->second <= max_ - reg ? shortest->second : shortest_within(local, max_ - reg);
 }
 
-/// As many characters as are needed are always left, and none takes more than six bytes. A character and an escape may
+/// The register keeps enough characters for the shortest word, of at most 6 bytes each. A character and an escape may
 /// be under way.
 uint64_t BoundedStringRule::max_remaining(RuleBounds&) { return 6 * most_least_ + 12; }
 
-/// Where fewer characters are left than might be needed all strings are that short.
+/// If fewer characters are left than the bound, all strings are that short.
 uint64_t BoundedStringRule::max_to_differ(RuleBounds&) {
   constexpr size_t kMaxStates = 1024;
   const auto words = word_bounds(*strings_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
   return words ? 6 * words->rest + 12 : kInfinite;
 }
 
-/// The same among the strings of at most `room` more characters: states come again where fewer were needed.
+/// Fewest bytes to the end among strings of at most `room` more characters. Revisits states that were reached with
+/// fewer characters.
 uint64_t BoundedStringRule::shortest_within(Local local, uint64_t room) {
   std::unordered_map<Local, uint64_t> used{{local, 0}};
   std::vector<Local> level{local}, next;
@@ -151,9 +152,9 @@ uint64_t BoundedStringRule::shortest_within(Local local, uint64_t room) {
       for_each_edge(from, [&](int, int, Local to, bool counted) {
         const uint64_t after = so_far + (counted ? 1 : 0);
         if (add_lengths(after, least(to)) > room) return;
-        const auto [known, fresh] = used.try_emplace(to, after);
-        if (!fresh && known->second <= after) return;
-        known->second = after;
+        const auto [entry, fresh] = used.try_emplace(to, after);
+        if (!fresh && entry->second <= after) return;
+        entry->second = after;
         next.push_back(to);
       });
     }
@@ -169,9 +170,9 @@ uint64_t BoundedStringRule::count_values(Local local, Reg reg, const ParseTable&
   return std::max<uint64_t>(1, count(local, std::min(max_ - reg, kCountedLength)));
 }
 
-/// Strings of at most `room` more characters, or fewer where there are too many states to look at.
+/// Counts strings of at most `room` more characters; a lower bound if there are too many states.
 uint64_t BoundedStringRule::count(Local local, uint64_t room) {
-  if (const auto known = counts_.find({local, room}); known != counts_.end()) return known->second;
+  if (const auto cached = counts_.find({local, room}); cached != counts_.end()) return cached->second;
   if (counts_.size() > kCountedStates) return 0;
   uint64_t sum = strings_->accepting(state_of(local)) ? 1 : 0;
   for_each_edge(local, [&](int first, int last, Local to, bool counted) {

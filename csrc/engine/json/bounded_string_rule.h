@@ -1,4 +1,4 @@
-// JSON strings of a language, of bounded length.
+// JSON strings of a regular language, with a maximum length.
 #pragma once
 
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace constrain::json {
 
-/// The strings of an automaton that have at most `max` Unicode scalar values. These are counted in the register: a
-/// product with all lengths would have as many states as there are lengths for each one of the automaton.
+/// The strings of an automaton that have at most `max` Unicode scalar values. The register counts them, because the
+/// product of the automaton with all lengths would be large.
 class BoundedStringRule final : public Rule, private MaskHints, private CompletionHints {
  public:
-  /// `strings` spells with the escapes that JSON requires and no others (Escapes::minimal).
+  /// `strings` uses minimal escapes (Escapes::minimal).
   BoundedStringRule(AutomatonPtr strings, uint64_t max) : strings_(std::move(strings)), max_(max) {}
 
   Local start() override { return strings_->start(); }
@@ -33,22 +33,22 @@ class BoundedStringRule final : public Rule, private MaskHints, private Completi
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
 
  private:
-  /// What is being read: a state of the automaton and, above it, how far an escape sequence has come.
+  /// Packs a state: a state of the automaton and, above it, the progress in an escape sequence.
   enum Escape : uint64_t { kNone, kBackslash, kDigit1, kDigit2, kDigit3, kDigit4 };
-  /// Guards: a flag, whether a character begins, and the fewest that must follow.
+  /// Guards: a flag, whether a character begins, and the fewest characters that must follow.
   static constexpr Guard kGuard = 1, kCounted = 2;
   static constexpr int kLeastShift = 2;
 
-  /// Outlines tell enough as long as no more characters must follow than these.
+  /// Outlines are enough while at most this many characters must follow.
   static constexpr uint64_t kNear = 16;
-  /// Values are counted among strings that go on for so many characters at most, and only in so many states.
+  /// Limits on counting values: the characters of a string, and the states visited.
   static constexpr uint64_t kCountedLength = 64;
   static constexpr size_t kCountedStates = 20'000;
 
   static Local encode(State state, uint64_t escape) { return escape << 32 | state; }
   static State state_of(Local local) { return static_cast<State>(local); }
   static uint64_t escape_of(Local local) { return local >> 32; }
-  /// Calls `visit(first, last, target, counted)` for runs of bytes.
+  /// Calls `visit(first, last, target, counted)` for byte ranges with one target.
   template <class Visit>
   void for_each_edge(Local local, const Visit& visit);
 
@@ -58,12 +58,12 @@ class BoundedStringRule final : public Rule, private MaskHints, private Completi
 
   AutomatonPtr strings_;
   uint64_t max_;
-  uint64_t horizon_ = 0;  // bytes of a token
+  uint64_t horizon_ = 0;  // bytes of the longest token
   std::unordered_map<Local, uint64_t> least_, shortest_;
   std::map<std::pair<Local, uint64_t>, uint64_t> counts_;
-  uint64_t most_least_ = 0;                    // of all states that were met
-  uint64_t needed_ = 0;                        // of the states that `texts_` has met
-  std::unordered_map<State, uint64_t> needs_;  // by where the free text starts
+  uint64_t most_least_ = 0;                    // maximum of `least_`
+  uint64_t needed_ = 0;                        // maximum of `least` over the states that `texts_` visited
+  std::unordered_map<State, uint64_t> needs_;  // `needed_` by the start of the wildcard region
   WildcardFinder texts_{[this](State state) -> const StateRow& { return strings_->row(state); },
                         [this](State state) {
                           needed_ = std::max(needed_, least(state));

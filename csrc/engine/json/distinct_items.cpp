@@ -11,28 +11,28 @@ namespace constrain::json {
 
 namespace {
 
-/// Items that can be asked for at least, in arrays of different items.
+/// Most items that an array of different items may require.
 constexpr uint64_t kMaxNeeded = 4096;
 
-/// Values of items that have fewer values than there are items.
+/// Largest number of values of an item that counts as scarce.
 constexpr uint64_t kMaxScarce = 1024;
 
-/// So few rivals are told apart before that matters.
+/// Rivals up to this number are compared at every byte.
 constexpr uint64_t kFewRivals = 64;
 
-/// Arrays of different items within items of such arrays.
+/// Deepest nesting of arrays of different items within their items.
 constexpr uint32_t kMaxNesting = 100;
 
-/// Sets of frames of an item that are described.
+/// Configurations of an item that a description lists.
 constexpr size_t kMaxDescribed = 64;
 
-/// No member of an object is shorter.
+/// Shortest member of an object.
 constexpr uint64_t kMemberBytes = 4;
 
-/// Frames that are looked at for their variety.
+/// Frames whose values are counted.
 constexpr size_t kMaxFrames = 256;
 
-/// While an item's configuration is followed, its frames stand on those of the array.
+/// Sets the depth of the registers while an item's configuration is stepped: its frames stand on those of the array.
 class Inside {
  public:
   Inside(Registers& registers, uint64_t base) : registers_(registers), base_(registers.base) {
@@ -52,7 +52,7 @@ class Inside {
 
 }  // namespace
 
-// ---- What is needed.
+// ---- Required items.
 
 void DistinctItems::prepare(const ParseTable& grammar, const Lengths& lengths) {
   grammar_ = &grammar;
@@ -131,7 +131,7 @@ void DistinctItems::limit_uses(uint64_t needed) {
 }
 
 bool DistinctItems::can_differ(uint64_t from, TextSet used, const std::string& taken) const {
-  // A matching of places and values, by augmenting paths (Kuhn's algorithm).
+  // Matches places to values by augmenting paths (Kuhn's algorithm).
   std::map<std::string, const Scarce*> owner;
   std::vector<std::string> visited;
   const auto place = [&](const auto& self, const Scarce& one) -> bool {
@@ -198,7 +198,7 @@ bool DistinctItems::begin(Reg& reg, RuleId rule, uint8_t byte, Registers& regist
   items.base = registers.depth + 1;
   items.taken = taken(items, registers).root();
   items.rivals = items.taken ? Rivals::all : Rivals::none;
-  const Head start{grammar_->entry(rule), 0, nullptr};
+  const StackTop start{grammar_->entry(rule), 0, nullptr};
   if (!follow(items, {&start, 1}, byte, registers)) return false;
   reg = pack(items, registers);
   return true;
@@ -206,18 +206,18 @@ bool DistinctItems::begin(Reg& reg, RuleId rule, uint8_t byte, Registers& regist
 
 bool DistinctItems::step(Reg& reg, uint8_t byte, Registers& registers) const {
   Items items = unpack(reg);
-  if (!follow(items, items.item->heads(), byte, registers)) return false;
+  if (!follow(items, items.item->tops(), byte, registers)) return false;
   reg = pack(items, registers);
   return true;
 }
 
-bool DistinctItems::follow(Items& items, std::span<const Head> heads, uint8_t byte, Registers& registers) const {
+bool DistinctItems::follow(Items& items, std::span<const StackTop> tops, uint8_t byte, Registers& registers) const {
   ConfigurationStore& store = *registers.configurations;
   {
     const Inside embedded(registers, items.base);
     Stepper stepper(*grammar_, store, registers);
-    std::vector<Head> next;
-    for (const Head& head : heads) stepper.step(head, byte, next);
+    std::vector<StackTop> next;
+    for (const StackTop& top : tops) stepper.step(top, byte, next);
     if (next.empty()) return false;
     items.item = next.size() == 1 ? store.make(next.front()) : store.make(next);
   }
@@ -233,8 +233,8 @@ bool DistinctItems::is_viable(Items& items, Registers& registers) const {
     registers.indescribable = true;
   }
   const bool varied = has_variety(items.item, rival_count(items));
-  // In a text that stays rivals are told apart at once, so that it is not done again for each token of a mask; many of
-  // them whenever the text has doubled.
+  // Filters rivals whenever the text has doubled, or when there are few, so that the tokens of a mask need not each do
+  // it again.
   const bool soon = rival_count(items) <= kFewRivals || std::has_single_bit(text_length(items));
   if (varied && !(registers.interning() && soon)) return true;
   narrow(items, registers);
@@ -245,9 +245,9 @@ bool DistinctItems::is_viable(Items& items, Registers& registers) const {
 bool DistinctItems::has_variety(const Configuration* item, uint64_t beyond) const {
   std::vector<const Configuration*> pending{item};
   for (size_t i = 0; i < std::min(pending.size(), kMaxFrames); ++i) {
-    for (const Head& head : pending[i]->heads()) {
-      if (grammar_->count_values(head.state, head.reg) > beyond) return true;
-      if (head.below) pending.push_back(head.below);
+    for (const StackTop& top : pending[i]->tops()) {
+      if (grammar_->count_values(top.state, top.reg) > beyond) return true;
+      if (top.parent) pending.push_back(top.parent);
     }
   }
   return false;
@@ -316,29 +316,29 @@ bool DistinctItems::another(Reg reg, RuleId rule, Registers& registers) const {
 
 WildcardRegion DistinctItems::wildcard_region(Reg reg) const {
   const Items items = unpack(reg);
-  // What one reading leaves free is free; of the others nothing more is known.
+  // Uses the region of one parse thread; the exact set is the union, so `exact` is dropped.
   WildcardRegion best;
-  for (const Head& head : items.item->heads()) {
-    const WildcardRegion text = grammar_->wildcard_region(head.state, head.reg);
-    const auto worth = [](const WildcardRegion& one) { return std::pair(one.room, one.characters.count()); };
+  for (const StackTop& top : items.item->tops()) {
+    const WildcardRegion text = grammar_->wildcard_region(top.state, top.reg);
+    const auto worth = [](const WildcardRegion& one) { return std::pair(one.max_length, one.characters.count()); };
     if (worth(text) > worth(best)) best = text;
   }
   if (items.item->count > 1) {
     best.exact = false;
     best.leaving.fill();
   }
-  if (best.room == WildcardRegion::kUnbounded || items.rivals == Rivals::none) return best;
-  // Bounded text may be anything only where no value to be avoided is as long as it may become.
+  if (best.max_length == WildcardRegion::kUnbounded || items.rivals == Rivals::none) return best;
+  // A bounded region must exclude lengths at which a rival value could be completed.
   const std::vector<Reg> all = rivals(items);
-  const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < best.room; };
+  const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < best.max_length; };
   return std::all_of(all.begin(), all.end(), shorter) ? best : WildcardRegion();
 }
 
 uint64_t DistinctItems::max_growth(Reg reg) const {
   const Items items = unpack(reg);
   if (items.rivals != Rivals::none || items.item->count != 1) return kInfinite;
-  const Head& head = items.item->heads().front();
-  return grammar_->max_growth(head.state, head.reg);
+  const StackTop& top = items.item->tops().front();
+  return grammar_->max_growth(top.state, top.reg);
 }
 
 std::optional<const Configuration*> DistinctItems::embedded(Reg reg) const {
@@ -360,14 +360,14 @@ bool DistinctItems::describe(const Configuration& item, uint64_t base, std::vect
     if (pending.size() > kMaxDescribed) return false;
     const Configuration& at = *pending[i];
     out.push_back(uint64_t{at.count} << 1 | at.accepting);
-    for (const Head& head : at.heads()) {
-      const uint32_t below = head.depth_below();
-      if (!grammar_->describe(head.state, head.reg, static_cast<uint32_t>(base) + below, Detail::full, out))
+    for (const StackTop& top : at.tops()) {
+      const uint32_t parent = top.parent_depth();
+      if (!grammar_->describe(top.state, top.reg, static_cast<uint32_t>(base) + parent, Detail::full, out))
         return false;
-      if (!head.below) continue;
-      const auto known = std::find(pending.begin(), pending.end(), head.below);
-      out.push_back(static_cast<uint64_t>(known - pending.begin()));
-      if (known == pending.end()) pending.push_back(head.below);
+      if (!top.parent) continue;
+      const auto match = std::find(pending.begin(), pending.end(), top.parent);
+      out.push_back(static_cast<uint64_t>(match - pending.begin()));
+      if (match == pending.end()) pending.push_back(top.parent);
     }
   }
   return true;
@@ -381,8 +381,8 @@ uint64_t DistinctItems::length_with(Reg reg, uint64_t count, const Lengths& leng
   const auto all_plain = [&](uint64_t items) {
     return items == 0 ? 0 : plain > kInfinite / items ? kInfinite : items * plain;
   };
-  const uint64_t known = items.count + (items.item ? 1 : 0) + count;
-  if (!grammar_ || (known < 2 && !items.item)) return all_plain(count);
+  const uint64_t values_so_far = items.count + (items.item ? 1 : 0) + count;
+  if (!grammar_ || (values_so_far < 2 && !items.item)) return all_plain(count);
 
   uint64_t sum = 0;
   std::string last;
@@ -429,7 +429,7 @@ Lengths DistinctItems::lengths_of_others(Reg reg, uint64_t count, const Lengths&
 const DistinctItems::Values* DistinctItems::values_of(RuleId rule, uint64_t count) const {
   Values& values = values_[rule];
   if (values.all || values.found.size() >= count) return &values;
-  // An array that may hold itself asks for its own values while they are being looked for.
+  // An array that contains itself asks for its own values recursively.
   if (values.searching) return nullptr;
   values.searching = true;
   try {

@@ -9,7 +9,7 @@ namespace constrain::json {
 
 namespace {
 
-/// Of a remembered answer beside its key.
+/// Memory of a cached answer besides its key.
 constexpr size_t kEntryBytes = 80;
 
 }  // namespace
@@ -40,7 +40,7 @@ bool ItemPlan::add(uint32_t choice, std::vector<uint64_t>& tallies) const {
     if (!(choice >> i & 1)) continue;
     const auto& tally = spec_.tallies[i];
     if (tallies[i] == tally.max) return false;
-    // Without a maximum, counting beyond the minimum would only tell apart what is the same.
+    // Without a maximum, counting beyond the minimum would multiply states.
     if (tally.max != kInfinite || tallies[i] < tally.min) ++tallies[i];
   }
   return true;
@@ -71,7 +71,7 @@ uint64_t ItemPlan::exactly(uint64_t index, const std::vector<uint64_t>& tallies,
   }
   std::vector<uint64_t> key{index, items};
   key.insert(key.end(), tallies.begin(), tallies.end());
-  if (const auto it = known_.find(key); it != known_.end()) return it->second;
+  if (const auto it = cache_.find(key); it != cache_.end()) return it->second;
   Deadline::check();
   memory_.add(kEntryBytes + key.size() * sizeof(uint64_t));
   uint64_t best = kInfinite;
@@ -81,7 +81,7 @@ uint64_t ItemPlan::exactly(uint64_t index, const std::vector<uint64_t>& tallies,
     const uint64_t next = std::min<uint64_t>(index + 1, spec_.prefix.size());
     best = std::min(best, add_lengths(length, exactly(next, after, items - 1)));
   }
-  return known_[key] = best;
+  return cache_[key] = best;
 }
 
 }  // namespace constrain::json

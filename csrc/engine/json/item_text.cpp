@@ -32,7 +32,7 @@ char32_t unit(std::string_view digits) {
 
 bool is_high_surrogate(char32_t unit) { return unit >= kFirstSurrogate && unit < kFirstLowSurrogate; }
 
-/// `\n`, `\u000a`, or a pair of surrogates.
+/// Matches `\n`, `\u000a`, or a pair of surrogates.
 bool is_complete(std::string_view escape) {
   if (escape.size() < 2 || escape[1] != 'u') return escape.size() == 2;
   if (escape.size() < 6) return false;
@@ -57,7 +57,7 @@ void append_unescaped(std::string& out, std::string_view escape) {
   }
 }
 
-/// The length of the canonical value that a text begins with.
+/// Length of the canonical value at the start of a text.
 size_t value_length(std::string_view text) {
   size_t depth = 0;
   bool in_string = false;
@@ -87,11 +87,11 @@ struct Part {
   std::string_view key, value;
 };
 
-/// The members of a canonical object, or the items of an array; nothing where a value is not of this kind.
+/// Splits a canonical object into members, or an array into items; nothing for other values.
 std::optional<std::vector<Part>> parts_of(std::string_view value, bool object) {
   if (value[0] != (object ? '{' : '[')) return std::nullopt;
   std::vector<Part> parts;
-  for (size_t at = 1; at + 1 < value.size(); ++at) {  // past the bracket, the comma
+  for (size_t at = 1; at + 1 < value.size(); ++at) {  // after the bracket or the comma
     Part part;
     if (object) {
       part.key = value.substr(at, value_length(value.substr(at)));
@@ -104,7 +104,7 @@ std::optional<std::vector<Part>> parts_of(std::string_view value, bool object) {
   return parts;
 }
 
-/// Compares significant digits only, as the point may move with what follows.
+/// Compares significant digits only, because the decimal point may move with what follows.
 bool number_may_become(std::string_view begun, std::string_view value) {
   if (value[0] != '-' && (value[0] < '0' || value[0] > '9')) return false;
   const bool zero = value == "0";

@@ -1,4 +1,4 @@
-// JSON texts that are compared by their values, complete or not.
+// JSON texts, complete or not, that are compared by value.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@ namespace constrain::json {
 
 /// A style in which values have one spelling, or few.
 struct PlainStyle {
-  bool sorted = true;   ///< keys come in their order
-  bool spaced = false;  ///< white space is not left out, because it must be there
+  bool sorted = true;   ///< keys are sorted
+  bool spaced = false;  ///< white space is required, as in indented documents
 };
 
-/// Reads a JSON text, of which only a beginning may be there, and tells which value it has or may still have.
+/// Parses a prefix of a JSON text, and tells which value it has or may still have.
 ///
-/// Values are given in a canonical form, which is equal exactly where the values are: no white space, members in the
-/// order of their keys, strings with `\"` and `\\` escaped and nothing else, numbers as digits and a power of ten.
+/// Values are in a canonical form, which is equal exactly if the values are: no white space, members sorted by key,
+/// strings with only `\"` and `\\` escaped, numbers as digits and a power of ten.
 class ItemText {
  public:
   ItemText() = default;
@@ -25,26 +25,26 @@ class ItemText {
     for (const char byte : text) read(byte);
   }
 
-  /// Reads one more byte of a valid text.
+  /// Appends a byte of a valid text.
   void read(char byte);
 
-  /// The canonical form of a complete text.
+  /// Canonical form of a complete text.
   std::string value() const;
 
-  /// False where no continuation of the text has this value. (Where none has, it may still be true.)
+  /// False if no continuation of the text has this value; may be true if none has.
   bool may_become(std::string_view value) const;
 
   bool in_string() const { return kind_ == Kind::string; }
 
-  /// Whether `byte` goes on in the plain style, of which only what begins at offset `from` or later has to be: numbers
-  /// are spelled as short decimals.
+  /// True if `byte` continues the plain style, which only the part from offset `from` on must follow. Numbers are short
+  /// decimals.
   bool goes_on_plainly(char byte, size_t from, PlainStyle style) const;
 
-  /// Whether the text may end here in that style.
+  /// True if the text may end here in plain style.
   bool ends_plainly(size_t from) const;
 
  private:
-  enum class Kind { none, string, plain };  // plain: a number, true, false or null
+  enum class Kind { none, string, plain };  // `plain`: a number, true, false or null
 
   struct Member {
     std::string key;  // empty in arrays
@@ -52,10 +52,10 @@ class ItemText {
     size_t begin = 0;  // offset of the key
   };
 
-  /// An array or object that has not ended.
+  /// An open array or object.
   struct Level {
     bool object;
-    bool separated = false;  // by a comma from the last member
+    bool separated = false;  // a comma followed the last member
     std::optional<std::string> key;
     size_t key_begin = 0;
     std::vector<Member> members = {};
@@ -74,12 +74,12 @@ class ItemText {
 
   size_t size_ = 0;
   std::vector<Level> levels_;
-  std::string value_;  // of a complete text, but for a number at the top
-  // The scalar or key being read. Strings are kept in canonical form, as far as they are decoded.
+  std::string value_;  // value of a complete text, except for a number at the top level
+  // The scalar or key under way. Strings are decoded to canonical form.
   Kind kind_ = Kind::none;
   std::string scalar_;
   size_t scalar_begin_ = 0;
-  std::string escape_;  // an escape sequence that is not complete
+  std::string escape_;  // an incomplete escape sequence
   char last_ = 0;
 };
 

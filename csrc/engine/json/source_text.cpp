@@ -27,7 +27,7 @@ class Strings final : public LazyAutomaton {
   SourceTextPtr source_;
 };
 
-/// Bytes that a byte of content takes in a JSON string with no more escapes than needed.
+/// Bytes that a content byte takes in a JSON string with minimal escapes.
 uint32_t spelled_bytes(uint8_t byte) {
   switch (byte) {
     case '"':

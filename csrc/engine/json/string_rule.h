@@ -1,4 +1,4 @@
-// JSON strings with any content, of bounded length.
+// JSON strings with any content and a length range.
 #pragma once
 
 #include "engine/grammar/rule.h"
@@ -8,8 +8,7 @@ namespace constrain::json {
 inline constexpr uint64_t kNoMaximum = kInfinite;
 
 /// A string of `min` to `max` Unicode scalar values, in every spelling of RFC 8259 section 7 (surrogates only in
-/// pairs). The length is counted in the register, at the first byte of each scalar value, so that its bound costs no
-/// states.
+/// pairs). The register counts the length, at the first byte of each scalar value, so that large bounds cost no states.
 class StringRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   StringRule(uint64_t min, uint64_t max) : min_(min), max_(max) {}
@@ -18,7 +17,7 @@ class StringRule final : public Rule, private MaskHints, private CompletionHints
   MaskHints& mask_hints() override { return *this; }
   CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
-  bool final(Local state, const Lengths&) override { return state == kEnd; }
+  bool is_final(Local state, const Lengths&) override { return state == kEnd; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   WildcardRegion wildcard_region(Local state, Reg reg) override;
   bool skip_wildcard(Local state, Reg& reg, Registers&, std::vector<std::string>&) override {
@@ -28,9 +27,9 @@ class StringRule final : public Rule, private MaskHints, private CompletionHints
   uint64_t portable_id() const override { return 1; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
-  /// The longest way to the body of the string leads through a surrogate pair.
+  /// The longest path to the string's body is a surrogate pair.
   uint64_t max_remaining(RuleBounds&) override { return min_ + 10; }
-  /// More digits than kItems has; or so many characters as are left, where those are fewer.
+  /// 13 digits make more values than kItems; if fewer characters are left, the bound covers all strings.
   uint64_t max_to_differ(RuleBounds&) override { return 6 * 13 + 12; }
   uint64_t max_growth(Local state, Reg, const Lengths&) override { return state == kBody ? 3 : kInfinite; }
 
@@ -39,7 +38,7 @@ class StringRule final : public Rule, private MaskHints, private CompletionHints
   enum : Local {
     kStart,
     kBody,
-    // Continuation bytes of UTF-8, by what must follow (Unicode table 3-7).
+    // Continuation bytes of UTF-8, by the bytes that must follow (Unicode table 3-7).
     kOne,
     kTwo,
     kThree,
@@ -47,7 +46,7 @@ class StringRule final : public Rule, private MaskHints, private CompletionHints
     kAfterED,
     kAfterF0,
     kAfterF4,
-    // Escapes: `\`, `\u`, then the digits; a high surrogate wants `\u` and a low one.
+    // Escapes: `\`, `\u`, then the digits; a high surrogate requires `\u` and a low one.
     kEscape,
     kHex4,
     kHex3,
@@ -65,6 +64,10 @@ class StringRule final : public Rule, private MaskHints, private CompletionHints
     kEnd,
     kStates
   };
+
+  void expand_body(Expansion& out) const;
+  static void expand_character(Local state, Expansion& out);
+  static void expand_escape(Local state, Expansion& out);
 
   bool counts() const { return min_ > 0 || max_ != kNoMaximum; }
 

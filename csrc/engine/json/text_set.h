@@ -1,4 +1,4 @@
-// Texts and sets of texts as register values: immutable, and sharing what they have in common.
+// Persistent sets of texts as register values.
 #pragma once
 
 #include <string_view>
@@ -8,11 +8,11 @@
 
 namespace constrain::json {
 
-/// A text, as a handle.
+/// Stores a text, and returns its handle.
 Reg make_text(std::string_view text, Registers& registers);
 std::string_view text_of(Reg text);
 
-/// A set of texts: a binary trie over their hashes, so that equal sets are the same register. 0 is the empty one.
+/// A persistent set of texts: a binary trie over their hashes. Equal sets are the same register; 0 is the empty set.
 class TextSet {
  public:
   explicit TextSet(Reg root = 0) : root_(root) {}
@@ -20,10 +20,10 @@ class TextSet {
   Reg root() const { return root_; }
   bool contains(std::string_view text) const;
 
-  /// The set with one more text.
+  /// Returns the set with one more text.
   TextSet with(std::string_view text, Registers& registers) const;
 
-  /// All texts, as handles, in an order of their own.
+  /// Returns all texts as handles, in unspecified order.
   std::vector<Reg> texts() const;
 
  private:

@@ -25,7 +25,7 @@ ValueSearch::ValueSearch(const ParseTable& grammar, const Configuration* item, s
 
 ValueSearch::ValueSearch(const ParseTable& grammar, RuleId rule, PlainStyle style)
     : ValueSearch(grammar, "", 1, style) {
-  add("", 0, store_.make(Head{grammar.entry(rule), 0, nullptr}));
+  add("", 0, store_.make(StackTop{grammar.entry(rule), 0, nullptr}));
 }
 
 std::optional<ValueSearch::Found> ValueSearch::next() {
@@ -44,16 +44,16 @@ std::optional<ValueSearch::Found> ValueSearch::next() {
 
 void ValueSearch::expand(const Node& node, const ItemText& text) {
   Stepper stepper(grammar_, store_, registers_);
-  std::vector<Head> heads;
+  std::vector<StackTop> tops;
   for (int byte = 0; byte < 256; ++byte) {
     const auto character = static_cast<char>(byte);
     if (!text.goes_on_plainly(character, typed_.size(), style_)) continue;
     store_.start_work();
-    heads.clear();
-    for (const Head& head : node.at->heads()) stepper.step(head, static_cast<uint8_t>(byte), heads);
-    if (heads.empty()) continue;
+    tops.clear();
+    for (const StackTop& top : node.at->tops()) stepper.step(top, static_cast<uint8_t>(byte), tops);
+    if (tops.empty()) continue;
     const bool counts = text.in_string() || character != ' ';
-    add(node.added + character, node.length + (counts ? 1 : 0), store_.make(heads));
+    add(node.added + character, node.length + (counts ? 1 : 0), store_.make(tops));
   }
 }
 

@@ -1,4 +1,4 @@
-// The values that an unfinished JSON text may have, shortest texts first.
+// Search for the values of an unfinished JSON text.
 #pragma once
 
 #include <optional>
@@ -15,29 +15,28 @@
 
 namespace constrain::json {
 
-/// A* search through the configurations after an unfinished text, with the cost of the shortest completion as the
-/// heuristic. What it adds to the text is in the plain style, so that each value is found in few spellings.
+/// Enumerates the values that an unfinished text may have, by A* search over configurations with the completion cost as
+/// heuristic. It appends only plain style, so that each value has few spellings.
 class ValueSearch {
  public:
   struct Found {
-    std::string value;  ///< in the canonical form of ItemText
-    uint64_t length;    ///< bytes added to the text; the spaces of an indentation do not count
+    std::string value;  ///< in ItemText's canonical form
+    uint64_t length;    ///< bytes appended to the text, without indentation
   };
 
-  /// `item` is where a text stands in its grammar after `typed`, which is the text from its start on; `base` is the
-  /// number of frames below it.
+  /// `item` is the configuration after `typed`, the text so far; `base` is the depth of the frames below it.
   ValueSearch(const ParseTable& grammar, const Configuration* item, std::string typed, uint32_t base, PlainStyle style);
 
-  /// All values of a rule.
+  /// Enumerates all values of a rule.
   ValueSearch(const ParseTable& grammar, RuleId rule, PlainStyle style);
 
-  /// The next value by (length, text), each once; none where there are no more. Throws ResourceLimit where too many
+  /// Returns the next value by (length, text), each once; none if there are no more. Throws ResourceLimit if too many
   /// texts have to be tried.
   std::optional<Found> next();
 
  private:
   struct Node {
-    uint64_t estimate;  // of the whole length
+    uint64_t estimate;  // total length
     std::string added;
     uint64_t length;
     const Configuration* at;

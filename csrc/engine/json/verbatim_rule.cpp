@@ -63,20 +63,20 @@ bool VerbatimRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers&) const 
   }
 }
 
-/// Adds a byte of content; refuses it where the string does not occur, or can have no permitted length.
+/// Appends a content byte; false if the string does not occur, or cannot reach a permitted length.
 bool VerbatimRule::advance(Reg& reg, uint8_t byte) const {
   Place next = place(reg);
   const bool begins = (byte & 0xC0) != 0x80;
-  // Without a maximum, counting beyond the minimum would only tell apart what is the same.
+  // Without a maximum, counting beyond the minimum would multiply states.
   if (begins && next.length == max_) return false;
   if (begins && (max_ != kInfinite || next.length < min_)) ++next.length;
   next.at = source_->step(next.at, byte);
-  if (next.at == SourceText::kNone || next.length + source_->room(next.at) < min_) return false;
+  if (next.at == SourceText::kNone || next.length + source_->characters_left(next.at) < min_) return false;
   reg = encode(next);
   return true;
 }
 
-/// Calls `use(byte, register)` for the characters that may come in an escape of some kind, and what they lead to.
+/// Calls `use(byte, register)` for each character that the escape may become, with the register after it.
 template <typename Use>
 void VerbatimRule::for_each_escaped(Guard which, Reg reg, Use use) const {
   const auto consider = [&](uint8_t byte) {
@@ -95,7 +95,7 @@ bool VerbatimRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64
   out.push_back(at.at);
   if (!counts()) return true;
   out.push_back(max_ == kInfinite ? horizon + 1 : std::min(max_ - at.length, horizon + 1));
-  // Where in the text there is room for what is missing depends on all of it.
+  // Whether enough text follows depends on the exact length.
   out.push_back(min_ > at.length ? min_ - at.length : 0);
   return true;
 }
@@ -103,7 +103,7 @@ bool VerbatimRule::describe(Local, Reg reg, uint64_t horizon, std::vector<uint64
 uint64_t VerbatimRule::remaining(Local state, Reg reg, const Lengths&) {
   switch (state) {
     case kStart:
-      return source_->room(SourceText::kRoot) < min_ || min_ > max_ ? kInfinite : 1 + remaining_in_body(0);
+      return source_->characters_left(SourceText::kRoot) < min_ || min_ > max_ ? kInfinite : 1 + remaining_in_body(0);
     case kBody:
       return remaining_in_body(reg);
     case kEscape:
@@ -123,13 +123,13 @@ uint64_t VerbatimRule::remaining(Local state, Reg reg, const Lengths&) {
   }
 }
 
-/// The way on is the one that the text has where the string occurs first.
+/// Follows the text at the first occurrence of the string.
 uint64_t VerbatimRule::remaining_in_body(Reg reg) const {
   const Place at = place(reg);
   return source_->spelled_ahead(at.at, at.length < min_ ? min_ - at.length : 0) + 1;
 }
 
-/// `control` is what is left to type of an escape without a letter.
+/// `control` is the number of bytes left of a `\u00xx` escape.
 uint64_t VerbatimRule::remaining_in_escape(Guard which, Reg reg, uint64_t control) const {
   uint64_t best = kInfinite;
   for_each_escaped(which, reg, [&](uint8_t byte, Reg next) {
@@ -141,9 +141,10 @@ uint64_t VerbatimRule::remaining_in_escape(Guard which, Reg reg, uint64_t contro
 
 uint64_t VerbatimRule::count_values(Local state, Reg reg, const ParseTable&) {
   if (state != kStart && state != kBody) return 1;
-  // One for each length.
+  // One value for each length.
   const Place at = state == kStart ? Place{SourceText::kRoot, 0} : place(reg);
-  const uint64_t longest = std::min(max_, at.length + source_->room(at.at)), shortest = std::max(min_, at.length);
+  const uint64_t longest = std::min(max_, at.length + source_->characters_left(at.at)),
+                 shortest = std::max(min_, at.length);
   return longest < shortest ? 1 : longest - shortest + 1;
 }
 

@@ -1,4 +1,4 @@
-// JSON strings that are taken from a text word for word.
+// JSON strings that are quoted from a text word for word.
 #pragma once
 
 #include "engine/grammar/rule.h"
@@ -6,10 +6,10 @@
 
 namespace constrain::json {
 
-/// A string of `min` to `max` Unicode scalar values that occurs in a text, written with no more escapes than needed.
+/// A string of `min` to `max` Unicode scalar values that occurs in a text, with minimal escapes.
 ///
-/// Where in the text the string may stand is in the register, a state of the text's suffix automaton, together with the
-/// length: so the text costs no states, however long it is.
+/// The register holds the state of the text's suffix automaton and the length, so the text costs no states, however
+/// long it is.
 class VerbatimRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   VerbatimRule(SourceTextPtr source, uint64_t min, uint64_t max) : source_(std::move(source)), min_(min), max_(max) {}
@@ -18,11 +18,11 @@ class VerbatimRule final : public Rule, private MaskHints, private CompletionHin
   MaskHints& mask_hints() override { return *this; }
   CompletionHints& completion_hints() override { return *this; }
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
-  bool final(Local state, const Lengths&) override { return state == kEnd; }
+  bool is_final(Local state, const Lengths&) override { return state == kEnd; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  /// No character takes more than six bytes.
+  /// Each character takes at most 6 bytes.
   uint64_t max_remaining(RuleBounds&) override { return 6 * min_ + 12; }
   uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
 
@@ -30,7 +30,7 @@ class VerbatimRule final : public Rule, private MaskHints, private CompletionHin
   enum : Local {
     kStart,
     kBody,
-    // Escapes: `\`, then `u00` and two digits for controls that have no letter.
+    // Escapes: `\`, then `u00` and two digits for controls without a short escape.
     kEscape,
     kZero,
     kSecondZero,
@@ -39,8 +39,8 @@ class VerbatimRule final : public Rule, private MaskHints, private CompletionHin
     kLow1,
     kEnd
   };
-  /// The guards from kAnyEscape on ask whether some character may come that is escaped: any, one without a letter, and
-  /// one whose last digit but one is 0 or 1.
+  /// Guards from kAnyEscape on pass if some escaped character may follow: any, one without a short escape, and one
+  /// whose first digit is 0 or 1.
   enum : Guard { kPlain = 1, kClose, kLetter, kDigit0, kDigit1, kAnyEscape, kControl, kControl0, kControl1 };
 
   /// The string so far.

@@ -15,7 +15,7 @@ namespace constrain::json {
 
 namespace {
 
-/// Stands at the edges; no byte of UTF-8.
+/// Marks the edges of words; occurs in no UTF-8.
 constexpr uint8_t kEdge = 0xFF;
 
 std::string with_edges(const std::string& text) {
@@ -31,9 +31,9 @@ std::string with_edges(const std::string& text) {
   return marked + static_cast<char>(kEdge);
 }
 
-/// Follows a string through the text with edges, which stand between the bytes of the string wherever the text has
-/// them. The first bytes of a character may not tell yet whether there is one before it, so a state names several of
-/// the text's suffix automaton.
+/// Matches strings in the text with marked edges, where marks between the bytes of the string are skipped. Before the
+/// first character is complete it is unknown whether an edge precedes it, so a state is a set of states of the text's
+/// suffix automaton.
 class WholeWords final : public LazyAutomaton {
  public:
   explicit WholeWords(const std::string& text) : substrings_(with_edges(text)) {
@@ -42,7 +42,7 @@ class WholeWords final : public LazyAutomaton {
 
   State start() override { return kBegin; }
 
-  /// Every other string ends where an edge may follow.
+  /// Strings end before an edge.
   bool accepting(State state) override {
     const auto ends = [&](uint32_t at) { return substrings_.step(at, kEdge) != SuffixAutomaton::kNone; };
     return state == kBegin || std::ranges::any_of(states_[state], ends);

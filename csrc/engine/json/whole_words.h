@@ -1,4 +1,4 @@
-// Strings that are whole words of a text.
+// Substrings of a text that are whole words.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace constrain::json {
 
-/// The strings that occur in a text, which is well-formed UTF-8, so that they begin and end at edges: at the ends of
-/// the text, and wherever not both of the characters around are letters, digits or underscores, as `\w` of Python has
-/// it.
+/// Returns the substrings of well-formed UTF-8 that begin and end at edges: at the ends of the text, and wherever not
+/// both neighbours are letters, digits or underscores (`\w` of Python).
 AutomatonPtr whole_words_of(const std::string& text);
 
 }  // namespace constrain::json

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "engine/grammar/parse_table.h"
-#include "engine/masks/inner.h"
+#include "engine/masks/frame_tokens.h"
 #include "engine/tokens/vocabulary.h"
 
 namespace constrain {
@@ -14,9 +14,9 @@ namespace constrain {
 /// An entry of the mask cache: a mask, or how its key continues.
 struct CachedMask {
   enum class Next : uint8_t {
-    done,   ///< `mask` is the answer
-    fully,  ///< append the full descriptions of the frames whose outlines came last
-    below   ///< append the outlines of the parent frames
+    done,    ///< `mask` is the answer
+    fully,   ///< append the full descriptions of the frames whose outlines came last
+    parents  ///< append the outlines of the parent frames
   };
   Next next = Next::done;
   MaskPtr mask;
@@ -27,10 +27,10 @@ using MaskCache = LruCache<CachedMask>;
 
 /// Counts of the work done for masks, for profiling.
 struct MaskCounters {
-  std::atomic<uint64_t> found{0};    ///< hits of the mask cache
-  std::atomic<uint64_t> built{0};    ///< misses
-  std::atomic<uint64_t> inners{0};   ///< frames whose context-independent tokens were computed
-  std::atomic<uint64_t> visited{0};  ///< trie nodes visited
+  std::atomic<uint64_t> found{0};         ///< hits of the mask cache
+  std::atomic<uint64_t> built{0};         ///< misses
+  std::atomic<uint64_t> frame_tokens{0};  ///< frames whose context-independent tokens were computed
+  std::atomic<uint64_t> visited{0};       ///< trie nodes visited
 };
 
 /// State that a later stage shares between all matchers of a grammar, and that counts towards its memory.
@@ -50,10 +50,10 @@ class CompiledGrammar : public ParseTable {
   std::shared_ptr<const Vocabulary> shared_vocabulary() const { return vocabulary_; }
 
   /// True if no text takes more tokens than `remaining` counts bytes.
-  bool bytes_bound_tokens() const { return vocabulary_->spells_all() && !uses_depth() && is_remaining_exact(); }
+  bool bytes_bound_tokens() const { return vocabulary_->tokenizes_all() && !uses_depth() && is_remaining_exact(); }
 
   MaskCache& masks() const { return masks_; }
-  InnerCache& inners() const { return inners_; }
+  FrameTokensCache& frame_tokens() const { return frame_tokens_; }
   MaskCounters& counters() const { return counters_; }
 
   /// The stage set last, or what `make` returns if there is none or `stale(*stage)` holds. Thread-safe.
@@ -71,7 +71,7 @@ class CompiledGrammar : public ParseTable {
  private:
   std::shared_ptr<const Vocabulary> vocabulary_;
   mutable MaskCache masks_;
-  mutable InnerCache inners_;
+  mutable FrameTokensCache frame_tokens_;
   mutable MaskCounters counters_;
   mutable std::mutex stage_mutex_;
   mutable std::shared_ptr<SharedStage> stage_;

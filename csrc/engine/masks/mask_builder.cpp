@@ -10,14 +10,14 @@ namespace {
 /// Masks of configurations with more stacks are not cached: their keys would be long.
 constexpr size_t kMaxStacks = 1024;
 
-/// Masks that depend on more levels of frames are not kept.
+/// Masks that depend on more levels of frames are not cached.
 constexpr size_t kMaxLevels = 32;
 
-/// What waits below all heads alike. False where that differs.
-bool one_below(const Configuration& configuration, const Configuration*& below) {
-  const auto heads = configuration.heads();
-  below = heads.front().below;
-  return std::all_of(heads.begin(), heads.end(), [&](const Head& head) { return head.below == below; });
+/// True if all stack tops share one parent, which is stored in `parent`.
+bool shared_parent(const Configuration& configuration, const Configuration*& parent) {
+  const auto tops = configuration.tops();
+  parent = tops.front().parent;
+  return std::all_of(tops.begin(), tops.end(), [&](const StackTop& top) { return top.parent == parent; });
 }
 
 }  // namespace
@@ -33,30 +33,30 @@ MaskBuilder::MaskBuilder(const CompiledGrammar& grammar, const Configuration& co
       tokens_(scratch().tokens),
       footprint_(scratch().footprint),
       walk_(grammar, scratch().walk),
-      inners_(grammar, walk_, footprint_) {}
+      frame_tokens_(grammar, walk_, footprint_) {}
 
 MaskPtr MaskBuilder::build() {
-  if (MaskPtr known = find()) {
+  if (MaskPtr cached = find()) {
     ++grammar_.counters().found;
-    return known;
+    return cached;
   }
   const MaskPtr mask = compute();
   ++grammar_.counters().built;
   grammar_.counters().visited += walk_.visited;
-  if (inners_.describable() && !walk_.indescribable()) keep(mask);
+  if (frame_tokens_.describable() && !walk_.indescribable()) store(mask);
   return mask;
 }
 
-// ---- Masks by description.
+// ---- The mask cache.
 
 bool MaskBuilder::describe(const Configuration& configuration, Detail detail, Key& key) const {
   if (configuration.count > kMaxStacks) return false;
-  // A frame at the bottom is told from one that leaves the rest of a token to others.
+  // A bottom frame and a frame with parents have different keys.
   uint64_t waiting = 0;
-  for (const Head& head : configuration.heads()) waiting = waiting << 1 | (head.below ? 1 : 0);
+  for (const StackTop& top : configuration.tops()) waiting = waiting << 1 | (top.parent ? 1 : 0);
   key.push_back(waiting << 32 | configuration.count);
-  for (const Head& head : configuration.heads()) {
-    if (!grammar_.describe(head.state, head.reg, head.depth_below(), detail, key)) return false;
+  for (const StackTop& top : configuration.tops()) {
+    if (!grammar_.describe(top.state, top.reg, top.parent_depth(), detail, key)) return false;
   }
   return true;
 }
@@ -67,85 +67,85 @@ MaskPtr MaskBuilder::find() const {
   const Configuration* at = &configuration_;
   Detail detail = Detail::outline;
   while (describe(*at, detail, key)) {
-    const auto known = grammar_.masks().find(key);
-    if (!known) return nullptr;
-    if (known->next == CachedMask::Next::done) return known->mask;
-    if (known->next == CachedMask::Next::fully) {
+    const auto cached = grammar_.masks().find(key);
+    if (!cached) return nullptr;
+    if (cached->next == CachedMask::Next::done) return cached->mask;
+    if (cached->next == CachedMask::Next::fully) {
       detail = Detail::full;
       continue;
     }
     detail = Detail::outline;
-    if (!one_below(*at, at) || !at) return nullptr;
+    if (!shared_parent(*at, at) || !at) return nullptr;
   }
   return nullptr;
 }
 
-void MaskBuilder::keep(const MaskPtr& mask) const {
+void MaskBuilder::store(const MaskPtr& mask) const {
   Key& key = scratch().key;
   key.assign(1, configuration_.accepting);
   const Configuration* at = &configuration_;
   for (size_t level = 0; level < kMaxLevels; ++level) {
     if (!describe(*at, Detail::outline, key)) return;
     if (consulted(*at)) {
-      grammar_.masks().keep(key, {CachedMask::Next::fully, nullptr}, 0);
+      grammar_.masks().put(key, {CachedMask::Next::fully, nullptr}, 0);
       if (!describe(*at, Detail::full, key)) return;
     }
-    const Configuration* below = nullptr;
-    const bool uniform = one_below(*at, below);
-    const uint32_t next = below ? below->depth : 0;
-    if (uniform && (!below || next < walk_.lowest())) {
-      grammar_.masks().keep(key, {CachedMask::Next::done, mask}, mask->bytes);
+    const Configuration* parent = nullptr;
+    const bool uniform = shared_parent(*at, parent);
+    const uint32_t next = parent ? parent->depth : 0;
+    if (uniform && (!parent || next < walk_.lowest())) {
+      grammar_.masks().put(key, {CachedMask::Next::done, mask}, mask->bytes);
       return;
     }
     if (!uniform) {
-      const auto heads = at->heads();
-      const bool needed = std::any_of(heads.begin(), heads.end(), [&](const Head& head) {
-        return head.below && head.below->depth >= walk_.lowest();
+      const auto tops = at->tops();
+      const bool needed = std::any_of(tops.begin(), tops.end(), [&](const StackTop& top) {
+        return top.parent && top.parent->depth >= walk_.lowest();
       });
-      if (!needed) grammar_.masks().keep(key, {CachedMask::Next::done, mask}, mask->bytes);
+      if (!needed) grammar_.masks().put(key, {CachedMask::Next::done, mask}, mask->bytes);
       return;
     }
-    grammar_.masks().keep(key, {CachedMask::Next::below, nullptr}, 0);
-    at = below;
+    grammar_.masks().put(key, {CachedMask::Next::parents, nullptr}, 0);
+    at = parent;
   }
 }
 
-/// Lists the frames whose rules may be asked for more than their outlines.
+/// Lists the frames that guards may consult.
 void MaskBuilder::note_frames() {
   footprint_.frames.clear();
   const Configuration* at = &configuration_;
   for (size_t level = 0; at && level < kMaxLevels; ++level) {
-    for (const Head& head : at->heads()) {
-      if (const Rule* rule = grammar_.rule(head.state)) footprint_.frames.push_back({rule, head.depth_below()});
+    for (const StackTop& top : at->tops()) {
+      if (const Rule* rule = grammar_.rule(top.state)) footprint_.frames.push_back({rule, top.parent_depth()});
     }
-    if (!one_below(*at, at)) break;
+    if (!shared_parent(*at, at)) break;
   }
   walk_.record(footprint_);
 }
 
 bool MaskBuilder::consulted(const Configuration& configuration) const {
-  const auto heads = configuration.heads();
-  return std::any_of(heads.begin(), heads.end(), [&](const Head& head) {
+  const auto tops = configuration.tops();
+  return std::any_of(tops.begin(), tops.end(), [&](const StackTop& top) {
     return std::any_of(footprint_.frames.begin(), footprint_.frames.end(), [&](const Footprint::Frame& frame) {
-      return frame.consulted && frame.rule == grammar_.rule(head.state) && frame.depth == head.depth_below();
+      return frame.consulted && frame.rule == grammar_.rule(top.state) && frame.depth == top.parent_depth();
     });
   });
 }
 
-// ---- Masks from frames.
+// ---- Building masks.
 
 MaskPtr MaskBuilder::compute() {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   note_frames();
   tokens_.start(vocabulary.mask_words());
-  // Where the top frames may be over before the next byte those below them speak as well.
+  // If a frame may be over before the next byte, its parents contribute as well.
   std::vector<const Configuration*> pending{&configuration_};
   for (size_t i = 0; i < pending.size(); ++i) {
     const Configuration& at = *pending[i];
     walk_.consult(at);
-    for (const Head& head : at.heads()) {
-      if (!head.below || !grammar_.row(head.state).accepting) continue;
-      if (std::find(pending.begin(), pending.end(), head.below) == pending.end()) pending.push_back(head.below);
+    for (const StackTop& top : at.tops()) {
+      if (!top.parent || !grammar_.row(top.state).accepting) continue;
+      if (std::find(pending.begin(), pending.end(), top.parent) == pending.end()) pending.push_back(top.parent);
     }
     add(at);
   }
@@ -156,29 +156,31 @@ MaskPtr MaskBuilder::compute() {
 }
 
 void MaskBuilder::add(const Configuration& configuration) {
-  for (const Head& head : configuration.heads()) {
-    const InnerPtr inner = inners_.inner(head);
-    if (inner->within) inner->within->add(inner->room, tokens_);
-    if (inner->many) tokens_.add(inner->many);
-    allow(inner->tokens);
+  for (const StackTop& top : configuration.tops()) {
+    const FrameTokensPtr frame = frame_tokens_.frame(top);
+    if (frame->token_class) frame->token_class->add(frame->max_length, tokens_);
+    if (frame->many) tokens_.add(frame->many);
+    allow(frame->tokens);
     walk_.tokens.clear();
-    follow(inner->exits, head);
-    if (const Inner* like = inner->like.get()) {
-      for (const Inner::Run& run : like->runs) {
-        if (!inner->agreed.has(run.byte)) continue;
-        allow(std::span(like->tokens).subspan(run.tokens, run.tokens_end - run.tokens));
-        follow(std::span(like->exits).subspan(run.exits, run.exits_end - run.exits), head);
+    follow(frame->boundary_nodes, top);
+    if (const FrameTokens* similar = frame->similar.get()) {
+      for (const FrameTokens::Run& run : similar->runs) {
+        if (!frame->agreed.has(run.byte)) continue;
+        allow(std::span(similar->tokens).subspan(run.tokens, run.tokens_end - run.tokens));
+        follow(std::span(similar->boundary_nodes).subspan(run.boundary_nodes, run.boundary_end - run.boundary_nodes),
+               top);
       }
     }
     allow(walk_.tokens);
   }
 }
 
-/// Goes on with the frames below where one is over.
-void MaskBuilder::follow(std::span<const Inner::Exit> exits, const Head& head) {
-  if (exits.empty() || !head.below) return;
-  walk_.consult(*head.below);
-  for (const Inner::Exit& exit : exits) walk_.run(*exit.trie, exit.node, head.below->heads());
+/// Walks the subtrees of boundary nodes with the parents of a frame.
+void MaskBuilder::follow(std::span<const FrameTokens::BoundaryNode> boundary_nodes, const StackTop& top) {
+  if (boundary_nodes.empty() || !top.parent) return;
+  walk_.consult(*top.parent);
+  for (const FrameTokens::BoundaryNode& boundary : boundary_nodes)
+    walk_.run(*boundary.trie, boundary.node, top.parent->tops());
 }
 
 void MaskBuilder::allow(std::span<const TokenId> tokens) {

@@ -1,4 +1,4 @@
-// Which tokens keep a text inside a grammar.
+// Token masks without a budget.
 #pragma once
 
 #include <span>
@@ -7,31 +7,32 @@
 #include "engine/grammar/configuration.h"
 #include "engine/grammar/footprint.h"
 #include "engine/masks/compiled_grammar.h"
-#include "engine/masks/inner.h"
-#include "engine/masks/inner_builder.h"
+#include "engine/masks/frame_tokens.h"
+#include "engine/masks/frame_tokens_builder.h"
 #include "engine/masks/trie_walk.h"
 #include "engine/tokens/mask.h"
 
 namespace constrain {
 
-/// Puts one mask together, from what single frames allow and from what those below make of the rest.
+/// Builds the mask of one configuration from the context-independent tokens of its top frames, and from walks with
+/// their parents.
 ///
-/// A token that stays within the top frame is allowed whatever is below it, so that part is kept for the frame alone
-/// (`Inner`). Where the frame may be over in the middle of a token the rest is walked from the frames below. Which
-/// frames that looked at, and how closely, is recorded: the mask holds wherever they agree, and is kept under their
-/// descriptions.
+/// A token that stays within the top frame is allowed whatever its parents are, so these tokens are cached for the
+/// frame alone (`FrameTokens`). From boundary nodes, where the frame may be over in the middle of a token, the trie is
+/// walked with the parents. The footprint of a mask records which frames were inspected and how closely; the mask is
+/// cached under the descriptions of these frames.
 class MaskBuilder {
  public:
-  /// `configuration` is what the text so far has come to.
+  /// `configuration` is the parse state of the text so far.
   MaskBuilder(const CompiledGrammar& grammar, const Configuration& configuration);
 
-  /// The allowed tokens, end-of-sequence tokens included where the text may end.
+  /// Returns the allowed tokens, and the end-of-sequence tokens if the text may end.
   MaskPtr build();
 
  private:
   using Key = std::vector<uint64_t>;
 
-  /// Memory that a thread keeps from one mask to the next.
+  /// Working memory of a thread, reused by all masks.
   struct Scratch {
     WalkScratch walk;
     TokenSet tokens;
@@ -42,13 +43,13 @@ class MaskBuilder {
 
   MaskPtr find() const;
   MaskPtr compute();
-  void keep(const MaskPtr& mask) const;
+  void store(const MaskPtr& mask) const;
 
   void note_frames();
   bool consulted(const Configuration& configuration) const;
   void add(const Configuration& configuration);
   void allow(std::span<const TokenId> tokens);
-  void follow(std::span<const Inner::Exit> exits, const Head& head);
+  void follow(std::span<const FrameTokens::BoundaryNode> boundary_nodes, const StackTop& top);
   bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 
   const CompiledGrammar& grammar_;
@@ -56,7 +57,7 @@ class MaskBuilder {
   TokenSet& tokens_;
   Footprint& footprint_;
   TrieWalk walk_;
-  InnerBuilder inners_;
+  FrameTokensBuilder frame_tokens_;
 };
 
 }  // namespace constrain

@@ -6,27 +6,27 @@ namespace constrain {
 
 namespace {
 
-/// Beyond this many readings it pays to look for ones that agree.
+/// Walks with more parse threads than this merge equal ones.
 constexpr size_t kMergeAbove = 4;
 
-/// Bytes that a thread keeps from one walk to the next.
+/// Bytes of working memory that a thread keeps between walks.
 constexpr size_t kKeptScratch = size_t{4} << 20;
 
 }  // namespace
 
 TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool interning)
     : tokens(scratch.tokens),
-      exits(scratch.exits),
+      boundary_nodes(scratch.boundary_nodes),
       runs(scratch.runs),
       grammar_(grammar),
       registers_(scratch.arena, interning),
       store_(grammar, scratch.arena, interning),
       stepper_(grammar, store_, registers_),
-      heads_(scratch.heads),
+      tops_(scratch.tops),
       merged_(scratch.merged),
       levels_(scratch.levels),
       scratch_(scratch) {
-  tokens.clear(), exits.clear(), runs.clear();
+  tokens.clear(), boundary_nodes.clear(), runs.clear();
   store_.start_work();
   levels_.resize(std::max(levels_.size(), size_t{grammar.vocabulary().longest_token()} + 1));
 }
@@ -34,20 +34,20 @@ TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool in
 TrieWalk::~TrieWalk() {
   scratch_.arena.reset();
   if (scratch_.arena.bytes() > kKeptScratch) scratch_.arena = Arena();
-  if (heads_.capacity() * sizeof(Head) > kKeptScratch) heads_ = {};
-  if (merged_.capacity() * sizeof(Head) > kKeptScratch) merged_ = {};
+  if (tops_.capacity() * sizeof(StackTop) > kKeptScratch) tops_ = {};
+  if (merged_.capacity() * sizeof(StackTop) > kKeptScratch) merged_ = {};
 }
 
-void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const Head> from, const ByteSet& first) {
+void TrieWalk::run(const Trie& trie, uint32_t root, std::span<const StackTop> from, const ByteSet& first) {
   bottom_ = nullptr;
-  heads_.assign(from.begin(), from.end());
+  tops_.assign(from.begin(), from.end());
   enter(trie, root, 0, levels_[0]);
   for_each_child(trie, root, first, [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
 }
 
-void TrieWalk::run_likely(const Trie& trie, std::span<const Head> from, const ByteSet& inside) {
+void TrieWalk::run_likely(const Trie& trie, std::span<const StackTop> from, const ByteSet& inside) {
   bottom_ = nullptr;
-  heads_.assign(from.begin(), from.end());
+  tops_.assign(from.begin(), from.end());
   inside_ = inside;
   enter(trie, 0, 0, levels_[0]);
   levels_[0].inside = true;
@@ -57,15 +57,15 @@ void TrieWalk::run_likely(const Trie& trie, std::span<const Head> from, const By
 
 void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first) {
   bottom_ = store_.make_bottom(depth);
-  heads_.assign(1, Head{state, reg, bottom_});
+  tops_.assign(1, StackTop{state, reg, bottom_});
   enter(trie, 0, 0, levels_[0]);
   for_each_child(trie, 0, first, [&](uint32_t child) {
     walk(trie, child, 0);
-    runs.push_back({trie.byte[child], tokens.size(), exits.size()});
+    runs.push_back({trie.byte[child], tokens.size(), boundary_nodes.size()});
   });
 }
 
-/// Calls `visit` for the children of the root that may be entered by one of `first`.
+/// Calls `visit` for the children of the root whose byte is in `first`.
 template <class Visit>
 void TrieWalk::for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit) {
   const Level& level = levels_[0];
@@ -83,40 +83,40 @@ void TrieWalk::for_each_child(const Trie& trie, uint32_t root, const ByteSet& fi
   }
 }
 
-/// Prepares a level for the heads from `begin` on.
+/// Initialises a level from the stack tops from `begin` on.
 void TrieWalk::enter(const Trie& trie, uint32_t node, size_t begin, Level& made) {
-  if (bottom_ && at_exit(begin)) exits.push_back(node);
+  if (bottom_ && drop_at_boundary(begin)) boundary_nodes.push_back(node);
   made = {.row = nullptr,
-          .head = {},
+          .top = {},
           .begin = begin,
-          .end = heads_.size(),
+          .end = tops_.size(),
           .jumps = trie.jumps_of(node),
           .bytes = {},
           .node_end = node + trie.size[node],
           .inside = false,
           .likely = {}};
   if (made.end - begin == 1) {
-    made.head = heads_[begin];
-    const Row& row = grammar_.row(made.head.state);
-    if (!row.accepting || !made.head.below || made.head.below == bottom_) made.row = &row;
+    made.top = tops_[begin];
+    const Row& row = grammar_.row(made.top.state);
+    if (!row.accepting || !made.top.parent || made.top.parent == bottom_) made.row = &row;
   }
   if (!made.jumps) return;
-  for (size_t k = begin; k < made.end; ++k) collect(heads_[k], made.bytes);
+  for (size_t k = begin; k < made.end; ++k) collect(tops_[k], made.bytes);
 }
 
-/// The same for one head that has made a move within its rule, which is the usual case.
-void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const Head& head, size_t begin, Level& made) {
-  const Row& row = grammar_.row(head.state);
-  if (row.accepting && head.below) {
-    if (head.below != bottom_) {
-      heads_.resize(begin);
-      heads_.push_back(head);
+/// Initialises a level from one stack top that has moved within its rule, the usual case.
+void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const StackTop& top, size_t begin, Level& made) {
+  const Row& row = grammar_.row(top.state);
+  if (row.accepting && top.parent) {
+    if (top.parent != bottom_) {
+      tops_.resize(begin);
+      tops_.push_back(top);
       return enter(trie, node, begin, made);
     }
-    if (bottom_->accepting) exits.push_back(node);
+    if (bottom_->accepting) boundary_nodes.push_back(node);
   }
   made.row = &row;
-  made.head = head;
+  made.top = top;
   made.begin = made.end = begin;
   made.jumps = trie.jumps_of(node);
   made.node_end = node + trie.size[node];
@@ -124,7 +124,7 @@ void TrieWalk::enter_alone(const Trie& trie, uint32_t node, const Head& head, si
   if (made.jumps) made.bytes = row.bytes;
 }
 
-/// For a level that a byte has led to.
+/// Computes the likely bytes of a level reached by `byte`.
 void TrieWalk::go_inside(uint8_t byte, Level& made) const {
   made.inside = inside_.has(byte);
   if (made.inside) made.likely = likely_bytes(made);
@@ -132,64 +132,64 @@ void TrieWalk::go_inside(uint8_t byte, Level& made) const {
 
 ByteSet TrieWalk::likely_bytes(const Level& level) const {
   ByteSet bytes;
-  if (level.begin == level.end) bytes.add(grammar_.likely_bytes(level.head.state, level.head.reg));
-  for (size_t k = level.begin; k < level.end; ++k) bytes.add(grammar_.likely_bytes(heads_[k].state, heads_[k].reg));
+  if (level.begin == level.end) bytes.add(grammar_.likely_bytes(level.top.state, level.top.reg));
+  for (size_t k = level.begin; k < level.end; ++k) bytes.add(grammar_.likely_bytes(tops_[k].state, tops_[k].reg));
   return bytes;
 }
 
-void TrieWalk::collect(const Head& head, ByteSet& bytes) {
-  const Row& row = grammar_.row(head.state);
+void TrieWalk::collect(const StackTop& top, ByteSet& bytes) {
+  const Row& row = grammar_.row(top.state);
   bytes.add(row.bytes);
-  if (row.accepting && head.below) collect(*head.below, bytes);
+  if (row.accepting && top.parent) collect(*top.parent, bytes);
 }
 
 void TrieWalk::collect(const Configuration& configuration, ByteSet& bytes) {
   consult(configuration);
   store_.charge(configuration.count);
-  for (const Head& head : configuration.heads()) collect(head, bytes);
+  for (const StackTop& top : configuration.tops()) collect(top, bytes);
 }
 
-/// Drops the readings that have come to the unknown frames, and says whether any has or might end right here.
-bool TrieWalk::at_exit(size_t begin) {
+/// Drops the parse threads that popped into the unknown parents. True if any did, or may be popped right here.
+bool TrieWalk::drop_at_boundary(size_t begin) {
   bool found = false;
-  for (size_t k = begin; k < heads_.size();) {
-    const Head& head = heads_[k];
-    if (head.state == kDone) {
-      heads_.erase(heads_.begin() + static_cast<ptrdiff_t>(k));
+  for (size_t k = begin; k < tops_.size();) {
+    const StackTop& top = tops_[k];
+    if (top.state == kDone) {
+      tops_.erase(tops_.begin() + static_cast<ptrdiff_t>(k));
       found = true;
       continue;
     }
-    found |= head.below->accepting && grammar_.row(head.state).accepting;
+    found |= top.parent->accepting && grammar_.row(top.state).accepting;
     ++k;
   }
   return found;
 }
 
-/// The next node to look at after one that was refused.
+/// The next node to visit after a refused one.
 uint32_t TrieWalk::skip(const Trie& trie, const Level& above, uint32_t node) {
   if (!above.jumps) return node + trie.size[node];
   const int next = above.bytes.next(trie.byte[node] + 1);
   return next < 0 ? above.node_end : (*above.jumps)[next];
 }
 
-/// Appends what the heads of a level become on a byte.
+/// Appends the successors of a level's stack tops on a byte.
 void TrieWalk::step(const Level& above, uint8_t byte) {
-  heads_.resize(above.end);
+  tops_.resize(above.end);
   if (above.row) {
-    stepper_.step(above.head, byte, heads_);
+    stepper_.step(above.top, byte, tops_);
   } else {
-    for (size_t k = above.begin; k < above.end; ++k) stepper_.step(heads_[k], byte, heads_);
+    for (size_t k = above.begin; k < above.end; ++k) stepper_.step(tops_[k], byte, tops_);
   }
-  if (heads_.size() - above.end <= kMergeAbove) return;
-  merged_.assign(heads_.begin() + static_cast<ptrdiff_t>(above.end), heads_.end());
-  const auto kept = store_.make(merged_)->heads();
-  heads_.resize(above.end);
-  heads_.insert(heads_.end(), kept.begin(), kept.end());
+  if (tops_.size() - above.end <= kMergeAbove) return;
+  merged_.assign(tops_.begin() + static_cast<ptrdiff_t>(above.end), tops_.end());
+  const auto kept = store_.make(merged_)->tops();
+  tops_.resize(above.end);
+  tops_.insert(tops_.end(), kept.begin(), kept.end());
 }
 
-void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const Head> heads) {
+void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const StackTop> tops) {
   const TokenId token = trie.token[node];
-  if (token == kNoToken || (admits && !admits(heads))) return;
+  if (token == kNoToken || (admits && !admits(tops))) return;
   if (trie.groups.empty()) {
     tokens.push_back(token);
   } else {
@@ -198,7 +198,7 @@ void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const Head> heads
   }
 }
 
-/// Visits a child of the root, which stands at depth `base`, and what is below.
+/// Visits a child of the root, which is at depth `base`, and its subtree.
 void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
   const uint32_t end = child + trie.size[child];
   for (uint32_t node = child; node < end;) {
@@ -218,28 +218,28 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
     const bool goes = action & Row::kGoto;
     const Option* only = above.row && !goes ? above.row->only_move(action) : nullptr;
     if (goes || only) {
-      Head head = above.head;
+      StackTop top = above.top;
       if (goes) {
-        head.state = action & ~Row::kGoto;
-      } else if (!stepper_.move(*only, byte, head)) {
+        top.state = action & ~Row::kGoto;
+      } else if (!stepper_.move(*only, byte, top)) {
         node = skip(trie, above, node);
         continue;
       }
-      take(trie, node, {&head, 1});
-      // A string that none continues needs no row.
+      take(trie, node, {&top, 1});
+      // A leaf needs no level.
       if (trie.size[node] > 1) {
-        enter_alone(trie, node, head, above.end, levels_[depth]);
+        enter_alone(trie, node, top, above.end, levels_[depth]);
         if (above.inside) go_inside(byte, levels_[depth]);
       }
       ++node;
       continue;
     }
     step(above, byte);
-    if (heads_.size() == above.end) {
+    if (tops_.size() == above.end) {
       node = skip(trie, above, node);
       continue;
     }
-    take(trie, node, std::span(heads_).subspan(above.end));
+    take(trie, node, std::span(tops_).subspan(above.end));
     if (trie.size[node] > 1) {
       enter(trie, node, above.end, levels_[depth]);
       if (above.inside) go_inside(byte, levels_[depth]);

@@ -12,7 +12,7 @@ namespace constrain {
 
 namespace {
 
-/// What masks of one kind remember of the texts of a session may take so many bytes before they start anew.
+/// Memory limit for masks of a session, after which they start anew.
 constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 
 }  // namespace
@@ -20,7 +20,7 @@ constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
     : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true), bounds(*this->grammar) {
   const Deadline deadline(this->grammar->limits().max_seconds);
-  first.configuration = store.make(Head{this->grammar->start(), 0, nullptr});
+  first.configuration = store.make(StackTop{this->grammar->start(), 0, nullptr});
 }
 
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar)
@@ -37,19 +37,19 @@ MaskPtr Matcher::mask() const {
   const Configuration* at = last_->terminated ? nullptr : last_->configuration;
   {
     const std::lock_guard lock(session_->mutex);
-    if (const MaskPtr* known = session_->masks.find(at)) return *known;
+    if (const MaskPtr* cached = session_->masks.find(at)) return *cached;
   }
   const Deadline deadline(grammar().limits().max_seconds);
   MaskPtr mask = at ? make_mask(*at) : end_mask();
   const std::lock_guard lock(session_->mutex);
-  session_->masks.keep(at, mask);
+  session_->masks.put(at, mask);
   return mask;
 }
 
 MaskPtr Matcher::make_mask(const Configuration& at) const {
-  if (grammar().vocabulary().spells_all()) return MaskBuilder(grammar(), at).build();
+  if (grammar().vocabulary().tokenizes_all()) return MaskBuilder(grammar(), at).build();
   const std::lock_guard lock(session_->mutex);
-  return spelled().mask(at);
+  return tokenizable().mask(at);
 }
 
 MaskPtr Matcher::mask(uint64_t budget) const {
@@ -85,43 +85,43 @@ bool Matcher::accept(TokenId token) {
     return true;
   }
   const std::string_view bytes = grammar().vocabulary().spelling(token);
-  return !bytes.empty() && go_on(bytes, token);
+  return !bytes.empty() && extend(bytes, token);
 }
 
-bool Matcher::accept_bytes(std::string_view bytes) { return go_on(bytes, kNoToken); }
+bool Matcher::accept_bytes(std::string_view bytes) { return extend(bytes, kNoToken); }
 
-bool Matcher::go_on(std::string_view bytes, TokenId token) {
+bool Matcher::extend(std::string_view bytes, TokenId token) {
   if (last_->terminated) return false;
   const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
   const Configuration* next = advance(last_->configuration, bytes);
-  const bool only_spelled = token != kNoToken && !grammar().vocabulary().spells_all();
-  if (!next || (only_spelled && !spelled().possible(*next))) return false;
-  // A grammar that asks for a token which ends texts is complete after it.
-  push(next, grammar().vocabulary().is_eos(token), token, token == kNoToken ? keep(bytes) : bytes);
+  const bool only_tokenizable = token != kNoToken && !grammar().vocabulary().tokenizes_all();
+  if (!next || (only_tokenizable && !tokenizable().possible(*next))) return false;
+  // A grammar may ask for an end-of-sequence token as a special token; the text is complete after it.
+  push(next, grammar().vocabulary().is_eos(token), token, token == kNoToken ? copy(bytes) : bytes);
   return true;
 }
 
 const Configuration* Matcher::advance(const Configuration* from, std::string_view bytes) const {
   Stepper stepper(grammar(), session_->store, session_->registers);
-  std::vector<Head> heads(from->heads().begin(), from->heads().end()), next;
+  std::vector<StackTop> tops(from->tops().begin(), from->tops().end()), next;
   for (const char byte : bytes) {
     session_->store.start_work();
     next.clear();
-    for (const Head& head : heads) stepper.step(head, static_cast<uint8_t>(byte), next);
+    for (const StackTop& top : tops) stepper.step(top, static_cast<uint8_t>(byte), next);
     if (next.empty()) return nullptr;
-    // Readings that came to agree are merged at once, so that ambiguity cannot multiply from byte to byte.
+    // Merging after each byte keeps ambiguity from multiplying.
     if (next.size() > 1) {
-      const auto merged = session_->store.make(next)->heads();
-      heads.assign(merged.begin(), merged.end());
+      const auto merged = session_->store.make(next)->tops();
+      tops.assign(merged.begin(), merged.end());
     } else {
-      heads.swap(next);
+      tops.swap(next);
     }
   }
-  return session_->store.make(heads);
+  return session_->store.make(tops);
 }
 
-std::string_view Matcher::keep(std::string_view bytes) {
+std::string_view Matcher::copy(std::string_view bytes) {
   auto* copy = session_->arena.allocate<char>(bytes.size());
   std::ranges::copy(bytes, copy);
   return {copy, bytes.size()};
@@ -135,7 +135,7 @@ void Matcher::push(const Configuration* configuration, bool terminated, TokenId 
 bool Matcher::is_finished() const {
   if (last_->terminated) return true;
   if (!last_->configuration->accepting) return false;
-  if (!grammar().vocabulary().spells_all()) return mask()->count == grammar().vocabulary().eos().size();
+  if (!grammar().vocabulary().tokenizes_all()) return mask()->count == grammar().vocabulary().eos().size();
   const std::lock_guard lock(session_->mutex);
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
@@ -161,7 +161,7 @@ std::string Matcher::forced_bytes() const {
 
 std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
   const Vocabulary& vocabulary = grammar().vocabulary();
-  if (!vocabulary.encodes()) return lone_tokens(limit);
+  if (!vocabulary.encodes()) return single_choice_tokens(limit);
   if (last_->terminated) return {};
   const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
@@ -176,8 +176,8 @@ std::vector<TokenId> Matcher::forced_tokens(size_t limit) const {
   return tokens;
 }
 
-/// Those before the end that show how the tokenizer goes on, from a whole character on. It begins anew after a special
-/// token.
+/// Returns the last tokens that influence tokenization, starting with a whole character. Tokenizers restart after a
+/// special token.
 std::vector<TokenId> Matcher::last_tokens() const {
   constexpr size_t kTokens = 4;
   const Vocabulary& vocabulary = grammar().vocabulary();
@@ -191,7 +191,7 @@ std::vector<TokenId> Matcher::last_tokens() const {
   return tokens;
 }
 
-std::vector<TokenId> Matcher::lone_tokens(size_t limit) const {
+std::vector<TokenId> Matcher::single_choice_tokens(size_t limit) const {
   Matcher ahead = *this;
   std::vector<TokenId> tokens;
   while (tokens.size() < limit && !ahead.last_->terminated) {
@@ -207,27 +207,27 @@ std::vector<TokenId> Matcher::lone_tokens(size_t limit) const {
 /// Called under the session's lock.
 Matcher::Budgeted Matcher::budgeted() const {
   std::shared_ptr<BudgetedMasks>& masks = session_->budgeted;
-  auto& there = session_->there;
+  auto& in_budgeted = session_->in_budgeted;
   if (!masks || masks->full()) {
     masks = BudgetedMasks::shared(grammar());
-    there = {{session_->first.configuration, &masks->start()}};
+    in_budgeted = {{session_->first.configuration, &masks->start()}};
   }
   std::unique_lock lock(masks->mutex);
   std::vector<const Step*> ahead;
-  const Step* known = last_;
-  for (; !there.contains(known->configuration); known = known->previous) ahead.push_back(known);
-  const Configuration* at = there.at(known->configuration);
+  const Step* cached = last_;
+  for (; !in_budgeted.contains(cached->configuration); cached = cached->previous) ahead.push_back(cached);
+  const Configuration* at = in_budgeted.at(cached->configuration);
   for (auto step = ahead.rbegin(); step != ahead.rend(); ++step) {
     at = &masks->after(*at, (*step)->bytes);
-    there[(*step)->configuration] = at;
+    in_budgeted[(*step)->configuration] = at;
   }
   return {*masks, std::move(lock), *at};
 }
 
 /// Called under the session's lock.
-SpelledMasks& Matcher::spelled() const {
-  std::unique_ptr<SpelledMasks>& masks = session_->spelled;
-  if (!masks || masks->bytes() > kMaxMaskBytes) masks = std::make_unique<SpelledMasks>(grammar());
+TokenizableMasks& Matcher::tokenizable() const {
+  std::unique_ptr<TokenizableMasks>& masks = session_->tokenizable;
+  if (!masks || masks->bytes() > kMaxMaskBytes) masks = std::make_unique<TokenizableMasks>(grammar());
   return *masks;
 }
 

@@ -1,4 +1,4 @@
-// One text being generated under a grammar.
+// The matcher: the parse state of one generated text.
 #pragma once
 
 #include <memory>
@@ -10,66 +10,65 @@
 
 #include "engine/completion/budgeted_masks.h"
 #include "engine/completion/completion_bounds.h"
-#include "engine/completion/spelled_masks.h"
+#include "engine/completion/tokenizable_masks.h"
 #include "engine/grammar/configuration.h"
-#include "engine/grammar/memo.h"
+#include "engine/grammar/recent_cache.h"
 #include "engine/masks/compiled_grammar.h"
 
 namespace constrain {
 
-/// Follows a text token by token, and says at every point which tokens may come next.
+/// Tracks one text token by token, and computes the mask of its next token.
 ///
-/// A matcher belongs to one thread at a time; its clones may be used from others, and share its memory.
+/// A matcher belongs to one thread at a time. Its clones may be used from other threads, and share its memory.
 class Matcher {
  public:
   explicit Matcher(std::shared_ptr<const CompiledGrammar> grammar);
 
   const CompiledGrammar& grammar() const { return *session_->grammar; }
 
-  /// Sets bit t of `bits` (`mask_words()` words) exactly where token t may come next. Returns whether any token of the
-  /// vocabulary is excluded. After the end only the end-of-sequence tokens are allowed. `budget` is that of `mask`.
+  /// Sets bit t of `bits` (`mask_words()` words) if token t may come next. Returns true if any token of the vocabulary
+  /// is excluded. After the end of the text only end-of-sequence tokens are allowed. `budget` is that of `mask`.
   bool fill(uint32_t* bits, std::optional<uint64_t> budget = std::nullopt) const;
 
-  /// The same as a mask that is shared with every place where the same tokens are allowed. Throws VocabularyError where
-  /// no tokens complete the text, which only accept_bytes can lead to, or a vocabulary that spells nothing of the
-  /// grammar.
+  /// Returns the mask of the next token, shared by all texts that allow the same tokens. Throws VocabularyError if no
+  /// tokens complete the text: after accept_bytes, or if nothing of the grammar is tokenizable.
   MaskPtr mask() const;
 
-  /// The same for a text that is to be complete after `budget` tokens at most, the end-of-sequence token included: only
-  /// tokens after which a completion still fits. Throws BudgetError where the budget is less than `min_tokens()`.
+  /// Returns the tokens after which the text can still be completed within `budget` tokens, including the
+  /// end-of-sequence token. Throws BudgetError if `budget` is less than `min_tokens()`.
   MaskPtr mask(uint64_t budget) const;
 
-  /// Takes a token, or returns false, and changes nothing, where it is not allowed.
+  /// Accepts a token; false, without any change, if it is not allowed.
   bool accept(TokenId token);
 
-  /// The same for bytes, which count as one token for `rollback`, whether there are tokens to complete them or not.
+  /// Accepts bytes, which count as one token for `rollback`. Does not require that tokens complete the text.
   bool accept_bytes(std::string_view bytes);
 
-  /// The text so far is complete.
+  /// True if the text so far is complete.
   bool is_accepting() const { return last_->terminated || last_->configuration->accepting; }
 
-  /// The text is complete, and nothing but the end may follow.
+  /// True if the text is complete, and nothing may follow.
   bool is_finished() const;
 
-  /// Undoes the last `count` tokens. Throws std::out_of_range where there are fewer.
+  /// Undoes the last `count` tokens. Throws std::out_of_range if there are fewer.
   void rollback(size_t count);
 
   void reset() { last_ = &session_->first; }
 
-  /// Tokens accepted so far, the end-of-sequence token included.
+  /// Number of accepted tokens, including the end-of-sequence token.
   size_t accepted_tokens() const { return last_->index; }
 
-  /// The bytes that must come next, as far as there is no choice.
+  /// Bytes that must come next, up to the first choice.
   std::string forced_bytes() const;
 
-  /// The tokens that must come next, at most `limit` of them: those that the tokenizer cuts the forced bytes into,
-  /// whatever comes after them. Without a tokenizer, tokens of which each is the only one allowed.
+  /// Returns up to `limit` tokens that must come next: the start of every tokenization of the forced bytes. Without a
+  /// tokenizer, tokens that are each the only one allowed.
   std::vector<TokenId> forced_tokens(size_t limit) const;
 
-  /// A shortest text that completes the text so far.
+  /// Bytes of a shortest completion.
   std::string completion() const;
 
-  /// Fewest tokens that spell `completion()`, and the end-of-sequence token; none after the end.
+  /// Fewest tokens for `completion()` and the end-of-sequence token; 0 after the end.
   uint64_t min_tokens() const;
 
  private:
@@ -78,11 +77,11 @@ class Matcher {
     const Configuration* configuration = nullptr;
     size_t index = 0;
     bool terminated = false;
-    TokenId token = kNoToken;  ///< where it was one
+    TokenId token = kNoToken;  ///< kNoToken for bytes
     std::string_view bytes;
   };
 
-  /// Where the text is among those that share what is known of budgets.
+  /// The text's position in the shared masks under budgets.
   struct Budgeted {
     BudgetedMasks& masks;
     std::unique_lock<std::mutex> lock;
@@ -91,32 +90,33 @@ class Matcher {
     ~Budgeted() { masks.measure_bytes(); }
   };
 
-  /// What a matcher and its clones share: memory for configurations, which are never freed one by one.
+  /// State shared by a matcher and its clones: an arena of configurations, which are never freed one by one.
   struct Session {
     explicit Session(std::shared_ptr<const CompiledGrammar> grammar);
     std::shared_ptr<const CompiledGrammar> grammar;
     Arena arena;
     Registers registers;
     ConfigurationStore store;
-    Memo<MaskPtr> masks;
+    RecentCache<MaskPtr> masks;
     CompletionBounds bounds;
     std::shared_ptr<BudgetedMasks> budgeted;
-    std::unordered_map<const Configuration*, const Configuration*> there;  ///< the same configurations in `budgeted`
-    std::unique_ptr<SpelledMasks> spelled;
+    std::unordered_map<const Configuration*, const Configuration*>
+        in_budgeted;  ///< the same configurations in `budgeted`
+    std::unique_ptr<TokenizableMasks> tokenizable;
     Step first;
     std::mutex mutex;
   };
 
   const Configuration* advance(const Configuration* from, std::string_view bytes) const;
-  bool go_on(std::string_view bytes, TokenId token);
+  bool extend(std::string_view bytes, TokenId token);
   MaskPtr make_mask(const Configuration& at) const;
-  std::string_view keep(std::string_view bytes);
+  std::string_view copy(std::string_view bytes);
   void push(const Configuration* configuration, bool terminated, TokenId token, std::string_view bytes);
-  std::vector<TokenId> lone_tokens(size_t limit) const;
+  std::vector<TokenId> single_choice_tokens(size_t limit) const;
   std::vector<TokenId> last_tokens() const;
   MaskPtr end_mask() const;
   Budgeted budgeted() const;
-  SpelledMasks& spelled() const;
+  TokenizableMasks& tokenizable() const;
 
   std::shared_ptr<Session> session_;
   const Step* last_;

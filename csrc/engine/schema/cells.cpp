@@ -15,7 +15,7 @@ bool contains_all(const std::vector<Element>& all, const std::vector<Element>& s
   return std::ranges::all_of(some, [&](const Element& one) { return std::ranges::find(all, one) != all.end(); });
 }
 
-// Whether every condition of a cell is one of another's, so that it holds all that the other does.
+// Tests whether every condition of a cell is also one of another, so that the other is contained in it.
 
 bool holds_all_of(const NumberCell& general, const NumberCell& special) {
   return general == special || general == NumberCell{};
@@ -39,7 +39,7 @@ bool holds_all_of(const ObjectCell& general, const ObjectCell& special) {
          contains_all(special.names, general.names) && contains_all(special.exists, general.exists);
 }
 
-/// Adds cells, and drops those that are in another one.
+/// Adds cells, and drops those contained in another one.
 template <class Cell>
 void append(std::vector<Cell>& into, std::vector<Cell>&& other) {
   for (Cell& cell : other) {
@@ -57,7 +57,7 @@ void add_missing(std::vector<Element>& into, const std::vector<Element>& other) 
   }
 }
 
-/// The stricter of two bounds; `sign` is 1 for lower bounds and -1 for upper ones.
+/// Returns the stricter of two bounds; `sign` is 1 for lower and -1 for upper bounds.
 std::optional<Bound> stricter(const std::optional<Bound>& a, const std::optional<Bound>& b, int sign) {
   if (!a || !b) return a ? a : b;
   const int order = sign * compare(a->value, b->value);
@@ -264,8 +264,8 @@ ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunct
   for (const Members& members : cell.members) {
     bool found = false;
     const auto apply = [&](ConjunctionId schema) { value = conjunctions.join(value, schema), found = true; };
-    for (const auto& [known, schema] : members.named) {
-      if (known == name) apply(schema);
+    for (const auto& [key, schema] : members.named) {
+      if (key == name) apply(schema);
     }
     for (const KeyPattern& pattern : members.patterns) {
       if (matches(*pattern.keys.language, name)) apply(pattern.schema);

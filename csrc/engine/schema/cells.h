@@ -22,14 +22,14 @@ struct Literal {
   auto operator<=>(const Literal&) const = default;
 };
 
-/// A conjunction of literals, by number; 0 is the empty one, which everything satisfies.
+/// A conjunction of literals, by number; 0 is the empty conjunction.
 using ConjunctionId = uint32_t;
 
 /// A regular condition on the content of a string. Equal ids mean equal languages.
 struct Content {
   std::string id;
   AutomatonPtr language;
-  json::SourceTextPtr source = nullptr;  ///< where it is all that occurs in a text
+  json::SourceTextPtr source = nullptr;  ///< set if the content is all substrings of a text
   bool operator==(const Content& other) const { return id == other.id; }
 };
 
@@ -38,7 +38,7 @@ struct NumberCell {
   bool fractional = false;  ///< no integers
   std::vector<Decimal> not_multiples_of;
   std::vector<Decimal> excluded;
-  std::optional<std::vector<Decimal>> values;  ///< only these
+  std::optional<std::vector<Decimal>> values;  ///< if set, the only values
 
   bool operator==(const NumberCell&) const = default;
 };
@@ -46,7 +46,7 @@ struct NumberCell {
 struct StringCell {
   uint64_t min = 0, max = kInfinite;  ///< Unicode scalar values
   std::vector<Content> contents;
-  std::optional<std::set<std::string>> words;  ///< only these
+  std::optional<std::set<std::string>> words;  ///< if set, the only values
 
   bool any() const { return min == 0 && max == kInfinite && contents.empty() && !words; }
   bool operator==(const StringCell&) const = default;
@@ -64,13 +64,13 @@ struct ArrayCell {
   ConjunctionId rest = 0;
   uint64_t min = 0, max = kInfinite;
   std::vector<Contains> contains;
-  std::optional<NodeId> unique;  ///< who demands that no two items are equal
+  std::optional<NodeId> unique;  ///< node of the `uniqueItems` keyword
 
   bool operator==(const ArrayCell&) const = default;
 };
 
-/// One of `patternProperties`. Keys that only some readings of the pattern match must suit both: they satisfy the
-/// schema, and do not count as matched.
+/// A member of `patternProperties`. If interpretations of the pattern differ over a key, both apply: it satisfies the
+/// schema, and does not count as matched.
 struct KeyPattern {
   Content keys;
   std::optional<Content> doubtful;
@@ -78,7 +78,7 @@ struct KeyPattern {
   bool operator==(const KeyPattern&) const = default;
 };
 
-/// `properties`, `patternProperties` and `additionalProperties` of one schema: they belong together.
+/// `properties`, `patternProperties` and `additionalProperties` of one schema, which depend on each other.
 struct Members {
   std::vector<std::pair<std::string, ConjunctionId>> named;
   std::vector<KeyPattern> patterns;
@@ -86,7 +86,7 @@ struct Members {
   bool operator==(const Members&) const = default;
 };
 
-/// Some member whose key is in `keys` has a value that satisfies `value`.
+/// Requires a member with a key in `keys` and a value that satisfies `value`.
 struct Exists {
   Content keys;
   ConjunctionId value;
@@ -96,7 +96,7 @@ struct Exists {
 struct ObjectCell {
   std::vector<Members> members;  ///< all of them apply
   std::vector<std::string> required;
-  std::vector<std::pair<std::string, std::string>> dependents;  ///< where the first is present, so is the second
+  std::vector<std::pair<std::string, std::string>> dependents;  ///< if the first is present, so is the second
   std::vector<ConjunctionId> names;                             ///< `propertyNames`
   std::vector<Exists> exists;
   uint64_t min = 0, max = kInfinite;
@@ -136,26 +136,26 @@ class Conjunctions {
   std::vector<const std::vector<Literal>*> literals_;
 };
 
-/// What satisfies both; pairs of cells that obviously exclude each other are dropped.
+/// Intersection; drops pairs of cells that obviously exclude each other.
 Cells intersect(const Cells& a, const Cells& b, Conjunctions& conjunctions);
 
-/// What satisfies one or the other; cells that another one contains are dropped.
+/// Union; drops cells contained in another one.
 void unite(Cells& into, Cells other);
 
-/// What is not in a language.
+/// Complement of a language.
 Content outside(const Content& content);
 
 /// Keys that are none of the names and match none of the patterns.
 Content keys_beyond(const std::vector<std::string>& names, const std::vector<Content>& patterns);
 
-/// The value that `properties` and its kin give to a key.
+/// Schema that `properties` and its siblings assign to a key.
 ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions);
 
-/// The values that every document of a cell has somewhere.
+/// Values that every document of a cell contains.
 std::vector<ConjunctionId> needed(const ArrayCell& cell);
 std::vector<ConjunctionId> needed(const ObjectCell& cell, Conjunctions& conjunctions);
 
-/// How far the search for cells without instances looks into required members and items.
+/// Levels of required members and items that the search for empty cells descends.
 inline constexpr int kPruneDepth = 6;
 
 /// Number of Unicode scalar values of a well-formed UTF-8 text.

@@ -16,7 +16,7 @@ namespace constrain::schema {
 
 namespace {
 
-/// Ways that the patterns of one object may overlap; beyond it the schema is refused.
+/// Most classes of keys that the patterns of one object may form.
 constexpr size_t kMaxKeyClasses = 256;
 
 class Compiler {
@@ -33,12 +33,12 @@ class Compiler {
     return findings_.report(document_);
   }
 
-  /// Why nothing satisfies the schema: follows what its documents must hold down to where they cannot.
+  /// Explains an unsatisfiable schema: follows required values down to a contradiction.
   SchemaError conflict() && {
     build();
     const Lengths lengths = grammar_.shortest_words();
     ConjunctionId id = conjunctions_.intern({{document_.root()}});
-    std::set<ConjunctionId> seen{nothing()};  // `false` that is nowhere written has no place of its own
+    std::set<ConjunctionId> seen{nothing()};  // an implicit `false` has no place of its own
     for (std::optional<ConjunctionId> next = id; next && seen.insert(*next).second; next = missing(id, lengths))
       id = *next;
     const Normaliser::Conflict at = normaliser_.conflict(id);
@@ -61,7 +61,7 @@ class Compiler {
     }
   }
 
-  /// What the documents of a conjunction need that has no instances.
+  /// Finds a required value of a conjunction that has no instances.
   std::optional<ConjunctionId> missing(ConjunctionId id, const Lengths& lengths) {
     const Cells& cells = normaliser_.conjunction(id);
     if (cells.empty()) {
@@ -70,8 +70,8 @@ class Compiler {
     }
     const auto find = [&](const std::vector<ConjunctionId>& values) -> std::optional<ConjunctionId> {
       const auto lacks = [&](ConjunctionId value) {
-        const auto known = rules_.find(value);
-        return known == rules_.end() ? normaliser_.empty(value) : lengths[known->second] == kInfinite;
+        const auto cached = rules_.find(value);
+        return cached == rules_.end() ? normaliser_.empty(value) : lengths[cached->second] == kInfinite;
       };
       const auto found = std::ranges::find_if(values, lacks);
       return found == values.end() ? std::nullopt : std::optional(*found);
@@ -85,7 +85,7 @@ class Compiler {
     return std::nullopt;
   }
 
-  /// The keyword that most likely cannot hold, where nothing shows which.
+  /// Guesses the keyword that cannot hold, if no value shows it.
   std::string culprit(ConjunctionId id) const {
     static constexpr const char* kSuspects[] = {"pattern",
                                                 "format",
@@ -130,7 +130,7 @@ class Compiler {
     return "no value satisfies " + reason;
   }
 
-  /// The rule of a conjunction; its body is made later, so that schemas may refer to themselves.
+  /// Returns the rule of a conjunction; its body is made later, so that schemas may be recursive.
   RuleId rule(ConjunctionId id) {
     const auto [it, added] = rules_.try_emplace(id, 0);
     if (added) {
@@ -157,7 +157,7 @@ class Compiler {
     }
     json::ArraySpec spec{.prefix = {}, .rest = {}, .tallies = {}, .min = cell.min, .max = cell.max};
     if (cell.unique && cell.max > 1) spec.distinct = document_.place(*cell.unique);
-    // Where a kind of items counts from some index on, the items before it are told apart from the rest.
+    // If a kind of items counts from some index on, the items before it are kept apart.
     size_t prefix = std::min<uint64_t>(cell.prefix.size(), cell.max);
     for (const Contains& contains : cell.contains) {
       spec.tallies.push_back({contains.min, contains.max});
@@ -169,9 +169,8 @@ class Compiler {
     return grammar_.add(std::make_unique<json::ArrayRule>(std::move(spec), options_.whitespace, options_.in_order));
   }
 
-  /// Values of an item, by which tallies they add to. A tally with a maximum tells for sure, and so does any where
-  /// items must differ, as kinds of items then have values of their own; others may leave an item uncounted that would
-  /// count.
+  /// Values of an item, by the tallies they add to. The choice is exact for tallies with a maximum, and for all if
+  /// items must differ, because kinds of items then have disjoint values; other tallies may leave an item uncounted.
   std::vector<json::ArraySpec::Choice> items(const ArrayCell& cell, ConjunctionId value, size_t index) {
     std::vector<std::pair<ConjunctionId, uint32_t>> found{{value, 0}};
     for (size_t i = 0; i < cell.contains.size(); ++i) {
@@ -262,7 +261,7 @@ class Compiler {
     spec.dependents.clear();
   }
 
-  /// Values of a member, by which duties of its object they fulfil. Those that every value fulfils are no choice.
+  /// Values of a member, by the duties of its object they fulfil. Duties that every value fulfils are no choice.
   template <class Concerns>
   std::vector<json::ObjectSpec::Choice> choices(const ObjectCell& cell, ConjunctionId value, const Concerns& concerns) {
     uint32_t always = 0;
@@ -283,7 +282,7 @@ class Compiler {
     return out;
   }
 
-  /// Keys that are no names fall into classes by which patterns they match.
+  /// Sorts keys that are no names into classes by the patterns they match.
   void add_others(const ObjectCell& cell, const AutomatonPtr& names_language, const std::vector<std::string>& names,
                   json::ObjectSpec& spec) {
     struct Class {
@@ -293,13 +292,13 @@ class Compiler {
     const bool plain = !names_language && cell.exists.empty() &&
                        std::all_of(cell.members.begin(), cell.members.end(),
                                    [](const Members& members) { return members.patterns.empty(); });
-    // Without patterns nothing depends on the key, and it does no harm that the class holds the names as well.
+    // Without patterns the classes do not matter, and may contain the names as well.
     AutomatonPtr all = names_language ? names_language : any_text();
     std::vector<Class> classes{{plain || names.empty() ? all : subtract(all, literal_set(names)), {}}};
-    std::vector<std::string> known;
+    std::vector<std::string> seen;
     const auto split = [&](const Content& pattern) {
-      if (std::find(known.begin(), known.end(), pattern.id) != known.end()) return;
-      known.push_back(pattern.id);
+      if (std::find(seen.begin(), seen.end(), pattern.id) != seen.end()) return;
+      seen.push_back(pattern.id);
       std::vector<Class> parts;
       for (const Class& one : classes) {
         AutomatonPtr inside = intersect(one.keys, pattern.language), outside = subtract(one.keys, pattern.language);
@@ -361,7 +360,7 @@ class Compiler {
   std::unordered_map<ConjunctionId, RuleId> rules_;
   std::unordered_map<ConjunctionId, UnionRule*> choices_;
   std::deque<ConjunctionId> queue_;
-  ConjunctionId current_ = 0;  // whose rule is being made
+  ConjunctionId current_ = 0;  // the conjunction whose rule is being made
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// JSON Schema to rules.
+// Compilation of JSON Schema to rules.
 #pragma once
 
 #include <map>
@@ -14,21 +14,21 @@ namespace constrain::schema {
 
 struct Options {
   json::Whitespace whitespace;
-  bool in_order = false;  ///< properties in the order of the schema, instead of any order
-  bool lenient = false;   ///< drop keywords that cannot be enforced, and report them, instead of refusing the schema
+  bool in_order = false;  ///< properties come in the order of the schema, not in any order
+  bool lenient = false;   ///< drops keywords that cannot be enforced, and reports them; else the schema is refused
   Limits limits;
-  std::map<std::string, std::string> sources = {};  ///< texts that `x-verbatim` names
+  std::map<std::string, std::string> sources = {};  ///< texts for `x-verbatim`, by name
   Retrieve retrieve = [](const std::string&) { return std::nullopt; };
 };
 
-/// Adds rules to a grammar, the root among them, for the JSON documents that a schema allows in the spellings that the
-/// options allow. Throws SchemaError, ResourceLimit; some rules may have been added then.
+/// Adds the rules of a schema, including the root, to a grammar: its JSON documents in the spellings that the options
+/// allow. Throws SchemaError and ResourceLimit, possibly after adding some rules.
 Report compile(const json::Value& schema, const Options& options, Grammar& grammar);
 
-/// Bytes that JSON documents begin with.
+/// First bytes of JSON documents.
 ByteSet first_bytes();
 
-/// Where a schema that nothing satisfies contradicts itself.
+/// Locates the contradiction in an unsatisfiable schema.
 SchemaError conflict(const json::Value& schema, const Options& options);
 
 }  // namespace constrain::schema

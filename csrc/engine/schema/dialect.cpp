@@ -11,8 +11,8 @@ using enum Draft;
 using enum Holds;
 using enum Group;
 
-// `additionalItems` (with `items` as a list) and `dependencies` stay understood after the editions that dropped them:
-// nothing else can be meant by them. `$defs` holds schemas wherever it is written.
+// `additionalItems` (with `items` as a list) and `dependencies` are accepted in the editions that dropped them, because
+// their meaning is clear. `$defs` holds schemas in every edition.
 constexpr Keyword kKeywords[] = {
     {"$schema", annotation},
     {"$id", annotation, value, draft6},
@@ -83,7 +83,7 @@ constexpr Keyword kKeywords[] = {
     {"contentSchema", unchecked, schema, draft2019},
 };
 
-/// One character is missing, superfluous or different, or two neighbours are swapped.
+/// True if one character is missing, superfluous or different, or two neighbours are swapped.
 bool one_edit_apart(std::string_view a, std::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
   if (b.size() - a.size() > 1) return false;
@@ -113,7 +113,7 @@ const Keyword* find_keyword(std::string_view name) {
 }
 
 std::string_view similar_keyword(std::string_view name) {
-  // Short names have too many neighbours that mean something else.
+  // Shorter names have too many neighbours with other meanings.
   constexpr size_t kShortest = 4;
   if (name.size() < kShortest) return {};
   const auto found =
@@ -135,7 +135,7 @@ std::optional<Draft> draft_of(std::string_view uri) {
   if (!skip("https://") && !skip("http://")) return std::nullopt;
   if (!skip("json-schema.org/")) return std::nullopt;
   const Draft draft = std::ranges::find_if(kDrafts, skip, [](const auto& entry) { return entry.first; })->second;
-  // Hyper-schemas add nothing to what is valid.
+  // Hyper-schemas add no restrictions.
   return uri == "schema" || uri == "hyper-schema" ? std::optional(draft) : std::nullopt;
 }
 
@@ -146,7 +146,7 @@ uint8_t groups_of(const json::Value& vocabularies) {
     if (uri.ends_with("/vocab/applicator")) found |= bit(applicator);
     if (uri.ends_with("/vocab/unevaluated")) found |= bit(unevaluated);
     if (uri.ends_with("/vocab/validation")) found |= bit(validation);
-    // That edition has no vocabulary of its own for what is unevaluated.
+    // That edition has no separate vocabulary for unevaluated keywords.
     if (uri.ends_with("2019-09/vocab/applicator")) found |= bit(unevaluated);
   }
   return found;

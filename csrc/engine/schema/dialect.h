@@ -1,4 +1,4 @@
-// The editions of JSON Schema, and which keywords each of them knows.
+// Editions of JSON Schema and their keywords.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ namespace constrain::schema {
 
 enum class Draft : uint8_t { draft4, draft6, draft7, draft2019, draft2020 };
 
-/// What a keyword is for. The first three are vocabularies that a metaschema can leave out.
+/// Purpose of a keyword. The first three are vocabularies that a metaschema can leave out.
 enum class Group : uint8_t {
   applicator,
   unevaluated,
   validation,
-  always,      ///< conditions of every dialect
-  annotation,  ///< says nothing about which documents are valid
-  unchecked    ///< says something that validators do not check
+  always,      ///< restrictions in every dialect
+  annotation,  ///< does not restrict documents
+  unchecked    ///< restricts documents in ways that validators do not check
 };
 
-/// What a schema is written in: an edition, and a bit for each group of its keywords.
+/// The dialect of a schema: an edition, and a bit for each group of its keywords.
 struct Dialect {
   Draft draft = Draft::draft2020;
   uint8_t groups = 0xFF;
 };
 
-/// What a keyword holds, as far as schemas are to be found in it.
+/// Kinds of keyword values, as far as they contain schemas.
 enum class Holds : uint8_t { value, schema, list, map };
 
 struct Keyword {
@@ -41,34 +41,34 @@ struct Keyword {
   Draft until = Draft::draft2020;
 };
 
-/// The keyword of that name in any edition, or nullptr.
+/// Finds a keyword of any edition; nullptr if there is none.
 const Keyword* find_keyword(std::string_view name);
 
-/// A keyword that `name` may be a misspelling of, one edit away; empty where there is none.
+/// Finds a keyword one edit away from `name`; empty if there is none.
 std::string_view similar_keyword(std::string_view name);
 
-/// The edition that a `$schema` of the specification names.
+/// Finds the edition of a `$schema` URI of the specification.
 std::optional<Draft> draft_of(std::string_view uri);
 
-/// The groups of keywords that a `$vocabulary` lists, with those that are always there.
+/// The groups in a `$vocabulary`, and those that are always present.
 uint8_t groups_of(const json::Value& vocabularies);
 
 /// A member of a schema object that is not enforced.
 struct Ignored {
   enum class Why : uint8_t {
     unknown,    ///< no edition has such a keyword
-    elsewhere,  ///< other dialects do
+    elsewhere,  ///< other dialects have it
     unchecked,
-    hidden  ///< beside a `$ref`, before 2019-09
+    hidden  ///< next to a `$ref`, before 2019-09
   };
   std::string_view name;
   Why why;
 
-  /// Why, in words.
+  /// Reason for the report.
   std::string note(Dialect dialect) const;
 };
 
-/// The members of a schema object, as its dialect reads them.
+/// The members of a schema object in its dialect.
 class Schema {
  public:
   Schema(const json::Value& value, Dialect dialect);

@@ -16,9 +16,9 @@ const Value* find_string(const Value& value, std::string_view key) {
   return found && found->is(Value::Type::string) ? found : nullptr;
 }
 
-/// The identifier of a schema, as a dialect (that of what is around it, if anything is) writes it; may be empty.
+/// The identifier of a schema in a dialect, which is that of the surrounding schema; may be empty.
 std::string_view id_of(const Value& value, Dialect dialect) {
-  // Before 2019-09 a reference hides its siblings, `$id` among them.
+  // Before 2019-09 a reference hides its siblings, including `$id`.
   if (dialect.draft <= Draft::draft7 && value.find("$ref")) return {};
   const Value* id = find_string(value, dialect.draft == Draft::draft4 ? "id" : "$id");
   return id ? std::string_view(id->text) : std::string_view();
@@ -26,7 +26,7 @@ std::string_view id_of(const Value& value, Dialect dialect) {
 
 bool names_resource(std::string_view id) { return !id.empty() && !id.starts_with('#'); }
 
-/// A quick look that tells most schemas from those with an identifier or an anchor.
+/// Cheap test that most schemas without identifiers and anchors fail.
 bool may_be_named(const Value& value) {
   return std::ranges::any_of(value.members, [](const Value::Member& member) {
     return member.first == "id" || (member.first.starts_with('$') && member.first != "$ref");
@@ -148,7 +148,7 @@ ScopeId Document::enter(ScopeId scope, uint32_t resource) {
   const Scope& anchors = resources_[resource].dynamic_anchors;
   if (scope == kNoScope || anchors.empty()) return scope;
   Scope inner = *scopes_[scope];
-  inner.insert(anchors.begin(), anchors.end());  // what is there already is further out, and stays
+  inner.insert(anchors.begin(), anchors.end());  // existing entries are further out, and take precedence
   return intern(std::move(inner));
 }
 
@@ -160,7 +160,7 @@ uint32_t Document::load(const Value& root, const std::string& uri, Dialect inher
   nodes_.push_back({.value = &root, .parent = node});
   const Dialect dialect = dialect_of(node, inherited);
   const std::string_view id = id_of(root, dialect);
-  // A document may have been found by the very name that its identifier, relative to where it once stood, gives it.
+  // A document may be retrieved by the name that its identifier, resolved against its place, has.
   const bool same = !names_resource(id) || uri.ends_with(id);
   const uint32_t resource = add_resource(node, same ? uri : join_uri(uri, id), dialect);
   resource_ids_.try_emplace(uri, resource);
@@ -210,7 +210,7 @@ void Document::index(NodeId from, std::vector<Step>& path, const Value& value) {
   std::vector<Step>* rest = &path;
   if (may_be_named(value)) {
     for (const Step& step : path) from = child(from, step.text(), *step.value);
-    if (!path.empty() && names_resource(id_of(value, dialect(from)))) return;  // `child` has seen to it
+    if (!path.empty() && names_resource(id_of(value, dialect(from)))) return;  // `child` has handled it
     add_anchors(from);
     rest = &below;
   }

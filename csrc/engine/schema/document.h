@@ -1,4 +1,4 @@
-// The schema documents that belong together: their nodes, resources and references.
+// Schema documents with their nodes, resources and references.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +22,30 @@ namespace constrain::schema {
 
 using NodeId = uint32_t;
 
-/// A dynamic scope: which schemas the dynamic anchors stand for. 0 is none: the place of a schema, not the schema as it
-/// is reached from somewhere.
+/// A dynamic scope: the schemas of dynamic anchors. 0 is none: the place of a schema, independent of how it is reached.
 using ScopeId = uint32_t;
 
-/// One place of a document, as it is reached.
+/// A place of a document, and the way it was reached.
 struct Node {
   enum class Kind : uint8_t {
     schema,
-    constant,  ///< a value that is read as `const` of it
-    any_of     ///< some of the nodes in `parts` holds
+    constant,  ///< a value, as by `const`
+    any_of     ///< the union of the nodes in `parts`
   };
   const json::Value* value = nullptr;
-  NodeId parent = 0;      ///< where `step` is seen from; the root of a document is its own parent
+  NodeId parent = 0;      ///< base of `step`; the root of a document is its own parent
   std::string step = {};  ///< reference tokens of RFC 6901, each with its slash
-  uint32_t resource = 0;  ///< the innermost `$id` around it
+  uint32_t resource = 0;  ///< resource of the innermost `$id`
   ScopeId scope = 0;
   Kind kind = Kind::schema;
   std::vector<NodeId> parts = {};
 };
 
-/// Finds a document that a reference names and that is not at hand; nothing where there is none.
+/// Retrieves a document that a reference names; nothing if there is none.
 using Retrieve = std::function<std::optional<json::Value>(const std::string& uri)>;
 
-/// A schema with the documents that it refers to. Nodes are made when asked for, one for each schema and each dynamic
-/// scope that it is reached in. Throws SchemaError.
+/// A schema with the documents it refers to. Nodes are created on demand, one for each schema and dynamic scope. Throws
+/// SchemaError.
 class Document {
  public:
   Document(const json::Value& root, Retrieve retrieve);
@@ -59,34 +58,34 @@ class Document {
   NodeId constant(NodeId parent, const std::string& step, const json::Value& value);
   NodeId any_of(NodeId parent, std::vector<NodeId> parts);
 
-  /// A schema that nothing satisfies, for what `false` stands for without being written.
+  /// An unsatisfiable schema, for an implicit `false`.
   NodeId nothing() const { return kNothing; }
 
-  /// The nodes that the references of a schema name: `$ref`, `$dynamicRef` and `$recursiveRef`.
+  /// Targets of a schema's `$ref`, `$dynamicRef` and `$recursiveRef`.
   std::vector<NodeId> references(NodeId from, const Schema& schema);
 
   Place place(NodeId id) const;
 
-  /// Everywhere that a node stands: equal schemas of a resource are one node.
+  /// All places of a node: equal schemas of a resource are one node.
   std::vector<Place> places(NodeId id) const;
 
  private:
   static constexpr NodeId kNothing = 0;
   static constexpr ScopeId kNoScope = 0, kEmptyScope = 1;
 
-  /// What an `$id`, or the root of a document, stands for.
+  /// A resource: the root of a document, or a schema with `$id`.
   struct Resource {
     std::string uri;
     NodeId root;
     Dialect dialect;
     std::map<std::string, NodeId> anchors = {};
-    std::map<std::string, NodeId> dynamic_anchors = {};  ///< `$recursiveAnchor` is the empty one
+    std::map<std::string, NodeId> dynamic_anchors = {};  ///< anchors; `$recursiveAnchor` is the empty one
   };
   using Scope = std::map<std::string, NodeId>;
 
   static constexpr size_t kNoIndex = SIZE_MAX;
 
-  /// One step on the way from a node to a schema below it: a keyword, and what of it.
+  /// A step from a node to a subschema: a keyword, and a member or item of it.
   struct Step {
     std::string_view keyword;
     const std::string* name;  ///< of a member
@@ -105,7 +104,7 @@ class Document {
   uint32_t load(const json::Value& root, const std::string& uri, Dialect inherited);
   uint32_t add_resource(NodeId root, std::string uri, Dialect dialect);
   Dialect dialect_of(NodeId root, Dialect inherited);
-  /// Finds the identifiers and anchors of all schemas below one; `path` leads from the node to it.
+  /// Indexes the identifiers and anchors of all schemas below a node; `path` leads from the node to the schema.
   void index(NodeId from, std::vector<Step>& path, const json::Value& value);
   void add_anchors(NodeId id);
 
@@ -125,7 +124,7 @@ class Document {
   std::vector<Resource> resources_;
   std::map<std::string, uint32_t> resource_ids_;                  // by URI
   std::unordered_map<const json::Value*, uint32_t> resource_of_;  // by root
-  std::map<NodeId, std::string> documents_;                       // the URIs of roots other than the first
+  std::map<NodeId, std::string> documents_;                       // URIs of roots other than the first
   std::map<std::vector<NodeId>, NodeId> unions_;
   std::vector<const Scope*> scopes_;
   std::map<Scope, ScopeId> scope_ids_;

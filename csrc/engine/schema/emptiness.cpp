@@ -1,4 +1,4 @@
-// Which cells have no instances, as far as a look at their required members and items shows it.
+// Detection of empty cells by their required members and items.
 #include <algorithm>
 
 #include "engine/base/deadline.h"

@@ -1,4 +1,4 @@
-// Values that are equal to one another.
+// Hash consing of equal JSON values.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace constrain::schema {
 
-/// Finds equal values, so that a schema that is written several times is read once.
+/// Finds equal values, so that a schema that occurs several times is read once.
 class EqualValues {
  public:
-  /// Of the values that equal this one the first that was asked about. Values with identifiers in them are only equal
-  /// to themselves: each is a schema of its own.
+  /// Returns the first value equal to this one. Values that contain identifiers are equal only to themselves: each is a
+  /// schema of its own.
   const json::Value& first(const json::Value& value);
 
  private:
   struct Summary {
     uint64_t hash;
-    bool named;  ///< there are identifiers in it
+    bool named;  ///< contains identifiers
   };
   Summary summary(const json::Value& value);
   Summary combine(const json::Value& value);
 
-  std::unordered_map<const json::Value*, Summary> summaries_;  // of arrays and objects
+  std::unordered_map<const json::Value*, Summary> summaries_;  // for arrays and objects
   std::unordered_multimap<uint64_t, const json::Value*> first_;
 };
 

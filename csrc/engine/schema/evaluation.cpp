@@ -55,7 +55,7 @@ Parts Evaluation::through(NodeId id, const Schema& schema, Parts parts) {
 }
 
 Parts Evaluation::any_of(NodeId id, const Value& list, Parts none) {
-  // One branch holds in any case, so that those with none matter only where a branch evaluates nothing.
+  // If one branch always holds, branches that evaluate nothing need not be told apart.
   bool needless = mode_ == Mode::enough;
   Parts some;
   for (size_t i = 0; i < list.items.size(); ++i) {
@@ -127,7 +127,7 @@ Parts Evaluation::among(const Cells& cells, const Parts& parts) {
   return out;
 }
 
-// ---- What one schema evaluates.
+// ---- Evaluation of one schema.
 
 std::vector<NodeId> Evaluation::in_place(NodeId id, const Schema& schema) {
   std::vector<NodeId> found = normaliser_.document_.references(id, schema);
@@ -167,8 +167,8 @@ bool Evaluation::evaluates(NodeId id) {
 void Evaluation::add_members(NodeId id, const Schema& schema, Parts& parts) {
   const Value* properties = schema.find("properties");
   const Value* patterns = schema.find("patternProperties");
-  // Where readings of a pattern differ over a key, the safe side is that it was not evaluated; when looking for a
-  // violation, that it was.
+  // If interpretations of a pattern differ over a key, it counts as not evaluated; in the search for a violation, as
+  // evaluated.
   const Classes classes = mode_ == Mode::enough ? Classes::inner : Classes::outer;
   for (Evaluated& part : parts) {
     if (schema.find("additionalProperties")) part.all = true;
@@ -179,7 +179,7 @@ void Evaluation::add_members(NodeId id, const Schema& schema, Parts& parts) {
     for (const auto& [text, unused] : patterns->members) {
       const auto keys = normaliser_.pattern(id, "patternProperties", text, classes);
       if (!keys) {
-        part.all |= mode_ == Mode::enough;  // left out, and with it what depends on it
+        part.all |= mode_ == Mode::enough;  // left out with all that depends on it
       } else if (std::ranges::find(part.patterns, *keys) == part.patterns.end()) {
         part.patterns.push_back(*keys);
       }

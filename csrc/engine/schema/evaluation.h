@@ -1,4 +1,4 @@
-// What the subschemas of a schema look at: the ground of `unevaluatedProperties` and `unevaluatedItems`.
+// Evaluated members and items of schemas, the basis of `unevaluatedProperties` and `unevaluatedItems`.
 #pragma once
 
 #include <map>
@@ -11,28 +11,28 @@
 
 namespace constrain::schema {
 
-/// Documents of which the same members, or the same items, were evaluated.
+/// Documents with the same evaluated members and items.
 struct Evaluated {
   Cells documents;
   bool all = false;
   std::set<std::string> names = {};
   std::vector<Content> patterns = {};
-  uint64_t items = 0;                  ///< so many from the first on
-  std::vector<NodeId> contained = {};  ///< and those that satisfy one of these
+  uint64_t items = 0;                  ///< the first items, this many
+  std::vector<NodeId> contained = {};  ///< and items that satisfy one of these
 };
 
-/// Tells documents apart by which of the subschemas that apply in place hold, as far as these evaluate anything.
+/// Partitions documents by which in-place subschemas hold, as far as these evaluate anything.
 class Evaluation {
  public:
   enum class Of { members, items };
   enum class Mode {
-    enough,  ///< a document may count as one with less evaluated as well, which asks for no negations
+    enough,  ///< a document may also be in a part that has less evaluated, which needs no negations
     exact    ///< every document is in one part
   };
 
   Evaluation(Normaliser& normaliser, Of of, Mode mode) : normaliser_(normaliser), of_(of), mode_(mode) {}
 
-  /// Parts that together are `documents`, all of which satisfy the schema but for its own `unevaluated...`.
+  /// Partitions `documents`, which satisfy the schema except for its own `unevaluated...`.
   std::vector<Evaluated> split(NodeId id, const Schema& schema, Cells documents);
 
  private:
@@ -46,10 +46,10 @@ class Evaluation {
   Parts condition(NodeId id, const Schema& schema, Parts parts);
   Parts dependents(NodeId id, const Value& schemas, Parts parts);
 
-  /// The documents that satisfy a literal as well.
+  /// The documents that also satisfy a literal.
   Parts where(Literal literal, const Parts& parts);
   Parts among(const Cells& cells, const Parts& parts);
-  /// ... that do not hold, if that has to be said.
+  /// The documents that violate it, if that matters.
   Parts where_not(NodeId id, const Parts& parts) { return mode_ == Mode::exact ? where({id, true}, parts) : parts; }
 
   bool evaluates(NodeId id);

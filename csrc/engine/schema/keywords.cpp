@@ -1,4 +1,4 @@
-// The keywords of a schema that speak of one type each, as conditions on a cell of that type.
+// Keywords about one type, as conditions on a cell of that type.
 #include <algorithm>
 
 #include "engine/automata/formats/formats.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Type = json::Value::Type;
 
-/// Whether a pattern has something in it that validators read differently: `.`, `\d` and its kin, word boundaries.
+/// True if validators interpret a pattern differently: `.`, `\d` and its siblings, word boundaries.
 bool readings_differ(std::string_view pattern) {
   bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -86,7 +86,7 @@ void Normaliser::read_numbers(NodeId id, const Schema& schema, NumberCell& cell)
       if (order > 0 || (order == 0 && open)) out = next;
     };
     const Value* open = schema.find(exclusive);
-    if (open && open->is(Type::boolean)) {  // draft-04: a flag on the other bound
+    if (open && open->is(Type::boolean)) {  // draft-04: a flag for the other bound
       consider(number(id, schema, inclusive), open->boolean);
     } else {
       consider(number(id, schema, inclusive), false);
@@ -137,17 +137,17 @@ Content Normaliser::verbatim(NodeId id, const Value& value) {
   }
   const bool whole = words && words->boolean;
   const std::string content = (whole ? "words of " : "verbatim ") + name->text;
-  const auto [known, added] = verbatim_.try_emplace(content);
-  if (!added) return known->second;
+  const auto [entry, added] = verbatim_.try_emplace(content);
+  if (!added) return entry->second;
   const auto text = sources_.find(name->text);
   if (text == sources_.end()) {
-    verbatim_.erase(known);
+    verbatim_.erase(entry);
     invalid(id, "x-verbatim", "there is no source '" + name->text + "'; give its text in `sources`");
   }
   json::check_source_size(text->second);
-  if (whole) return known->second = {content, json::whole_words_of(text->second)};
+  if (whole) return entry->second = {content, json::whole_words_of(text->second)};
   auto source = std::make_shared<const json::SourceText>(text->second);
-  return known->second = {content, json::strings_of(source), source};
+  return entry->second = {content, json::strings_of(source), source};
 }
 
 std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern,
@@ -191,7 +191,7 @@ void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
   const char* prefix_keyword = "prefixItems";
   const Value* rest = items;
   const char* rest_keyword = "items";
-  // The older spelling, before 2020-12, is understood in every dialect: nothing else can be meant by it.
+  // The spelling before 2020-12 is accepted in every dialect, because its meaning is clear.
   if (items && items->is(Type::array)) {
     prefix = items, prefix_keyword = "items";
     rest = schema.find("additionalItems"), rest_keyword = "additionalItems";
@@ -245,7 +245,7 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
       members.patterns.push_back(
           {std::move(*keys), std::move(doubtful), subschema(id, member_step("patternProperties", text), value)});
     } else if (additional) {
-      // Which keys are additional is not known without the pattern.
+      // Without the pattern it is unknown which keys are additional.
       findings_.ignored(id, "additionalProperties", "a pattern beside it is left out");
       additional = nullptr;
     }
@@ -265,7 +265,7 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
         cell.required.push_back(name.text);
       }
     }
-  } else if (required && !(required->is(Type::boolean))) {  // draft-03 had a flag there
+  } else if (required && !(required->is(Type::boolean))) {  // draft-03: a flag
     invalid(id, "required", "a list of names is needed");
   }
 }
@@ -275,7 +275,7 @@ void Normaliser::read_dependencies(NodeId id, const Schema& schema, Cells& cells
     const Value* dependencies = object(id, schema, keyword);
     if (!dependencies) continue;
     for (const auto& [name, needs] : dependencies->members) {
-      if (needs.is(Type::array) || needs.is(Type::string)) {  // draft-03 had a single name there
+      if (needs.is(Type::array) || needs.is(Type::string)) {  // draft-03: a single name
         const auto need = [&](const Value& other) {
           if (!other.is(Type::string)) invalid(id, keyword, "a list of names is needed");
           for (ObjectCell& cell : cells.objects) cell.dependents.emplace_back(name, other.text);

@@ -10,7 +10,7 @@ namespace constrain::schema {
 
 namespace {
 
-/// A state is a count of scalar values and a state of the automaton of all texts, which knows where each begins.
+/// Counts scalar values along the automaton of all texts, which knows where each begins.
 class LengthLanguage final : public LazyAutomaton {
  public:
   LengthLanguage(uint64_t min, uint64_t max) : min_(min), max_(max), text_(any_text()) {}
@@ -24,10 +24,10 @@ class LengthLanguage final : public LazyAutomaton {
  private:
   void fill_row(State state, Transitions& out) override {
     const auto [count, text] = states_[state];
-    // Without a maximum, counting beyond the minimum would only tell apart what is the same.
+    // Without a maximum, counting beyond the minimum would multiply states.
     const uint64_t more = max_ != kInfinite || count < min_ ? count + 1 : count;
     for_each_range(text_->row(text), [&](uint8_t first, uint8_t last, State to) {
-      const bool begins = (first & 0xC0) != 0x80;  // as the others of the range
+      const bool begins = (first & 0xC0) != 0x80;  // like the others of the range
       const uint64_t after = begins ? more : count;
       std::fill(out.begin() + first, out.begin() + last + 1, to == kDead || after > max_ ? kDead : intern(after, to));
     });

@@ -5,7 +5,7 @@
 
 namespace constrain::schema {
 
-/// Well-formed UTF-8 of `min` to `max` scalar values.
+/// Returns the well-formed UTF-8 texts of `min` to `max` scalar values.
 AutomatonPtr length_language(uint64_t min, uint64_t max);
 
 }  // namespace constrain::schema

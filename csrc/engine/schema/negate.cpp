@@ -1,4 +1,4 @@
-// The negation of a schema, keyword by keyword.
+// Negation of schemas, keyword by keyword.
 #include <algorithm>
 
 #include "engine/automata/formats/formats.h"
@@ -12,7 +12,7 @@ namespace {
 
 using Type = json::Value::Type;
 
-/// A property with one value, which tells the branches of a union apart.
+/// True for a property with one value, which discriminates the branches of a union.
 bool discriminates(const json::Value& property) {
   const json::Value* values = property.find("enum");
   return property.find("const") || (values && values->items.size() == 1);
@@ -63,7 +63,7 @@ Cells Normaliser::negate(NodeId id) {
   if (schema.find("if")) unite(out, if_then_else(id, schema, true, Cells::everything()));
   negate_unevaluated(id, schema, out);
   discriminate(id, schema, out);
-  // What violates a keyword that was left out is not known: anything may.
+  // The violations of a keyword that was left out are unknown: any document may violate it.
   if (left_out_.contains(id)) return Cells::everything();
   const ConjunctionId reason = prune(out, kPruneDepth);
   if (out.empty()) conflicts_.try_emplace({id, true}, Conflict{id, "", reason});
@@ -71,7 +71,7 @@ Cells Normaliser::negate(NodeId id) {
 }
 
 Cells Normaliser::not_one_of(NodeId id, const Value& list) {
-  // None of the branches, or two of them.
+  // Either no branch holds, or two do.
   Cells out = all_of(id, "oneOf", list, true, Cells::everything());
   for (size_t i = 0; i < list.items.size(); ++i) {
     const Cells first = literal({item(id, "oneOf", list, i)});
@@ -202,11 +202,11 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
       if (!discriminates(value)) negate_property(id, name, value, out);
     }
   }
-  std::vector<std::string> known;
+  std::vector<std::string> names;
   for (const Members& members : cell.members) {
-    for (const auto& [name, unused] : members.named) known.push_back(name);
+    for (const auto& [name, unused] : members.named) names.push_back(name);
   }
-  // Here a key counts as matched where any reading of the pattern matches.
+  // Under negation a key counts as matched if any interpretation of the pattern matches.
   std::vector<Content> matched;
   if (const Value* patterns = schema.find("patternProperties")) {
     for (const auto& [text, value] : patterns->members) {
@@ -219,7 +219,7 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
   }
   if (const Value* additional = schema.find("additionalProperties")) {
     const ConjunctionId wrong = subschema(id, "additionalProperties", *additional, true);
-    if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{keys_beyond(known, matched), wrong}}, .min = 1}));
+    if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{keys_beyond(names, matched), wrong}}, .min = 1}));
   }
   for (const ConjunctionId names : cell.names) {
     if (names == 0) continue;

@@ -13,7 +13,7 @@ namespace {
 
 using Type = json::Value::Type;
 
-/// Pairs of cells that may be tried for each cell that there may be.
+/// Limit of pairs of cells, for each permitted cell.
 constexpr uint64_t kPairsPerCell = 16;
 
 }  // namespace
@@ -81,19 +81,19 @@ Cells Normaliser::satisfying(const Cells& cells, Literal literal) {
 }
 
 const Cells& Normaliser::conjunction(ConjunctionId id) {
-  if (const auto it = known_.find(id); it != known_.end()) return it->second;
+  if (const auto it = cache_.find(id); it != cache_.end()) return it->second;
   const std::vector<Literal> members = conjunctions_[id];
-  if (members.size() == 1) return known_.emplace(id, literal(members.front())).first->second;
+  if (members.size() == 1) return cache_.emplace(id, literal(members.front())).first->second;
   Cells cells = Cells::everything();
   for (size_t i = 0; i < members.size(); ++i) {
     const Literal member = members[i];
-    // A schema stands before its negation.
+    // Sorted literals: a schema precedes its negation.
     const bool contradiction = i > 0 && member.node == members[i - 1].node;
     cells = contradiction ? Cells() : satisfying(cells, member);
     if (cells.empty()) conjunction_conflicts_.try_emplace(id, Conflict{member.node, "", blame_});
   }
   charge(cells);
-  return known_.emplace(id, std::move(cells)).first->second;
+  return cache_.emplace(id, std::move(cells)).first->second;
 }
 
 Normaliser::Conflict Normaliser::conflict(ConjunctionId id) const {
@@ -193,7 +193,7 @@ Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
   for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(item(id, "oneOf", list, i));
   Cells one;
   for (const NodeId branch : branches) {
-    if (std::ranges::count(branches, branch) > 1) continue;  // where it holds, so does its twin
+    if (std::ranges::count(branches, branch) > 1) continue;  // equivalent to its twin
     Cells own = satisfying(cells, {branch});
     for (const NodeId other : branches) {
       if (other != branch) own = without(std::move(own), other);
@@ -204,7 +204,7 @@ Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
 }
 
 Cells Normaliser::without(Cells cells, NodeId schema) {
-  // Most cells exclude the schema anyway. Not to negate it for them is what keeps unions small.
+  // Negates the schema only for the cells that overlap it, which keeps unions small.
   Cells overlap;
   const Cells& wrong = literal({schema});
   const auto move_overlap = [&](auto Cells::* list) {

@@ -1,4 +1,4 @@
-// JSON Schema to its normal form: Boolean combinations become unions of cells.
+// Normalisation of JSON Schema: Boolean combinations to unions of cells.
 #pragma once
 
 #include <map>
@@ -13,16 +13,16 @@
 
 namespace constrain::schema {
 
-// What a report says of values that are left out.
+// Text of the report for dropped values.
 inline constexpr const char* kPlainIntegers = "integers are written without fraction and exponent";
 inline constexpr const char* kAgreedTexts = "only texts that all common validators accept";
 
-/// Reads schemas into cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al.,
-/// "Witness generation for JSON Schema" (2022): the negation of a keyword that speaks of one type is a condition on
-/// that type, and that of a conjunction the union of the negations. Throws SchemaError and ResourceLimit.
+/// Converts schemas to cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al.,
+/// "Witness generation for JSON Schema" (2022): the negation of a keyword about one type is a condition on that type,
+/// and that of a conjunction is the union of the negations. Throws SchemaError and ResourceLimit.
 class Normaliser {
  public:
-  /// `sources` are the texts that `x-verbatim` names.
+  /// `sources` are the texts for `x-verbatim`.
   Normaliser(Document& document, Conjunctions& conjunctions, Findings& findings, bool lenient, const Limits& limits,
              const std::map<std::string, std::string>& sources)
       : document_(document),
@@ -34,20 +34,20 @@ class Normaliser {
 
   const Cells& conjunction(ConjunctionId id);
 
-  /// Strings that satisfy all conditions of a cell.
+  /// Intersects the string conditions of a cell.
   static AutomatonPtr content(const StringCell& cell);
 
   /// Keys that a `propertyNames` schema allows.
   Content key_language(ConjunctionId id);
 
-  /// Whether nothing satisfies a conjunction, as far as `depth` levels of required members and items show it.
+  /// True if a conjunction is found empty within `depth` levels of required members and items.
   bool empty(ConjunctionId id, int depth = kPruneDepth);
 
-  /// Where a conjunction without cells lost the last one.
+  /// The place where a conjunction lost its last cell.
   struct Conflict {
     NodeId node;
     const char* keyword = "";
-    ConjunctionId within = 0;  ///< has no instances either, and is needed
+    ConjunctionId within = 0;  ///< a required value without instances
   };
   Conflict conflict(ConjunctionId id) const;
 
@@ -55,13 +55,13 @@ class Normaliser {
   friend class Evaluation;
   using Value = json::Value;
 
-  /// Thrown where a judgement needs a literal that is still being read.
+  /// Thrown if a decision needs a literal that is still being read.
   struct NotYet {};
 
   const Cells& literal(Literal literal);
   Schema read(NodeId id);
   Cells expand(NodeId id);
-  /// All that a schema asks for but for what is unevaluated.
+  /// All conditions of a schema except those on unevaluated values.
   Cells conditions(NodeId id, const Schema& schema);
   Cells negate(NodeId id);
 
@@ -79,22 +79,22 @@ class Normaliser {
   Cells one_of(NodeId id, const Value& list, const Cells& cells);
   Cells not_one_of(NodeId id, const Value& list);
   Cells if_then_else(NodeId id, const Schema& schema, bool negated, const Cells& cells);
-  /// The cells, as far as they do not satisfy a schema.
+  /// Removes the documents that satisfy a schema from cells.
   Cells without(Cells cells, NodeId schema);
 
   // `unevaluatedProperties` and `unevaluatedItems`; see evaluation.h.
   Cells where_unevaluated(NodeId id, const Schema& schema, Cells cells);
   void negate_unevaluated(NodeId id, const Schema& schema, Cells& out);
 
-  // Negative keywords: everything of one type that violates them.
+  // Negative keywords: all violations of one type.
   void negate_types(NodeId id, const Schema& schema, Cells& out);
   void negate_numbers(NodeId id, const Schema& schema, Cells& out);
   void negate_strings(NodeId id, const Schema& schema, Cells& out);
   void negate_arrays(NodeId id, const Schema& schema, Cells& out);
   void negate_objects(NodeId id, const Schema& schema, Cells& out);
   void negate_property(NodeId id, const std::string& name, const Value& value, Cells& out);
-  /// Takes in what violates the discriminators of a schema, and leaves to the other violations the documents where they
-  /// hold: not (A and B) is not A, or A and not B. A cell then excludes all branches of a union but one.
+  /// Separates the violations of a schema's discriminators from its other violations, which then assume that these
+  /// hold: not (A and B) is not A, or A and not B. A cell thus excludes all branches of a union but one.
   void discriminate(NodeId id, const Schema& schema, Cells& out);
   void negate_dependencies(NodeId id, const Schema& schema, Cells& out);
 
@@ -110,7 +110,7 @@ class Normaliser {
   NodeId item(NodeId id, const char* keyword, const Value& list, size_t index) {
     return document_.child(id, item_step(keyword, index), list.items[index]);
   }
-  /// Nothing where the pattern does not compile, and may be left out.
+  /// Compiles a pattern; nothing if that fails and the keyword may be left out.
   std::optional<Content> pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
   std::optional<Content> doubtful_keys(NodeId id, const std::string& text, const Content& keys);
   Content verbatim(NodeId id, const Value& value);
@@ -119,24 +119,23 @@ class Normaliser {
   const Value* object(NodeId id, const Schema& schema, const char* keyword);
   const Value* string(NodeId id, const Schema& schema, const char* keyword);
 
-  /// Drops cells that nothing satisfies, as far as `depth` levels of required members and items show it. Returns what
-  /// was needed last and has no instances, if anything.
+  /// Drops cells found empty within `depth` levels of required members and items. Returns the last required value
+  /// without instances, if any.
   ConjunctionId prune(Cells& cells, int depth);
-  /// What a cell needs that has no instances; 0 where the cell contradicts itself.
+  /// A required value of a cell that has no instances; 0 if the cell contradicts itself.
   std::optional<ConjunctionId> contradiction(const StringCell& cell, int depth);
   std::optional<ConjunctionId> contradiction(const ArrayCell& cell, int depth);
   std::optional<ConjunctionId> contradiction(const ObjectCell& cell, int depth);
 
   void report(NodeId id, const Schema& schema);
-  /// Leaves a keyword out if that is wished for, and else refuses the schema.
+  /// Leaves a keyword out in lenient mode, else refuses the schema.
   void leave_out(NodeId id, const char* keyword, const std::string& reason);
   [[noreturn]] void invalid(NodeId id, const char* keyword, const std::string& reason) const;
   [[noreturn]] void unsupported(NodeId id, const char* keyword, const std::string& reason) const;
 
-  /// What satisfies both, without the cells that nothing satisfies. Throws ResourceLimit before a product grows too
-  /// large.
+  /// Intersection without empty cells. Throws ResourceLimit before a product grows too large.
   Cells meet(const Cells& a, const Cells& b);
-  /// The cells, as far as they satisfy a literal.
+  /// Intersects cells with a literal.
   Cells satisfying(const Cells& cells, Literal literal);
   void charge(const Cells& cells);
 
@@ -149,14 +148,15 @@ class Normaliser {
   std::map<std::string, Content> verbatim_;  // by their ids
   std::map<Literal, Cells> literals_;
   std::set<Literal> under_way_;
-  std::map<ConjunctionId, Cells> known_;
+  std::map<ConjunctionId, Cells> cache_;
   std::set<ConjunctionId> conjunctions_under_way_;
   std::map<Literal, Conflict> conflicts_;
   std::map<ConjunctionId, Conflict> conjunction_conflicts_;
   ConjunctionId blame_ = 0;  // why the last `meet` dropped a cell
   std::set<NodeId> reported_, left_out_;
-  std::map<ConjunctionId, int> inhabited_;  // up to which depth no contradiction was found; kEmpty where one was
-  int speculating_ = 0;                     // judging whether a cell is empty, which may need what is still being read
+  std::map<ConjunctionId, int> inhabited_;  // greatest depth without a contradiction; kEmpty if there was one
+  int speculating_ =
+      0;  // greater than 0 while testing whether a cell is empty, which may need a literal that is still being read
   uint64_t cells_ = 0, pairs_ = 0;
 };
 

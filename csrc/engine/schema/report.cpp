@@ -6,7 +6,7 @@
 namespace constrain::schema {
 
 Report Findings::report(const Document& document) const {
-  // A schema that is reached in several dynamic scopes is one place all the same.
+  // A schema in several dynamic scopes is reported once.
   using Subject = std::tuple<const json::Value*, uint32_t, std::string_view>;
   const auto subject = [&](const Finding& one) {
     const Node& node = document[one.node];
@@ -17,11 +17,11 @@ Report Findings::report(const Document& document) const {
     if (one.list != &Report::enforced) departures.insert(subject(one));
   }
   Report report;
-  std::set<std::tuple<Subject, const void*, std::string_view>> known;
+  std::set<std::tuple<Subject, const void*, std::string_view>> seen;
   for (const Finding& one : found_) {
     auto& list = report.*one.list;
     if (one.list == &Report::enforced && departures.contains(subject(one))) continue;
-    if (!known.emplace(subject(one), &list, one.note).second) continue;
+    if (!seen.emplace(subject(one), &list, one.note).second) continue;
     for (Place& place : document.places(one.node)) {
       list.push_back({std::move(place), std::string(one.keyword), one.note});
     }

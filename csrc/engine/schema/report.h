@@ -1,4 +1,4 @@
-// What a compiled schema enforces, and where it had to depart from the text of the schema.
+// The report of a compiled schema: enforced, narrowed and ignored keywords.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ struct Report {
     std::string keyword, note;
   };
   std::vector<Entry> enforced;  ///< exactly as the specification says
-  std::vector<Entry> narrowed;  ///< by a strict subset: every output is valid, some valid documents are never made
+  std::vector<Entry> narrowed;  ///< by a strict subset: every output is valid, some valid documents are excluded
   std::vector<Entry> ignored;   ///< not at all
 };
 
-/// Gathers a report while a schema is compiled. What is enforced may turn out to be narrowed, or ignored, later on.
+/// Gathers a report during compilation. A finding may later become narrowed, or ignored.
 class Findings {
  public:
   void enforced(NodeId node, std::string_view keyword) { found_.push_back({&Report::enforced, node, keyword, ""}); }
@@ -31,14 +31,14 @@ class Findings {
     found_.push_back({&Report::ignored, node, keyword, std::move(note)});
   }
 
-  /// Every finding once, in the order in which they were made.
+  /// Returns every finding once, in order.
   Report report(const Document& document) const;
 
  private:
   struct Finding {
     std::vector<Report::Entry> Report::* list;
     NodeId node;
-    std::string_view keyword;  ///< of the schema, or of the source code: both outlive this
+    std::string_view keyword;  ///< belongs to the schema or to the source code, which outlive this
     std::string note;
   };
   std::vector<Finding> found_;

@@ -16,8 +16,8 @@ namespace constrain::schema {
 namespace {
 
 AutomatonPtr numbers(const NumberCell& cell) {
-  // Exponents are left out where divisibility matters: an automaton cannot follow it through them. Where the range
-  // has some, dividing by the smallest fraction leaves every plain spelling and nothing else.
+  // Exponents are excluded with divisibility, which an automaton cannot track through them. If the range has exponents,
+  // requiring multiples of the smallest fraction leaves exactly the plain spellings.
   const Decimal smallest{.digits = "1", .exponent = -int64_t{cell.range.max_fraction_digits}};
   NumberRange range = cell.range;
   const bool plain = range.integer || !range.multiples_of.empty();
@@ -51,7 +51,7 @@ std::string content_key(const StringCell& cell) {
   return key;
 }
 
-/// False only where it is easily seen, as for patterns that are short themselves.
+/// Conservative test: false only if that is obvious, as for short patterns.
 bool has_words_beyond(const AutomatonPtr& content, uint64_t max) {
   constexpr size_t kBudget = 64, kShort = 32;
   if (max > kShort) return true;

@@ -1,4 +1,4 @@
-// Rules for values that hold no others.
+// Rules for scalar values.
 #pragma once
 
 #include <map>
@@ -15,13 +15,13 @@
 
 namespace constrain::schema {
 
-/// Makes rules for literals, numbers and strings. Equal languages of a grammar have one rule, and the few that many
-/// schemas have share an automaton with all grammars.
+/// Makes rules for literals, numbers and strings. Equal languages of a grammar share a rule, and a few common ones
+/// share an automaton with all grammars.
 class ScalarRules {
  public:
   explicit ScalarRules(Grammar& grammar) : grammar_(grammar) {}
 
-  /// Adds the rules of which any may be the value.
+  /// Adds the rules that together match the value.
   void add(const Cells& cells, std::vector<RuleId>& alternatives);
 
  private:
@@ -32,11 +32,12 @@ class ScalarRules {
   RuleId free_string(uint64_t min, uint64_t max);
   RuleId verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max);
 
-  /// Strings with one spelling, literals and integers are told apart by their words; other numbers are not.
+  /// Compiles an automaton. The words of strings with one spelling, of literals and of integers are different values;
+  /// other numbers have several spellings.
   RuleId regular(AutomatonPtr automaton, bool words_are_values = true);
   template <class Make>
   RuleId shared(const std::string& key, const Make& make, bool words_are_values = true);
-  /// The same for one of the few languages that many schemas have.
+  /// Compiles one of the common languages, shared by all grammars.
   template <class Make>
   RuleId common(const std::string& key, const Make& make, bool words_are_values = true);
 

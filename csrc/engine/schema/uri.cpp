@@ -6,7 +6,7 @@ namespace constrain::schema {
 
 namespace {
 
-/// RFC 3986 section 3, without the fragment. Parts keep the delimiter before them.
+/// RFC 3986 section 3, without the fragment. Parts include the delimiter before them.
 struct Parts {
   std::string_view scheme, authority, path, query;
 };
@@ -32,7 +32,7 @@ Parts split(std::string_view uri) {
 std::string remove_dot_segments(std::string_view path) {
   std::string out;
   while (!path.empty()) {
-    const std::string_view segment = take(path, path.find('/', 1));  // with the slash before it
+    const std::string_view segment = take(path, path.find('/', 1));  // with its leading slash
     const bool last = path.empty();
     if (segment == "/.." || segment == "..") {
       out.erase(out.rfind('/') == std::string::npos ? 0 : out.rfind('/'));

@@ -1,4 +1,4 @@
-// URI references, as far as the identifiers of schemas need them.
+// Resolution of URI references, for the identifiers of schemas.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace constrain::schema {
 
-/// RFC 3986 section 5.2: `reference` as seen from `base`, without its fragment.
+/// RFC 3986 section 5.2: resolves `reference` against `base`, without the fragment.
 std::string join_uri(std::string_view base, std::string_view reference);
 
-/// The octets that `%xx` stand for; other text as it is.
+/// Decodes `%xx`; other text stays as it is.
 std::string percent_decode(std::string_view text);
 
 }  // namespace constrain::schema

@@ -1,4 +1,4 @@
-// `const` and `enum`, and what strings and keys may hold.
+// The keywords `const` and `enum`, and conditions on strings and keys.
 #include <algorithm>
 
 #include "engine/schema/length_language.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Type = json::Value::Type;
 
-/// Integers are written in one way, however deep they are.
+/// True if the value contains an integer at any depth; integers have one spelling.
 bool has_integer(const json::Value& value) {
   const auto inside = [](const auto& member) { return has_integer(member.second); };
   return (value.is(Type::number) && Decimal::parse(value.text).is_integer()) ||
@@ -27,7 +27,7 @@ Cells Normaliser::constant_value(NodeId id, const Value& value) {
 
 Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
   if (!list.is(Type::array)) invalid(id, keyword, "an array of values is needed");
-  // One cell for all strings and one for all numbers, so that large enums stay one automaton.
+  // All strings share one cell, and all numbers, so that large enums are one automaton.
   Cells any;
   NumberCell numbers{.values = std::vector<Decimal>()};
   StringCell strings{.words = std::set<std::string>()};

@@ -1,4 +1,4 @@
-// Sets of characters that token classes are made of.
+// Character classes: sets of characters that wildcard regions and token classes are made of.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 
 namespace constrain {
 
-/// Characters for which text over a class is followed; beyond that its length counts as unknown.
+/// Characters for which wildcard regions are followed; beyond that their length counts as unknown.
 inline constexpr uint64_t kWildcardHorizon = 32;
 
-/// A set of characters: some of ASCII, and none of those beyond it or almost all.
+/// A set of ASCII characters, and of no or almost all characters beyond ASCII.
 struct CharacterClass {
   using Range = std::pair<char32_t, char32_t>;  ///< first and last
 
   ByteSet ascii;
   bool beyond_ascii = false;
-  std::vector<Range> excluded;  ///< beyond ASCII; in order, and not touching each other
+  std::vector<Range> excluded;  ///< beyond ASCII; sorted and disjoint
 
-  /// Every character of the range is excluded.
+  /// True if every character of the range is excluded.
   bool excludes(Range range) const;
 
   bool operator==(const CharacterClass&) const = default;
 
-  /// How many bytes may begin a character.
+  /// Number of bytes that may begin a member.
   int count() const;
 
-  /// What JSON strings hold as it is: all but quotation marks, backslashes and control characters.
+  /// The characters that JSON strings contain unescaped: all but quotation marks, backslashes and control characters.
   static CharacterClass plain();
 };
 

@@ -1,4 +1,4 @@
-// Special tokens, such as the markers of a chat, as bytes.
+// Byte encoding of special tokens, such as the markers of a chat.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace constrain {
 
-/// A byte that no UTF-8 has.
+/// A byte that never occurs in UTF-8.
 inline constexpr char kSpecialMark = '\xFF';
 
-/// What stands for a special token wherever there are bytes: its name between two marks. So the texts of grammars may
-/// contain special tokens, tries hold them beside the others, and no text is taken for one, nor one for a text.
+/// Encodes a special token as its name between two marks. So texts of grammars and tries may contain special tokens,
+/// and ordinary text is never mistaken for one.
 inline std::string special_spelling(std::string_view name) { return kSpecialMark + std::string(name) + kSpecialMark; }
 
 }  // namespace constrain

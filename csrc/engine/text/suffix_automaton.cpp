@@ -3,7 +3,7 @@
 namespace constrain {
 
 SuffixAutomaton::SuffixAutomaton(const std::string& text) {
-  // The bounds of Blumer et al.: fewer than two states and three edges for each byte.
+  // Blumer et al.: fewer than two states and three edges for each byte.
   memory_.add(text.size() * (2 * sizeof(Node) + 3 * sizeof(Edge)));
   nodes_.emplace_back();
   for (const char byte : text) append(static_cast<uint8_t>(byte));
@@ -32,7 +32,7 @@ void SuffixAutomaton::append(uint8_t byte) {
   whole_ = longer;
 }
 
-/// Takes those strings out of `target` that are suffixes of the text so far: they now end at one more place.
+/// Splits `target`: its strings that are suffixes of the text so far end at one more place.
 SuffixAutomaton::State SuffixAutomaton::split(State from, State target, uint8_t byte) {
   const State shorter = add_node(nodes_[from].length + 1, nodes_[target].first_end);
   nodes_[shorter].suffix = nodes_[target].suffix;

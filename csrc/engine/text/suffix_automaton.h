@@ -1,4 +1,4 @@
-// Which strings occur in a text.
+// Suffix automata: the substrings of a text.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace constrain {
 
 /// The smallest deterministic automaton of the substrings of a text (Blumer et al., "The smallest automaton recognizing
-/// the subwords of a text", 1985): a state stands for strings that end at the same places. Immutable; made in time and
-/// memory proportional to the text.
+/// the subwords of a text", 1985). A state is a set of strings that end at the same places. Immutable; built in time
+/// and memory proportional to the text.
 class SuffixAutomaton {
  public:
   using State = uint32_t;
@@ -19,15 +19,15 @@ class SuffixAutomaton {
 
   explicit SuffixAutomaton(const std::string& text);
 
-  /// What the strings of a state become with one more byte; kNone where they do not occur so.
+  /// Extends the strings of a state by one byte; kNone if they do not occur.
   State step(State state, uint8_t byte) const;
 
-  /// Where the strings of a state end for the first time: the number of bytes before that place.
+  /// Number of bytes before the first place where the strings of a state end.
   uint32_t first_end(State state) const { return nodes_[state].first_end; }
 
   size_t states() const { return nodes_.size(); }
 
-  /// Calls `use(byte, target)` for all that may follow a state.
+  /// Calls `use(byte, target)` for all transitions of a state.
   template <typename Use>
   void for_each_step(State state, Use use) const {
     for (uint32_t i = nodes_[state].edges; i != kNone; i = edges_[i].next) use(edges_[i].byte, edges_[i].target);
@@ -35,10 +35,10 @@ class SuffixAutomaton {
 
  private:
   struct Node {
-    uint32_t edges = kNone;  ///< the first one
+    uint32_t edges = kNone;  ///< first edge
     uint32_t first_end = 0;
-    uint32_t length = 0;   ///< of the longest string
-    State suffix = kNone;  ///< of its longest suffix in another state
+    uint32_t length = 0;   ///< length of the longest string
+    State suffix = kNone;  ///< state of the longest suffix that is in another state
   };
   struct Edge {
     uint32_t next;
@@ -55,7 +55,7 @@ class SuffixAutomaton {
   MemoryShare memory_;
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
-  State whole_ = kRoot;  // of the text so far
+  State whole_ = kRoot;  // state of the whole text so far
 };
 
 }  // namespace constrain

@@ -1,4 +1,4 @@
-// What the Unicode standard says about characters.
+// Character sets of the Unicode standard.
 #pragma once
 
 #include <optional>
@@ -8,14 +8,14 @@
 
 namespace constrain {
 
-/// The set of a general category ("Lu", "L", "Letter"...), a script ("Greek") or a binary property ("Alphabetic");
-/// `property` is "gc", "sc" or their long names where the pattern gives it ("\p{sc=Greek}"), else empty.
+/// Returns the set of a general category ("Lu", "L", "Letter"...), a script ("Greek") or a binary property
+/// ("Alphabetic"). `property` is "gc", "sc" or their long names if the pattern gives it ("\p{sc=Greek}"), else empty.
 std::optional<CharSet> unicode_set(std::string_view property, std::string_view value);
 
-/// Which characters are equal but for case: by Python's `re`, or by Unicode's simple folding (ECMA-262 with `u`).
+/// Rules of case-insensitive comparison: Python's `re`, or Unicode's simple folding (ECMA-262 with `u`).
 enum class CaseRule { python, simple_folding };
 
-/// `set` and all characters that equal one of its members but for case.
+/// Adds all characters that equal a member but for case.
 CharSet fold_case(const CharSet& set, CaseRule rule);
 
 }  // namespace constrain

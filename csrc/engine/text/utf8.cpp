@@ -50,7 +50,7 @@ bool is_utf8(std::string_view text) {
     for (size_t k = 1; k < size; ++k) {
       if ((byte(i + k) & 0xC0) != 0x80) return false;
     }
-    // Overlong spellings, surrogates, and what lies beyond the last scalar value show in the second byte.
+    // The second byte reveals overlong encodings, surrogates, and values beyond the last scalar.
     if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
         (lead == 0xF4 && second > 0x8F)) {
       return false;
@@ -86,7 +86,7 @@ int missing_bytes(Utf8State state) {
 }
 
 std::pair<char32_t, char32_t> scalar_range(char32_t bits, int more) {
-  // Shorter encodings have the smaller ones.
+  // Smaller values have shorter encodings.
   static constexpr char32_t kFirst[] = {0x80, 0x80, 0x800, 0x10000};
   const char32_t first = bits << (6 * more), rest = (char32_t{1} << (6 * more)) - 1;
   return {std::max(first, kFirst[more]), first | rest};

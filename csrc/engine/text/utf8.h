@@ -1,4 +1,4 @@
-// Unicode scalar values and their UTF-8 spelling.
+// Unicode scalar values and UTF-8.
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@ Utf8 encode_utf8(char32_t scalar);
 
 void append_utf8(std::string& text, char32_t scalar);
 
-/// The scalar values of well-formed UTF-8. Throws std::invalid_argument where the text is not well formed.
+/// Decodes UTF-8. Throws std::invalid_argument if the text is not well formed.
 std::u32string decode_utf8(std::string_view text);
 
-/// True where a text is well-formed UTF-8 (Unicode table 3-7).
+/// True if a text is well-formed UTF-8 (Unicode table 3-7).
 bool is_utf8(std::string_view text);
 
-/// Progress through a character, by what must follow (Unicode table 3-7).
+/// Decoder state: the bytes that must follow to complete a character (Unicode table 3-7).
 enum class Utf8State : uint8_t { boundary, one, two, three, after_e0, after_ed, after_f0, after_f4, malformed };
 
 struct Utf8Range {
@@ -37,7 +37,7 @@ struct Utf8Range {
   Utf8State to;
 };
 
-/// All bytes that may follow, in order.
+/// The bytes that may follow, in order.
 std::span<const Utf8Range> utf8_ranges(Utf8State state);
 
 Utf8State next_utf8(Utf8State state, uint8_t byte);
@@ -45,7 +45,7 @@ Utf8State next_utf8(Utf8State state, uint8_t byte);
 /// Bytes until the character is complete.
 int missing_bytes(Utf8State state);
 
-/// First and last of the characters beyond ASCII that begin with these bits and have so many bytes more.
+/// First and last character beyond ASCII with these leading bits and `more` bytes to come.
 std::pair<char32_t, char32_t> scalar_range(char32_t bits, int more);
 
 }  // namespace constrain

@@ -49,7 +49,7 @@ void TokenSet::start(size_t words) {
   own_ = false;
 }
 
-/// Empties the list, and returns what was in it.
+/// Empties the list and returns its contents.
 std::vector<TokenId> TokenSet::take_list() {
   for (const TokenId token : tokens_) words_[static_cast<size_t>(token) / 32] = 0;
   return std::exchange(tokens_, {});
@@ -62,7 +62,7 @@ void TokenSet::add(std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     const size_t at = static_cast<size_t>(token) / 32;
     const uint32_t bit = 1u << (token % 32);
-    // One that is there already is written over.
+    // A token that is in the set already is overwritten by the next one.
     tokens_[count] = token;
     count += !((words_[at] | (many ? many[at] : 0)) & bit);
     words_[at] |= many ? bit & ~many[at] : bit;
@@ -85,7 +85,7 @@ void TokenSet::add(const TokenBitsPtr& many) {
   add(others);
 }
 
-/// Makes bits of a long list.
+/// Turns a long list into bits.
 void TokenSet::shorten() {
   if (tokens_.size() <= kFew) return;
   auto all = many_ ? std::make_shared<TokenBits>(*many_) : std::make_shared<TokenBits>(words_.size());
@@ -94,7 +94,7 @@ void TokenSet::shorten() {
   own_ = true;
 }
 
-/// The mask has these tokens, where it has as many.
+/// Compares with a mask of the same size.
 bool TokenSet::equals(const Mask& mask) const {
   if (mask.many == many_) return std::ranges::all_of(mask.tokens, [this](TokenId token) { return listed(token); });
   std::vector<uint32_t> bits(words_.size());
@@ -115,12 +115,12 @@ MaskPtr MaskPool::intern(TokenSet& set) {
   for (const TokenId token : set.tokens_) hash += TokenBits::hash_of(token);
   const auto count = static_cast<uint32_t>((set.many_ ? set.many_->count : 0) + set.tokens_.size());
   const std::lock_guard lock(mutex_);
-  const auto [first, last] = known_.equal_range(hash);
+  const auto [first, last] = interned_.equal_range(hash);
   auto expired = last;
   for (auto it = first; it != last; ++it) {
-    const MaskPtr known = it->second.lock();
-    if (!known) expired = it;
-    if (known && known->count == count && set.equals(*known)) return known;
+    const MaskPtr cached = it->second.lock();
+    if (!cached) expired = it;
+    if (cached && cached->count == count && set.equals(*cached)) return cached;
   }
   auto made = std::make_shared<Mask>();
   made->id = ++last_id;
@@ -128,12 +128,12 @@ MaskPtr MaskPool::intern(TokenSet& set) {
   made->many = set.many_;
   made->tokens = set.tokens_;
   made->bytes = sizeof(Mask) + set.tokens_.size() * sizeof(TokenId) + (set.own_ ? set.many_->bytes() : 0);
-  // Masks come again after the grammar that they were made for has gone.
+  // Masks recur after the grammar they were made for is gone, and leave an expired entry.
   if (expired != last) {
     expired->second = made;
   } else {
-    known_.emplace(hash, made);
-    if (known_.size() > sweep_at_) sweep();
+    interned_.emplace(hash, made);
+    if (interned_.size() > sweep_at_) sweep();
   }
   return made;
 }
@@ -158,8 +158,8 @@ MaskPtr MaskPool::common(const MaskPtr& one, const MaskPtr& other, size_t words)
 }
 
 void MaskPool::sweep() {
-  std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
-  sweep_at_ = 2 * known_.size() + 1024;
+  std::erase_if(interned_, [](const auto& entry) { return entry.second.expired(); });
+  sweep_at_ = 2 * interned_.size() + 1024;
 }
 
 }  // namespace constrain

@@ -1,4 +1,4 @@
-// Sets of tokens, as results: immutable, shared, and named by a number.
+// Token masks: immutable, shared sets of tokens with a number.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace constrain {
 
-/// Many tokens, as bits: bit t % 32 of word t / 32.
+/// A dense set of tokens: bit t % 32 of word t / 32.
 struct TokenBits {
   std::vector<uint32_t> words;
   uint32_t count = 0;
-  uint64_t hash = 0;  ///< the sum of those of the tokens, so that it is the same however a set comes about
+  uint64_t hash = 0;  ///< sum of the tokens' hashes, so that it does not depend on the order of insertion
 
   explicit TokenBits(size_t words) : words(words) {}
 
@@ -34,18 +34,18 @@ struct TokenBits {
 
 using TokenBitsPtr = std::shared_ptr<const TokenBits>;
 
-/// An immutable set of tokens: some that it shares with other sets, where there are many, and a list of others.
+/// An immutable set of tokens: a dense part that other sets share, and a list.
 struct Mask {
-  uint64_t id = 0;     ///< equal masks of a vocabulary that live at the same time have one number; never used again
-  uint32_t count = 0;  ///< tokens in the set
-  TokenBitsPtr many;   ///< may be null
+  uint64_t id = 0;              ///< identifies equal masks of a vocabulary while they live; never reused
+  uint32_t count = 0;           ///< tokens in the set
+  TokenBitsPtr many;            ///< may be null
   std::vector<TokenId> tokens;  ///< those that are not in `many`
-  size_t bytes = 0;             ///< that it takes itself
+  size_t bytes = 0;             ///< memory of this mask alone
 
-  /// Writes the set as `size` words.
+  /// Writes the set as a bitmask of `size` words.
   void write(uint32_t* bits, size_t size) const;
 
-  /// The smallest token; the set must not be empty.
+  /// Smallest token; the set must not be empty.
   TokenId first() const;
 };
 
@@ -54,7 +54,7 @@ using MaskPtr = std::shared_ptr<const Mask>;
 /// A set of tokens under construction.
 class TokenSet {
  public:
-  /// Empties the set, for a vocabulary whose masks have `words` words.
+  /// Empties the set, for bitmasks of `words` words.
   void start(size_t words);
 
   void add(TokenId token) { add({&token, 1}); }
@@ -64,7 +64,7 @@ class TokenSet {
  private:
   friend class MaskPool;
 
-  /// A longer list takes more time and space than bits.
+  /// Longest list; more tokens are kept as bits.
   static constexpr size_t kFew = 512;
 
   bool listed(TokenId token) const { return words_[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
@@ -73,25 +73,25 @@ class TokenSet {
   bool equals(const Mask& mask) const;
 
   TokenBitsPtr many_;
-  bool own_ = false;             // `many_` was made for this set
+  bool own_ = false;             // true if `many_` is not shared
   std::vector<TokenId> tokens_;  // those that are not in `many_`
   std::vector<uint32_t> words_;  // their bits
 };
 
-/// Makes masks, and finds those that are there already. Thread-safe.
+/// Interns masks: equal sets are one object. Thread-safe.
 class MaskPool {
  public:
-  /// The mask with this set of tokens.
+  /// Returns the mask of a set.
   MaskPtr intern(TokenSet& set);
 
-  /// The mask with the tokens that two masks of `words` words have in common.
+  /// Returns the intersection of two masks of `words` words.
   MaskPtr common(const MaskPtr& one, const MaskPtr& other, size_t words);
 
  private:
   void sweep();
 
   std::mutex mutex_;
-  std::unordered_multimap<uint64_t, std::weak_ptr<const Mask>> known_;
+  std::unordered_multimap<uint64_t, std::weak_ptr<const Mask>> interned_;
   size_t sweep_at_ = 1024;
 };
 

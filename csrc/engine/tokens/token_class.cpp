@@ -10,14 +10,14 @@
 
 namespace constrain {
 
-/// Where a string of the trie has come to.
+/// Progress of a trie string through the characters of a class.
 struct TokenClass::Place {
   Utf8State utf8 = Utf8State::boundary;
-  uint32_t characters = 0;  ///< the one that has begun included
-  uint8_t lead = 0;         ///< first byte of the last one
-  char32_t bits = 0;        ///< of a character that is not of ASCII, as far as it was read
+  uint32_t characters = 0;  ///< counts a character from its first byte on
+  uint8_t lead = 0;         ///< first byte of the last character
+  char32_t bits = 0;        ///< code point bits so far, beyond ASCII
 
-  /// False where the byte leaves the class.
+  /// Advances by a byte; false if it leaves the class.
   bool step(const CharacterClass& within, uint8_t byte, Place& to) const {
     const bool first = utf8 == Utf8State::boundary;
     if (first && byte < 0x80) {
@@ -36,9 +36,9 @@ struct TokenClass::Place {
 
 TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters) {
   walk(vocabulary, characters);
-  sort_within();
-  count_ = within_.size();
-  if (within_.size() > kMany) make_bits(vocabulary.mask_words());
+  sort_members();
+  count_ = members_.size();
+  if (members_.size() > kMany) make_bits(vocabulary.mask_words());
 }
 
 void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& characters) {
@@ -50,8 +50,8 @@ void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& charac
     Place& place = places[depth];
     if (from.step(characters, trie.byte[node], place)) {
       TokenId token = trie.token[node];
-      if (token != kNoToken && place.characters > kSteps.front()) far_.push_back({node, place.characters});
-      for (; token != kNoToken; token = vocabulary.next_duplicate(token)) within_.push_back({place.characters, token});
+      if (token != kNoToken && place.characters > kLengthSteps.front()) long_.push_back({node, place.characters});
+      for (; token != kNoToken; token = vocabulary.next_duplicate(token)) members_.push_back({place.characters, token});
       ++node;
       continue;
     }
@@ -59,73 +59,75 @@ void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& charac
     const bool inside = from.utf8 != Utf8State::boundary;
     const uint32_t characters = from.characters - inside;
     leaving_.push_back({node, characters, inside ? from.lead : trie.byte[node], inside});
-    for (uint32_t below = node; characters > kSteps.front() && below < end; ++below) {
-      if (trie.token[below] != kNoToken) far_.push_back({below, characters});
+    for (uint32_t below = node; characters > kLengthSteps.front() && below < end; ++below) {
+      if (trie.token[below] != kNoToken) long_.push_back({below, characters});
     }
     node = end;
   }
 }
 
-void TokenClass::sort_within() {
-  // Lengths are few, so that counting them is faster than comparing.
+void TokenClass::sort_members() {
+  // Counting sort: there are few lengths.
   std::vector<size_t> starts;
-  for (const Within& one : within_) {
+  for (const Member& one : members_) {
     starts.resize(std::max<size_t>(starts.size(), one.characters + 2));
     ++starts[one.characters + 1];
   }
   std::partial_sum(starts.begin(), starts.end(), starts.begin());
-  std::vector<Within> sorted(within_.size());
-  for (const Within& one : within_) sorted[starts[one.characters]++] = one;
-  within_ = std::move(sorted);
+  std::vector<Member> sorted(members_.size());
+  for (const Member& one : members_) sorted[starts[one.characters]++] = one;
+  members_ = std::move(sorted);
 }
 
 void TokenClass::make_bits(size_t words) {
   TokenBits bits(words);
-  auto next = within_.begin();
-  const auto take = [&](uint64_t room) {
-    for (; next != within_.end() && next->characters <= room; ++next) bits.add(next->token);
+  auto next = members_.begin();
+  const auto take = [&](uint64_t max_length) {
+    for (; next != members_.end() && next->characters <= max_length; ++next) bits.add(next->token);
     return std::make_shared<const TokenBits>(bits);
   };
-  for (uint64_t room = 0; room <= kDense && (room == 0 || next != within_.end()); ++room) up_to_.push_back(take(room));
+  for (uint64_t max_length = 0; max_length <= kDense && (max_length == 0 || next != members_.end()); ++max_length)
+    up_to_length_.push_back(take(max_length));
   const auto rest = next;
   all_ = take(kInfinite);
-  within_ = {rest, within_.end()};
+  members_ = {rest, members_.end()};
 }
 
-void TokenClass::add(uint64_t room, TokenSet& tokens) const {
-  if (!up_to_.empty()) {
-    const bool every = within_.empty() ? room + 1 >= up_to_.size() : room >= within_.back().characters;
-    tokens.add(every ? all_ : up_to_[std::min<size_t>(room, up_to_.size() - 1)]);
+void TokenClass::add(uint64_t max_length, TokenSet& tokens) const {
+  if (!up_to_length_.empty()) {
+    const bool every =
+        members_.empty() ? max_length + 1 >= up_to_length_.size() : max_length >= members_.back().characters;
+    tokens.add(every ? all_ : up_to_length_[std::min<size_t>(max_length, up_to_length_.size() - 1)]);
     if (every) return;
   }
-  for (const Within& one : within_) {
-    if (one.characters > room) return;
+  for (const Member& one : members_) {
+    if (one.characters > max_length) return;
     tokens.add(one.token);
   }
 }
 
 TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const {
-  if (const auto known = leaving_tries_.find(bytes.words)) return *known;
+  if (const auto cached = leaving_tries_.find(bytes.words)) return *cached;
   const Trie& trie = vocabulary.trie();
   std::vector<uint32_t> nodes;
   for (const Leaving& one : leaving_) {
     if (bytes.has(one.byte)) nodes.push_back(one.node);
   }
   auto made = std::make_shared<const Trie>(trie.select_subtrees(nodes));
-  leaving_tries_.keep(bytes.words, made, made->bytes());
+  leaving_tries_.put(bytes.words, made, made->bytes());
   return made;
 }
 
-TriePtr TokenClass::tails(const ByteSet& bytes, const Vocabulary& vocabulary) const {
-  if (const auto known = tails_.find(bytes.words)) return *known;
+TriePtr TokenClass::suffix_groups(const ByteSet& bytes, const Vocabulary& vocabulary) const {
+  if (const auto cached = suffix_groups_.find(bytes.words)) return *cached;
   std::map<std::string, std::vector<TokenId>> groups;
   size_t nodes = 0;
   for (const Leaving& one : leaving_) {
-    // Where all texts lead back to one state there is no way on with a character outside the class.
+    // These groups serve regions whose texts all lead to one state, which refuses excluded characters.
     if (!bytes.has(one.byte) || one.by_character) continue;
     nodes += vocabulary.trie().size[one.node];
     if (nodes > kManyLeaving) {
-      tails_.keep(bytes.words, nullptr, 0);
+      suffix_groups_.put(bytes.words, nullptr, 0);
       return nullptr;
     }
     vocabulary.trie().for_each_token(one.node, {static_cast<char>(one.byte)},
@@ -140,28 +142,28 @@ TriePtr TokenClass::tails(const ByteSet& bytes, const Vocabulary& vocabulary) co
   Trie made = builder.finish();
   made.groups = std::move(tokens);
   const auto shared = std::make_shared<const Trie>(std::move(made));
-  tails_.keep(bytes.words, shared, shared->bytes());
+  suffix_groups_.put(bytes.words, shared, shared->bytes());
   return shared;
 }
 
-TriePtr TokenClass::far(uint64_t room, const Vocabulary& vocabulary) const {
-  const auto after = std::upper_bound(kSteps.begin(), kSteps.end(), room);
-  const auto step = static_cast<size_t>(after - kSteps.begin()) - 1;
-  std::call_once(far_made_[step], [&] {
+TriePtr TokenClass::long_tokens(uint64_t max_length, const Vocabulary& vocabulary) const {
+  const auto after = std::upper_bound(kLengthSteps.begin(), kLengthSteps.end(), max_length);
+  const auto step = static_cast<size_t>(after - kLengthSteps.begin()) - 1;
+  std::call_once(long_made_[step], [&] {
     std::vector<uint32_t> nodes;
-    for (const Far& one : far_) {
-      if (one.characters > kSteps[step]) nodes.push_back(one.node);
+    for (const LongToken& one : long_) {
+      if (one.characters > kLengthSteps[step]) nodes.push_back(one.node);
     }
-    far_tries_[step] = std::make_shared<const Trie>(vocabulary.trie().select(nodes));
+    long_tries_[step] = std::make_shared<const Trie>(vocabulary.trie().select(nodes));
   });
-  return far_tries_[step];
+  return long_tries_[step];
 }
 
 size_t TokenClass::bytes() const {
-  constexpr size_t kTries = size_t{2} << 20;  // about what is made of them later
-  const size_t masks = all_ ? (up_to_.size() + 1) * all_->bytes() : 0;
-  return masks + within_.size() * sizeof(Within) + leaving_.size() * sizeof(Leaving) + far_.size() * sizeof(Far) +
-         kTries;
+  constexpr size_t kTries = size_t{2} << 20;  // estimate of the tries that are made later
+  const size_t masks = all_ ? (up_to_length_.size() + 1) * all_->bytes() : 0;
+  return masks + members_.size() * sizeof(Member) + leaving_.size() * sizeof(Leaving) +
+         long_.size() * sizeof(LongToken) + kTries;
 }
 
 }  // namespace constrain

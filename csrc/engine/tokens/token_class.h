@@ -1,4 +1,4 @@
-// The tokens of a vocabulary, seen from within a text over some characters.
+// The tokens of a vocabulary, sorted by how they pass through a character class.
 #pragma once
 
 #include <array>
@@ -16,32 +16,31 @@ namespace constrain {
 
 class Vocabulary;
 
-/// Which tokens stay within a class of characters, and by which bytes others leave it. A token that ends within a
-/// character stays within the class if the character may still become one of it.
+/// Tokens that stay in a character class, and tokens that leave it, by the byte that does. A token that ends in the
+/// middle of a character stays if the character may still become a member.
 class TokenClass {
  public:
   TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters);
 
-  /// Adds the tokens within of at most `room` characters.
-  void add(uint64_t room, TokenSet& tokens) const;
+  /// Adds the tokens that stay and have at most `max_length` characters.
+  void add(uint64_t max_length, TokenSet& tokens) const;
 
-  /// How many there are within, however long.
+  /// Number of tokens that stay, of any length.
   size_t count() const { return count_; }
 
-  /// The tokens that leave by one of some bytes. `vocabulary` is the
-  /// one of the constructor.
+  /// Returns the tokens that leave by one of these bytes. `vocabulary` is that of the constructor, here and below.
   TriePtr leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const;
 
-  /// What follows the texts of the class in all tokens that leave by one of some bytes, that byte first, with the
-  /// tokens of each in a group. Null where these are very many.
-  TriePtr tails(const ByteSet& bytes, const Vocabulary& vocabulary) const;
+  /// Groups the tokens that leave by one of these bytes by their suffix: that byte and what follows. Null if there are
+  /// too many.
+  TriePtr suffix_groups(const ByteSet& bytes, const Vocabulary& vocabulary) const;
 
-  /// Room that `far` can be asked for, least first.
-  static constexpr std::array<uint64_t, 3> kSteps = {8, 16, kWildcardHorizon};
+  /// Lengths that `long_tokens` rounds down to.
+  static constexpr std::array<uint64_t, 3> kLengthSteps = {8, 16, kWildcardHorizon};
 
-  /// All tokens that are within for more characters than the longest step that is not more than `room`, wherever they
-  /// go then. `room` is at least the first step.
-  TriePtr far(uint64_t room, const Vocabulary& vocabulary) const;
+  /// Returns all tokens that stay in the class for more characters than `max_length` rounded down to a step, whether
+  /// they leave it later or not. `max_length` is at least the first step.
+  TriePtr long_tokens(uint64_t max_length, const Vocabulary& vocabulary) const;
 
   size_t bytes() const;
 
@@ -51,35 +50,35 @@ class TokenClass {
   static constexpr size_t kLeavingBytes = size_t{8} << 20;
 
   struct Place;
-  struct Within {
+  struct Member {
     uint32_t characters;
     TokenId token;
   };
-  /// Everything at a node of the vocabulary's trie and below it leaves after some characters: by the node's own byte,
-  /// or by a character that begins with `byte` and is certain to be an excluded one at the node.
+  /// A subtree of the vocabulary's trie that leaves the class after some characters: by the byte of `node`, or because
+  /// the character that begins with `byte` is certain to be an excluded one.
   struct Leaving {
     uint32_t node, characters;
     uint8_t byte;
     bool by_character;
   };
-  struct Far {
+  struct LongToken {
     uint32_t node, characters;
   };
 
   void walk(const Vocabulary& vocabulary, const CharacterClass& characters);
-  void sort_within();
+  void sort_members();
   void make_bits(size_t words);
 
   size_t count_;
-  // Where many tokens are within: those of at most n characters, and all.
-  std::vector<TokenBitsPtr> up_to_;
+  // For large classes: tokens of at most n characters, and all tokens.
+  std::vector<TokenBitsPtr> up_to_length_;
   TokenBitsPtr all_;
-  std::vector<Within> within_;    // those that are not in `up_to_`, shortest first
-  std::vector<Leaving> leaving_;  // in the order of their nodes
-  std::vector<Far> far_;          // beyond the first step, in the order of their nodes
-  mutable LruCache<TriePtr> leaving_tries_{kLeavingBytes}, tails_{kLeavingBytes};
-  mutable std::array<std::once_flag, kSteps.size()> far_made_;
-  mutable std::array<TriePtr, kSteps.size()> far_tries_;
+  std::vector<Member> members_;   // those that are not in `up_to_length_`, shortest first
+  std::vector<Leaving> leaving_;  // in trie order
+  std::vector<LongToken> long_;   // longer than the first step, in trie order
+  mutable LruCache<TriePtr> leaving_tries_{kLeavingBytes}, suffix_groups_{kLeavingBytes};
+  mutable std::array<std::once_flag, kLengthSteps.size()> long_made_;
+  mutable std::array<TriePtr, kLengthSteps.size()> long_tries_;
 };
 
 using TokenClassPtr = std::shared_ptr<const TokenClass>;

@@ -10,7 +10,7 @@ namespace constrain {
 
 namespace {
 
-/// GPT-2's characters for bytes: printable ones stand for themselves, the others are U+0100 and up, in order.
+/// Characters of GPT-2's byte table: printable bytes are themselves, the others are U+0100 and up, in order.
 constexpr size_t kByteCharacters = 0x144;
 
 constexpr std::array<int16_t, kByteCharacters> byte_characters() {
@@ -43,7 +43,7 @@ std::string from_sentence_piece(std::string_view piece) {
   return text;
 }
 
-/// The byte of "<0xNN>", or -1.
+/// Parses "<0xNN>"; -1 for anything else.
 int fallback_byte(std::string_view piece) {
   if (piece.size() != 6 || !piece.starts_with("<0x") || piece.back() != '>') return -1;
   int byte = 0;

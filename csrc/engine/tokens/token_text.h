@@ -1,4 +1,4 @@
-// What the strings of a tokenizer's vocabulary stand for in bytes.
+// Bytes behind the strings of a tokenizer's vocabulary.
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace constrain {
 
-/// How a tokenizer writes bytes as strings.
+/// Encodings of bytes in a tokenizer's strings.
 enum class TokenSpelling {
-  byte_level,      ///< one character for each byte, by the table of GPT-2
+  byte_level,      ///< one character for each byte, by GPT-2's table
   sentence_piece,  ///< text, with U+2581 for a space
-  byte_fallback,   ///< the same, and single bytes as <0x00> to <0xFF>
+  byte_fallback,   ///< `sentence_piece`, and single bytes as <0x00> to <0xFF>
 };
 
-/// The bytes of one string of a vocabulary, as they stand in the middle of a text. A string that is not written in the
-/// table of GPT-2 stands for itself: tokenizers keep added tokens so.
-/// Throws std::invalid_argument where the string is no UTF-8.
+/// Decodes one string of a vocabulary to the bytes it has in the middle of a text. A string outside GPT-2's table
+/// stands for itself, because tokenizers store added tokens as text. Throws std::invalid_argument if the string is not
+/// UTF-8.
 std::string token_text(std::string_view piece, TokenSpelling spelling);
 
 }  // namespace constrain

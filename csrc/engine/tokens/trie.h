@@ -1,4 +1,4 @@
-// The byte strings of a vocabulary, arranged for walking them with an automaton.
+// A trie of tokens in preorder, for walks with parse threads.
 #pragma once
 
 #include <array>
@@ -18,17 +18,17 @@ inline constexpr TokenId kNoToken = -1;
 /// Distinct byte strings in depth-first preorder. Node 0 is the empty string; the subtree of node i is [i, i +
 /// size(i)), its first child i + 1, its next sibling i + size(i). Siblings are in the order of their bytes.
 struct Trie {
-  /// For each byte the first child whose byte is not smaller, or the node after the subtree.
+  /// Child table: for each byte the first child whose byte is not smaller, or the end of the subtree.
   using Jumps = std::array<uint32_t, 256>;
-  static constexpr uint32_t kWide = 24;  ///< children from which on a node has jumps
+  static constexpr uint32_t kWide = 24;  ///< fewest children of a node with a table
 
-  std::vector<uint32_t> size;   ///< nodes of the subtree, the node itself included
+  std::vector<uint32_t> size;   ///< nodes of the subtree, including the node
   std::vector<uint8_t> byte;    ///< last byte of the node's string
   std::vector<uint16_t> depth;  ///< length of the node's string in bytes
-  std::vector<TokenId> token;   ///< a token with just these bytes, or kNoToken
+  std::vector<TokenId> token;   ///< a token with exactly these bytes, or kNoToken
   std::vector<uint32_t> wide;   ///< 1 + index into `jumps`, or 0
   std::vector<Jumps> jumps;
-  /// Where there are groups, `token` tells the number of one.
+  /// If not empty, `token` is an index into these groups.
   std::vector<std::vector<TokenId>> groups;
 
   size_t nodes() const { return size.size(); }
@@ -38,8 +38,8 @@ struct Trie {
   /// The child of a node for a byte, or 0.
   uint32_t child(uint32_t node, uint8_t byte) const;
 
-  /// Calls `use(string, token)` for the tokens at a node and below it, in the order of their bytes; `text` is the
-  /// string of the node, or what is to stand for it.
+  /// Calls `use(string, token)` for the tokens in a subtree, in byte order. `text` is the string of `node`, or a
+  /// replacement for it.
   template <class Use>
   void for_each_token(uint32_t node, std::string text, const Use& use) const {
     const size_t base = text.size();
@@ -50,18 +50,18 @@ struct Trie {
     }
   }
 
-  /// The tokens that begin with one of some strings, none of which begins with another, arranged in the same way.
+  /// Selects the tokens that begin with one of some strings, none of which is a prefix of another.
   Trie starting_with(std::vector<std::string> prefixes) const;
 
-  /// The tokens of some nodes, which come in order, arranged in the same way.
+  /// Selects the tokens at some nodes, given in order.
   Trie select(std::span<const uint32_t> nodes) const;
 
-  /// The tokens of some nodes and of all below them; the nodes come in order, and none is below another.
+  /// Selects the tokens in some subtrees, given in order and disjoint.
   Trie select_subtrees(std::span<const uint32_t> nodes) const;
 
   size_t bytes() const;
 
-  /// Makes `wide` and `jumps` from the rest.
+  /// Computes `wide` and `jumps` from the other fields.
   void index_wide_nodes();
 
  private:
@@ -71,19 +71,19 @@ struct Trie {
 
 using TriePtr = std::shared_ptr<const Trie>;
 
-/// Makes a trie of strings that come in the order of their bytes.
+/// Builds a trie from strings in byte order.
 class TrieBuilder {
  public:
   TrieBuilder();
 
-  /// `text` is not empty, and comes after all before it.
+  /// Adds a string: not empty, and greater than all before.
   void add(std::string_view text, TokenId token);
 
-  /// The same node by node: goes back up to a depth, then down by bytes, and gives the node that was come to a token.
+  /// Adds nodes one by one: goes back up to a depth, descends by bytes, and sets the token of the current node.
   void back_to(size_t depth);
   void descend(uint8_t byte);
   void set(TokenId token);
-  /// Makes the node that was come to, which is new, the same as a node of another trie, with all below it.
+  /// Copies a subtree of another trie to the current node, which has no children.
   void copy(const Trie& from, uint32_t node);
 
   Trie finish();
@@ -92,7 +92,7 @@ class TrieBuilder {
   uint32_t add_node(uint8_t byte, size_t depth);
 
   Trie trie_;
-  std::vector<uint32_t> path_;  // nodes of the last string, by depth
+  std::vector<uint32_t> path_;  // nodes of the last string
 };
 
 }  // namespace constrain

@@ -35,10 +35,10 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     if (!token.empty()) first_bytes_[i] = static_cast<uint8_t>(token[0]);
     longest_token_ = std::max(longest_token_, static_cast<uint16_t>(token.size()));
     const auto brackets = std::ranges::count_if(token, [](char byte) { return byte == '[' || byte == '{'; });
-    most_brackets_ = std::max(most_brackets_, static_cast<uint32_t>(brackets));
+    max_brackets_ = std::max(max_brackets_, static_cast<uint32_t>(brackets));
   }
   trie_ = std::make_shared<const Trie>(build_trie());
-  spells_all_ = missing_bytes().empty();
+  tokenizes_all_ = missing_bytes().empty();
 }
 
 bool Vocabulary::is_eos(TokenId token) const { return std::binary_search(eos_.begin(), eos_.end(), token); }
@@ -97,9 +97,9 @@ Trie Vocabulary::build_trie() {
 TokenClassPtr Vocabulary::token_class(const CharacterClass& characters) const {
   std::vector<uint64_t> key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
   for (const auto& [first, last] : characters.excluded) key.push_back(uint64_t{first} << 32 | last);
-  if (const auto known = classes_.find(key)) return *known;
+  if (const auto cached = classes_.find(key)) return *cached;
   auto made = std::make_shared<const TokenClass>(*this, characters);
-  classes_.keep(key, made, made->bytes());
+  classes_.put(key, made, made->bytes());
   return made;
 }
 

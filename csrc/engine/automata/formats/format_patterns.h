@@ -1,5 +1,5 @@
 // Formats as regular expressions, for formats.cpp. They name ASCII characters only where the standard does, so that all
-// dialects read them alike.
+// dialects agree on them.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace constrain::format_patterns {
 // format_network.cpp
 std::string ipv4();
 std::string ipv6();
-/// Labels of a host name with dots between them, of any length together.
+/// Labels of a host name with dots between them, without a limit on the total length.
 std::string host_labels();
-/// The same with letters beyond ASCII that need no context rules of IDNA, in so few and short labels that they fit once
-/// they are encoded.
+/// Labels with letters beyond ASCII that need no context rules of IDNA, few and short enough that they fit once they
+/// are encoded.
 std::string international_labels();
 std::string mail_local_part(bool international);
 std::string mail_address_literal();

@@ -6,7 +6,7 @@ namespace {
 
 constexpr const char* kPercent = "%[0-9A-Fa-f]{2}";
 
-// `ucschar` and `iprivate` of RFC 3987, section 2.2, to be put in square brackets.
+// `ucschar` and `iprivate` of RFC 3987, section 2.2, for use in square brackets.
 constexpr const char* kUcschar =
     "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{3FFFD}"
     "\\u{40000}-\\u{4FFFD}\\u{50000}-\\u{5FFFD}\\u{60000}-\\u{6FFFD}\\u{70000}-\\u{7FFFD}\\u{80000}-\\u{8FFFD}"
@@ -14,7 +14,7 @@ constexpr const char* kUcschar =
     "\\u{E1000}-\\u{EFFFD}";
 constexpr const char* kIprivate = "\\uE000-\\uF8FF\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}";
 
-/// The rules of RFC 3986, appendix A, or with more letters those of RFC 3987.
+/// Rules of RFC 3986, appendix A, or RFC 3987, which has more letters.
 class UriPatterns {
  public:
   explicit UriPatterns(Charset charset)

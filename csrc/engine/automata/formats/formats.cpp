@@ -30,8 +30,8 @@ Format make_duration() { return {pattern(duration(true)), pattern(duration(false
 
 AutomatonPtr at_most(int characters) { return pattern("[^]{0," + std::to_string(characters) + "}"); }
 
-/// No label has hyphens in third and fourth place: those are encodings (`xn--`) and must be valid as such, which is
-/// beyond a regular language.
+/// Removes labels with hyphens in third and fourth place: these are encodings (`xn--`), whose validity is not a regular
+/// language.
 AutomatonPtr without_encoded_labels(AutomatonPtr names) {
   return subtract(std::move(names), pattern("(?:[^]*\\.)?[^.]{2}--[^]*"));
 }
@@ -78,11 +78,11 @@ const std::string kPointer = "(?:/(?:[^/~]|~[01])*)*";
 Format make_json_pointer() { return exact(pattern(kPointer)); }
 
 Format make_relative_json_pointer() {
-  // One validator takes no digit after a zero.
+  // One validator accepts no digit after a zero.
   return {pattern("(?:0|[1-9]{1,8}0?)(?:#|" + kPointer + ")"), pattern("[0-9]+(?:#|" + kPointer + ")")};
 }
 
-/// Expressions that every dialect understands, groups nested twice at most.
+/// Regular expressions that every dialect accepts, with groups nested at most twice.
 Format make_regex() {
   const std::string escape = "\\\\(?:[dDwWsSnrt]|[.*+?^$|()\\[\\]{}\\\\/])";
   const std::string member = "(?:[A-Za-z0-9 _.,:;@#!%*+?$()|/\"'<>=]|" + escape + ")";

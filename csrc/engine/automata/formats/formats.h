@@ -8,13 +8,13 @@
 
 namespace constrain {
 
-/// A format's language over string content. `inner` is accepted by every common validator, `outer` holds everything
-/// that one of them accepts; they are the same object where the format is exact.
+/// Language of a format over string content. `inner` is accepted by every common validator, `outer` by at least one;
+/// both are the same object if the format is exact.
 struct Format {
   AutomatonPtr inner, outer;
 };
 
-/// The format of that name, made when it is first asked for; its automata are shared.
+/// Returns the format of a name, made on first use; its automata are shared.
 std::optional<Format> find_format(std::string_view name);
 
 }  // namespace constrain

@@ -9,7 +9,7 @@ namespace constrain {
 
 namespace {
 
-constexpr uint64_t kMaxModulus = 1'000'000'000'000'000'000;  // ten times this and a digit still fit in 64 bits
+constexpr uint64_t kMaxModulus = 1'000'000'000'000'000'000;  // ten times this plus a digit still fits in 64 bits
 constexpr uint32_t kMaxScale = 30;
 
 [[noreturn]] void too_fine() { throw ResourceLimit("modulus", kMaxModulus, "while combining multipleOf"); }
@@ -53,7 +53,7 @@ bool Modulus::divides(const Decimal& value) const {
   if (zeros < 0) return value.digits.empty();
   uint64_t remainder = 0;
   for (const char digit : value.digits) remainder = after_digit(remainder, digit);
-  // More zeros than the modulus has bits change nothing: all its factors of ten are used up.
+  // After as many zeros as the modulus has bits, further zeros change nothing: all its factors of ten are used up.
   return after_zeros(remainder, static_cast<uint32_t>(std::min<int64_t>(zeros, 64))) == 0;
 }
 

@@ -13,13 +13,13 @@ struct Modulus {
   uint64_t modulus = 1;
   uint32_t scale = 0;
 
-  /// The common multiples of all `steps` (and of 1, for integers). Throws ResourceLimit where they do not fit.
+  /// Common multiples of all `steps` (and of 1, for integers). Throws ResourceLimit if they do not fit.
   static Modulus common(const std::vector<Decimal>& steps, bool integer);
 
   uint64_t after_digit(uint64_t remainder, char digit) const {
     return (remainder * 10 + static_cast<uint64_t>(digit - '0')) % modulus;
   }
-  /// The remainder after `count` zeros.
+  /// Remainder after `count` zeros.
   uint64_t after_zeros(uint64_t remainder, uint32_t count) const;
 
   bool divides(const Decimal& value) const;

@@ -11,7 +11,7 @@ Bound negated(Bound bound) {
   return bound;
 }
 
-/// A lower bound of |x| says nothing where it is below zero, or at zero and inclusive.
+/// A lower bound of |x| below zero, or inclusive at zero, is no restriction.
 std::optional<Bound> useful_lower(std::optional<Bound> bound) {
   if (!bound || bound->value.negative) return std::nullopt;
   if (bound->value.digits.empty() && !bound->exclusive) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<MagnitudeRange> magnitude_range(const NumberRange& range, bool neg
 
 PlainDigits plain_digits(const Decimal& value) {
   const auto count = static_cast<int64_t>(value.digits.size());
-  const int64_t point = count + value.exponent;  // digits before the decimal point, where there are any
+  const int64_t point = count + value.exponent;  // digits before the decimal point, if there are any
   if (point > kMaxPlainDigits || value.exponent < -kMaxPlainDigits || count > kMaxPlainDigits) {
     throw ResourceLimit("number_digits", kMaxPlainDigits, "while spelling out a number");
   }

@@ -1,4 +1,4 @@
-// The two sides of a number range, as digit strings that a number's spelling can be compared with from left to right.
+// Bounds of a number range as digit strings, which spellings are compared with from left to right.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace constrain {
 
-/// How the part of a number read so far compares with the same part of a bound.
+/// Comparison of the part of a number so far with the same part of a bound.
 enum class Order : uint32_t { less, equal, greater };
 
 inline Order order_of(char a, char b) { return a < b ? Order::less : a > b ? Order::greater : Order::equal; }
@@ -18,7 +18,7 @@ struct MagnitudeRange {
   std::optional<Bound> lower, upper;
 };
 
-/// Bounds of |x| that `range` puts on x of the given sign; nullopt where there is no such x. Zero has both signs.
+/// Bounds of |x| for x of the given sign in `range`; nullopt if there is no such x. Zero has both signs.
 std::optional<MagnitudeRange> magnitude_range(const NumberRange& range, bool negative);
 
 /// A bound of |x| in plain spelling: integer digits without leading zeros (except "0"), and fraction digits.
@@ -28,12 +28,12 @@ struct PlainBound {
   std::string integer, fraction;
   bool exclusive;
 
-  /// Compares the integer digits so far; `count` digits came before `digit`.
+  /// Updates the comparison by an integer digit; `count` digits came before it.
   Order after_integer_digit(Order order, size_t count, char digit) const;
-  /// All integer digits are known, `count` of them.
+  /// Completes the comparison of integer parts, of `count` digits.
   Order after_integer(Order order, size_t count) const;
   Order after_fraction_digit(Order order, size_t count, char digit) const;
-  /// The number has ended, after `count` fraction digits.
+  /// Completes the comparison at the end of the number, after `count` fraction digits.
   Order at_end(Order order, size_t count) const;
 };
 
@@ -49,7 +49,7 @@ struct ScientificBound {
   Order at_end(Order order, size_t count, int64_t number_exponent) const;
 };
 
-/// Powers of ten beyond this are not spelled out.
+/// Largest power of ten that is spelled out.
 inline constexpr int64_t kMaxPlainDigits = 1000;
 
 /// Integer and fraction digits of the plain spelling of |value|. Throws ResourceLimit beyond kMaxPlainDigits.

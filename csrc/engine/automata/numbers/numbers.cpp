@@ -17,7 +17,7 @@ namespace {
 using Wide = unsigned __int128;
 constexpr uint32_t kMaxWideDigits = 37;  // 10^37 < 2^127
 
-/// What one sign of a number must satisfy.
+/// Conditions on numbers of one sign.
 struct Side {
   std::optional<PlainBound> lower, upper;
 };
@@ -60,7 +60,7 @@ class PlainNumber : public PrunedAutomaton {
   struct Place {
     uint32_t phase = kStart;
     uint32_t negative = 0;
-    uint32_t digits = 0;  // of the part (integer or fraction) that is being read
+    uint32_t digits = 0;  // digits of the current part (integer or fraction)
     Order lower = Order::equal, upper = Order::equal;
     uint32_t remainder_high = 0, remainder_low = 0;
   };
@@ -82,7 +82,7 @@ class PlainNumber : public PrunedAutomaton {
     return {key[0], key[1], key[2], static_cast<Order>(key[3]), static_cast<Order>(key[4]), key[5], key[6]};
   }
 
-  /// The limits on digits must not rule out what the bounds ask for.
+  /// Raises the limits on digits to those that the bounds need.
   void make_room_for_bounds() {
     size_t least_integer = kMaxPlainDigits;
     for (const auto& side : sides_) {
@@ -153,7 +153,7 @@ class PlainNumber : public PrunedAutomaton {
     return name(at);
   }
 
-  /// The place once the integer part is known to be complete.
+  /// The place after the integer part.
   Place without_integer(Place at) const {
     const Side& side = *sides_[at.negative];
     if (side.lower) at.lower = side.lower->after_integer(at.lower, at.digits);
@@ -179,7 +179,7 @@ class PlainNumber : public PrunedAutomaton {
     return multiple_ahead(at) ? Verdict::live : Verdict::dead;
   }
 
-  /// Do some further digits complete a multiple within the bounds?
+  /// True if some further digits complete a multiple within the bounds.
   bool multiple_ahead(const Place& at) const {
     if (at.phase == kPoint || at.phase == kFraction) return multiple_ahead(at, 0, missing_digits(at), at.digits);
     const uint32_t last = at.phase == kZero ? at.digits : max_integer_;
@@ -192,8 +192,8 @@ class PlainNumber : public PrunedAutomaton {
     return false;
   }
 
-  /// The same for exactly `integer_left` more integer digits and `fraction_left` fraction digits after the
-  /// `fraction_read` ones: is there a multiple among the numbers that these digits, read as an integer, can be?
+  /// True if exactly `integer_left` more integer digits and `fraction_left` fraction digits, after `fraction_read`
+  /// ones, complete a multiple within the bounds.
   bool multiple_ahead(const Place& at, uint32_t integer_left, uint32_t fraction_left, uint32_t fraction_read,
                       uint32_t integer_read = 0) const {
     const Side& side = *sides_[at.negative];
@@ -223,7 +223,7 @@ class PlainNumber : public PrunedAutomaton {
 
   struct Tail {
     Wide value;
-    bool more;  // the bound has further digits, not all zero
+    bool more;  // the bound has further nonzero digits
   };
 
   static Tail tail_of(const PlainBound& bound, uint32_t integer_left, uint32_t integer_read, uint32_t fraction_left,
@@ -245,7 +245,7 @@ class PlainNumber : public PrunedAutomaton {
 
   bool integer_;
   uint32_t max_integer_, max_fraction_;
-  std::array<std::optional<Side>, 2> sides_;  // of x >= 0 and x <= 0
+  std::array<std::optional<Side>, 2> sides_;  // conditions for x >= 0 and for x <= 0
   bool stepped_;
   Modulus modulus_;
   SequenceInterner states_;

@@ -1,4 +1,4 @@
-// JSON numbers within bounds, as automata over their decimal spelling.
+// JSON numbers within bounds, as automata over their spelling.
 #pragma once
 
 #include <optional>
@@ -32,7 +32,8 @@ struct NumberRange {
   bool integer = false;  ///< only integers, spelled without fraction and exponent
   std::optional<Bound> lower, upper;
   std::vector<Decimal> multiples_of;  ///< positive; the number is a multiple of each
-  uint32_t max_integer_digits = 30, max_fraction_digits = 30, max_exponent = 308;  ///< so that no number runs away
+  uint32_t max_integer_digits = 30, max_fraction_digits = 30,
+           max_exponent = 308;  ///< limits on digits, so that models cannot write digits without end
   bool operator==(const NumberRange&) const = default;
 };
 

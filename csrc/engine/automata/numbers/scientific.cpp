@@ -47,7 +47,7 @@ class ScientificNumber : public PrunedAutomaton {
   struct Place {
     uint32_t phase = kStart;
     uint32_t negative = 0;
-    uint32_t digits = 0;  // of the mantissa
+    uint32_t digits = 0;  // digits of the mantissa
     Order lower = Order::equal, upper = Order::equal;
     uint32_t exponent_negative = 0, exponent = 0, exponent_digits = 0;
   };
@@ -65,17 +65,17 @@ class ScientificNumber : public PrunedAutomaton {
 
   State raw_start() override { return name({}); }
 
-  /// The number with this mantissa and exponent is within the bounds.
+  /// True if the number with this mantissa and exponent is within the bounds.
   bool fits(const Place& at, int64_t exponent) const {
     const Side& side = *sides_[at.negative];
     return within(side.lower, at.lower, at.digits, exponent, Order::greater) &&
            within(side.upper, at.upper, at.digits, exponent, Order::less);
   }
 
-  /// Exponents, first and last.
+  /// First and last exponent.
   using Exponents = std::pair<int64_t, int64_t>;
 
-  /// Those that fit a mantissa which is complete; they are next to those of the bounds.
+  /// Exponents within the bounds for a complete mantissa; they are next to those of the bounds.
   Exponents fitting(const Place& at) const {
     const Side& side = *sides_[at.negative];
     const auto limit = int64_t{max_exponent_};
@@ -93,7 +93,7 @@ class ScientificNumber : public PrunedAutomaton {
     return {first, last};
   }
 
-  /// Some exponent from `first` to `last`, of the sign of the place, fits.
+  /// True if some exponent from `first` to `last`, with the sign of the place, is within the bounds.
   bool meets(const Place& at, const Exponents& fitting, int64_t first, int64_t last) const {
     last = std::min<int64_t>(last, max_exponent_);
     if (first > last) return false;

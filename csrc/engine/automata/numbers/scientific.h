@@ -5,8 +5,8 @@
 
 namespace constrain {
 
-/// Spellings `-?d(.d+)?[eE][+-]?d+` with a first digit other than 0, within the bounds of `range` and the values that a
-/// double can hold.
+/// Returns spellings `-?d(.d+)?[eE][+-]?d+` with a first digit other than 0, within the bounds of `range` and the
+/// values of a double.
 AutomatonPtr scientific_numbers(const NumberRange& range);
 
 }  // namespace constrain

@@ -18,7 +18,7 @@ std::u32string decode_pattern(std::string_view pattern) {
   }
 }
 
-/// ECMA-262 patterns are read with the rules of the `u` flag, and if that fails with the older, laxer ones.
+/// Parses ECMA-262 patterns by the rules of the `u` flag, or else by the legacy rules.
 regex::Ast parse_in_dialect(std::u32string_view pattern, const RegexOptions& options) {
   if (options.dialect == Dialect::python) return regex::parse(pattern, options, regex::Syntax::python);
   try {

@@ -1,4 +1,4 @@
-// What a parsed regular expression looks like.
+// Syntax trees of regular expressions.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ using NodeId = uint32_t;
 inline constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
 
 enum class Kind : uint8_t {
-  sequence,    ///< all children, one after the other; the empty text where there are none
+  sequence,    ///< all children in order; the empty text if there are none
   choice,      ///< one of the children, earlier ones preferred
   set,         ///< one character
   repeat,      ///< the child, `low` to `high` times
-  look,        ///< the child matches ahead of (or behind) this place, or does not (`negative`)
+  look,        ///< lookaround: the child matches ahead of (or behind) this place, or does not (`negative`)
   text_start,  ///< before the first character
   text_end     ///< after the last character
 };
@@ -49,16 +49,16 @@ struct Ast {
   }
 };
 
-/// Fewest and most characters that a node matches; `kUnbounded` where there is no most.
+/// Fewest and most characters of a match; `kUnbounded` if there is no maximum.
 struct Width {
   uint32_t low, high;
 };
 Width width(const Ast& ast, NodeId id);
 
-/// The characters that a match of the node can begin with.
+/// Characters that a match of the node can begin with.
 CharSet first_characters(const Ast& ast, NodeId id);
 
-/// Is there a lookaround within the node?
+/// True if the node contains a lookaround.
 bool has_look(const Ast& ast, NodeId id);
 
 }  // namespace constrain::regex

@@ -12,7 +12,7 @@ namespace constrain::regex {
 namespace {
 
 constexpr uint32_t kNothing = 0;  // the configuration without threads
-constexpr Pc kPast = ~Pc{0};      // a thread that has matched a shorter text, if its condition comes true
+constexpr Pc kPast = ~Pc{0};      // a thread that has matched a shorter text, if its condition holds
 
 }  // namespace
 
@@ -117,14 +117,14 @@ std::vector<RegexAutomaton::Configuration> RegexAutomaton::step_trackers(const s
   return trackers;
 }
 
-// ---- What follows.
+// ---- Lookahead.
 
 ByteSet RegexAutomaton::watched() {
   const auto looks = [](const Instruction& at) { return at.op == Op::look_ahead || at.op == Op::text_end; };
   if (std::ranges::none_of(program_.code, looks)) return {};
   std::vector<bool> found(classes_.count());
   raw_start();
-  // Every step may make further states, dead ones included: what follows may bring a match to life.
+  // The loop adds states, including dead ones, because the text that follows may complete a match.
   for (State state = 0; state < states_.size(); ++state) {
     if (state == kSearchBudget) throw ResourceLimit("search_states", kSearchBudget, "while looking beyond a terminal");
     const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
@@ -142,7 +142,8 @@ ByteSet RegexAutomaton::watched() {
   return bytes;
 }
 
-/// Is there a match that ends here, or ended before, whose conditions a byte may decide otherwise than the end would?
+/// True if a match ends here, or ended earlier, whose conditions a further byte may decide otherwise than the end of
+/// the text.
 bool RegexAutomaton::watches(Configuration configuration, size_t byte_class, Place& place) {
   for (const Thread& thread : threads(configuration)) {
     if (thread.pc != kPast) {
@@ -178,8 +179,8 @@ RegexAutomaton::Configuration RegexAutomaton::step(Configuration configuration, 
   return next;
 }
 
-/// Appends the threads that remain after a byte, before their closure: pc, node, condition. Where the node is `kDone`,
-/// the thread goes on after the character.
+/// Appends the threads after a byte, before their closure: pc, node, condition. If the node is `kDone`, the thread
+/// continues after the character.
 void RegexAutomaton::read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
                           std::vector<uint32_t>& successors) {
   for (size_t i = 0; i < configurations_[configuration].size(); i += 3) {
@@ -213,10 +214,10 @@ RegexAutomaton::Condition RegexAutomaton::step(Condition condition, size_t byte_
   Condition next = kNoCondition;
   for (uint32_t literal : literals) {
     const Configuration before = literal >> 1;
-    auto known = std::ranges::find(place.stepped, before, &std::pair<Configuration, Configuration>::first);
+    auto cached = std::ranges::find(place.stepped, before, &std::pair<Configuration, Configuration>::first);
     Configuration after;
-    if (known != place.stepped.end()) {
-      after = known->second;
+    if (cached != place.stepped.end()) {
+      after = cached->second;
     } else {
       after = step(before, byte_class, place, false);
       place.stepped.emplace_back(before, after);
@@ -228,8 +229,8 @@ RegexAutomaton::Condition RegexAutomaton::step(Condition condition, size_t byte_
 }
 
 RegexAutomaton::Configuration RegexAutomaton::look_ahead(Pc target, Place& place) {
-  const auto known = std::ranges::find(place.ahead, target, &std::pair<Pc, Configuration>::first);
-  if (known != place.ahead.end()) return known->second;
+  const auto cached = std::ranges::find(place.ahead, target, &std::pair<Pc, Configuration>::first);
+  if (cached != place.ahead.end()) return cached->second;
   std::vector<Thread> found;
   Closure(*this, place, false, found).add(target, kNoCondition);
   const Configuration configuration = intern(std::move(found), false);
@@ -237,7 +238,7 @@ RegexAutomaton::Configuration RegexAutomaton::look_ahead(Pc target, Place& place
   return configuration;
 }
 
-/// The condition and one more: `configuration` must accept, or with `negative` must not.
+/// Adds a literal to a condition: `configuration` must accept, or with `negative` must not.
 RegexAutomaton::Condition RegexAutomaton::with_literal(Condition condition, Configuration configuration,
                                                        bool negative) {
   if (configuration == kNothing) return negative ? condition : kImpossible;
@@ -258,7 +259,7 @@ RegexAutomaton::Configuration RegexAutomaton::intern(std::vector<Thread> threads
   return configurations_.intern(key);
 }
 
-/// Sorts threads, and drops those that others make superfluous.
+/// Sorts threads, and drops those that others imply.
 void RegexAutomaton::drop_implied(std::vector<Thread>& threads) const {
   for (const Thread& thread : threads) {
     if (program_.code[thread.pc].op != Op::anything || thread.condition != kNoCondition) continue;
@@ -291,7 +292,7 @@ bool RegexAutomaton::accepts_all(Configuration configuration) const {
   return key.size() == 3 && key[2] == kNoCondition && key[0] != kPast && program_.code[key[0]].op == Op::anything;
 }
 
-/// Does the configuration accept if the text ends here?
+/// True if the configuration accepts at the end of the text.
 bool RegexAutomaton::accepts_end(Configuration configuration, bool ordered) const {
   const auto key = configurations_[configuration];
   for (size_t i = 0; i < key.size(); i += 3) {

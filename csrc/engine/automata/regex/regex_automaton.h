@@ -1,4 +1,4 @@
-// Programs of regular expressions, determinised while they are used.
+// Lazily determinised programs of regular expressions.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace constrain::regex {
 
-/// A state of the program: where it is, how far into the character it is about to read, and what else the rest of the
-/// text must satisfy.
+/// A thread of the program: its instruction, its progress in the next character, and its condition on the rest of the
+/// text.
 struct Thread {
   Pc pc;
   Utf8Forest::Node node;
   uint32_t condition;
 };
 
-/// Which bytes the program cannot tell apart, and its tries in terms of these classes.
+/// Classes of bytes that the program cannot tell apart, and its tries over these classes.
 class ByteClasses {
  public:
   explicit ByteClasses(const Utf8Forest& tries);
@@ -34,18 +34,18 @@ class ByteClasses {
   std::vector<std::vector<Utf8Forest::Node>> steps_;
 };
 
-/// A state of the automaton is the configuration of every tracker (for lookbehind) and of the pattern.
+/// An automaton whose states hold the configurations of all trackers (for lookbehind) and of the pattern.
 ///
-/// A configuration is a list of threads, of which one must accept. Ordered lists keep what a backtracking matcher
-/// prefers in front, and end at the first match: a text is accepted if the preferred match on it ends at its end.
-/// A condition is a set of literals: configurations that must accept the rest of the text, or must not.
+/// A configuration is a list of threads, of which one must accept. Ordered lists put first what a backtracking matcher
+/// prefers, and end at the first match: a text is accepted if the preferred match ends at its end. A condition is a set
+/// of literals: configurations that must accept the rest of the text, or must not.
 class RegexAutomaton : public PrunedAutomaton {
  public:
   RegexAutomaton(Program program, bool ordered);
 
   bool accepting(State state) override;
 
-  /// First bytes of texts that, where they follow a match, may make it one that does not match, or the other way round.
+  /// First bytes of texts after a match that may turn it into a mismatch, or the other way round.
   ByteSet watched();
 
  private:
@@ -85,7 +85,7 @@ class RegexAutomaton : public PrunedAutomaton {
   bool ordered_;
   ByteClasses classes_;
   SequenceInterner configurations_, conditions_, states_;
-  SequenceInterner successors_;  // threads before their closure, with what trackers say
+  SequenceInterner successors_;  // threads before their closure, with the verdicts of trackers
   std::vector<Configuration> successor_configurations_;
 };
 

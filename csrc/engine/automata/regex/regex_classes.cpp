@@ -16,8 +16,7 @@ const CharSet& ascii_word() {
   return set;
 }
 
-/// Characters without a meaning today: a later Unicode, and so another version of Python, may make them letters or
-/// digits.
+/// Unassigned characters: a later Unicode version, and so another Python, may make them letters or digits.
 const CharSet& unassigned() {
   static const CharSet set = *unicode_set("gc", "Cn");
   return set;
@@ -85,7 +84,7 @@ CharSet ClassReader::fold(const CharSet& set) const {
   if (classes_ != Classes::inner) {
     return pick({fold_case(set, CaseRule::python), fold_case(set, CaseRule::simple_folding)});
   }
-  // ECMA-262 without `u` folds nothing between ASCII and the rest.
+  // ECMA-262 without `u` does not fold between ASCII and other characters.
   auto agreed = [](const CharSet& part, const CharSet& room) {
     return fold_case(part, CaseRule::python) & fold_case(part, CaseRule::simple_folding) & room;
   };
@@ -98,8 +97,8 @@ bool ClassReader::end_before_newline() const {
 
 namespace {
 
-/// The place between a character for which `before` holds and one for which `after` does; each is membership in a set,
-/// or non-membership, which the text's ends satisfy as well.
+/// Two neighbouring characters: `before` and `after` are membership in a set, or non-membership, which also holds at
+/// the ends of the text.
 struct Side {
   CharSet set;
   bool member;
@@ -120,7 +119,8 @@ NodeId boundary(Ast& ast, const Side& in, const Side& out, bool negative) {
 NodeId ClassReader::word_boundary(Ast& ast, bool negative, bool ascii) const {
   const CharSet word = escape_class('w', ascii);
   const CharSet other = negated().escape_class('w', ascii);
-  // One side must be a word in the reading asked for, the other must not be one in the opposite reading.
+  // One side must be a word character in the requested interpretation, the other must not be one in the opposite
+  // interpretation.
   std::vector<NodeId> places = {boundary(ast, {word, true}, {other, false}, negative)};
   if (!negative || classes_ == Classes::outer || (classes_ == Classes::dialect && dialect_ == Dialect::ecma)) {
     return ast.add_choice(std::move(places));
@@ -129,7 +129,7 @@ NodeId ClassReader::word_boundary(Ast& ast, bool negative, bool ascii) const {
     const CharSet only_python = ClassReader(Dialect::python, Classes::dialect).escape_class('w', ascii) - word;
     places.push_back(between(ast, {only_python, true}, {only_python, true}));
   }
-  // Before version 3.14 of Python `\B` does not match in the empty text.
+  // Before Python 3.14 `\B` does not match in the empty text.
   const NodeId any = ast.add_set(CharSet::all());
   const NodeId not_empty = ast.add_choice({ast.add_look(any, true, false), ast.add_look(any, false, false)});
   return ast.add_sequence({not_empty, ast.add_choice(std::move(places))});

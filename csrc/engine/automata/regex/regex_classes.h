@@ -1,4 +1,4 @@
-// Characters that the two dialects see differently: \d \w \s . \b, line ends, and case.
+// Characters that the dialects interpret differently: \d \w \s . \b, line ends, and case.
 #pragma once
 
 #include "engine/automata/regex/regex.h"
@@ -7,17 +7,17 @@
 
 namespace constrain::regex {
 
-/// A set as each dialect reads it.
+/// A set in each dialect.
 struct Readings {
   CharSet python, ecma;
 };
 
-/// Picks readings: those of the dialect, or the smaller (`inner`) or larger (`outer`) language of the two.
+/// Interprets character classes: as in the dialect, or the smaller (`inner`) or larger (`outer`) set of both.
 class ClassReader {
  public:
   ClassReader(Dialect dialect, Classes classes) : dialect_(dialect), classes_(classes) {}
 
-  /// How to read what is about to be negated.
+  /// The interpretation within a negation.
   ClassReader negated() const;
 
   /// `\d`, `\w` or `\s`, for the letters d, w and s; only ASCII characters with `ascii` (Python's flag a).
@@ -26,7 +26,7 @@ class ClassReader {
   CharSet line_ends() const;  ///< where `^` and `$` match with the flag m
   CharSet fold(const CharSet& set) const;
 
-  /// `$` without the flag m: also before a final newline?
+  /// True if `$` without the flag m also matches before a final newline.
   bool end_before_newline() const;
 
   /// `\b`, or `\B` with `negative`.

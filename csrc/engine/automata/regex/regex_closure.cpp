@@ -61,7 +61,7 @@ bool RegexAutomaton::Closure::expand(const Visit& visit) {
   }
 }
 
-/// Backtracking matchers leave a loop after an iteration that read nothing. Only the order of threads can tell.
+/// Backtracking matchers leave a loop after an empty iteration. Only the order of threads depends on it.
 void RegexAutomaton::Closure::expand_loop(const Visit& visit, const Instruction& loop) {
   const uint64_t bit = ordered_ && loop.target < 64 ? uint64_t{1} << loop.target : 0;
   const bool body_was_empty = (visit.entered & bit) != 0;

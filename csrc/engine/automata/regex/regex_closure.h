@@ -1,26 +1,26 @@
-// Which threads a place in the program stands for: everything that can be reached without reading.
+// Epsilon closure of the program.
 #pragma once
 
 #include "engine/automata/regex/regex_automaton.h"
 
 namespace constrain::regex {
 
-/// A place in the text, and what is known about it.
+/// A place in the text, with the lookaround results there.
 struct RegexAutomaton::Place {
   bool at_start = false;
-  std::vector<bool> behind = {};                         ///< by tracker: does it accept here?
+  std::vector<bool> behind = {};                         ///< by tracker: accepts here
   std::vector<std::pair<Pc, Configuration>> ahead = {};  ///< lookaheads that begin here
   std::vector<std::pair<Configuration, Configuration>> stepped =
       {};  ///< configurations of conditions, before and after
 };
 
-/// Collects threads, depth first, so that preferred ones come first. Serves all threads of one step.
+/// Collects threads depth first, so that preferred ones come first. Serves all threads of one step.
 class RegexAutomaton::Closure {
  public:
   Closure(RegexAutomaton& owner, Place& place, bool ordered, std::vector<Thread>& out)
       : owner_(owner), place_(place), ordered_(ordered), out_(out) {}
 
-  /// Returns false once a match has been found that is preferred to whatever would come next.
+  /// Returns false after a match, which takes precedence over everything that would follow.
   bool add(Pc pc, Condition condition);
   void add(const Thread& thread);
 
@@ -28,7 +28,7 @@ class RegexAutomaton::Closure {
   struct Visit {
     Pc pc;
     Condition condition;
-    uint64_t entered;  // the loops whose body began here
+    uint64_t entered;  // loops whose body began here
   };
 
   bool first_visit(const Visit& visit);

@@ -23,7 +23,7 @@ std::string in_quotes(char32_t c) {
 
 }  // namespace
 
-/// What a backslash outside square brackets begins; the backslash has been read.
+/// Parses an escape outside square brackets, after the backslash.
 NodeId Parser::parse_escape() {
   const size_t start = at_ - 1;
   if (at_end()) fail("the pattern ends with a backslash", start);
@@ -59,7 +59,7 @@ Parser::ClassItem Parser::parse_escaped_item(bool in_class) {
   return {CharSet::single(c), c};
 }
 
-/// `\d \w \s`, `\p{..}`, and with capitals everything else.
+/// `\d \w \s`, `\p{..}`, and their complements with capital letters.
 std::optional<CharSet> Parser::parse_class_escape() {
   const char32_t c = pattern_[at_], lower = c | 32;
   const bool negated = c != lower;

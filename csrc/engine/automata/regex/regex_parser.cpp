@@ -6,7 +6,7 @@ namespace constrain::regex {
 
 namespace {
 
-constexpr size_t kMaxDepth = 200;  // of nested groups; what follows the tree down may then be recursive
+constexpr size_t kMaxDepth = 200;  // nested groups; later passes over the tree recurse
 
 bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
 
@@ -82,7 +82,8 @@ NodeId Parser::parse_quantified(NodeId atom, size_t atom_at) {
   return id;
 }
 
-/// Not repeatable are places in the text: `^ $ \b \B \A \Z`, and for the `u` rules lookaround as well.
+/// True if a quantifier may follow. Assertions are not repeatable: `^ $ \b \B \A \Z`, and with the `u` rules
+/// lookaround.
 bool Parser::repeatable(std::u32string_view atom) const {
   if (atom.starts_with(U"^") || atom.starts_with(U"$")) return false;
   if (atom.starts_with(U"\\")) return std::u32string_view(U"bBAZz").find(atom[1]) == atom.npos;
@@ -98,7 +99,7 @@ std::optional<Parser::Counts> Parser::parse_counts() {
   return next_is(U"{") ? parse_braces() : std::nullopt;
 }
 
-/// `{m}`, `{m,}`, `{m,n}` and in Python `{,n}`; anything else is no quantifier, and nothing is skipped.
+/// Parses `{m}`, `{m,}`, `{m,n}` and in Python `{,n}`; anything else is no quantifier, and nothing is skipped.
 std::optional<Parser::Counts> Parser::parse_braces() {
   const size_t start = at_++;
   const auto low = parse_integer();
@@ -126,8 +127,8 @@ std::optional<uint32_t> Parser::parse_integer() {
   return at_ == start ? std::nullopt : std::optional(static_cast<uint32_t>(value));
 }
 
-/// Refuses what gives nothing back, where that could make a difference. It makes none where all matches from one place
-/// have the same length, nor in repeats of a set that the following text cannot begin with.
+/// Refuses possessive quantifiers that may change the language. They do not if all matches from one place have the same
+/// length, nor in repeats of a set that the following text cannot begin with.
 void Parser::check_possessive(const std::vector<NodeId>& children) {
   for (size_t i = 0; i < children.size(); ++i) {
     const auto found = std::ranges::find(possessive_, children[i], &Possessive::node);
@@ -142,7 +143,7 @@ void Parser::check_possessive(const std::vector<NodeId>& children) {
   }
 }
 
-/// Can none of `children` from `next` on begin with a member of `set`?
+/// True if none of `children` from `next` on can begin with a member of `set`.
 bool Parser::follows_apart(const std::vector<NodeId>& children, size_t next, const CharSet& set) const {
   for (; next < children.size(); ++next) {
     if (has_look(ast_, children[next]) || !(first_characters(ast_, children[next]) & set).empty()) return false;

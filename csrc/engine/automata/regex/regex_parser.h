@@ -1,4 +1,4 @@
-// Patterns to syntax trees.
+// A parser of regular expressions.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,7 @@
 
 namespace constrain::regex {
 
-/// Which rules a pattern is read by. The `u` rules of ECMA-262 know few escapes; the legacy rules take much more
-/// literally.
+/// Syntax rules. The `u` rules of ECMA-262 have few escapes; the legacy rules take many characters literally.
 enum class Syntax { python, ecma_unicode, ecma_legacy };
 
 /// Throws RegexError.
@@ -65,7 +64,7 @@ class Parser {
   bool set_flag(Flags& flags, char32_t letter, bool value) const;
   void skip_group_name();
 
-  // regex_escapes.cpp: what a backslash begins
+  // regex_escapes.cpp: escapes
   NodeId parse_escape();
   std::optional<NodeId> parse_place_escape(size_t start);
   ClassItem parse_escaped_item(bool in_class);
@@ -80,7 +79,7 @@ class Parser {
   char32_t parse_identity_escape(char32_t letter, bool in_class, size_t start);
   bool is_octal(size_t at) const;
 
-  // regex_sets.cpp: square brackets, and places in the text
+  // regex_sets.cpp: square brackets and assertions
   NodeId parse_set();
   CharSet parse_set_items(size_t open_at);
   ClassItem parse_set_item();
@@ -109,7 +108,7 @@ class Parser {
   bool in_lookbehind_ = false;
   size_t depth_ = 0;
   bool global_flags_ = false;           // the group just read was `(?flags)`
-  std::vector<Possessive> possessive_;  // repeats and groups that give nothing back
+  std::vector<Possessive> possessive_;  // possessive repeats and atomic groups
   Ast ast_;
 };
 

@@ -10,7 +10,7 @@ namespace constrain::regex {
 
 namespace {
 
-/// Writes instructions from the end of the pattern to its start, so that each knows what follows it.
+/// Emits instructions from the end of the pattern to its start, so that each knows its successor.
 class Compiler {
  public:
   Compiler(const Ast& ast, bool whole_only) : ast_(ast), whole_only_(whole_only) {}
@@ -71,9 +71,9 @@ class Compiler {
         return emit({.op = Op::split, .targets = std::move(targets)});
       }
       case Kind::set: {
-        const auto [known, fresh] = tries_.try_emplace(id);
-        if (fresh) known->second = program_.tries.add(node.set);
-        return emit({.op = Op::character, .next = next, .trie = known->second});
+        const auto [entry, fresh] = tries_.try_emplace(id);
+        if (fresh) entry->second = program_.tries.add(node.set);
+        return emit({.op = Op::character, .next = next, .trie = entry->second});
       }
       case Kind::repeat:
         return build_repeat(node, next);
@@ -109,7 +109,7 @@ class Compiler {
     for (; required > 0; --required) {
       const size_t before = program_.code.size();
       next = build(body, next);
-      if (program_.code.size() == before) break;  // an empty body, however often
+      if (program_.code.size() == before) break;  // an empty body, repeated or not
     }
     return next;
   }
@@ -129,27 +129,27 @@ class Compiler {
   }
 
   Pc build_look_behind(const Node& node, Pc next) {
-    const auto [known, fresh] = tracker_numbers_.try_emplace(node.children[0]);
+    const auto [entry, fresh] = tracker_numbers_.try_emplace(node.children[0]);
     if (fresh) {
       const Pc start = after_any_text(build(node.children[0], emit({.op = Op::match})));
-      known->second = tracker_of(node.children[0], start);
+      entry->second = tracker_of(node.children[0], start);
     }
     program_.has_look = true;
-    return emit({.op = Op::look_behind, .negative = node.negative, .next = next, .target = known->second});
+    return emit({.op = Op::look_behind, .negative = node.negative, .next = next, .target = entry->second});
   }
 
-  /// Lookbehinds for the same set, as word boundaries have them, share a tracker.
+  /// Lookbehinds for the same set, as in word boundaries, share a tracker.
   uint32_t tracker_of(NodeId body, Pc start) {
     if (ast_[body].kind == Kind::set) {
-      const auto [known, fresh] = set_trackers_.try_emplace(tries_.at(body), program_.trackers.size());
-      if (!fresh) return known->second;
+      const auto [entry, fresh] = set_trackers_.try_emplace(tries_.at(body), program_.trackers.size());
+      if (!fresh) return entry->second;
     }
     program_.trackers.push_back(start);
     return static_cast<uint32_t>(program_.trackers.size() - 1);
   }
 
-  /// The end of the text. Usually what follows in the pattern can be empty, or cannot, whatever the text: then no
-  /// lookahead is needed.
+  /// Compiles the end of the text. Usually what follows in the pattern can be empty, or cannot, whatever the text: then
+  /// no lookahead is needed.
   Pc build_text_end(Pc next) {
     if (const auto empty = matches_empty(next)) return *empty ? text_end() : emit_character({}, next);
     const Pc end = text_end();
@@ -157,7 +157,7 @@ class Compiler {
     return emit({.op = Op::look_ahead, .next = next, .target = end});
   }
 
-  /// Does what begins at `start` match the empty text? Unknown where that depends on more than the program's structure.
+  /// True if the program from `start` matches the empty text; unknown if that depends on lookaround.
   std::optional<bool> matches_empty(Pc start) const {
     std::vector<Pc> pending = {start}, seen;
     bool found = false;
@@ -186,11 +186,11 @@ class Compiler {
     return found;
   }
 
-  /// What to do about lookarounds on the way: lead nowhere, go on behind them, or look for goals within them as well.
+  /// Treatment of lookarounds on the way: stop, continue after them, or search within them as well.
   enum class Look { stop, pass, enter };
 
-  /// Marks the instructions that satisfy `goal`, and all that lead to them once the start of the text is past. Most
-  /// instructions come after those they lead to, so that few passes suffice.
+  /// Marks the instructions that satisfy `goal`, and all that lead to them after the start of the text. Most
+  /// instructions come after their successors, so few passes suffice.
   template <typename Goal>
   std::vector<bool> leading_to(Goal goal, Look look) const {
     const auto& code = program_.code;

@@ -2,7 +2,7 @@
 
 namespace constrain::regex {
 
-/// What stands in square brackets; the opening one has been read.
+/// Parses a set in square brackets, after the opening one.
 NodeId Parser::parse_set() {
   const size_t open_at = at_ - 1;
   const bool negated = skip(U"^");
@@ -53,7 +53,7 @@ Parser::ClassItem Parser::parse_set_item() {
   return {CharSet::single(c), c};
 }
 
-// ---- Places in the text.
+// ---- Assertions.
 
 NodeId Parser::add_text_start() { return ast_.add({.kind = Kind::text_start}); }
 

@@ -35,7 +35,7 @@ Utf8Forest::Node Utf8Forest::add(const CharSet& set) {
     edges.push_back(
         {static_cast<uint8_t>(range.first), static_cast<uint8_t>(std::min<char32_t>(range.last, 0x7F)), kDone});
   }
-  // Lead bytes of two, three and four: what their first one stands for, and how many there are.
+  // For lead bytes of two, three and four byte characters: the scalars of the first one, and their number.
   auto beyond = [&](char32_t least) {
     return ranges.subspan(std::ranges::lower_bound(ranges, least, {}, &CharSet::Range::last) - ranges.begin());
   };
@@ -47,11 +47,11 @@ Utf8Forest::Node Utf8Forest::add(const CharSet& set) {
   return intern(edges);
 }
 
-/// Adds edges for `count` bytes from `first_byte` on. Each stands for 64^bytes_left scalars, the first of them for
-/// those from `base` on; `ranges` holds none that end before.
+/// Adds edges for `count` bytes from `first_byte` on. Each covers 64^bytes_left scalars, the first of them those from
+/// `base` on; `ranges` contains none that end earlier.
 void Utf8Forest::add_edges(std::vector<Edge>& edges, Ranges ranges, char32_t base, uint8_t first_byte, int count,
                            int bytes_left) {
-  // The lead bytes E0 and F0 stand for fewer scalars: overlong forms do not exist.
+  // The lead bytes E0 and F0 cover fewer scalars, because overlong forms do not exist.
   const char32_t least = first_byte == 0xE0 ? 0x800 : first_byte == 0xF0 ? 0x10000 : 0;
   const char32_t width = char32_t{1} << (6 * bytes_left);
   for (int i = 0; i < count && !ranges.empty(); ++i, base += width) {
@@ -67,7 +67,7 @@ void Utf8Forest::add_edges(std::vector<Edge>& edges, Ranges ranges, char32_t bas
   }
 }
 
-/// The trie of the scalars in `ranges` from `least` up to `base` + 64^bytes_left.
+/// Returns the trie of the scalars in `ranges` from `least` to below `base` + 64^bytes_left.
 Utf8Forest::Node Utf8Forest::child(Ranges ranges, char32_t base, char32_t least, int bytes_left) {
   const char32_t end = base + (char32_t{1} << (6 * bytes_left));
   if (ranges.empty() || ranges.front().first >= end) return kNone;

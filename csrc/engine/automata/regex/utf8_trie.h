@@ -12,7 +12,7 @@ class Utf8Forest {
  public:
   using Node = uint32_t;
   static constexpr Node kNone = 0;  ///< reads nothing
-  static constexpr Node kDone = 1;  ///< a whole character of the set has been read
+  static constexpr Node kDone = 1;  ///< a whole character was read
 
   struct Edge {
     uint8_t first, last;
@@ -21,7 +21,7 @@ class Utf8Forest {
 
   Utf8Forest();
 
-  /// The root of a set's trie; `kNone` for the empty set.
+  /// Returns the root of a set's trie; `kNone` for the empty set.
   Node add(const CharSet& set);
 
   size_t size() const { return nodes_.size(); }
@@ -35,7 +35,7 @@ class Utf8Forest {
   Node intern(const std::vector<Edge>& edges);
 
   SequenceInterner nodes_;
-  std::array<Node, 4> full_;  // any so many continuation bytes
+  std::array<Node, 4> full_;  // any sequence of this many continuation bytes
 };
 
 }  // namespace constrain

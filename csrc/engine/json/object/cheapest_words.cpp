@@ -17,7 +17,7 @@ constexpr uint64_t spelled_length(uint8_t byte) {
   return kShort.find(static_cast<char>(byte)) != std::string_view::npos ? 2 : 6;
 }
 
-/// Of the spellings of the least length, the first in the order of bytes.
+/// Shortest spelling of a byte; the first in byte order if there are several.
 std::string spelled(uint8_t byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   switch (spelled_length(byte)) {
@@ -39,12 +39,13 @@ uint64_t spelled_length(std::string_view text) {
 }
 
 const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
-  auto& [asked, words] = known_[start];
+  auto& [asked, words] = cache_[start];
   if (asked >= count || words.size() < asked) return words;
   asked = count;
   words.clear();
-  // Ordered by the length of the shortest word that goes on from an entry, which leads straight to the words.
-  using Entry = std::tuple<uint64_t, std::string, std::string, State>;  // length, spelling so far, word so far
+  // Priority queue entries, ordered by the length of the shortest word through them, so that the search goes straight
+  // to the words.
+  using Entry = std::tuple<uint64_t, std::string, std::string, State>;  // total length, spelling so far, word so far
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   if (start != kDead) queue.emplace(to_end(start), "", "", start);
   while (!queue.empty() && words.size() < count) {
@@ -63,7 +64,7 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
 
 uint64_t CheapestWords::to_end(State state) {
   if (const auto it = to_end_.find(state); it != to_end_.end()) return it->second;
-  // Dijkstra's algorithm; what it finds for the states on the way is kept.
+  // Dijkstra's algorithm, which caches the distances of the states on the path.
   struct Seen {
     uint64_t length;
     State previous;

@@ -1,4 +1,4 @@
-// The shortest keys that a language offers.
+// Shortest words of a language of keys.
 #pragma once
 
 #include <map>
@@ -10,16 +10,15 @@
 
 namespace constrain::json {
 
-/// Bytes that a JSON string needs for a text, without its quotes and with no more escapes than it must have.
+/// Bytes of a text in a JSON string with minimal escapes, without quotes.
 uint64_t spelled_length(std::string_view text);
 
-/// Finds the words of an automaton in order of their spelled length, and of their spelling where that is the same (A*
-/// search), and remembers them.
+/// Enumerates the words of an automaton by spelled length, then spelling (A* search). Caches its results.
 class CheapestWords {
  public:
   explicit CheapestWords(AutomatonPtr automaton) : automaton_(std::move(automaton)) {}
 
-  /// The `count` cheapest words from a state, fewer where there are no more.
+  /// Returns the `count` cheapest words from a state; fewer if there are no more.
   const std::vector<std::string>& from(State state, size_t count);
 
  private:
@@ -27,7 +26,7 @@ class CheapestWords {
   uint64_t to_end(State state);
 
   AutomatonPtr automaton_;
-  std::map<State, std::pair<size_t, std::vector<std::string>>> known_;  // with the count that was asked for
+  std::map<State, std::pair<size_t, std::vector<std::string>>> cache_;  // with the requested count
   std::unordered_map<State, uint64_t> to_end_;
 };
 

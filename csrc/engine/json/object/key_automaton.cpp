@@ -21,7 +21,7 @@ const StateRow& KeyAutomaton::row(State from) {
   if (states_[from].low == states_[from].high) {
     fill_nameless(from, row);
   } else {
-    // Names differ from what is no name in few bytes.
+    // Most bytes lead to no name, so the row of the nameless position is the starting point.
     const auto same = positions_[from];
     position_.assign(same.begin(), same.end());
     std::fill_n(position_.begin(), kClasses, 0);
@@ -33,7 +33,7 @@ const StateRow& KeyAutomaton::row(State from) {
   return *(rows_[from] = StateRow::make(row, arena_, memory_));
 }
 
-/// The transitions of each class; null where it has none.
+/// Rows of each class's automaton; null if it has none.
 std::vector<const StateRow*> KeyAutomaton::class_rows(State from) {
   std::vector<const StateRow*> rows;
   for (size_t i = 0; i < classes_.size(); ++i) {
@@ -54,7 +54,7 @@ void KeyAutomaton::add_names(State from, Transitions& row) {
   const std::vector<const StateRow*> rows = class_rows(from);
   std::vector<State> classes(rows.size());
   uint32_t low = at.low;
-  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // a name that ends here comes first
+  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // names that end here come first
   while (low < at.high) {
     const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
     uint32_t high = low;
@@ -66,7 +66,7 @@ void KeyAutomaton::add_names(State from, Transitions& row) {
   }
 }
 
-/// The state of the names from `low` to before `high`, of which `length` bytes were read, and of a state of each class.
+/// State of the names in [low, high) with `length` bytes read, and of one state of each class.
 State KeyAutomaton::enter(uint32_t low, uint32_t high, uint32_t length, std::span<const State> classes) {
   position_ = {low, high, length};
   position_.insert(position_.end(), classes.begin(), classes.end());
@@ -74,7 +74,7 @@ State KeyAutomaton::enter(uint32_t low, uint32_t high, uint32_t length, std::spa
   return alive ? intern() : kDead;
 }
 
-/// The state of `position_`.
+/// State of `position_`.
 State KeyAutomaton::intern() {
   const State state = positions_.intern(position_);
   if (state < states_.size()) return state;

@@ -33,12 +33,12 @@ uint64_t ObjectCompletionHints::max_growth(Local state, Reg reg, const Lengths& 
 /// Bounds the length of new keys of a class, whatever is typed of them; none if no bound is known.
 const std::optional<WordBounds>& ObjectCompletionHints::key_bounds(uint32_t others) {
   constexpr size_t kMaxStates = 8192;
-  const auto [known, added] = key_bounds_.try_emplace(others);
+  const auto [entry, added] = key_bounds_.try_emplace(others);
   if (added) {
-    known->second = word_bounds(*shape_.spec.others[others].keys, RuleBounds::kItems, kMaxStates,
+    entry->second = word_bounds(*shape_.spec.others[others].keys, RuleBounds::kItems, kMaxStates,
                                 [](uint8_t byte) { return spelled_length({reinterpret_cast<const char*>(&byte), 1}); });
   }
-  return known->second;
+  return entry->second;
 }
 
 /// Counts each member that may be required at its longest value, and every other one as the longest member of all.
@@ -72,7 +72,7 @@ uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
     if (!key_bounds(others)) return kInfinite;
     most = std::max(most, longest(key_bounds(others)->rest, shape_.spec.others[others].choices));
   }
-  // The member under way, one for each duty, and what the least count takes beyond what is required.
+  // Adds the member under way, one for each duty, and those for the least count beyond the required ones.
   const uint64_t beyond = 1 + static_cast<uint64_t>(std::popcount(shape_.spec.duties)) + shape_.spec.min -
                           std::min(shape_.spec.min, always);
   if (shape_.spec.min > always && !shape_.spec.dependents.empty()) sum = add_lengths(sum, all);

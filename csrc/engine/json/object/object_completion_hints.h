@@ -37,7 +37,7 @@ class ObjectCompletionHints final : public CompletionHints {
   const ObjectState& state_;
   ObjectCost& cost_;
   const WhitespaceRun& whitespace_;
-  std::map<uint32_t, std::optional<WordBounds>> key_bounds_;  // of spec.others
+  std::map<uint32_t, std::optional<WordBounds>> key_bounds_;  // by index of spec.others
 };
 
 }  // namespace constrain::json

@@ -30,7 +30,7 @@ std::vector<ObjectCost::OtherKey> ObjectCost::other_keys(const Members& members,
       if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
     }
     if (value == kInfinite || at[i] == kDead) continue;
-    // Some may turn out to be used already, or to be names; then more are asked for.
+    // Skips used keys and names, and asks for more words if too few are left.
     std::vector<OtherKey> found;
     for (size_t ask = count + 1; ask > 0; ask *= 2) {
       found.clear();
@@ -57,7 +57,7 @@ void ObjectCost::plan_duties(uint32_t open, const Members& members, const std::v
     best = std::min(best, planned_length(members, needed, lengths, so_far));
     return;
   }
-  // One member takes the first open duty, and any of the others with it.
+  // Assigns the first open duty, and any subset of the others, to one member.
   const uint32_t first = open & ~(open - 1);
   for (uint32_t group = open; group; group = (group - 1) & open) {
     if (!(group & first)) continue;
@@ -98,14 +98,14 @@ uint64_t ObjectCost::rest_length(const Members& members, const Lengths& lengths)
 uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t> needed, const Lengths& lengths,
                                     const Plan& plan) {
   uint64_t sum = 0, count = members.count;
-  // Every line of an indented object counts as one byte: its spaces are no choice, and are left out of lengths.
+  // The spaces of an indented line are forced, and left out of lengths.
   const uint64_t line = whitespace_.indents() ? 1 : 0;
   const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, (count++ > 0 ? 2 : 1) + line)); };
   for (const auto& [name, unused] : plan.properties) insert(needed, name);
   shape_.close_under_dependents(needed);
   for (const uint64_t length : plan.others) add(length);
 
-  // Members that may be added to reach the least count: those that need no other, or else all that are left.
+  // Optional members that fill up the least count: those that require no other, or else all.
   const auto may_come = [&](uint32_t name) {
     return has(members.seen, name) || (name >= members.next && member_length(name, 0, lengths) != kInfinite);
   };
@@ -172,7 +172,7 @@ uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengt
       consider(escape + spelled_length(std::string_view(property.name).substr(key.length)) + 2,
                state_.with_name(members, name), property.choices);
     }
-    // Another key leaves all that is needed to come after it.
+    // A key that is no name leaves all required members to come.
     if (plain && best <= needed) continue;
     for (const uint32_t one : key.classes) {
       if (!state_.may_be_other(members, outlook, one)) continue;

@@ -74,7 +74,7 @@ class ObjectCost {
   const ObjectShape& shape_;
   const ObjectState& state_;
   const WhitespaceRun& whitespace_;
-  std::vector<CheapestWords> cheapest_;  // of spec.others
+  std::vector<CheapestWords> cheapest_;  // by index of spec.others
 };
 
 }  // namespace constrain::json

@@ -48,7 +48,7 @@ bool ObjectGuards::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registe
 bool ObjectGuards::spell(Test test, uint8_t byte, const KeySpelling& spelling, Reg& reg, Registers& registers) const {
   const Reg members = state_.settled(reg, registers);
   Reg text = ObjectState::key_text(reg);
-  // The bytes of a key matter only where other keys are possible: those must not repeat.
+  // The bytes of a key matter only if other keys are possible, which must not repeat.
   const bool recorded = test != Test::key && !shape_.possible_others.empty();
   if (recorded && !KeyText::is_any_new(text)) {
     const uint8_t content = test == Test::key_raw     ? byte

@@ -1,4 +1,4 @@
-// The keys of objects: how they are spelled, and how registers hold them.
+// Keys of objects: escapes, and lists of bytes and keys in registers.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace constrain::json {
 
-// Keys are spelled with the escapes that JSON requires and no others, so that a key has one spelling.
+// Keys are spelled with minimal escapes, so that a key has one spelling.
 
 /// Progress in an escape: none, `\`, `\u`, `\u0`, `\u00`, `\u000`, `\u001`.
 enum KeyEscape : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001, kKeyEscapes };
 
 inline constexpr std::string_view kShortLetters = "\"\\bfnrt", kShortBytes = "\"\\\b\f\n\r\t";
 
-/// The first byte with which the key goes on that has `rest` from `at` on.
+/// First byte of the spelling of `rest` from `at` on, including the closing quotation mark.
 inline char leaving_byte(std::string_view rest, size_t at) {
   if (at == rest.size()) return '"';
   const auto byte = static_cast<uint8_t>(rest[at]);
@@ -32,23 +32,23 @@ inline bool has_short_escape(uint8_t byte) {
   return kShortBytes.find(static_cast<char>(byte)) != std::string_view::npos;
 }
 
-/// Some escape that has got so far is that of a byte.
+/// True if an escape with this progress may become that of `byte`.
 inline bool may_escape(uint32_t progress, uint8_t byte) {
   if (progress == kBackslash) return byte < 0x20 || has_short_escape(byte);
   if (byte >= 0x20 || has_short_escape(byte)) return false;
   return progress < kU000 || (progress == kU001) == (byte >= 0x10);
 }
 
-/// Bytes that the escape of a byte takes still.
+/// Bytes left of the escape of a byte.
 inline uint64_t escape_rest(uint32_t progress, uint8_t byte) {
   constexpr std::array<uint64_t, kKeyEscapes> kRest = {0, 5, 4, 3, 2, 1, 1};
   return progress == kBackslash && has_short_escape(byte) ? 1 : kRest[progress];
 }
 
-/// Stands for any key that was not used before: a byte that no text has.
+/// Stands for any key that was not used before; occurs in no text.
 inline constexpr uint8_t kAnyNew = 0xFF;
 
-/// A text as a list of its bytes, last one first.
+/// A text as a persistent list of its bytes, last one first.
 struct KeyText {
   enum : size_t { kRest, kByte, kLength, kHash, kWords };
 
@@ -93,7 +93,7 @@ struct KeyText {
   }
 };
 
-/// The other keys of an object so far, as a list, last one first.
+/// The other keys of an object as a persistent list, last one first.
 struct UsedKeys {
   enum : size_t { kRest, kText, kHash, kWords };
 

@@ -21,7 +21,7 @@ ByteSet bytes_within(const CharacterClass& characters) {
 void ObjectMaskHints::prepare() {
   texts_.clear();
   for (uint32_t one = 0; one < shape_.possible_others.size(); ++one) {
-    // If this many keys start in each state, whatever is typed on the way to one starts some new key.
+    // With this many keys from each state, every prefix of a key is a prefix of some new key.
     const auto many = [this, one](State at) { return shape_.keys->class_words(one, at) >= KeyAutomaton::kManyWords; };
     const AutomatonPtr& keys = shape_.spec.others[shape_.possible_others[one]].keys;
     const auto row = [keys](State at) -> const StateRow& { return keys->row(at); };
@@ -42,12 +42,12 @@ WildcardRegion ObjectMaskHints::wildcard_region(Local state, Reg reg) {
     ++classes;
     const WildcardRegion& text = texts_[one].from(shape_.keys->class_state(content, one));
     const auto worth = [](const WildcardRegion& a) {
-      return std::pair(std::min(a.room, kWildcardHorizon), a.characters.count());
+      return std::pair(std::min(a.max_length, kWildcardHorizon), a.characters.count());
     };
     if (worth(text) > worth(best)) best = text;
   }
   best.exact = false;
-  // Keys of other classes may go on with anything else, and names with their own bytes.
+  // Other classes may allow any byte, and names their own bytes.
   if (classes > 1) best.leaving = ByteSet::all();
   best.leaving.add(shape_.name_bytes);
   best.leaving.add('"');
@@ -63,7 +63,7 @@ bool ObjectMaskHints::skip_wildcard(Local state, Reg& reg, Registers& registers,
   const auto& key = shape_.keys->state(spelling.content);
   if (key.low != key.high || key.classes.size() != 1 || key.other_words < KeyAutomaton::kManyWords) return false;
   const uint32_t one = key.classes.front();
-  if (!texts_[one].stays(shape_.keys->class_state(spelling.content, one))) return false;
+  if (!texts_[one].is_loop(shape_.keys->class_state(spelling.content, one))) return false;
   const Reg members = state_.settled(reg, registers);
   const auto words = Registers::words(members);
   if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew) return false;
@@ -114,7 +114,7 @@ bool ObjectMaskHints::describe(Local state, Reg reg, uint64_t horizon, std::vect
   const bool many = shape_.keys->state(shape_.keys->start()).other_words >= KeyAutomaton::kManyWords;
   out.push_back(many ? std::min(ObjectShape::kMaxOtherKeys - members.others, horizon + 1) : members.others);
   out.push_back(UsedKeys::hash(members.used));
-  // A key that is being spelled matters for itself only as far as it may turn out to have been used.
+  // A key under way matters only if it may turn out to repeat a used one.
   const bool spelling = ObjectPosition::of(state).phase == ObjectPosition::key;
   if (!spelling || ObjectState::used_with_prefix(members.used, members.key) == 0) return true;
   out.push_back(KeyText::length(members.key));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/automata/wildcard_region.h"
+#include "engine/automata/wildcard_finder.h"
 #include "engine/json/object/object_position.h"
 #include "engine/json/object/object_state.h"
 #include "engine/json/whitespace.h"
@@ -34,7 +34,7 @@ class ObjectMaskHints final : public MaskHints {
   const ObjectShape& shape_;
   const ObjectState& state_;
   const WhitespaceRun& whitespace_;
-  std::vector<WildcardFinder> texts_;  // of the possible classes of other keys
+  std::vector<WildcardFinder> texts_;  // by possible class of other keys
 };
 
 }  // namespace constrain::json

@@ -1,4 +1,4 @@
-// JSON objects.
+// The rule of JSON objects.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@
 
 namespace constrain::json {
 
-/// An object. Its members come in any order without their permutations being states: the register holds which names
-/// were used, and guards ask it. No key occurs twice.
+/// An object. Its members come in any order without a state for each permutation: the register holds which names were
+/// used, and guards consult it. No key occurs twice.
 class ObjectRule final : public Rule {
  public:
   ObjectRule(ObjectSpec spec, Whitespace whitespace);
@@ -23,7 +23,7 @@ class ObjectRule final : public Rule {
   Local start() override { return ObjectPosition::encode(ObjectPosition::start); }
   void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
-  bool final(Local state, const Lengths&) override { return ObjectPosition::of(state).phase == ObjectPosition::end; }
+  bool is_final(Local state, const Lengths&) override { return ObjectPosition::of(state).phase == ObjectPosition::end; }
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override {
     return guards_.apply(guard, byte, reg, registers);
   }

@@ -1,4 +1,4 @@
-// The members of an object schema with everything that follows from it for all frames.
+// The members of an object schema, with all that is derived from them once.
 #pragma once
 
 #include <bit>
@@ -11,12 +11,12 @@
 
 namespace constrain::json {
 
-/// Sets of properties are bits in words.
+/// Sets of properties are bit sets.
 inline bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
 inline void insert(std::vector<uint64_t>& set, uint64_t name) { set[name / 64] |= uint64_t{1} << (name % 64); }
 
-/// What all frames of an object rule share. Written by `prepare`; read without a lock afterwards, except for `keys` and
-/// `spellings`, which grow under the grammar's.
+/// Data that all frames of an object rule share. Written by `prepare`; read without a lock afterwards, except for
+/// `keys` and `spellings`, which grow under the grammar's lock.
 struct ObjectShape {
   /// Keys besides the known names that one object may have.
   static constexpr uint64_t kMaxOtherKeys = 4096;
@@ -53,11 +53,12 @@ struct ObjectShape {
   }
 
   ObjectSpec spec;
-  std::vector<uint32_t> possible_others;       ///< of spec.others, in the numbering of the key automaton's classes
-  std::vector<bool> possible;                  ///< of spec.properties: it, and all that depends on it, has values
-  std::vector<std::vector<uint64_t>> closure;  ///< of spec.properties: required where it is present, itself included
-  std::vector<uint32_t> place;                 ///< of spec.properties: rank among the names in byte order
-  ByteSet name_bytes;                          ///< all bytes of the names
+  std::vector<uint32_t> possible_others;  ///< indices into spec.others, numbered as the key automaton's classes
+  std::vector<bool> possible;             ///< by property: it and all it requires have values
+  std::vector<std::vector<uint64_t>>
+      closure;                  ///< by property: the properties required where it is present, including itself
+  std::vector<uint32_t> place;  ///< by property: its rank in byte order
+  ByteSet name_bytes;           ///< all bytes of the names
   std::unique_ptr<KeyAutomaton> keys;
   KeySpellings spellings;
   std::vector<std::string> wanted_keys;  ///< sorted: other keys that shortest completions use; see ObjectCost

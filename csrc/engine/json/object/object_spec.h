@@ -11,7 +11,7 @@
 
 namespace constrain::json {
 
-/// Which members an object has.
+/// The members of an object.
 struct ObjectSpec {
   /// A value that a member may have, and the duties (by bit) that it fulfils.
   struct Choice {
@@ -24,7 +24,7 @@ struct ObjectSpec {
     bool required = false;
   };
   struct Others {
-    AutomatonPtr keys;  ///< disjoint from each other; free of the names where finite
+    AutomatonPtr keys;  ///< disjoint from each other; without the names where finite
     std::vector<Choice> choices;
   };
   std::vector<Property> properties;  ///< in the order of the schema

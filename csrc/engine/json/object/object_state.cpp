@@ -156,7 +156,7 @@ bool ObjectState::some_choice_fits(const Members& after, const std::vector<Objec
 bool ObjectState::duties_can_be_met(const Members& members) const {
   const uint32_t open = shape_.spec.duties & ~static_cast<uint32_t>(members.met);
   if (!open) return true;
-  // Fewest optional members for every set of duties: members that are needed anyway cost nothing.
+  // Fewest optional members for every set of duties; required members cost nothing.
   const Outlook outlook = this->outlook(members);
   constexpr uint64_t kNever = kInfinite;
   std::vector<uint64_t> cost(size_t{1} << ObjectSpec::kMaxDuties, kNever);
@@ -188,7 +188,7 @@ bool ObjectState::duties_can_be_met(const Members& members) const {
 
 bool ObjectState::may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const {
   if (!shape_.possible[name] || has(members.seen, name)) return false;
-  // What the name needs in turn has to be there as well, and in order only later properties still can.
+  // Members that the name requires count as well, and in order only later properties can still come.
   uint64_t missing = 0, first_missing = UINT64_MAX;
   if (shape_.spec.dependents.empty()) {
     missing = outlook.missing - (has(outlook.needed, name) ? 1 : 0);
@@ -220,7 +220,7 @@ bool ObjectState::may_be_other(const Members& members, const Outlook& outlook, u
 bool ObjectState::viable(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling,
                          Registers* registers) const {
   const auto contents = spelling.contents();
-  // That some endless set of keys is open, outlines tell; the rest has to be looked up.
+  // An outline tells that some endless class of keys is open; anything else consults the register.
   const auto endless = [&](State content) {
     const auto& key = shape_.keys->state(content);
     return key.other_words >= KeyAutomaton::kManyWords && class_open(settled, key);

@@ -12,8 +12,8 @@ namespace constrain::json {
 
 /// The register, unpacked.
 struct ObjectMembers {
-  uint64_t count = 0;   ///< members so far
-  uint64_t next = 0;    ///< first property that may still come, where they come in order
+  uint64_t count = 0;   ///< number of members so far
+  uint64_t next = 0;    ///< first property that may still come, if they come in order
   uint64_t others = 0;  ///< number of other keys so far
   Reg used = 0;         ///< list of the other keys so far: (rest, key)
   Reg key = 0;          ///< the key being spelled, as a list: (rest, byte)
@@ -22,7 +22,7 @@ struct ObjectMembers {
   std::vector<std::string> planned;  ///< keys that count as used while lengths are computed; not in the register
 };
 
-/// What the rest of the object must and may hold.
+/// Requirements and possibilities for the rest of the object.
 struct ObjectOutlook {
   std::vector<uint64_t> needed;         ///< properties that must be present in the end
   uint64_t missing = 0;                 ///< how many of these were not yet seen
@@ -48,12 +48,12 @@ class ObjectState {
   enum Flag : uint64_t {
     kMayClose = 1,
     kMayGoOn = 2,
-    kAhead = 4,          ///< of members that began within the token under test
+    kAhead = 4,          ///< settled within the token under test
     kOthersSuffice = 8,  ///< see `others_suffice`
     kUsedAnyNew = 16,    ///< some used key stands for any new one
   };
 
-  /// `rule` is the one whose frames these are.
+  /// `rule` is the owner of the frames.
   ObjectState(const ObjectShape& shape, const Rule& rule) : shape_(shape), rule_(rule) {}
 
   /// Computes the register of an object without members. Called once the shape is prepared.
@@ -63,9 +63,9 @@ class ObjectState {
 
   Members unpack(Reg reg) const;
   std::vector<uint64_t> settle(const Members& members) const;
-  /// The settled block of a register that has one.
+  /// Settled block of a register that has one.
   std::span<const uint64_t> members_of(Reg reg) const;
-  /// The settled block of any register, as a register.
+  /// Converts any register to one with a settled block.
   Reg settled(Reg reg, Registers& registers) const;
   /// The text of the key being spelled.
   static Reg key_text(Reg reg) {

@@ -1,4 +1,4 @@
-#include "engine/completion/spelled_masks.h"
+#include "engine/completion/tokenizable_masks.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace constrain {
 
-SpelledMasks::SpelledMasks(const CompiledGrammar& grammar)
+TokenizableMasks::TokenizableMasks(const CompiledGrammar& grammar)
     : grammar_(grammar),
       registers_(arena_, true),
       store_(grammar, arena_, true),
@@ -14,16 +14,16 @@ SpelledMasks::SpelledMasks(const CompiledGrammar& grammar)
       completions_(grammar, store_, registers_),
       levels_(size_t{grammar.vocabulary().longest_token()} + 1) {}
 
-size_t SpelledMasks::bytes() const {
+size_t TokenizableMasks::bytes() const {
   constexpr size_t kEntry = 120;
   return arena_.bytes() + kEntry * (completions_.size() + verdicts_.size());
 }
 
-/// Breadth-first search for a configuration that tokens are known to complete. Those that led there can be completed as
-/// well; where there is none, none of all that were met can.
-class SpelledMasks::Search {
+/// Searches breadth first for a configuration with a tokenizable completion. All configurations on the path to it have
+/// one as well; if there is none, none of the visited ones has.
+class TokenizableMasks::Search {
  public:
-  explicit Search(SpelledMasks& owner) : owner_(owner) {}
+  explicit Search(TokenizableMasks& owner) : owner_(owner) {}
 
   bool run(const Configuration& root) {
     const uint64_t first = owner_.visited_;
@@ -32,9 +32,9 @@ class SpelledMasks::Search {
       const bool over = met_.size() > kSearchConfigurations || owner_.visited_ - first > kSearchNodes;
       if (over) return owner_.verdicts_[&root] = false;
       for (const auto& [token, next] : owner_.moves(*met_[i].at)) {
-        const auto known = owner_.glance(*next);
-        if (known == true) return succeed(i);
-        if (!known) meet(next, i);
+        const auto verdict = owner_.glance(*next);
+        if (verdict == true) return succeed(i);
+        if (!verdict) meet(next, i);
       }
     }
     for (const Visit& visit : met_) owner_.verdicts_[visit.at] = false;
@@ -46,7 +46,7 @@ class SpelledMasks::Search {
 
   struct Visit {
     const Configuration* at;
-    size_t from;  // the visit that led here
+    size_t from;  // index of the predecessor
   };
 
   void meet(const Configuration* at, size_t from) {
@@ -58,14 +58,14 @@ class SpelledMasks::Search {
     return true;
   }
 
-  SpelledMasks& owner_;
+  TokenizableMasks& owner_;
   std::vector<Visit> met_;
   std::unordered_map<const Configuration*, bool> seen_;
 };
 
-/// What is plain to see, or was found before.
-std::optional<bool> SpelledMasks::glance(const Configuration& at) {
-  if (const auto known = verdicts_.find(&at); known != verdicts_.end()) return known->second;
+/// Decides from the cache, or by tokenizing the shortest completion.
+std::optional<bool> TokenizableMasks::glance(const Configuration& at) {
+  if (const auto cached = verdicts_.find(&at); cached != verdicts_.end()) return cached->second;
   const std::string text = completions_.text(at);
   const Trie& trie = grammar_.vocabulary().trie();
   const auto has_token = [&](char byte) {
@@ -76,18 +76,18 @@ std::optional<bool> SpelledMasks::glance(const Configuration& at) {
   return verdicts_[&at] = true;
 }
 
-bool SpelledMasks::possible(const Configuration& from) {
-  std::vector<Head> heads(from.heads().begin(), from.heads().end());
-  const Configuration& at = *store_.make(heads);
+bool TokenizableMasks::possible(const Configuration& from) {
+  std::vector<StackTop> tops(from.tops().begin(), from.tops().end());
+  const Configuration& at = *store_.make(tops);
   try {
-    const auto known = glance(at);
-    return known ? *known : Search(*this).run(at);
+    const auto verdict = glance(at);
+    return verdict ? *verdict : Search(*this).run(at);
   } catch (const ResourceLimit&) {
     return verdicts_[&at] = false;
   }
 }
 
-MaskPtr SpelledMasks::mask(const Configuration& from) {
+MaskPtr TokenizableMasks::mask(const Configuration& from) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
   TokenSet tokens;
   tokens.start(vocabulary.mask_words());
@@ -97,32 +97,33 @@ MaskPtr SpelledMasks::mask(const Configuration& from) {
     any = true;
     for (; token != kNoToken; token = vocabulary.next_duplicate(token)) tokens.add(token);
   }
-  if (!any) throw VocabularyError("no tokens complete the text: the vocabulary lacks bytes that every way on needs");
+  if (!any)
+    throw VocabularyError("no tokens complete the text: the vocabulary lacks bytes that every continuation needs");
   if (from.accepting) {
     for (const TokenId id : vocabulary.eos()) tokens.add(id);
   }
   return vocabulary.masks().intern(tokens);
 }
 
-/// The tokens that may follow by their bytes, and what they lead to.
-std::vector<SpelledMasks::Move> SpelledMasks::moves(const Configuration& from) {
+/// Lists the tokens allowed by their bytes, with the configurations they lead to.
+std::vector<TokenizableMasks::Move> TokenizableMasks::moves(const Configuration& from) {
   const Trie& trie = grammar_.vocabulary().trie();
   std::vector<Move> found;
   store_.start_work();
-  levels_[0].assign(from.heads().begin(), from.heads().end());
+  levels_[0].assign(from.tops().begin(), from.tops().end());
   for (uint32_t node = 1; node < trie.nodes();) {
     ++visited_;
     const size_t depth = trie.depth[node];
-    std::vector<Head>& heads = levels_[depth];
-    heads.clear();
-    for (const Head& head : levels_[depth - 1]) stepper_.step(head, trie.byte[node], heads);
-    if (heads.empty()) {
+    std::vector<StackTop>& tops = levels_[depth];
+    tops.clear();
+    for (const StackTop& top : levels_[depth - 1]) stepper_.step(top, trie.byte[node], tops);
+    if (tops.empty()) {
       node += trie.size[node];
       continue;
     }
-    if (heads.size() > 1 || trie.token[node] != kNoToken) {
-      const Configuration* to = store_.make(heads);
-      heads.assign(to->heads().begin(), to->heads().end());
+    if (tops.size() > 1 || trie.token[node] != kNoToken) {
+      const Configuration* to = store_.make(tops);
+      tops.assign(to->tops().begin(), to->tops().end());
       if (trie.token[node] != kNoToken) found.emplace_back(trie.token[node], to);
     }
     ++node;

@@ -1,4 +1,4 @@
-"""Masks that are sent to a device once."""
+"""Masks on a device are sent once, and the least recently used go."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from constrain.engine import Vocabulary, compile_choices
-from constrain.filters.forms import pack
+from constrain.filters.adapter import pack
 from constrain.filters.masks import RowMask, TokenMask, few, row
-from constrain.generator.mask_pool import MaskPool
 from constrain.kernels.graphs import Uploads
+from constrain.runtime.mask_pool import MaskPool
 
 CPU = torch.device("cpu")
 
@@ -26,19 +26,19 @@ def uploads() -> Uploads:
 
 def test_a_mask_is_sent_once(uploads: Uploads) -> None:
     pool = MaskPool(4, 2, uploads, CPU)
-    places = pool.places([mask(3), None, mask(40), mask(3)])
-    assert places == [0, -1, 1, 0] and uploads.bytes == 16
-    assert pool.places([mask(40), mask(3)]) == [1, 0] and uploads.bytes == 16
+    rows = pool.rows([mask(3), None, mask(40), mask(3)])
+    assert rows == [0, -1, 1, 0] and uploads.bytes == 16
+    assert pool.rows([mask(40), mask(3)]) == [1, 0] and uploads.bytes == 16
     assert pool.bits[:2].tolist() == [[8, 0], [0, 256]]
 
 
-def test_the_mask_that_was_used_longest_ago_goes(uploads: Uploads) -> None:
+def test_the_least_recently_used_mask_is_overwritten(uploads: Uploads) -> None:
     pool = MaskPool(3, 2, uploads, CPU)
-    assert pool.places([mask(1), mask(2), mask(3)]) == [0, 1, 2]
-    pool.places([mask(1)])
-    assert pool.places([mask(4), mask(1)]) == [1, 0]
+    assert pool.rows([mask(1), mask(2), mask(3)]) == [0, 1, 2]
+    pool.rows([mask(1)])
+    assert pool.rows([mask(4), mask(1)]) == [1, 0]
     assert pool.bits[1].tolist() == [16, 0]
-    assert pool.places([mask(2), mask(3)]) == [0, 2]
+    assert pool.rows([mask(2), mask(3)]) == [0, 2]
 
 
 def test_masks_of_the_engine_are_named_by_it() -> None:

@@ -1,4 +1,4 @@
-"""Pages: none is lost, freed twice or leaked, and what is read from a reused one is what a fresh one would hold."""
+"""Pages of the KV cache: none is lost, freed twice or leaked, and a cache hit holds what computing anew would give."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
 from constrain.errors import GenerationError
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.generator.pages import PageTable
+from constrain.runtime.page_table import PageAllocator
 
 SIZE = 8
 
 
-def check(table: PageTable, sequences: list[Any]) -> None:
+def check(allocator: PageAllocator, sequences: list[Any]) -> None:
     """All that must hold between two calls."""
     uses = Counter(page for sequence in sequences for page in sequence.pages)
-    assert sorted(page.index for page in table.pages) == list(range(len(table.pages)))
-    for page in table.pages:
+    assert sorted(page.index for page in allocator.pages) == list(range(len(allocator.pages)))
+    for page in allocator.pages:
         assert page.users == uses[page]
-        assert len(page.tokens) <= table.page_size
-        listed = page in table._children.get(page.parent, ())
+        assert len(page.tokens) <= allocator.page_size
+        listed = page in allocator._children.get(page.parent, ())
         assert listed == bool(page.tokens)
-    assert Counter(table.idle) == Counter(page for page in table.pages if not page.users)
-    assert all(page.key == key for key, page in table._by_key.items())
-    assert set().union(*table._children.values()) <= set(table.pages)
+    assert Counter(allocator.idle) == Counter(page for page in allocator.pages if not page.users)
+    assert all(page.key == key for key, page in allocator._by_key.items())
+    assert set().union(*allocator._children.values()) <= set(allocator.pages)
     for sequence in sequences:
         assert len(set(sequence.pages)) == len(sequence.pages)
         held = [token for page in sequence.pages for token in page.tokens]
@@ -47,8 +47,8 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         cache, second = (ExLlamaV2Cache(self.model, max_seq_len=8 * SIZE) for _ in range(2))
-        guess = {"draft_model": self.model, "draft_cache": second} if self.drafts else {}
-        self.generator = ExLlamaV2DynamicGenerator(self.model, cache, self.tokenizer, max_chunk_size=2 * SIZE, **guess)
+        draft = {"draft_model": self.model, "draft_cache": second} if self.drafts else {}
+        self.generator = ExLlamaV2DynamicGenerator(self.model, cache, self.tokenizer, max_chunk_size=2 * SIZE, **draft)
         self.jobs: list[ExLlamaV2DynamicJob] = []
         self.streamed: dict[ExLlamaV2DynamicJob, tuple[list[int], list[torch.Tensor]]] = {}
 
@@ -107,13 +107,13 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def pages_are_in_order(self) -> None:
-        check(self.generator._table, [s for job in self.generator.active_jobs for s in job.sequences])
+        check(self.generator.runtime.allocator, [s for job in self.generator.active_jobs for s in job.sequences])
         assert self.generator.num_remaining_jobs() == len(self.jobs)
 
     def teardown(self) -> None:
-        while self.jobs:
+        while self.generator.num_remaining_jobs():
             self.iterate(1)
-        check(self.generator._table, [])
+        check(self.generator.runtime.allocator, [])
 
 
 @pytest.mark.parametrize("drafts", [False, True])
@@ -134,66 +134,72 @@ def test_pages_are_kept_in_order(
 
 
 @pytest.fixture
-def table(long_model: ExLlamaV2) -> PageTable:
-    return PageTable([ExLlamaV2Cache(long_model, max_seq_len=6 * SIZE)], SIZE)
+def cache(long_model: ExLlamaV2) -> ExLlamaV2Cache:
+    return ExLlamaV2Cache(long_model, max_seq_len=6 * SIZE)
 
 
-def fill(table: PageTable, prompt: list[int], positions: int) -> list[Any]:
+@pytest.fixture
+def allocator(cache: ExLlamaV2Cache) -> PageAllocator:
+    return PageAllocator(6, SIZE, lambda: [each.view(-1, SIZE, *each.shape[2:]) for each in cache.all_tensors()])
+
+
+def fill(allocator: PageAllocator, prompt: list[int], positions: int) -> list[Any]:
     """Pages for a prompt, with all of it in them."""
-    pages = table.allocate(prompt, positions)
+    pages = allocator.allocate(prompt, positions)
     assert pages is not None
-    table.commit(pages, prompt, 0)
+    allocator.commit(pages, prompt, 0)
     return pages
 
 
-def test_what_was_used_longest_ago_is_overwritten_first(table: PageTable) -> None:
+def test_the_least_recently_used_pages_are_overwritten_first(allocator: PageAllocator) -> None:
     texts = [[n] * 17 for n in range(3, 6)]
     for text in texts[:2]:
-        table.release(fill(table, text, 18))
-    table.release(fill(table, texts[0], 18))
-    table.release(fill(table, texts[2], 18))
-    kept = [sum(len(page.tokens) for page in table.pages if set(page.tokens) == {n}) for n in range(3, 6)]
+        allocator.release(fill(allocator, text, 18))
+    allocator.release(fill(allocator, texts[0], 18))
+    allocator.release(fill(allocator, texts[2], 18))
+    kept = [sum(len(page.tokens) for page in allocator.pages if set(page.tokens) == {n}) for n in range(3, 6)]
     assert kept == [17, 0, 17]
 
 
-def test_the_end_of_a_text_is_overwritten_before_its_beginning(table: PageTable) -> None:
-    table.release(fill(table, list(range(100, 148)), 48))
-    fill(table, [3], 2)
-    left = sorted(token for page in table.pages if 3 not in page.tokens for token in page.tokens)
+def test_the_end_of_a_sequence_is_overwritten_before_its_beginning(allocator: PageAllocator) -> None:
+    allocator.release(fill(allocator, list(range(100, 148)), 48))
+    fill(allocator, [3], 2)
+    left = sorted(token for page in allocator.pages if 3 not in page.tokens for token in page.tokens)
     assert left == list(range(100, 140))
 
 
-def test_pages_of_running_texts_are_never_taken(table: PageTable) -> None:
-    running = fill(table, [3] * 20, 30)
-    assert table.allocate([4] * 20, 30) is None
-    assert table.allocate([3] * 20, 30) is not None
-    table.release(running)
+def test_pages_of_running_sequences_are_never_taken(allocator: PageAllocator) -> None:
+    running = fill(allocator, [3] * 20, 30)
+    assert allocator.allocate([4] * 20, 30) is None
+    assert allocator.allocate([3] * 20, 30) is not None
+    allocator.release(running)
     assert all(page.users == (page in running[:2]) for page in running)
 
 
-def test_defragmenting_keeps_content_and_lays_texts_out_in_one_piece(table: PageTable) -> None:
-    cache = table._caches[0]
-    table.release(fill(table, list(range(100, 117)), 18))
-    second = fill(table, list(range(200, 210)), 12)
-    first = table.allocate(list(range(100, 130)), 31)
+def test_defragmenting_keeps_content_and_lays_sequences_out_in_one_piece(
+    allocator: PageAllocator, cache: ExLlamaV2Cache
+) -> None:
+    allocator.release(fill(allocator, list(range(100, 117)), 18))
+    second = fill(allocator, list(range(200, 210)), 12)
+    first = allocator.allocate(list(range(100, 130)), 31)
     assert first is not None
-    table.commit(first, list(range(100, 130)), 0)
+    allocator.commit(first, list(range(100, 130)), 0)
     for pages, start in ((first, 100), (second, 200)):
         for number, page in enumerate(pages):
             for tensor in cache.all_tensors():
                 tensor[0, page.index * SIZE : (page.index + 1) * SIZE] = start + number
     with pytest.raises(GenerationError, match="running"):
-        table.defragment()
-    table.release(first)
-    table.release(second)
-    table.defragment()
-    check(table, [])
+        allocator.defragment()
+    allocator.release(first)
+    allocator.release(second)
+    allocator.defragment()
+    check(allocator, [])
     for pages, start in ((first, 100), (second, 200)):
         places = [page.index for page in pages]
         assert places == list(range(places[0], places[0] + len(places)))
         for number, page in enumerate(pages):
             place = slice(page.index * SIZE, (page.index + 1) * SIZE)
             assert all((tensor[0, place] == start + number).all() for tensor in cache.all_tensors())
-    order = [page.index for page in table.pages]
-    table.defragment()
-    assert [page.index for page in table.pages] == order
+    order = [page.index for page in allocator.pages]
+    allocator.defragment()
+    assert [page.index for page in allocator.pages] == order

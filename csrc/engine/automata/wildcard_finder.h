@@ -1,4 +1,4 @@
-// Places where any text over some characters may follow, so that masks need not look at it character by character.
+// Wildcard regions: states from which any text over some characters may follow, so that masks need not walk it.
 #pragma once
 
 #include <cstdint>
@@ -14,48 +14,48 @@
 
 namespace constrain {
 
-/// What is known of texts over a class from one state on. The default says nothing.
+/// A wildcard region at one state; empty by default.
 struct WildcardRegion {
   static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
 
   CharacterClass characters;
-  uint64_t room = 0;   ///< every text of up to so many characters may follow
-  bool exact = false;  ///< and none that is longer, nor may the frame be over on the way
-  ByteSet leaving;  ///< bytes outside the class that may follow after a text of the class (of up to `room` characters);
-                    ///< all bytes where the frame may be over after such a text
+  uint64_t max_length = 0;  ///< every text of up to this many characters may follow
+  bool exact = false;       ///< true if no longer text may follow, and the frame cannot be over on the way
+  ByteSet leaving;  ///< bytes outside the class that may follow after a text of the region; all bytes if the frame may
+                    ///< be over within the region
 
   bool operator==(const WildcardRegion&) const = default;
 };
 
-/// Finds free text in an automaton by looking at all states that texts over a class can come to.
+/// Finds wildcard regions in an automaton, by exploring all states that texts over a class reach.
 class WildcardFinder {
  public:
-  /// `row` gives the transitions of a state; `live` tells of states whether the text may come to them at all, `final`
-  /// whether the frame may be over there.
+  /// `row` returns the transitions of a state, `live` whether the rule permits the state, `final` whether the frame may
+  /// be over there.
   WildcardFinder(std::function<const StateRow&(State)> row, std::function<bool(State)> live,
                  std::function<bool(State)> final)
       : row_(std::move(row)), live_(std::move(live)), final_(std::move(final)) {}
 
-  /// What is free from a state on. Answers are remembered.
+  /// Returns the region at a state; cached.
   const WildcardRegion& from(State start);
 
-  /// All texts over the class of `from`, which are of any length, lead back to the state, and it refuses the characters
-  /// beyond ASCII that the class excludes.
-  bool stays(State state);
+  /// True if the region at the state is unbounded, all its texts lead back to the state, and the state refuses the
+  /// excluded characters.
+  bool is_loop(State state);
 
  private:
-  /// Fewer characters, and fewer states than these, are better walked one by one.
+  /// Smaller classes, and regions with more states, are walked token by token.
   static constexpr int kMinCharacters = 16;
   static constexpr size_t kMaxStates = 1024;
 
-  /// Where there is room for so many, no narrower class is tried, which has more.
+  /// Length from which on no narrower class with a longer region is tried.
   static constexpr uint64_t kEnough = 8;
   static constexpr int kTries = 4;
 
-  /// At most so many ranges of characters are excluded from a class.
+  /// Most ranges of excluded characters.
   static constexpr size_t kMaxExcluded = 24;
 
-  /// The states after one character that is not of ASCII; `most` where each of them but a few leads to one.
+  /// Targets of the characters beyond ASCII; `most` if all but a few of them have one.
   struct Beyond {
     bool most = false;
     std::vector<CharacterClass::Range> excluded;

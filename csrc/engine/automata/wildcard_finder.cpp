@@ -1,4 +1,4 @@
-#include "engine/automata/wildcard_region.h"
+#include "engine/automata/wildcard_finder.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@ namespace constrain {
 
 namespace {
 
-/// Puts ranges in order, and those together that touch.
+/// Sorts ranges, and merges those that touch.
 std::vector<CharacterClass::Range> merged(std::vector<CharacterClass::Range> ranges) {
   std::ranges::sort(ranges);
   std::vector<CharacterClass::Range> out;
@@ -25,19 +25,19 @@ std::vector<CharacterClass::Range> merged(std::vector<CharacterClass::Range> ran
   return out;
 }
 
-/// The first byte of a character beyond ASCII.
+/// First byte of a character beyond ASCII.
 uint8_t first_byte(char32_t character) {
   if (character < 0x800) return static_cast<uint8_t>(0xC0 | character >> 6);
   return static_cast<uint8_t>(character < 0x10000 ? 0xE0 | character >> 12 : 0xF0 | character >> 18);
 }
 
-/// Of characters beyond ASCII, and not of special tokens.
+/// Bytes of characters beyond ASCII, without those of special tokens.
 const ByteSet kBeyondAscii = ByteSet::range(0x80, 0xF4);
 
 }  // namespace
 
-/// Follows all characters beyond ASCII at once, byte by byte. Those that come to one place by different first bytes are
-/// followed together; only a few of them are remembered, to name the characters that lead nowhere.
+/// Follows all characters beyond ASCII at once, byte by byte. Characters at the same place are followed together; only
+/// the first few prefixes are stored, to name excluded characters.
 class WildcardFinder::BeyondSearch {
  public:
   explicit BeyondSearch(const std::function<const StateRow&(State)>& row) : row_(row) {}
@@ -46,7 +46,7 @@ class WildcardFinder::BeyondSearch {
     found_.most = true;
     std::vector<Place> level;
     level.reserve(kUsualPlaces), pending_.reserve(kUsualPlaces);
-    pending_.push_back({.utf8 = Utf8State::boundary, .state = start, .known = 1});
+    pending_.push_back({.utf8 = Utf8State::boundary, .state = start, .count = 1});
     for (size_t done = 0; found_.most && !pending_.empty() && done < 4; ++done) {
       level.swap(pending_);
       pending_.clear();
@@ -63,8 +63,8 @@ class WildcardFinder::BeyondSearch {
   struct Place {
     Utf8State utf8;
     State state;
-    size_t known;  // how many of the characters there are in `prefixes`; more than kRemembered: not all
-    std::array<char32_t, kRemembered + 1> prefixes{};  // their bits so far
+    size_t count;                                      /// prefixes so far; more than kRemembered if not all are stored
+    std::array<char32_t, kRemembered + 1> prefixes{};  // code point bits so far
   };
 
   void follow(const Place& place) {
@@ -84,7 +84,7 @@ class WildcardFinder::BeyondSearch {
     }
   }
 
-  /// What a byte adds to a character.
+  /// Code point bits that a byte contributes.
   static char32_t bits_of(int byte, const Place& place, Utf8State after) {
     return static_cast<char32_t>(place.utf8 == Utf8State::boundary ? byte & (0x3F >> missing_bytes(after))
                                                                    : byte & 0x3F);
@@ -92,9 +92,9 @@ class WildcardFinder::BeyondSearch {
 
   void exclude(const Place& place, Utf8State after, int byte, int end) {
     for (; byte < end; ++byte) {
-      found_.most &= place.known <= kRemembered && found_.excluded.size() < 64 * kMaxExcluded;
+      found_.most &= place.count <= kRemembered && found_.excluded.size() < 64 * kMaxExcluded;
       if (!found_.most) return;
-      for (const char32_t prefix : std::span(place.prefixes).first(place.known)) {
+      for (const char32_t prefix : std::span(place.prefixes).first(place.count)) {
         found_.excluded.push_back(scalar_range(prefix << 6 | bits_of(byte, place, after), missing_bytes(after)));
       }
     }
@@ -102,12 +102,12 @@ class WildcardFinder::BeyondSearch {
 
   void enter(Utf8State utf8, State state, const Place& from, int byte, int end) {
     auto it = std::ranges::find_if(pending_, [&](const Place& at) { return at.utf8 == utf8 && at.state == state; });
-    if (it == pending_.end()) it = pending_.insert(it, {.utf8 = utf8, .state = state, .known = 0});
+    if (it == pending_.end()) it = pending_.insert(it, {.utf8 = utf8, .state = state, .count = 0});
     found_.most &= pending_.size() <= kMaxPlaces;
     for (; byte < end; ++byte) {
-      for (const char32_t prefix : std::span(from.prefixes).first(from.known)) {
-        if (it->known > kRemembered) return;
-        it->prefixes[it->known++] = prefix << 6 | bits_of(byte, from, utf8);
+      for (const char32_t prefix : std::span(from.prefixes).first(from.count)) {
+        if (it->count > kRemembered) return;
+        it->prefixes[it->count++] = prefix << 6 | bits_of(byte, from, utf8);
       }
     }
   }
@@ -118,19 +118,19 @@ class WildcardFinder::BeyondSearch {
 };
 
 const WildcardFinder::Beyond& WildcardFinder::beyond(State state) {
-  const auto known = beyond_.find(state);
-  return known != beyond_.end() ? known->second : beyond_[state] = BeyondSearch(row_).run(state);
+  const auto cached = beyond_.find(state);
+  return cached != beyond_.end() ? cached->second : beyond_[state] = BeyondSearch(row_).run(state);
 }
 
 const WildcardRegion& WildcardFinder::from(State start) {
-  const auto known = found_.find(start);
-  return known != found_.end() ? known->second : found_[start] = find(start);
+  const auto cached = found_.find(start);
+  return cached != found_.end() ? cached->second : found_[start] = find(start);
 }
 
-bool WildcardFinder::stays(State state) {
+bool WildcardFinder::is_loop(State state) {
   const WildcardRegion& text = from(state);
-  if (text.room != WildcardRegion::kUnbounded) return false;
-  ByteSet back;  // to the state
+  if (text.max_length != WildcardRegion::kUnbounded) return false;
+  ByteSet back;  // bytes that lead back to the state
   for_each_range(row_(state), [&](uint8_t first, uint8_t last, State to) {
     if (to == state) back.add(first, last);
   });
@@ -154,11 +154,11 @@ WildcardRegion WildcardFinder::find(State start) {
   WildcardRegion best;
   for (int tries = 0; tries < kTries; ++tries) {
     if (characters.count() - (characters.beyond_ascii ? 128 : 0) < kMinCharacters) break;
-    // Characters that some text of the class cannot go on with are left out of it next time.
+    // Characters that some text of the class cannot continue with are excluded in the next try.
     CharacterClass missing;
     WildcardRegion found = explore(start, characters, missing);
-    if (tries == 0 || found.room > best.room) best = std::move(found);
-    if (best.exact || best.room >= kEnough || missing == CharacterClass()) break;
+    if (tries == 0 || found.max_length > best.max_length) best = std::move(found);
+    if (best.exact || best.max_length >= kEnough || missing == CharacterClass()) break;
     characters.ascii = characters.ascii & ~missing.ascii;
     characters.excluded.insert(characters.excluded.end(), missing.excluded.begin(), missing.excluded.end());
     characters.excluded = merged(std::move(characters.excluded));
@@ -167,7 +167,7 @@ WildcardRegion WildcardFinder::find(State start) {
   return best;
 }
 
-/// Those of some bytes after which half of them may follow still, where that leaves enough.
+/// Keeps the bytes after which at least half of them may follow again, if these are enough.
 ByteSet WildcardFinder::lasting(State start, const ByteSet& bytes) {
   const StateRow& row = row_(start);
   std::vector<State> targets;
@@ -194,11 +194,11 @@ WildcardRegion WildcardFinder::explore(State start, const CharacterClass& charac
   found.characters = characters;
   std::unordered_set<State> met{start};
   std::vector<State> layer{start}, next;
-  bool chain = true;  // one state after every number of characters
-  bool over = false;  // the frame may be, after some of them
+  bool chain = true;  // true if each length leads to one state
+  bool over = false;  // true if the frame may be over within the region
   ByteSet outside = ~characters.ascii;
   if (characters.beyond_ascii) outside = outside & ~kBeyondAscii;
-  while (!layer.empty() && found.room <= kWildcardHorizon && met.size() <= kMaxStates) {
+  while (!layer.empty() && found.max_length <= kWildcardHorizon && met.size() <= kMaxStates) {
     next.clear();
     bool some = false, every = true;
     const auto step = [&](State to) {
@@ -237,15 +237,15 @@ WildcardRegion WildcardFinder::explore(State start, const CharacterClass& charac
       found.exact = chain && !some && !over;
       break;
     }
-    ++found.room;
+    ++found.max_length;
     layer.swap(next);
   }
-  if (layer.empty()) found.room = WildcardRegion::kUnbounded;
+  if (layer.empty()) found.max_length = WildcardRegion::kUnbounded;
   if (over) found.leaving.fill();
   return found;
 }
 
-/// All characters of a class that are beyond ASCII may follow. Others that may as well leave it.
+/// True if all characters of the class beyond ASCII may follow. Adds the first bytes of others to `leaving`.
 bool WildcardFinder::covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving) {
   const Beyond& follows = beyond(state);
   if (!follows.most) return false;

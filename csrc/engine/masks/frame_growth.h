@@ -3,12 +3,12 @@
 
 #include "engine/grammar/configuration.h"
 #include "engine/masks/compiled_grammar.h"
-#include "engine/masks/inner.h"
+#include "engine/masks/frame_tokens.h"
 
 namespace constrain {
 
 /// Computes at which trie nodes a frame may be over, and how many bytes `remaining` may grow by over a token that stays
 /// in it; the tokens are not listed. Null for frames that only mean something in their grammar.
-InnerPtr portable_growth(const CompiledGrammar& grammar, const Head& head);
+FrameTokensPtr frame_growth(const CompiledGrammar& grammar, const StackTop& top);
 
 }  // namespace constrain

@@ -1,4 +1,4 @@
-"""Stop strings, banned strings and characters over tokens, against plain statements of the rules."""
+"""Stop strings, banned strings and characters that span tokens, against plain statements of the rules."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrain import ExLlamaV2Tokenizer
-from constrain.generator import ExLlamaV2Sampler
-from constrain.generator.decoding import Decoding
-from constrain.generator.outcome import Request
-from constrain.generator.text import Detokenizer
-from constrain.generator.trigger import Trigger
-from constrain.model import SeqTensor
+from constrain.filters.masks import contains
+from constrain.runtime import Request, SamplingParams, SequenceState
+from constrain.runtime.events import SampledToken
+from constrain.runtime.output import Detokenizer
+from constrain.runtime.trigger import Trigger
 
 PIECES = ["a", "b", "c", "A", "B", "ab", "abc", ".", " x", "é", "x"]
 STRINGS = st.lists(st.text("abcAB.é x", min_size=1, max_size=4), max_size=3)
@@ -33,41 +32,34 @@ class Letters:
 
 
 def ranking(seed: int, tokens: list[int]) -> list[int]:
-    """Which tokens a model likes best behind others."""
+    """The tokens, from the likeliest on, after others."""
     order = list(range(10))
     random.Random(f"{seed} {tokens}").shuffle(order)
     return order
 
 
-def scores(seed: int, tokens: list[int]) -> torch.Tensor:
-    logits = torch.full((1, 32), -1e4)
-    for place, token in enumerate(ranking(seed, tokens)):
-        logits[0, token] = -float(place)
-    return logits
-
-
 def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str, list[str]]:
     """What is released, why it ended, and every piece of it."""
     request = Request(
-        settings=ExLlamaV2Sampler.Settings.greedy(),
-        random=lambda: 0.5,
+        prompt=[torch.tensor([[10]])],
+        sampling=SamplingParams(),
         max_new_tokens=limit,
         min_new_tokens=minimum,
         stop_strings=stop,
         banned_strings=banned,
     )
-    row = SeqTensor.from_tensor(torch.tensor([[10]]), seq_dim=-1)
-    text = Decoding(request, Letters(), [row])  # type: ignore[arg-type]
+    sequence = SequenceState(request, Letters(), 32, 0)  # type: ignore[arg-type]
     released = []
-    while text.end is None:
-        outcome = text.step(scores(seed, row.torch()[0, 1:].tolist()))
-        released.append(outcome.released.text)
-        assert len(row) == 1 + text.new_tokens
-    return "".join(released), text.end.reason, released
+    while sequence.finish is None:
+        mask = sequence.mask()
+        token = next(token for token in ranking(seed, sequence.rows[0].tokens(1)) if contains(mask, token))
+        released.append(sequence.take(SampledToken(token, False, 1.0)).released.text)
+        assert len(sequence) == 1 + sequence.new_tokens
+    return "".join(released), sequence.finish.reason, released
 
 
 def state(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str]:
-    """The same by a search through the whole text after each token."""
+    """The text and the reason by a search through the whole text after each token."""
     tokens: list[int] = []
     forbidden: dict[int, set[int]] = {}
     while True:
@@ -120,7 +112,7 @@ def test_stop_strings_wait_for_the_minimum(seed: int, stop: list[str], limit: in
 def test_characters_come_whole(tiny_tokenizer: ExLlamaV2Tokenizer, text: str, choose: random.Random) -> None:
     detokenizer, pieces = Detokenizer(tiny_tokenizer, special=False), []
     for part in text:
-        # Each character by itself: more of them are spelt in several tokens.
+        # Each character by itself: more of them are made of several tokens.
         pieces += [detokenizer.push(token) for token in tiny_tokenizer.encode(part)[0].tolist()]
     assert "".join(pieces) == text and detokenizer.complete
     assert not any("\ufffd" in piece for piece in pieces)
@@ -149,7 +141,7 @@ def test_a_trigger_is_found_over_the_borders_of_tokens(text: list[str], rests: l
     for piece, rest in zip(text, rests, strict=False):
         token = PIECES.index(piece)
         assert trigger.rest_after(token) == rest
-        trigger.feed(token)
+        trigger.accept(token)
     assert trigger.found
     trigger.reset()
     assert not trigger.found
@@ -157,5 +149,5 @@ def test_a_trigger_is_found_over_the_borders_of_tokens(text: list[str], rests: l
 
 def test_a_token_may_go_on_beyond_a_trigger() -> None:
     trigger = Trigger("xa", Letters())  # type: ignore[arg-type]
-    trigger.feed(PIECES.index("x"))
+    trigger.accept(PIECES.index("x"))
     assert trigger.rest_after(PIECES.index("abc")) == "bc"

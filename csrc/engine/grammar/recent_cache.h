@@ -1,5 +1,4 @@
-// What is remembered of the places a text was at, for texts that stay in one: the body of a string is one
-// configuration.
+// A small cache for texts that stay in one configuration, as the body of a string does.
 #pragma once
 
 #include <array>
@@ -11,20 +10,20 @@
 
 namespace constrain {
 
-/// What was found of the last configurations, oldest first out.
+/// Caches values of the last `kCapacity` configurations; evicts the oldest.
 template <class Value>
-class Memo {
+class RecentCache {
  public:
   static constexpr size_t kCapacity = 256;
 
-  /// Null where nothing is known.
+  /// Null on a miss.
   const Value* find(const Configuration* configuration) const {
     const auto it = values_.find(configuration);
     return it == values_.end() ? nullptr : &it->second;
   }
 
-  /// Replaces what is known of the configuration.
-  void keep(const Configuration* configuration, Value value) {
+  /// Inserts or replaces a value.
+  void put(const Configuration* configuration, Value value) {
     if (!values_.insert_or_assign(configuration, std::move(value)).second) return;
     if (order_[next_]) values_.erase(*order_[next_]);
     order_[next_] = configuration;

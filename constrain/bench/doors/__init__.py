@@ -1,0 +1,171 @@
+"""Every way to generate tokens, beside the dynamic generator with default settings in the same run."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from constrain.bench.device import conditions, read_bandwidth
+from constrain.bench.doors.documents import document_doors
+from constrain.bench.doors.fronts import front_doors
+from constrain.bench.doors.lab import Door, Lab, Runs
+from constrain.bench.doors.plain import PlainRates
+from constrain.bench.doors.settings import setting_doors
+from constrain.bench.doors.speculation import speculation_doors
+from constrain.bench.random_model import random_model
+from constrain.bench.shapes import Shape
+from constrain.demo import demo_documents
+from constrain.llm import load_model
+from constrain.model import ExLlamaV2
+
+PARTS = ("fronts", "speculation", "settings")
+#: See the attributes of :class:`Lab`.
+RANDOM_SIZES = {"prompt": 64, "new_tokens": 128, "forced_tokens": 200, "documents": 64, "record_tokens": 320}
+BUILT_IN_SIZES = {"prompt": 32, "new_tokens": 32, "forced_tokens": 48, "documents": 64, "record_tokens": 192}
+
+_FIELDS = [f"field_{number}" for number in range(8)]
+_STRINGS = {
+    "type": "object",
+    "properties": {name: {"type": "string", "minLength": 20, "maxLength": 40} for name in _FIELDS},
+    "required": _FIELDS,
+    "additionalProperties": False,
+}
+_SENTENCE = "The quick brown fox jumps over the lazy dog."
+#: The document that the built-in model extracts records from.
+_DOCUMENT = "log-line"
+
+
+def measure_random(
+    shape: Shape,
+    draft_shape: Shape,
+    tokenizer_dir: Path,
+    *,
+    parts: Sequence[str] = PARTS,
+    batches: tuple[int, ...] = (1, 32),
+    repeats: int = 3,
+    seconds: float = 500,
+    **sizes: Any,
+) -> Iterator[dict[str, Any]]:
+    """Figures of all doors to a model with random weights, after one door after the other.
+
+    Args:
+        shape, draft_shape: of the model, and of one that drafts for it; their vocabulary is that of the tokenizer.
+        tokenizer_dir: has a ``tokenizer.json``.
+        parts: which doors.
+        batches: sequences at a time.
+        repeats: runs of each door, and of plain decoding between them.
+        seconds: after this time no door is begun.
+        sizes: attributes of the :class:`Lab`.
+    """
+    begin = time.perf_counter()
+    size = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json")).get_vocab_size()
+
+    def made(wanted: Shape) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            return random_model(replace(wanted, vocab_size=size), Path(folder), tokenizer_dir)
+
+    @cache
+    def draft() -> ExLlamaV2:
+        model: ExLlamaV2 = made(draft_shape)[0]
+        return model
+
+    model, tokenizer = made(shape)
+    given = RANDOM_SIZES | sizes
+    lab = Lab(model, tokenizer, batches, schema=_STRINGS, text=lambda number: f"{number}. {_SENTENCE * 4}", **given)
+    limits = _limits(replace(shape, vocab_size=size), lab) if torch.cuda.is_available() else {}
+    yield from _measure(lab, _doors(lab, parts, draft, limits, loop=False), repeats, begin + seconds)
+
+
+def measure_built_in(
+    *,
+    parts: Sequence[str] = PARTS,
+    batches: tuple[int, ...] = (1, 8),
+    repeats: int = 1,
+    seconds: float = 500,
+    **sizes: Any,
+) -> Iterator[dict[str, Any]]:
+    """Figures of all doors to the built-in model, but for draft models; arguments as for :func:`measure_random`."""
+    begin = time.perf_counter()
+    model, tokenizer = load_model()
+    document = next(each for each in demo_documents() if each.name == _DOCUMENT)
+    given = BUILT_IN_SIZES | sizes
+    lab = Lab(
+        model,
+        tokenizer,
+        batches,
+        schema=document.schema,
+        text=lambda number: f"{number}. {document.text}",
+        **given,
+    )
+    yield from _measure(lab, _doors(lab, parts, None, {}, loop=True), repeats, begin + seconds)
+
+
+def _doors(
+    lab: Lab, parts: Sequence[str], draft: Callable[[], ExLlamaV2] | None, limits: Mapping[int, float], loop: bool
+) -> Iterator[Door]:
+    plain = PlainRates(lab)
+    if "fronts" in parts:
+        yield from front_doors(lab, plain, limits)
+        yield from document_doors(lab, loop)
+    if "speculation" in parts:
+        yield from speculation_doors(lab, draft)
+    if "settings" in parts:
+        yield from setting_doors(lab, plain)
+
+
+def _limits(shape: Shape, lab: Lab) -> dict[int, float]:
+    """Tokens per second that reading weights and cache at the bandwidth measured would allow, by batch."""
+    bandwidth, length = read_bandwidth(), lab.prompt + lab.new_tokens // 2
+    sizes = {batch: 2 * (shape.weights_read + batch * length * shape.cache_elements) for batch in lab.batches}
+    return {batch: batch * bandwidth / size for batch, size in sizes.items()}
+
+
+def _measure(lab: Lab, doors: Iterator[Door], repeats: int, deadline: float) -> Iterator[dict[str, Any]]:
+    sizes = {name: getattr(lab, name) for name in ("prompt", "new_tokens", "forced_tokens", "documents")}
+    figures = conditions() | sizes | {"repeats": repeats, "doors": []}
+    gc.collect()
+    gc.freeze()  # so that what is there by now is not looked through again and again
+    try:
+        for door in doors:
+            figures["doors"].append(_figure(door, repeats, deadline))
+            yield figures
+    finally:
+        gc.unfreeze()
+
+
+def _figure(door: Door, repeats: int, deadline: float) -> dict[str, Any]:
+    """The figure of a door; one that is shut must not hide what the others do."""
+    figure: dict[str, Any] = {"name": door.name, "batch": door.batch, "wanted": door.wanted}
+    begin = time.perf_counter()
+    if begin > deadline:
+        return figure | {"error": "left out: the time was up"}
+    try:
+        rates = _rates(door.prepare(), repeats)
+    except Exception as error:
+        return figure | {"error": f"{type(error).__name__}: {error}"[:400]}
+    return figure | rates | {"seconds": time.perf_counter() - begin}
+
+
+def _rates(runs: Runs, repeats: int) -> dict[str, Any]:
+    """Rates of a door and of plain decoding, in turns, so that whatever slows the host down slows both."""
+    rates: dict[str, list[float]] = {"rates": [], "plain_rates": []}
+    pair = [("plain_rates", runs.plain), ("rates", runs.door)]
+    try:
+        runs.door()  # makes its graphs
+        for number in range(repeats):
+            for name, run in pair if number % 2 == 0 else reversed(pair):
+                rates[name].append(run())
+    finally:
+        runs.close()
+    rate, plain = (statistics.median(each) for each in rates.values())
+    return {"rate": rate, "plain": plain, "ratio": rate / plain, **rates, **runs.notes}

@@ -1,0 +1,100 @@
+"""Many documents through ``LLM.extract_many``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+
+from constrain.bench.doors.fronts import make_llm
+from constrain.bench.doors.lab import Door, Lab, Runs
+from constrain.generator import ExLlamaV2DynamicGenerator
+from constrain.model import ExLlamaV2Cache
+
+WANTED_OF_PLAIN, WANTED_OF_LOOP = 0.90, 3.0
+#: A loop takes one document out of this many.
+_LOOP_SHARE = 4
+
+
+def document_doors(lab: Lab, loop: bool) -> Iterator[Door]:
+    """Records of many documents, beside as many plain jobs of the same lengths, or beside a loop over ``extract``."""
+    if loop:
+        yield Door("LLM.extract_many, beside a loop", lab.largest, WANTED_OF_LOOP, partial(_beside_loop, lab))
+    else:
+        yield Door("LLM.extract_many", lab.largest, WANTED_OF_PLAIN, partial(_beside_jobs, lab))
+
+
+class _Documents:
+    """Documents none of which was there before, and what became of the last."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._llm = lab, make_llm(lab, lab.largest)
+        self._numbers = count()
+        self.lengths: list[tuple[int, int]] = []
+
+    def extract(self, documents: int) -> float:
+        """Seconds of ``extract_many``; notes the number of tokens of each prompt and each record."""
+        texts = self._texts(documents)
+        begin = time.perf_counter()
+        records = list(self._llm.extract_many(self._lab.schema, texts, max_new_tokens=self._lab.record_tokens))
+        seconds = time.perf_counter() - begin
+        prompts = [self._llm.extractor.prompt(self._lab.schema, text) for text in texts]
+        encoded = [self._lab.tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True) for prompt in prompts]
+        self.lengths = [
+            (ids.shape[1], len(record.tokens)) for ids, record in zip(encoded, _extractions(records), strict=True)
+        ]
+        return seconds
+
+    def loop(self, documents: int) -> float:
+        """Seconds of a loop over ``extract``."""
+        texts = self._texts(documents)
+        begin = time.perf_counter()
+        for text in texts:
+            self._llm.extract(self._lab.schema, text, max_new_tokens=self._lab.record_tokens)
+        return time.perf_counter() - begin
+
+    def _texts(self, documents: int) -> list[str]:
+        return [self._lab.text(next(self._numbers)) for _ in range(documents)]
+
+
+def _extractions(records: Sequence[Any]) -> list[Any]:
+    """The records; raises the error of one that could not be extracted."""
+    for record in records:
+        if record.error is not None:
+            raise record.error
+    return list(records)
+
+
+def _beside_loop(lab: Lab) -> Runs:
+    """Documents a minute."""
+    documents, few = _Documents(lab), max(1, lab.documents // _LOOP_SHARE)
+    documents.loop(1)
+    return Runs(lambda: 60 * lab.documents / documents.extract(lab.documents), lambda: 60 * few / documents.loop(few))
+
+
+def _beside_jobs(lab: Lab) -> Runs:
+    """Tokens per second, from the first prompt to the last token."""
+    documents = _Documents(lab)
+    documents.extract(lab.documents)
+    cache = ExLlamaV2Cache(lab.model, max_seq_len=lab.record_positions(lab.largest))
+    generator = ExLlamaV2DynamicGenerator(lab.model, cache, lab.tokenizer, max_batch_size=lab.largest)
+
+    def run() -> float:
+        seconds = documents.extract(lab.documents)
+        return sum(tokens for _, tokens in documents.lengths) / seconds
+
+    def plain() -> float:
+        for number, (prompt, tokens) in enumerate(documents.lengths):
+            ids = torch.randint(0, lab.vocabulary, (1, prompt))
+            generator.enqueue(lab.job(number, input_ids=ids, max_new_tokens=tokens))
+        begin = time.perf_counter()
+        while generator.num_remaining_jobs():
+            generator.iterate()
+        return sum(tokens for _, tokens in documents.lengths) / (time.perf_counter() - begin)
+
+    plain()
+    return Runs(run, plain)

@@ -1,1 +1,0 @@
-"""The steps of sampling, each a pure function over torch tensors; :mod:`constrain.generator.sampler` orders them."""

@@ -1,0 +1,35 @@
+"""Classifier-free guidance: two prompts, one output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from constrain.runtime import Request, Runtime, SamplingParams
+
+Make = Callable[..., Runtime]
+WITH, WITHOUT = [5, 90, 17, 33], [5, 60]
+
+
+def expected(model: torch.nn.Module, scale: float, count: int) -> list[int]:
+    """The most likely tokens under guidance, without a cache."""
+    new: list[int] = []
+    for _ in range(count):
+        first, second = (model.forward(torch.tensor([[*ids, *new]]))[0, -1, :380] for ids in (WITH, WITHOUT))
+        guided = scale * first.log_softmax(-1) + (1 - scale) * second.log_softmax(-1)
+        new.append(int(guided.argmax()))
+    return new
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1.7])
+def test_each_prompt_ends_in_its_own_token(make: Make, scale: float, asynchronous: bool) -> None:
+    runtime = make()
+    runtime.runner.is_asynchronous = asynchronous
+    prompts = [torch.tensor([ids]) for ids in (WITH, WITHOUT)]
+    handle = runtime.submit(Request(prompts, SamplingParams(guidance=scale), max_new_tokens=9))
+    assert [token.id for token in handle.result().tokens] == expected(runtime.model, scale, 9)
+    first, second = (row.sequence_ids.torch()[0].tolist() for row in handle.sequence.rows)
+    assert first[4:] == second[2:]

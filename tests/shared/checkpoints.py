@@ -1,0 +1,138 @@
+"""Tiny random checkpoints made with transformers, which is what the model is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from constrain.model import ExLlamaV2, ExLlamaV2Config
+
+SIZES = {
+    "vocab_size": 99,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of checkpoint: the name of the classes in transformers, and what differs from ``SIZES``."""
+
+    name: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def config(self) -> Any:
+        if self.name == "Gemma3":
+            return transformers.Gemma3TextConfig(**{**SIZES, **self.changes})
+        return getattr(transformers, f"{self.name}Config")(**{**SIZES, **self.changes})
+
+
+def _rope(**values: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_theta": 10_000.0, **values}}
+
+
+_LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+_SU = {"short_factor": [1.0 + i / 10 for i in range(6)], "long_factor": [2.0 + i for i in range(6)]}
+
+FAMILIES = {
+    "llama": Family("Llama"),
+    "llama_wide_heads": Family("Llama", {"head_dim": 20, "num_key_value_heads": 1}),
+    "llama_tied": Family("Llama", {"tie_word_embeddings": True}),
+    "llama_biases": Family("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama_llama3": Family("Llama", _rope(rope_type="llama3", **_LLAMA3)),
+    "llama_linear": Family("Llama", _rope(rope_type="linear", factor=4.0)),
+    "llama_yarn": Family("Llama", _rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)),
+    "llama_yarn_mscale": Family(
+        "Llama",
+        _rope(
+            rope_type="yarn",
+            factor=4.0,
+            original_max_position_embeddings=16,
+            mscale=0.7,
+            mscale_all_dim=1.1,
+            beta_fast=8.0,
+            truncate=False,
+        ),
+    ),
+    "mistral": Family("Mistral", {"sliding_window": None, "head_dim": 16}),
+    "mistral_window": Family("Mistral", {"sliding_window": 5}),
+    "qwen2": Family("Qwen2", {"num_key_value_heads": 4}),
+    "qwen2_window": Family("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
+    "qwen3": Family("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+    "gemma2": Family("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
+    "gemma3": Family("Gemma3", {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2}),
+    "phi3": Family("Phi3"),
+    "phi3_window": Family("Phi3", {"sliding_window": 5, **_rope(rope_type="default", partial_rotary_factor=0.5)}),
+    "phi3_longrope": Family("Phi3", {"original_max_position_embeddings": 64, **_rope(rope_type="longrope", **_SU)}),
+}
+
+
+def randomise(model: torch.nn.Module) -> None:
+    """Every parameter random, norms and biases too, so that none can be left out unnoticed."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            spread = 0.3 if "norm" in name or name.endswith("bias") else 0.15
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * spread)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk and the model in transformers that wrote it."""
+
+    folder: Path
+    reference: Any
+
+    def logits(self, ids: torch.Tensor, padding: torch.Tensor | None = None) -> torch.Tensor:
+        """What transformers says: float32 ``[batch, width, vocabulary]``. ``padding``: tokens to ignore in each row."""
+        columns = torch.arange(ids.shape[1]).expand_as(ids)
+        first = torch.zeros(ids.shape[0], dtype=torch.long) if padding is None else padding
+        seen = columns >= first[:, None]
+        positions = (columns - first[:, None]).clamp(min=0)
+        with torch.no_grad():
+            output = self.reference(ids, attention_mask=seen.long(), position_ids=positions)
+        result: torch.Tensor = output.logits
+        return result
+
+    def load(self, **settings: Any) -> ExLlamaV2:
+        config = ExLlamaV2Config(self.folder)
+        for name, value in settings.items():
+            assert hasattr(config, name)
+            setattr(config, name, value)
+        model = ExLlamaV2(config)
+        model.load()
+        return model
+
+
+def make_checkpoint(folder: Path, config: Any, **save: Any) -> Checkpoint:
+    torch.manual_seed(0)
+    reference = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+    randomise(reference)
+    reference.save_pretrained(folder, **save)
+    return Checkpoint(folder, reference)
+
+
+def checkpoints(factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
+    """Gives the checkpoint of a family by its name in ``FAMILIES``; each is made once."""
+    made: dict[str, Checkpoint] = {}
+
+    def get(name: str) -> Checkpoint:
+        if name not in made:
+            made[name] = make_checkpoint(factory.mktemp(name), FAMILIES[name].config())
+        return made[name]
+
+    return get
