@@ -139,7 +139,7 @@ def test_where_the_tokens_run_out(llm: LLM) -> None:
 
 
 def test_a_budget_that_is_too_small_is_refused_at_once(llm: LLM) -> None:
-    with pytest.raises(BudgetError, match="a budget of 5 tokens does not suffice .* 50 do"):
+    with pytest.raises(BudgetError, match=r"a budget of 5 tokens does not suffice .* 50 do"):
         llm.generate("hello", regex="[a-c]{50}", max_new_tokens=5)
     with pytest.raises(BudgetError, match="a budget of 6 tokens") as caught:
         llm.extract(Person, "hello", max_new_tokens=6)
@@ -184,9 +184,9 @@ def test_a_loop_is_told_from_a_text_that_was_cut(llm: LLM) -> None:
 
 def test_a_record_for_which_the_context_is_too_small(tiny_dir: Path) -> None:
     llm = constrain.load(tiny_dir, max_seq_len=16, prompt=short_prompt)
-    with pytest.raises(ExtractionError, match="which leaves .* for an answer of at least"):
+    with pytest.raises(ExtractionError, match=r"which leaves .* for an answer of at least"):
         llm.extract(Person, "hello")
-    with pytest.raises(GenerationError, match="which leaves .* for an answer of at least 99: shorten the text"):
+    with pytest.raises(GenerationError, match=r"which leaves .* for an answer of at least 99: shorten the text"):
         llm.generate("hello", regex="[a-c]{99}")
 
 
@@ -267,9 +267,9 @@ def test_settings_may_be_given_by_themselves(llm: LLM) -> None:
     greedy = llm.generate("hello", max_new_tokens=12, settings=GREEDY).text
     assert llm.generate("hello", max_new_tokens=12, top_k=1).text == greedy
     assert llm.generate("hello", max_new_tokens=12, settings=ExLlamaV2Sampler.Settings(), top_k=1).text == greedy
-    assert {llm.generate("hello", max_new_tokens=12, settings=GREEDY, top_k=50, top_p=1, seed=s).text for s in range(3)} != {
-        greedy
-    }
+    assert {
+        llm.generate("hello", max_new_tokens=12, settings=GREEDY, top_k=50, top_p=1, seed=s).text for s in range(3)
+    } != {greedy}
     with pytest.raises(ArgumentError, match="temperature must be a finite number"):
         llm.generate("hello", temperature=-1)
     record = llm.extract(Person, "hello", seed=1).json
@@ -291,7 +291,9 @@ def test_log_probabilities_are_those_of_the_model(llm: LLM) -> None:
     ids = llm.tokenizer.encode("hello", add_bos=True)
     ids = torch.cat([ids, torch.tensor([written.tokens])], dim=1)
     expected = llm.model.forward(ids, last_id_only=False)[0, :, : llm.tokenizer.get_vocab_size()].log_softmax(-1)
-    for place, (token, found) in enumerate(zip(written.tokens, written.logprobs, strict=True), written.prompt_tokens - 1):
+    for place, (token, found) in enumerate(
+        zip(written.tokens, written.logprobs, strict=True), written.prompt_tokens - 1
+    ):
         assert found.logprob == pytest.approx(float(expected[place, token]), abs=1e-3)
         values, top = expected[place].topk(3)
         assert [token for token, _ in found.top] == top.tolist()
@@ -362,7 +364,9 @@ def test_messages_go_through_the_chat_template(llm: LLM, tiny_dir: Path, tmp_pat
     answer = talking.generate(messages=messages, max_new_tokens=4, settings=GREEDY)
     # The beginning-of-sequence token of a plain prompt is the one that the template writes here.
     assert answer == talking.generate("hello<s>hell", max_new_tokens=4, settings=GREEDY)
-    assert answer.prompt_tokens == len(talking.tokenizer.encode("hello")[0]) + len(talking.tokenizer.encode("hell")[0]) + 2
+    assert (
+        answer.prompt_tokens == len(talking.tokenizer.encode("hello")[0]) + len(talking.tokenizer.encode("hell")[0]) + 2
+    )
     with pytest.raises(TokenizerError, match="no chat template"):
         llm.generate(messages=messages)
     with pytest.raises(ArgumentError, match="give a prompt or messages, not both"):
