@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import constrain
+import constrain.errors
 from constrain import LLM
 from constrain.completion import Completion, Failure
 from constrain.errors import (
@@ -80,7 +81,7 @@ def test_inputs_are_read_when_there_is_a_place_for_them(tiny_dir: Path) -> None:
     for number in range(1, 7):
         assert isinstance(next(results), Completion)
         assert read <= 4 + number
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert not llm.runtime.has_work
 
 
@@ -114,7 +115,7 @@ def test_constraints_are_checked_before_anything_is_read(llm: LLM) -> None:
         def next(self) -> object:  # type: ignore[override]
             return super().next()
 
-    with pytest.raises(constrain.errors.GrammarError):  # type: ignore[attr-defined]
+    with pytest.raises(constrain.errors.GrammarError):
         llm.generate_many(PROMPTS, regex="a(b")
     with pytest.raises(SchemaError):
         llm.extract_many({"type": "strin"}, PROMPTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
@@ -74,7 +74,7 @@ def window_of(runtime: Runtime) -> int:
 
 def run_many(
     runtime: Runtime, submit: Callable[[int, T], Pending[R]], items: Iterable[T], *, ordered: bool = True
-) -> Iterator[R | Failure]:
+) -> Generator[R | Failure, None, None]:
     """Results of many inputs, each of which is submitted when there is a place for it.
 
     Args:
@@ -130,7 +130,7 @@ async def arun_many(
     items: Iterable[T] | AsyncIterable[T],
     *,
     ordered: bool = True,
-) -> AsyncIterator[R | Failure]:
+) -> AsyncGenerator[R | Failure, None]:
     """Results of many inputs, for ``async for``; arguments as for :func:`run_many`, inputs may come asynchronously."""
     tasks: deque[asyncio.Task[R | Failure]] = deque()
     source, broken, window = _enumerated(items), None, window_of(runtime)

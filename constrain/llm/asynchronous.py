@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Coroutine,
     Iterable,
     Sequence,
@@ -86,7 +86,7 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = True,
         **options: Unpack[GenerateOptions],
-    ) -> AsyncIterator[Completion | Failure]:
+    ) -> AsyncGenerator[Completion | Failure, None]:
         """Continue many prompts, for ``async for``; as :meth:`generate_many`. Prompts may come asynchronously."""
         return arun_many(self.runtime, self.beginner(options, copied=True), prompts, ordered=ordered)
 
@@ -110,7 +110,7 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[T] | Failure]: ...
+    ) -> AsyncGenerator[Extraction[T] | Failure, None]: ...
 
     @overload
     def aextract_many(
@@ -120,7 +120,7 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[Any] | Failure]: ...
+    ) -> AsyncGenerator[Extraction[Any] | Failure, None]: ...
 
     def aextract_many(
         self,
@@ -129,7 +129,7 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[Any] | Failure]:
+    ) -> AsyncGenerator[Extraction[Any] | Failure, None]:
         """Extract many records, for ``async for``; as :meth:`extract_many`. Texts may come asynchronously."""
         return self.extractor.aextract_many(Target.of(schema), texts, ordered=ordered, **options)
 

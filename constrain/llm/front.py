@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
+    Generator,
     Iterable,
-    Iterator,
     Sequence,
 )
 from functools import partial
@@ -132,7 +132,7 @@ class LLM(AsyncMethods):
 
     def generate_many(
         self, prompts: Iterable[PromptOrMessages], *, ordered: bool = True, **options: Unpack[GenerateOptions]
-    ) -> Iterator[Completion | Failure]:
+    ) -> Generator[Completion | Failure, None, None]:
         """Continue many prompts, several at a time.
 
         Args:
@@ -184,7 +184,7 @@ class LLM(AsyncMethods):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> Iterator[Extraction[T] | Failure]: ...
+    ) -> Generator[Extraction[T] | Failure, None, None]: ...
 
     @overload
     def extract_many(
@@ -194,7 +194,7 @@ class LLM(AsyncMethods):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> Iterator[Extraction[Any] | Failure]: ...
+    ) -> Generator[Extraction[Any] | Failure, None, None]: ...
 
     def extract_many(
         self,
@@ -203,7 +203,7 @@ class LLM(AsyncMethods):
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
-    ) -> Iterator[Extraction[Any] | Failure]:
+    ) -> Generator[Extraction[Any] | Failure, None, None]:
         """Extract a record from each of many texts, several at a time.
 
         Args:
