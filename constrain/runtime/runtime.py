@@ -360,6 +360,8 @@ class Runtime:
             self._sample(step)
         events += self._collect(previous)
         if not freely:
+            # Those that wait for a token to be generated anew: it may have come just now.
+            events += self._begin_constraints()
             events += self._await_masks(step)
             self._sample(step)
         if not self.runner.is_asynchronous:
