@@ -23,7 +23,7 @@ from constrain.model import (
 from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
-from constrain.runtime.model_runner import ModelRunner, captures
+from constrain.runtime.model_runner import ModelRunner
 
 SIZE = 16
 PROMPT = 13
@@ -226,7 +226,7 @@ def test_passes_on_a_gpu(checkpoint: Any, ids: torch.Tensor, name: str, graphs: 
         assert float(error.max()) < 0.02
 
     runner = prefilled(model, ids)
-    assert runner.has_graphs and captures(model, runner.cache, SIZE)
+    assert runner.has_graphs
     for i in range(PROMPT, 21):
         out = runner.decode(rows(ids, i, i + 1))
         assert out.static is not None
