@@ -11,7 +11,7 @@ import torch
 
 from constrain.runtime.constraints import MaskBatch
 from constrain.runtime.decode_graphs import DecodeGraphRunner
-from constrain.runtime.runtime import Runtime
+from constrain.runtime.decode_loop import DecodeLoop
 
 
 class Watch:
@@ -42,7 +42,7 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Notes when passes and masks of decode steps begin and end."""
     watch = Watch()
-    run, add, await_masks = DecodeGraphRunner.run, MaskBatch.add, Runtime._await_masks
+    run, add, await_masks = DecodeGraphRunner.run, MaskBatch.add, DecodeLoop._await_masks
 
     def watched_run(self: DecodeGraphRunner, *args: Any) -> Any:
         begin = _event()
@@ -54,7 +54,7 @@ def watched() -> Iterator[Watch]:
         watch.started = watch.started or time.perf_counter()
         return add(self, *args)
 
-    def watched_await_masks(self: Runtime, *args: Any) -> Any:
+    def watched_await_masks(self: DecodeLoop, *args: Any) -> Any:
         started = watch.started or time.perf_counter()
         events = await_masks(self, *args)
         watch.masks.append((started, time.perf_counter()))
@@ -72,7 +72,7 @@ def _patch(run: Any, add: Any, await_masks: Any) -> None:
     for owner, name, method in (
         (DecodeGraphRunner, "run", run),
         (MaskBatch, "add", add),
-        (Runtime, "_await_masks", await_masks),
+        (DecodeLoop, "_await_masks", await_masks),
     ):
         setattr(owner, name, method)
 

@@ -274,7 +274,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._counted = self.total_draft_tokens, self.accepted_draft_tokens
         if last is not None:
             self.runtime.cancel(last)
-        self.runtime.proposer, self.runtime.num_draft_tokens = self._drafting(bool(request.embeddings))
+        loop = self.runtime.decode_loop
+        loop.proposer, loop.num_draft_tokens = self._drafting(bool(request.embeddings))
         tables = [self.row_pages(row) for row in range(len(request.prompt))]
         self._sequence = None
         sequence = self.runtime.add(request, tables, common)

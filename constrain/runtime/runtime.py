@@ -1,14 +1,7 @@
-"""The loop that takes requests to their end: continuous batching over a paged KV cache.
+"""Runs requests to their end: continuous batching over a paged KV cache.
 
-A step takes one token, or several that are proposed, of each running sequence through the model. Where passes run on a
-GPU they are queued ahead of the host: while a pass runs, the host accepts the tokens of the previous one, and
-constraints compute the masks of the next::
-
-    GPU    layers, step n           | head, masks, sample n | layers, step n+1 ...
-    host   accept n-1: output,      | queue sampling of n   | accept n ...
-           stop strings; masks of n |                       |
-
-What was computed after the end of a sequence, or after a proposal that was not sampled, is discarded.
+A step starts sequences for which there are pages, computes parts of prompts, and takes running sequences on by a token
+or more, see :mod:`constrain.runtime.decode_loop`.
 """
 
 from __future__ import annotations
@@ -16,42 +9,41 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from time import perf_counter, sleep
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
 
 from constrain.errors import BudgetError
-from constrain.filters.adapter import new_step
-from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
+from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import MaskWorkers
-from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.decode_loop import DecodeLoop
+from constrain.runtime.events import Update
 from constrain.runtime.handle import Handle
-from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
 from constrain.runtime.limits import check_request
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE, PageAllocator
 from constrain.runtime.request import Request
-from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch, SamplingRow
-from constrain.runtime.sampler.params import GREEDY, TokenBias
+from constrain.runtime.sampler.batch_sampler import BatchSampler
 from constrain.runtime.scheduler import Scheduler
 from constrain.runtime.sequence import SequenceState
-from constrain.runtime.speculation import MAX_FORCED, DraftModel, Proposer, max_proposals
+from constrain.runtime.speculation import DraftModel, Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Keys of digests are at most this long.
 _MAX_ROOT_BYTES = 64
-#: At most this share of a batch may skip a step because their masks are late.
-_LATE_SHARE = 1 / 8
-#: Seconds that late masks are waited for nevertheless, since a step costs more; and between looks at which are ready.
-_PATIENCE, _POLL_INTERVAL = 5e-4, 5e-5
-#: Seconds after which a thread that waits for another to step looks again.
-_WAIT_INTERVAL = 0.05
+#: Seconds after which a thread that waits for another to step looks again, and after which one lets others in.
+_WAIT_INTERVAL, _POLL_INTERVAL = 0.05, 5e-5
+
+
+#: A part of a prompt, with the sequence and the row of it that it belongs to.
+_Chunk: TypeAlias = tuple[SequenceState, CachedTokens, BatchRow]
 
 
 @dataclass(frozen=True)
@@ -83,9 +75,7 @@ class Runtime:
         max_batch_size: most rows that run at a time.
         max_seq_len: longest sequence.
         max_chunk_size: most tokens of a prompt that go through the model between two tokens of other sequences.
-        proposer: proposes tokens for speculative decoding; ``None``: nobody does.
-        num_draft_tokens: most tokens that it is asked for.
-        jump_forward: whether text that a constraint leaves no choice about goes through the model in one pass.
+        decode_loop: samples the tokens of running sequences.
     """
 
     def __init__(
@@ -110,8 +100,10 @@ class Runtime:
             tokenizer: of the model.
             page_size: positions of a page, which divides the rows of the cache; by default 256, or less where they are
                 no multiple of that.
-            max_batch_size, max_chunk_size, proposer, num_draft_tokens, jump_forward: see the attributes.
+            max_batch_size, max_chunk_size: see the attributes.
             max_seq_len: longest sequence; by default the model's.
+            proposer, num_draft_tokens: propose tokens for speculative decoding, and how many at a time.
+            jump_forward: take text that a constraint leaves no choice about through the model in one pass.
             use_background: compute masks while the model runs.
         """
         self.model, self.cache, self.tokenizer = model, cache, tokenizer
@@ -122,13 +114,16 @@ class Runtime:
         self.max_batch_size = min(max_batch_size, ModelRunner.max_rows)
         self.max_seq_len = min(model.config.max_seq_len if max_seq_len is None else max_seq_len, cache_length(cache))
         self.max_chunk_size = max_chunk_size or max(size, model.config.max_input_len // size * size)
-        self.num_draft_tokens, self.jump_forward = num_draft_tokens, jump_forward
-        self.proposer = proposer
-        self._sampler = BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size))
-        self._workers = MaskWorkers() if use_background else None
-        self._in_flight = InFlightStep()
+        self.decode_loop = DecodeLoop(
+            self.runner,
+            self.allocator,
+            BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
+            MaskWorkers() if use_background else None,
+            proposer,
+            num_draft_tokens,
+            jump_forward,
+        )
         self._num_added = 0
-        self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
@@ -254,12 +249,9 @@ class Runtime:
         """Start sequences for which there is room, compute parts of prompts, and sample a token or more of each."""
         with self.lock:
             events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
-            for sequence in self.scheduler.running:
-                if not sequence.is_prefilled and self._prefill(sequence):
-                    rows = sequence.rows
-                    progress = sum(row.position for row in rows), sum(row.prompt_end for row in rows)
-                    events.append(Event(sequence, "prefill", progress=progress))
-            events += self._decode()
+            events += self._prefill([each for each in self.scheduler.running if not each.is_prefilled])
+            ready = [sequence for sequence in self.scheduler.running if sequence.is_prefilled]
+            events += [Event(sequence, "streaming", update) for sequence, update in self.decode_loop.step(ready)]
             for event in events:
                 if event.update is not None:
                     event.sequence.mark("first_token")
@@ -278,7 +270,7 @@ class Runtime:
         with self.lock:
             self.scheduler.start(self._start)
             while sequence.is_running and not sequence.is_prefilled and not aborted():
-                self._prefill(sequence)
+                self._prefill([sequence])
 
     def flush(self, sequence: SequenceState) -> None:
         """Drop the token of a sequence that is in flight: it is to be sampled again, under other conditions."""
@@ -288,7 +280,8 @@ class Runtime:
     # Starting and ending
 
     def _paged_tensors(self) -> list[torch.Tensor]:
-        draft = [self.proposer.runner] if isinstance(self.proposer, DraftModel) else []
+        proposer = self.decode_loop.proposer
+        draft = [proposer.runner] if isinstance(proposer, DraftModel) else []
         return [tensor for runner in (self.runner, *draft) for tensor in runner.paged_tensors()]
 
     def _start(self, sequence: SequenceState) -> bool:
@@ -320,295 +313,79 @@ class Runtime:
         if owned and not self.has_work:
             self.allocator.defragment()
 
-    def _prefill(self, sequence: SequenceState) -> bool:
-        """Take a part of a prompt through the model; returns whether any of it was computed, or copied."""
-        limit, computed, request = self.max_chunk_size, False, sequence.request
-        for row in sequence.rows:
+    def _prefill(self, sequences: Sequence[SequenceState]) -> list[Event]:
+        """Take a part of each prompt through the model, several of them in a pass."""
+        waiting = [(sequence, row) for sequence in sequences for row in sequence.rows]
+        limits = dict.fromkeys(sequences, self.max_chunk_size)
+        computed: set[SequenceState] = set()
+        while waiting:
+            batch, waiting = self._chunks(waiting, limits)
+            if not batch:
+                break
+            first = batch[0][0].request
+            self.runner.prefill([chunk for _, _, chunk in batch], first.loras, first.embeddings)
+            self._prefill_drafts(batch)
+            for sequence, row, chunk in batch:
+                row.computed(self.allocator, chunk.end, chunk.end)
+                row.skip_cached(self.allocator)
+                limits[sequence] -= len(chunk.ids)
+                computed.add(sequence)
+        return [
+            Event(each, "prefill", progress=_progress(each))
+            for each in sequences
+            if each in computed or any(row.copied for row in each.rows)
+        ]
+
+    def _chunks(
+        self, waiting: Sequence[tuple[SequenceState, CachedTokens]], limits: Mapping[SequenceState, int]
+    ) -> tuple[list[_Chunk], list[tuple[SequenceState, CachedTokens]]]:
+        """Parts of prompts for one pass, and rows that have to wait for the next one.
+
+        Sequences whose prompts begin alike share pages: what one computes, the others skip in a later pass.
+        """
+        batch: list[_Chunk] = []
+        later: list[tuple[SequenceState, CachedTokens]] = []
+        written: set[int] = set()
+        room = self.max_chunk_size
+        for sequence, row in waiting:
             row.skip_cached(self.allocator)
-            chunk = row.prompt_chunk(self.allocator.page_size, limit)
+            chunk = row.prompt_chunk(self.allocator.page_size, limits[sequence])
             if chunk is None:
                 continue
-            self.runner.prefill(chunk, request.loras, request.embeddings)
-            drafts = self.proposer is not None and len(sequence.rows) == 1 and not request.embeddings
-            if self.proposer is not None and drafts and row.draft_position == chunk.past:
-                self.proposer.prefill(chunk)
-                row.draft_position = chunk.end
-            row.computed(self.allocator, chunk.end, chunk.end)
-            row.skip_cached(self.allocator)
-            limit -= len(chunk.ids)
-            computed = True
-            if limit <= 0:
-                break
-        return computed or any(row.copied for row in sequence.rows)
+            pages = chunk.pages(self.allocator.page_size)
+            fits = not batch or (len(chunk.ids) <= room and _share_passes(batch[0][0], sequence))
+            if not fits or not written.isdisjoint(pages):
+                later.append((sequence, row))
+                continue
+            batch.append((sequence, row, chunk))
+            written.update(pages)
+            room -= len(chunk.ids)
+        return batch, later
 
-    # A step
-
-    def _decode(self) -> list[Event]:
-        new_step()
-        events = self._begin_constraints()
-        previous, step = self._in_flight, self._launch()
-        if previous.scheduled and not step.scheduled:
-            # Whoever runs has to know the tokens in flight first.
-            events += self._collect(previous)
-            self._in_flight = previous = InFlightStep()
-            step = self._launch()
-        self._in_flight = step
-        freely = step.samples_freely
-        if freely:
-            for each in step.scheduled:
-                each.masks_after = [None] * (len(each.rows[0].ids) - 1)
-            self._sample(step)
-        events += self._collect(previous)
-        if not freely:
-            # Those that wait for a token to be generated anew: it may have come just now.
-            events += self._begin_constraints()
-            events += self._await_masks(step)
-            self._sample(step)
-        if not self.runner.is_asynchronous:
-            self._in_flight = InFlightStep()
-            events += self._collect(step)
-        return events
-
-    def _begin_constraints(self) -> list[Event]:
-        updates = [(each, each.begin()) for each in self.scheduler.running if each.is_prefilled]
-        return [Event(sequence, "streaming", update) for sequence, update in updates if update is not None]
-
-    def _launch(self) -> InFlightStep:
-        """Queue a pass of the running sequences."""
-        scheduled = self._schedule()
-        if not scheduled:
-            return InFlightStep()
-        self._propose(scheduled)
-        self._prefetch(each for each in scheduled if each.ahead == 0)
-        rows = [row for each in scheduled for row in each.rows]
-        output = self.runner.decode(rows, scheduled[0].sequence.request.loras)
-        starts = iter(output.starts)
-        for each in scheduled:
-            each.place, *_ = [next(starts) for _ in each.rows]
-        return InFlightStep(scheduled, output)
-
-    def _schedule(self) -> list[ScheduledSequence]:
-        """The sequences of the next pass: those that share adapters, as many as have room."""
-        ready = [each for each in self.scheduler.running if each.is_prefilled and each.finish is None]
-        groups = list(dict.fromkeys(each.request.loras for each in ready))
-        if len(groups) > 1:
-            turn = groups.index(self._next_loras) if self._next_loras in groups else 0
-            self._next_loras = groups[(turn + 1) % len(groups)]
-            ready = [each for each in ready if each.request.loras == groups[turn]]
-        scheduled: list[ScheduledSequence] = []
-        room = self.runner.max_rows
-        for sequence in ready:
-            if len(sequence.rows) <= room and (each := self._schedule_one(sequence)) is not None:
-                scheduled.append(each)
-                room -= len(sequence.rows)
-        return scheduled
-
-    def _schedule_one(self, sequence: SequenceState) -> ScheduledSequence | None:
-        """What takes a sequence on from where it will be when the step in flight turns out as expected."""
-        before = self._in_flight.of.get(sequence)
-        going = before if before is not None and before.continues else None
-        ahead = 0 if going is None else 1 + len(going.proposals)
-        if not sequence.may_continue(ahead):
-            return None
-        if going is not None and (going.is_drafted or self._waits_for_tokens(sequence)):
-            return None
-        past = len(sequence) - 1 + ahead
-        token = (0,) if going is not None else (sequence.last_token,)
-        source = -1 if going is None else going.place + ahead - 1
-        rows = [BatchRow(token, past, sequence.rows[0].block_table, source)]
-        for other in sequence.rows[1:]:
-            # Before the first token of the output, each prompt ends in its own.
-            last = len(other.sequence_ids) - 1
-            own = token if going is not None else other.tokens(last)
-            rows.append(BatchRow(own, last + ahead, other.block_table, source))
-        return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
-
-    def _waits_for_tokens(self, sequence: SequenceState) -> bool:
-        """Whether a sequence is scheduled only when all of its tokens are known."""
-        if sequence.request.hook is not None:
-            return True
-        return self.proposer is not None and self._may_draft(sequence) and self.proposer.wants(sequence)
-
-    def _may_draft(self, sequence: SequenceState) -> bool:
-        return len(sequence.rows) == 1 and not sequence.is_healing and not sequence.request.embeddings
-
-    # Speculation
-
-    def _propose(self, scheduled: Sequence[ScheduledSequence]) -> None:
-        """Append proposed tokens to the rows of sequences, as many as cost little."""
-        num_rows = sum(len(each.rows) for each in scheduled)
-        room = min(self.runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
-        limit = min(max_proposals(num_rows), room - 1, MAX_FORCED)
-        if limit <= 0:
-            return
-        candidates = [each for each in scheduled if len(each.rows) == 1 and each.sequence.request.hook is None]
-        for each in candidates if self.jump_forward else ():
-            self._propose_forced(each, limit)
-        drafting = [
-            each
-            for each in candidates
-            if self.proposer is not None
-            and len(each.rows[0].ids) == 1
-            and each.ahead == 0
-            and self._may_draft(each.sequence)
+    def _prefill_drafts(self, batch: Sequence[_Chunk]) -> None:
+        """Have the proposer compute the same parts of prompts, as far as it has those before them."""
+        proposer = self.decode_loop.proposer
+        drafted = [
+            (row, chunk)
+            for sequence, row, chunk in batch
+            if len(sequence.rows) == 1 and not sequence.request.embeddings and row.draft_position == chunk.past
         ]
-        if self.proposer is None or not drafting:
+        if proposer is None or not drafted:
             return
-        most = [min(limit, self.num_draft_tokens, self._left(each) - 1) for each in drafting]
-        for each, tokens in zip(drafting, self.proposer.propose([e.sequence for e in drafting], most), strict=True):
-            if tokens:
-                each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *tokens))
-                each.is_drafted = True
-
-    def _propose_forced(self, each: ScheduledSequence, limit: int) -> None:
-        forced = each.sequence.forced_tokens(min(limit + each.ahead, self._left(each) - 1 + each.ahead))
-        proposals = forced[each.ahead :][:limit]
-        if not proposals:
-            return
-        if each.ahead:
-            each.expected = forced[each.ahead - 1]
-        each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *proposals))
-
-    def _left(self, each: ScheduledSequence) -> int:
-        """Tokens that may come from this step on."""
-        remaining = each.sequence.remaining
-        return self.max_seq_len if remaining is None else remaining - each.ahead
-
-    # Masks
-
-    def _prefetch(self, scheduled: Iterable[ScheduledSequence]) -> None:
-        """Have masks computed that are not yet being computed."""
-        if self._workers is None:
-            return
-        batch = self._workers.batch()
-        for each in scheduled:
-            each.sequence.prefetch(batch)
-        batch.start()
-
-    def _await_masks(self, step: InFlightStep) -> list[Event]:
-        """Collect the masks of a step, but do not wait for a few that take longer than the layers."""
-        waiting = [each for each in step.scheduled if each.continues]
-        self._prefetch(waiting)
-        layers, most_late = DeviceEvent(self.runner.device), int(len(waiting) * _LATE_SHARE)
-        events: list[Event] = []
-        deadline = math.inf
-        while waiting:
-            ready = [each for each in waiting if most_late == 0 or each.sequence.mask_ready]
-            for each in ready:
-                events += self._set_mask(each)
-            waiting = [each for each in waiting if not each.is_masked]
-            if deadline == math.inf and layers.passed:
-                deadline = perf_counter() + _PATIENCE
-            if len(waiting) <= most_late and perf_counter() >= deadline:
-                break
-            if waiting and not ready:
-                sleep(_POLL_INTERVAL)
-        for each in waiting:
-            each.is_late = True
-        return events
-
-    def _set_mask(self, each: ScheduledSequence) -> list[Event]:
-        """Ask the constraint of a sequence which tokens may come, and which after its proposals."""
-        sequence, each.is_masked = each.sequence, True
-        each.mask, failed = sequence.guarded_mask()
-        if failed is not None:
-            return [Event(sequence, "streaming", failed)]
-        if each.expected is None or each.expected == sequence.last_token:
-            each.masks_after = sequence.masks_after(each.rows[0].ids[1:])
-        return []
-
-    # Sampling
-
-    def _sample(self, step: InFlightStep) -> None:
-        """Queue the sampling of a step."""
-        if step.output is None:
-            return
-        width = self.runner.width(max(len(row.ids) for each in step.scheduled for row in each.rows))
-        last = step.scheduled[-1].rows[-1]
-        size = step.output.starts[-1] + (width if step.output.static is not None else len(last.ids))
-        rows = [SamplingRow(GREEDY, 0)] * size
-        for each in step.scheduled:
-            self._fill(rows, each, step.output.starts)
-        step.sampled = self._sampler.sample(step.output, rows)
-
-    def _fill(self, rows: list[SamplingRow], each: ScheduledSequence, starts: Sequence[int]) -> None:
-        sequence, request = each.sequence, each.sequence.request
-        bias = sequence.bias
-        row = SamplingRow(
-            sequence.sampling,
-            request.seed,
-            each.mask if each.is_masked else None,
-            top_tokens=request.return_top_tokens,
-            raw=request.return_logits and request.raw_logits,
-            final=request.hook is not None or (request.return_logits and not request.raw_logits),
-            bias=None if bias is None else TokenBias(bias),
-        )
-        partner = -1
-        if len(each.rows) > 1:
-            partner = starts[starts.index(each.place) + 1]
-            rows[partner] = SamplingRow(GREEDY, 0, pair=each.place)
-        rows[each.place] = row._replace(partner=partner)
-        for place, mask in enumerate(each.masks_after, each.place + 1):
-            rows[place] = row._replace(mask=mask)
-
-    def _collect(self, step: InFlightStep) -> list[Event]:
-        """Give the tokens of a step to their sequences."""
-        events: list[Event] = []
-        if step.sampled is None:
-            return events
-        sampled = step.sampled.wait()
-        going = [each for each in step.scheduled if each.continues]
-        if self._workers is not None:
-            batch = self._workers.batch()
-            for each in going:
-                if len(each.rows[0].ids) == 1:
-                    each.sequence.prefetch(batch, sampled.tokens[each.place])
-            batch.start()
-        for each in going:
-            events += [Event(each.sequence, "streaming", update) for update in self._take(each, sampled)]
-        return events
-
-    def _take(self, each: ScheduledSequence, sampled: SampledBatch) -> list[Update]:
-        """Verify the proposals of a sequence, and take the tokens up to the first that was not proposed."""
-        sequence, proposals = each.sequence, each.proposals
-        updates: list[Update] = []
-        constrained = sequence.is_constrained
-        for place, proposal in enumerate([*proposals, None], each.place):
-            # All were sampled under the conditions of the first: these may have changed with the last token.
-            if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
-                break
-            epoch = sequence.epoch
-            updates.append(sequence.take(_token(sequence, sampled, place)))
-            if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
-                break
-        accepted = len(updates) - 1
-        if each.is_drafted:
-            sequence.accepted_draft_tokens += accepted
-            sequence.rejected_draft_tokens += len(each.rows[0].ids) - 1 - accepted
-        if self.proposer is not None:
-            self.proposer.observe(sequence, accepted, len(each.rows[0].ids) - 1 if each.is_drafted else 0)
-        if sequence.sampling.mirostat is not None:
-            mirostat = sequence.sampling.mirostat.after(sampled.probabilities[each.place])
-            sequence.sampling = sequence.sampling._replace(mirostat=mirostat)
-        for row in sequence.rows:
-            length = len(row.sequence_ids)
-            # The last token has not been through the model.
-            row.computed(self.allocator, length - 1, length - sequence.num_uncommitted)
-        return updates
+        proposer.prefill([chunk for _, chunk in drafted])
+        for row, chunk in drafted:
+            row.draft_position = chunk.end
 
 
-def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> SampledToken:
-    """A sampled token, with what was asked for."""
-    request, count = sequence.request, sequence.request.return_top_tokens
-    token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
-    if count and sampled.top_ids is not None and sampled.top_probabilities is not None:
-        token.top = sampled.top_ids[place, :count], sampled.top_probabilities[place, :count]
-    if request.return_logits:
-        logits = sampled.raw if request.raw_logits else sampled.final
-        token.logits = None if logits is None else logits[place]
-    if request.hook is not None and sampled.final is not None:
-        token.final_logits = sampled.final[place]
-    return token
+def _share_passes(one: SequenceState, other: SequenceState) -> bool:
+    """Whether parts of two prompts may go through the model in one pass."""
+    return one is other or (
+        one.request.loras == other.request.loras and not one.request.embeddings and not other.request.embeddings
+    )
+
+
+def _progress(sequence: SequenceState) -> tuple[int, int]:
+    return sum(row.position for row in sequence.rows), sum(row.prompt_end for row in sequence.rows)
 
 
 def check_budget(request: Request) -> None:

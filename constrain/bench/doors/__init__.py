@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from constrain.bench.device import conditions, read_bandwidth
 from constrain.bench.doors.documents import document_doors
 from constrain.bench.doors.fronts import front_doors
-from constrain.bench.doors.lab import Door, Lab
+from constrain.bench.doors.lab import Door, Lab, Runs
 from constrain.bench.doors.plain import PlainRates
 from constrain.bench.doors.settings import setting_doors
 from constrain.bench.doors.speculation import speculation_doors
@@ -29,6 +29,9 @@ from constrain.llm import load_model
 from constrain.model import ExLlamaV2
 
 PARTS = ("fronts", "speculation", "settings")
+#: See the attributes of :class:`Lab`.
+RANDOM_SIZES = {"prompt": 64, "new_tokens": 128, "forced_tokens": 200, "documents": 64, "record_tokens": 320}
+BUILT_IN_SIZES = {"prompt": 32, "new_tokens": 32, "forced_tokens": 48, "documents": 64, "record_tokens": 192}
 
 _FIELDS = [f"field_{number}" for number in range(8)]
 _STRINGS = {
@@ -77,7 +80,7 @@ def measure_random(
         return model
 
     model, tokenizer = made(shape)
-    given = {"prompt": 64, "new_tokens": 128, "forced_tokens": 200, "documents": 64, "record_tokens": 320, **sizes}
+    given = RANDOM_SIZES | sizes
     lab = Lab(model, tokenizer, batches, schema=_STRINGS, text=lambda number: f"{number}. {_SENTENCE * 4}", **given)
     limits = _limits(replace(shape, vocab_size=size), lab) if torch.cuda.is_available() else {}
     yield from _measure(lab, _doors(lab, parts, draft, limits, loop=False), repeats, begin + seconds)
@@ -95,7 +98,7 @@ def measure_built_in(
     begin = time.perf_counter()
     model, tokenizer = load_model()
     document = next(each for each in demo_documents() if each.name == _DOCUMENT)
-    given = {"prompt": 32, "new_tokens": 32, "forced_tokens": 48, "documents": 64, "record_tokens": 192, **sizes}
+    given = BUILT_IN_SIZES | sizes
     lab = Lab(
         model,
         tokenizer,
@@ -141,21 +144,28 @@ def _measure(lab: Lab, doors: Iterator[Door], repeats: int, deadline: float) -> 
 
 
 def _figure(door: Door, repeats: int, deadline: float) -> dict[str, Any]:
-    """Rates of a door and of plain decoding, in turns, so that whatever slows the host down slows both."""
+    """The figure of a door; one that is shut must not hide what the others do."""
     figure: dict[str, Any] = {"name": door.name, "batch": door.batch, "wanted": door.wanted}
     begin = time.perf_counter()
     if begin > deadline:
         return figure | {"error": "left out: the time was up"}
     try:
-        runs = door.prepare()
+        rates = _rates(door.prepare(), repeats)
+    except Exception as error:
+        return figure | {"error": f"{type(error).__name__}: {error}"[:400]}
+    return figure | rates | {"seconds": time.perf_counter() - begin}
+
+
+def _rates(runs: Runs, repeats: int) -> dict[str, Any]:
+    """Rates of a door and of plain decoding, in turns, so that whatever slows the host down slows both."""
+    rates: dict[str, list[float]] = {"rates": [], "plain_rates": []}
+    pair = [("plain_rates", runs.plain), ("rates", runs.door)]
+    try:
         runs.door()  # makes its graphs
-        rates: dict[str, list[float]] = {"rates": [], "plain_rates": []}
         for number in range(repeats):
-            pair = [("plain_rates", runs.plain), ("rates", runs.door)]
             for name, run in pair if number % 2 == 0 else reversed(pair):
                 rates[name].append(run())
-    except Exception as error:  # one door that is shut must not hide what the others do
-        return figure | {"error": f"{type(error).__name__}: {error}"[:400]}
+    finally:
+        runs.close()
     rate, plain = (statistics.median(each) for each in rates.values())
-    seconds = time.perf_counter() - begin
-    return figure | {"rate": rate, "plain": plain, "ratio": rate / plain, "seconds": seconds} | rates | runs.notes
+    return {"rate": rate, "plain": plain, "ratio": rate / plain, **rates, **runs.notes}

@@ -62,10 +62,10 @@ class _Documents:
 
 
 def _extractions(records: Sequence[Any]) -> list[Any]:
-    """The records; raises the error that is in the place of one."""
+    """The records; raises the error of one that could not be extracted."""
     for record in records:
-        if isinstance(record, Exception):
-            raise record
+        if record.error is not None:
+            raise record.error
     return list(records)
 
 

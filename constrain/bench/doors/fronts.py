@@ -37,12 +37,12 @@ def front_doors(lab: Lab, plain: PlainRates, limits: Mapping[int, float]) -> Ite
     fronts = {
         "ExLlamaV2BaseGenerator": _base,
         "ExLlamaV2StreamingGenerator": _streaming,
-        "ExLlamaV2DynamicGeneratorAsync": _asynchronous,
         "LLM.generate": _generate,
         "LLM.extract": _extract,
     }
     for name, make in fronts.items():
         yield Door(name, 1, WANTED, partial(_beside_plain, make, lab, plain))
+    yield Door("ExLlamaV2DynamicGeneratorAsync", 1, WANTED, partial(_asynchronous, lab, plain))
 
 
 def _beside_limit(plain: PlainRates, batch: int, limit: float) -> Runs:
@@ -88,7 +88,7 @@ def _streaming(lab: Lab) -> Run:
     return run
 
 
-def _asynchronous(lab: Lab) -> Run:
+def _asynchronous(lab: Lab, plain: PlainRates) -> Runs:
     loop = asyncio.new_event_loop()
     numbers = count()
 
@@ -108,7 +108,11 @@ def _asynchronous(lab: Lab) -> Run:
                 begin, first = time.perf_counter(), last
         return (last - first) / (time.perf_counter() - begin)
 
-    return lambda: loop.run_until_complete(run())
+    def close() -> None:
+        loop.run_until_complete(generator.close())
+        loop.close()
+
+    return Runs(lambda: loop.run_until_complete(run()), plain.run(1), close=close)
 
 
 def _generate(lab: Lab) -> Run:

@@ -35,11 +35,13 @@ class Runs:
         door: a run of the door.
         plain: a run of what it is compared with, which is warm already.
         notes: further figures, written by the runs.
+        close: ends what goes on in the background.
     """
 
     door: Run
     plain: Run
     notes: dict[str, Any] = field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)

@@ -123,11 +123,8 @@ def _refused_drafts(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
 
 
 def _unrepeated(lab: Lab) -> Runs:
-    """Every token has occurred before, and is never followed by the same one again."""
-    length = lab.prompt + lab.forced_tokens
-    base = next(n for n in range(2, length + 3) if n * (n - 1) >= length and all(n % d for d in range(2, n)))
-    # For each difference, once round the residues: every pair of neighbours has a difference of its own.
-    ids = [lab.word_ids[j * step % base] for step in range(1, base) for j in range(base)][:length]
+    """Tokens that are never followed by the same one again."""
+    ids = [lab.word_ids[place] for place in never_again(lab.prompt + lab.forced_tokens)]
     prompt = torch.tensor([ids[: lab.prompt]])
 
     def job(number: int) -> ExLlamaV2DynamicJob:
@@ -135,6 +132,13 @@ def _unrepeated(lab: Lab) -> Runs:
         return lab.job(number, input_ids=prompt, max_new_tokens=lab.forced_tokens, filters=filters)
 
     return Drafting(lab, 1, lab.prompt, **_NGRAM).runs(job)
+
+
+def never_again(count: int) -> list[int]:
+    """This many numbers, few of them different, of which no two neighbours come again in the same order."""
+    prime = next(n for n in range(2, count + 3) if n * (n - 1) >= count and all(n % d for d in range(2, n)))
+    # Once round the residues in steps of 1, then in steps of 2, and so on; each round begins and ends at 0.
+    return [place * step % prime for step in range(1, prime) for place in range(prime)][:count]
 
 
 def _foreseen(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
@@ -149,9 +153,11 @@ def _foreseen(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
     job = partial(lab.job, settings=settings, input_ids=prompt, max_new_tokens=lab.forced_tokens)
     known = {0: _tokens(drafting.plain, job(0), lab.prompt)}
     runtime = drafting.drafting.generator.runtime
-    assert isinstance(runtime.proposer, DraftModel)
-    runner = runtime.proposer.runner
-    runtime.proposer = RightDrafts(runner.model, runner.cache, PAGED_PAGE_SIZE, lab.vocabulary, known, lab.prompt)
+    assert isinstance(runtime.decode_loop.proposer, DraftModel)
+    runner = runtime.decode_loop.proposer.runner
+    runtime.decode_loop.proposer = RightDrafts(
+        runner.model, runner.cache, PAGED_PAGE_SIZE, lab.vocabulary, known, lab.prompt
+    )
     return drafting.runs(job)
 
 

@@ -308,37 +308,12 @@ class _Outputs(NamedTuple):
     top_probabilities: torch.Tensor | None = None
 
 
-_FLOATS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "smoothing_factor",
-    "top_a",
-    "tfs",
-    "typical",
-    "skew",
-    "min_temp",
-    "max_temp",
-    "temp_exponent",
-    "xtc_probability",
-    "xtc_threshold",
-    "dry_multiplier",
-    "dry_base",
-)
-_INTEGERS = (
-    "top_k",
-    "repetition_range",
-    "repetition_decay",
-    "temperature_last",
-    "dry_allowed_length",
-    "dry_max_ngram",
-    "dry_range",
-)
-# They are the first fields of the parameters, in this order.
-_NUM_FLOATS, _NUM_NUMBERS = len(_FLOATS), len(_FLOATS) + len(_INTEGERS)
+# The first fields of the parameters are floats, and those after them integers.
+_NUM_FLOATS = SamplingParams._fields.index("top_k")
+_NUM_NUMBERS = SamplingParams._fields.index("dry_breakers")
+_FLOATS = SamplingParams._fields[:_NUM_FLOATS]
+_INTEGERS = SamplingParams._fields[_NUM_FLOATS:_NUM_NUMBERS]
+_SHAPING = _FLOATS[_FLOATS.index("smoothing_factor") : _FLOATS.index("dry_multiplier")]
 
 
 class _Inputs:
@@ -400,10 +375,9 @@ class _Inputs:
         plain = (f("temperature"), i("top_k"), f("top_p"), f("min_p"), self._seeds, lengths)
         if not shaped:
             return SamplingTensors(*plain)
-        names = ("smoothing_factor", "top_a", "tfs", "typical", "skew", "min_temp", "max_temp", "temp_exponent")
         return SamplingTensors(
             *plain,
-            **{name: f(name) for name in (*names, "xtc_probability", "xtc_threshold")},
+            **{name: f(name) for name in _SHAPING},
             mirostat_mu=self._floats[_NUM_FLOATS],
             temperature_last=i("temperature_last"),
         )

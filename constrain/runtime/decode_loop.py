@@ -1,0 +1,341 @@
+"""The decode loop: one pass after the other for all running sequences, queued ahead of the host on a GPU.
+
+While a pass runs, the host accepts the tokens of the previous one, and constraints compute the masks of the next::
+
+    GPU    layers, step n           | head, masks, sample n | layers, step n+1 ...
+    host   accept n-1: output,      | queue sampling of n   | accept n ...
+           stop strings; masks of n |                       |
+
+What was computed after the end of a sequence, or after a proposal that was not sampled, is discarded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from time import perf_counter, sleep
+from typing import TypeAlias
+
+from constrain.filters.adapter import new_step
+from constrain.kernels.graphs import Event as DeviceEvent
+from constrain.model import ExLlamaV2Lora
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.constraints import MaskWorkers
+from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
+from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.page_table import PageAllocator
+from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch, SamplingRow
+from constrain.runtime.sampler.params import GREEDY, TokenBias
+from constrain.runtime.sequence import SequenceState
+from constrain.runtime.speculation import MAX_FORCED, Proposer, max_proposals
+
+#: At most this share of a batch may skip a step because their masks are late.
+_LATE_SHARE = 1 / 8
+#: Seconds that late masks are waited for nevertheless, since a step costs more; and between looks at which are ready.
+_PATIENCE, _POLL_INTERVAL = 5e-4, 5e-5
+
+#: A sequence, and the outcome of one of its tokens.
+Outcome: TypeAlias = tuple[SequenceState, Update]
+
+
+class DecodeLoop:
+    """Takes running sequences on by a token, or several that are proposed, a step.
+
+    Attributes:
+        proposer: proposes tokens for speculative decoding; ``None``: nobody does.
+        num_draft_tokens: most tokens that it is asked for.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        allocator: PageAllocator,
+        sampler: BatchSampler,
+        workers: MaskWorkers | None,
+        proposer: Proposer | None,
+        num_draft_tokens: int,
+        jump_forward: bool,
+    ) -> None:
+        """
+        Args:
+            runner, allocator, sampler: what it runs on.
+            workers: compute masks while the model runs; ``None``: they are computed when they are needed.
+            proposer, num_draft_tokens: see the attributes.
+            jump_forward: take text that a constraint leaves no choice about through the model in one pass.
+        """
+        self.proposer, self.num_draft_tokens = proposer, num_draft_tokens
+        self._runner, self._allocator, self._sampler = runner, allocator, sampler
+        self._workers, self._jump_forward = workers, jump_forward
+        self._in_flight = InFlightStep()
+        self._running: Sequence[SequenceState] = ()
+        self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
+
+    def step(self, running: Sequence[SequenceState]) -> list[Outcome]:
+        """Queue a pass of running sequences, and return what came of the previous one, or of this one."""
+        new_step()
+        self._running = running
+        outcomes = self._begin_constraints()
+        previous, step = self._in_flight, self._launch()
+        if previous.scheduled and not step.scheduled:
+            # Whoever runs has to know the tokens in flight first.
+            outcomes += self._collect(previous)
+            self._in_flight = previous = InFlightStep()
+            step = self._launch()
+        self._in_flight = step
+        freely = step.samples_freely
+        if freely:
+            for each in step.scheduled:
+                each.masks_after = [None] * (len(each.rows[0].ids) - 1)
+            self._sample(step)
+        outcomes += self._collect(previous)
+        if not freely:
+            # Those that wait for a token to be generated anew: it may have come just now.
+            outcomes += self._begin_constraints()
+            outcomes += self._await_masks(step)
+            self._sample(step)
+        if not self._runner.is_asynchronous:
+            self._in_flight = InFlightStep()
+            outcomes += self._collect(step)
+        return outcomes
+
+    def _begin_constraints(self) -> list[Outcome]:
+        updates = [(each, each.begin()) for each in self._running]
+        return [(sequence, update) for sequence, update in updates if update is not None]
+
+    def _launch(self) -> InFlightStep:
+        """Queue a pass of the running sequences."""
+        scheduled = self._schedule()
+        if not scheduled:
+            return InFlightStep()
+        self._propose(scheduled)
+        self._prefetch(each for each in scheduled if each.ahead == 0)
+        rows = [row for each in scheduled for row in each.rows]
+        output = self._runner.decode(rows, scheduled[0].sequence.request.loras)
+        starts = iter(output.starts)
+        for each in scheduled:
+            each.place, *_ = [next(starts) for _ in each.rows]
+        return InFlightStep(scheduled, output)
+
+    def _schedule(self) -> list[ScheduledSequence]:
+        """The sequences of the next pass: those that share adapters, as many as have room."""
+        ready = [each for each in self._running if each.finish is None]
+        groups = list(dict.fromkeys(each.request.loras for each in ready))
+        if len(groups) > 1:
+            turn = groups.index(self._next_loras) if self._next_loras in groups else 0
+            self._next_loras = groups[(turn + 1) % len(groups)]
+            ready = [each for each in ready if each.request.loras == groups[turn]]
+        scheduled: list[ScheduledSequence] = []
+        room = self._runner.max_rows
+        for sequence in ready:
+            if len(sequence.rows) <= room and (each := self._schedule_one(sequence)) is not None:
+                scheduled.append(each)
+                room -= len(sequence.rows)
+        return scheduled
+
+    def _schedule_one(self, sequence: SequenceState) -> ScheduledSequence | None:
+        """What takes a sequence on from where it will be when the step in flight turns out as expected."""
+        before = self._in_flight.of.get(sequence)
+        going = before if before is not None and before.continues else None
+        ahead = 0 if going is None else 1 + len(going.proposals)
+        if not sequence.may_continue(ahead):
+            return None
+        if going is not None and (going.is_drafted or self._waits_for_tokens(sequence)):
+            return None
+        past = len(sequence) - 1 + ahead
+        token = (0,) if going is not None else (sequence.last_token,)
+        source = -1 if going is None else going.place + ahead - 1
+        rows = [BatchRow(token, past, sequence.rows[0].block_table, source)]
+        for other in sequence.rows[1:]:
+            # Before the first token of the output, each prompt ends in its own.
+            last = len(other.sequence_ids) - 1
+            own = token if going is not None else other.tokens(last)
+            rows.append(BatchRow(own, last + ahead, other.block_table, source))
+        return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
+
+    def _waits_for_tokens(self, sequence: SequenceState) -> bool:
+        """Whether a sequence is scheduled only when all of its tokens are known."""
+        if sequence.request.hook is not None:
+            return True
+        return self.proposer is not None and self._may_draft(sequence) and self.proposer.wants(sequence)
+
+    def _may_draft(self, sequence: SequenceState) -> bool:
+        return len(sequence.rows) == 1 and not sequence.is_healing and not sequence.request.embeddings
+
+    # Speculation
+
+    def _propose(self, scheduled: Sequence[ScheduledSequence]) -> None:
+        """Append proposed tokens to the rows of sequences, as many as cost little."""
+        limit = min(max_proposals(sum(len(each.rows) for each in scheduled)), MAX_FORCED)
+        if limit <= 0:
+            return
+        room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
+        limit = min(limit, room - 1)
+        candidates = [each for each in scheduled if len(each.rows) == 1 and each.sequence.request.hook is None]
+        for each in candidates if self._jump_forward else ():
+            self._propose_forced(each, limit)
+        drafting = [
+            each
+            for each in candidates
+            if self.proposer is not None
+            and len(each.rows[0].ids) == 1
+            and each.ahead == 0
+            and self._may_draft(each.sequence)
+        ]
+        if self.proposer is None or not drafting:
+            return
+        most = [min(limit, self.num_draft_tokens, self._left(each) - 1) for each in drafting]
+        for each, tokens in zip(drafting, self.proposer.propose([e.sequence for e in drafting], most), strict=True):
+            if tokens:
+                each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *tokens))
+                each.is_drafted = True
+
+    def _propose_forced(self, each: ScheduledSequence, limit: int) -> None:
+        forced = each.sequence.forced_tokens(min(limit + each.ahead, self._left(each) - 1 + each.ahead))
+        proposals = forced[each.ahead :][:limit]
+        if not proposals:
+            return
+        if each.ahead:
+            each.expected = forced[each.ahead - 1]
+        each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *proposals))
+
+    def _left(self, each: ScheduledSequence) -> int:
+        """Tokens that may come from this step on."""
+        remaining = each.sequence.remaining
+        return MAX_FORCED if remaining is None else remaining - each.ahead
+
+    # Masks
+
+    def _prefetch(self, scheduled: Iterable[ScheduledSequence]) -> None:
+        """Have masks computed that are not yet being computed."""
+        if self._workers is None:
+            return
+        batch = self._workers.batch()
+        for each in scheduled:
+            each.sequence.prefetch(batch)
+        batch.start()
+
+    def _await_masks(self, step: InFlightStep) -> list[Outcome]:
+        """Collect the masks of a step, but do not wait for a few that take longer than the layers."""
+        waiting = [each for each in step.scheduled if each.continues]
+        self._prefetch(waiting)
+        layers, most_late = DeviceEvent(self._runner.device), int(len(waiting) * _LATE_SHARE)
+        outcomes: list[Outcome] = []
+        deadline = math.inf
+        while waiting:
+            ready = [each for each in waiting if most_late == 0 or each.sequence.mask_ready]
+            for each in ready:
+                outcomes += self._set_mask(each)
+            waiting = [each for each in waiting if not each.is_masked]
+            if deadline == math.inf and layers.passed:
+                deadline = perf_counter() + _PATIENCE
+            if len(waiting) <= most_late and perf_counter() >= deadline:
+                break
+            if waiting and not ready:
+                sleep(_POLL_INTERVAL)
+        for each in waiting:
+            each.is_late = True
+        return outcomes
+
+    def _set_mask(self, each: ScheduledSequence) -> list[Outcome]:
+        """Ask the constraint of a sequence which tokens may come, and which after its proposals."""
+        sequence, each.is_masked = each.sequence, True
+        each.mask, failed = sequence.guarded_mask()
+        if failed is not None:
+            return [(sequence, failed)]
+        if each.expected is None or each.expected == sequence.last_token:
+            each.masks_after = sequence.masks_after(each.rows[0].ids[1:])
+        return []
+
+    # Sampling
+
+    def _sample(self, step: InFlightStep) -> None:
+        """Queue the sampling of a step."""
+        if step.output is None:
+            return
+        width = self._runner.width(max(len(row.ids) for each in step.scheduled for row in each.rows))
+        last = step.scheduled[-1].rows[-1]
+        size = step.output.starts[-1] + (width if step.output.static is not None else len(last.ids))
+        rows = [SamplingRow(GREEDY, 0)] * size
+        for each in step.scheduled:
+            self._fill(rows, each, step.output.starts)
+        step.sampled = self._sampler.sample(step.output, rows)
+
+    def _fill(self, rows: list[SamplingRow], each: ScheduledSequence, starts: Sequence[int]) -> None:
+        sequence, request = each.sequence, each.sequence.request
+        bias = sequence.bias
+        row = SamplingRow(
+            sequence.sampling,
+            request.seed,
+            each.mask if each.is_masked else None,
+            top_tokens=request.return_top_tokens,
+            raw=request.return_logits and request.raw_logits,
+            final=request.hook is not None or (request.return_logits and not request.raw_logits),
+            bias=None if bias is None else TokenBias(bias),
+        )
+        partner = -1
+        if len(each.rows) > 1:
+            partner = starts[starts.index(each.place) + 1]
+            rows[partner] = SamplingRow(GREEDY, 0, pair=each.place)
+        rows[each.place] = row._replace(partner=partner)
+        for place, mask in enumerate(each.masks_after, each.place + 1):
+            rows[place] = row._replace(mask=mask)
+
+    def _collect(self, step: InFlightStep) -> list[Outcome]:
+        """Give the tokens of a step to their sequences."""
+        outcomes: list[Outcome] = []
+        if step.sampled is None:
+            return outcomes
+        sampled = step.sampled.wait()
+        going = [each for each in step.scheduled if each.continues]
+        if self._workers is not None:
+            batch = self._workers.batch()
+            for each in going:
+                if len(each.rows[0].ids) == 1:
+                    each.sequence.prefetch(batch, sampled.tokens[each.place])
+            batch.start()
+        for each in going:
+            outcomes += [(each.sequence, update) for update in self._take(each, sampled)]
+        return outcomes
+
+    def _take(self, each: ScheduledSequence, sampled: SampledBatch) -> list[Update]:
+        """Verify the proposals of a sequence, and take the tokens up to the first that was not proposed."""
+        sequence, proposals = each.sequence, each.proposals
+        updates: list[Update] = []
+        constrained = sequence.is_constrained
+        for place, proposal in enumerate([*proposals, None], each.place):
+            # All were sampled under the conditions of the first: these may have changed with the last token.
+            if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
+                break
+            epoch = sequence.epoch
+            updates.append(sequence.take(_token(sequence, sampled, place)))
+            if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
+                break
+        accepted = len(updates) - 1
+        if each.is_drafted:
+            sequence.accepted_draft_tokens += accepted
+            sequence.rejected_draft_tokens += len(each.rows[0].ids) - 1 - accepted
+        if self.proposer is not None:
+            self.proposer.observe(sequence, accepted, len(each.rows[0].ids) - 1 if each.is_drafted else 0)
+        if sequence.sampling.mirostat is not None:
+            mirostat = sequence.sampling.mirostat.after(sampled.probabilities[each.place])
+            sequence.sampling = sequence.sampling._replace(mirostat=mirostat)
+        for row in sequence.rows:
+            length = len(row.sequence_ids)
+            # The last token has not been through the model.
+            row.computed(self._allocator, length - 1, length - sequence.num_uncommitted)
+        return updates
+
+
+def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> SampledToken:
+    """A sampled token, with what was asked for."""
+    request, count = sequence.request, sequence.request.return_top_tokens
+    token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
+    if count and sampled.top_ids is not None and sampled.top_probabilities is not None:
+        token.top = sampled.top_ids[place, :count], sampled.top_probabilities[place, :count]
+    if request.return_logits:
+        logits = sampled.raw if request.raw_logits else sampled.final
+        token.logits = None if logits is None else logits[place]
+    if request.hook is not None and sampled.final is not None:
+        token.final_logits = sampled.final[place]
+    return token
