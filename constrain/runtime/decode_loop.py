@@ -90,6 +90,8 @@ class DecodeLoop:
             self._sample(step)
         outcomes += self._collect(previous)
         if not freely:
+            # Those that wait for a token to be generated anew: it may have come just now.
+            outcomes += self._begin_constraints()
             outcomes += self._await_masks(step)
             self._sample(step)
         if not self._runner.is_asynchronous:
@@ -98,7 +100,7 @@ class DecodeLoop:
         return outcomes
 
     def _begin_constraints(self) -> list[Outcome]:
-        updates = [(each, each.begin()) for each in self._running if each.is_prefilled]
+        updates = [(each, each.begin()) for each in self._running]
         return [(sequence, update) for sequence, update in updates if update is not None]
 
     def _launch(self) -> InFlightStep:
@@ -117,7 +119,7 @@ class DecodeLoop:
 
     def _schedule(self) -> list[ScheduledSequence]:
         """The sequences of the next pass: those that share adapters, as many as have room."""
-        ready = [each for each in self._running if each.is_prefilled and each.finish is None]
+        ready = [each for each in self._running if each.finish is None]
         groups = list(dict.fromkeys(each.request.loras for each in ready))
         if len(groups) > 1:
             turn = groups.index(self._next_loras) if self._next_loras in groups else 0
@@ -164,11 +166,11 @@ class DecodeLoop:
 
     def _propose(self, scheduled: Sequence[ScheduledSequence]) -> None:
         """Append proposed tokens to the rows of sequences, as many as cost little."""
-        num_rows = sum(len(each.rows) for each in scheduled)
-        room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
-        limit = min(max_proposals(num_rows), room - 1, MAX_FORCED)
+        limit = min(max_proposals(sum(len(each.rows) for each in scheduled)), MAX_FORCED)
         if limit <= 0:
             return
+        room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
+        limit = min(limit, room - 1)
         candidates = [each for each in scheduled if len(each.rows) == 1 and each.sequence.request.hook is None]
         for each in candidates if self._jump_forward else ():
             self._propose_forced(each, limit)
