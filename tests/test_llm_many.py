@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,19 @@ def test_constraints_are_checked_before_anything_is_read(llm: LLM) -> None:
             many(PROMPTS, filters=[Stateful(llm.model, llm.tokenizer, "a+")])
         with pytest.raises(ArgumentError, match="max_new_tokens must be"):
             many(PROMPTS, max_new_tokens=0)
+
+
+@pytest.mark.parametrize("inputs", ["hello", b"hello", {"a": 1}, None, 5], ids=repr)
+def test_inputs_are_several(llm: LLM, inputs: Any) -> None:
+    asked: list[Callable[[], object]] = [
+        lambda: llm.generate_many(inputs),
+        lambda: llm.agenerate_many(inputs),
+        lambda: llm.extract_many(SCHEMA, inputs),
+        lambda: llm.aextract_many(SCHEMA, inputs),
+    ]
+    for ask in asked:
+        with pytest.raises(ArgumentError, match="the inputs must be a list, a generator"):
+            ask()
 
 
 def test_filters_are_copied_for_each(llm: LLM) -> None:
