@@ -220,6 +220,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         check_settings(gen_settings)
         if max_new_tokens is not None:
             check_count("max_new_tokens", max_new_tokens, 1)
+        check_count("return_top_tokens", return_top_tokens, 0, self.tokenizer.get_vocab_size())
         check_event(abort_event)
         constraints = filters_of(filters)
         lora_list = ExLlamaV2Lora.listed(loras)
