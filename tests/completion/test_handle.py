@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from constrain.completion import Options, encode, submit
 from constrain.completion.many import window_of
 from constrain.completion.result import finish_reason
 from constrain.errors import GenerationError
+from constrain.generator import ExLlamaV2Sampler
 from constrain.runtime.events import Finish, Piece, Update
 from constrain.runtime.handle import Handle
 
@@ -101,3 +103,27 @@ def test_as_many_wait_as_run(llm: LLM, tiny_dir: Path) -> None:
 def test_loops(tokens: list[int], reason: str) -> None:
     assert finish_reason("max_new_tokens", tokens) == reason
     assert finish_reason("stop_token", tokens) == "stop"
+
+
+def test_a_request_may_be_cancelled_within_a_step(llm: LLM) -> None:
+    """As when a stream that nobody uses any more is collected while the model runs."""
+    expected = llm.generate("hello", max_new_tokens=20, seed=4)
+    seen = []
+
+    def give_up(result: object) -> None:
+        seen.append(result)
+        if len(seen) == 3:
+            doomed.cancel()
+
+    settings = ExLlamaV2Sampler.Settings(post_sampling_hooks=[give_up])
+    ids = encode(llm.tokenizer, "hello there")
+    doomed = submit(llm.runtime, ids, [], Options(settings=settings), lambda completion: completion)
+    assert llm.generate("hello", max_new_tokens=20, seed=4) == expected
+    assert len(seen) == 3 and not llm.runtime.has_work
+    with pytest.raises(GenerationError, match="the request was cancelled"):
+        doomed.result()
+
+
+def test_nothing_is_printed_where_nobody_listens() -> None:
+    handlers = logging.getLogger("constrain").handlers
+    assert [type(handler) for handler in handlers] == [logging.NullHandler]

@@ -19,12 +19,14 @@ from sphinx.application import Sphinx
 import constrain
 import constrain.chat
 import constrain.compat.exllamav2
+import constrain.completion
 import constrain.engine
 import constrain.errors
 import constrain.extract
 import constrain.filters
 import constrain.generator
 import constrain.integrations.transformers
+import constrain.llm
 import constrain.model
 import constrain.model_init
 import constrain.testing
@@ -40,11 +42,13 @@ PACKAGES = [
     constrain,
     constrain.chat,
     constrain.compat.exllamav2,
+    constrain.completion,
     constrain.engine,
     constrain.extract,
     constrain.filters,
     constrain.generator,
     constrain.integrations.transformers,
+    constrain.llm,
     constrain.model,
     constrain.model_init,
     constrain.testing,
