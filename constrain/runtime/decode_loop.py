@@ -269,7 +269,7 @@ class DecodeLoop:
             request.seed,
             each.mask if each.is_masked else None,
             top_tokens=request.return_top_tokens,
-            raw=request.return_logits and request.raw_logits,
+            raw=(request.return_logits and request.raw_logits) or request.return_logprobs is not None,
             final=request.hook is not None or (request.return_logits and not request.raw_logits),
             bias=None if bias is None else TokenBias(bias),
         )
@@ -308,7 +308,7 @@ class DecodeLoop:
             if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
                 break
             epoch = sequence.epoch
-            updates.append(sequence.take(_token(sequence, sampled, place)))
+            updates.append(sequence.take(_token(sequence, sampled, place, self._sampler.width)))
             if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
                 break
         accepted = len(updates) - 1
@@ -327,7 +327,7 @@ class DecodeLoop:
         return updates
 
 
-def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> SampledToken:
+def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:
     """A sampled token, with what was asked for."""
     request, count = sequence.request, sequence.request.return_top_tokens
     token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
@@ -336,6 +336,11 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     if request.return_logits:
         logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
+    if request.return_logprobs is not None and sampled.raw is not None and token.id >= 0:
+        logprobs = sampled.raw[place, :num_tokens].float().log_softmax(-1)
+        values, ids = logprobs.topk(min(request.return_logprobs, num_tokens))
+        token.logprob = float(logprobs[token.id])
+        token.top_logprobs = list(zip(ids.tolist(), values.tolist(), strict=True))
     if request.hook is not None and sampled.final is not None:
         token.final_logits = sampled.final[place]
     return token

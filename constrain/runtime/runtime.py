@@ -6,13 +6,15 @@ or more, see :mod:`constrain.runtime.decode_loop`.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from time import perf_counter, sleep
+from time import monotonic, perf_counter, sleep
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -24,7 +26,7 @@ from constrain.runtime.batch import BatchRow
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import MaskWorkers
 from constrain.runtime.decode_loop import DecodeLoop
-from constrain.runtime.events import Update
+from constrain.runtime.events import Finish, Update
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request
 from constrain.runtime.model_runner import ModelRunner
@@ -35,6 +37,8 @@ from constrain.runtime.scheduler import Scheduler
 from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculation import DraftModel, Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_log = logging.getLogger(__name__)
 
 #: Keys of digests are at most this long.
 _MAX_ROOT_BYTES = 64
@@ -127,11 +131,12 @@ class Runtime:
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
-        self._num_submitting = 0
+        self._num_waiting = 0
         self._thread: threading.Thread | None = None
         self.lock = threading.RLock()
         #: Notified after each step.
         self._progress = threading.Condition()
+        _log.info("KV cache of %d pages of %d tokens", self.runner.num_pages, size)
 
     @property
     def has_work(self) -> bool:
@@ -160,14 +165,16 @@ class Runtime:
             vocab_size=self.model.config.vocab_size,
         )
         check_budget(request)
-        with self.lock:
+        with self._between_steps():
             width = self.model.config.padded_vocab_size
             sequence = SequenceState(request, self.tokenizer, width, self._num_added)
             self._num_added += 1
             for row, table in zip(sequence.rows, block_tables, strict=False):
+                self.allocator.forget(table)
                 row.start_at(table, position)
             sequence.mark("enqueued")
             self.scheduler.add(sequence)
+            _log.debug("request %d: %d tokens, at most %s more", sequence.serial, len(sequence), request.max_new_tokens)
             return sequence
 
     def submit(self, request: Request) -> Handle:
@@ -177,9 +184,7 @@ class Runtime:
             GenerationError: there can never be room for the request, or its prompt is not one of this model.
             BudgetError: no output that the constraint allows has as few tokens as the request.
         """
-        self._num_submitting += 1
-        with self.lock:
-            self._num_submitting -= 1
+        with self._between_steps():
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
         with self._progress:
@@ -188,10 +193,28 @@ class Runtime:
 
     def cancel(self, sequence: SequenceState) -> None:
         """Drop a sequence, without an event; nothing happens to one that is not there."""
-        with self.lock:
+        with self._between_steps():
             self._handles.pop(sequence, None)
             if self.scheduler.remove(sequence):
                 self._release(sequence)
+                _log.debug("request %d cancelled after %d tokens", sequence.serial, sequence.new_tokens)
+        with self._progress:
+            self._progress.notify_all()
+
+    @contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """Hold the lock; a thread that steps lets go of it after its step, though locks are not fair."""
+        with self._progress:
+            self._num_waiting += 1
+        try:
+            self.lock.acquire()
+        finally:
+            with self._progress:
+                self._num_waiting -= 1
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Step, or wait while another thread does, until a condition holds; returns whether it does.
@@ -213,7 +236,7 @@ class Runtime:
                     self._step_or_fail()
             finally:
                 self.lock.release()
-            while self._num_submitting:  # locks are not fair: whoever steps would take it again at once
+            while self._num_waiting:
                 sleep(_POLL_INTERVAL)
         return True
 
@@ -257,6 +280,7 @@ class Runtime:
                     event.sequence.mark("first_token")
                     if event.update.finish is not None and self.scheduler.remove(event.sequence):
                         self._release(event.sequence)
+                        _log_finish(event.sequence, event.update.finish)
                     self._deliver(event.sequence, event.update)
             return events
 
@@ -386,6 +410,11 @@ def _share_passes(one: SequenceState, other: SequenceState) -> bool:
 
 def _progress(sequence: SequenceState) -> tuple[int, int]:
     return sum(row.position for row in sequence.rows), sum(row.prompt_end for row in sequence.rows)
+
+
+def _log_finish(sequence: SequenceState, finish: Finish) -> None:
+    seconds = monotonic() - sequence.times["enqueued"]
+    _log.debug("request %d: %s after %d tokens, %.3f s", sequence.serial, finish.reason, sequence.new_tokens, seconds)
 
 
 def check_budget(request: Request) -> None:
