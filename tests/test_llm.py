@@ -267,9 +267,9 @@ def test_settings_may_be_given_by_themselves(llm: LLM) -> None:
     greedy = llm.generate("hello", max_new_tokens=12, settings=GREEDY).text
     assert llm.generate("hello", max_new_tokens=12, top_k=1).text == greedy
     assert llm.generate("hello", max_new_tokens=12, settings=ExLlamaV2Sampler.Settings(), top_k=1).text == greedy
-    assert {llm.generate("hello", max_new_tokens=12, settings=GREEDY, top_k=50, top_p=1, seed=s).text for s in range(3)} != {
-        greedy
-    }
+    assert {
+        llm.generate("hello", max_new_tokens=12, settings=GREEDY, top_k=50, top_p=1, seed=s).text for s in range(3)
+    } != {greedy}
     with pytest.raises(ArgumentError, match="temperature must be a finite number"):
         llm.generate("hello", temperature=-1)
     record = llm.extract(Person, "hello", seed=1).json
@@ -291,7 +291,9 @@ def test_log_probabilities_are_those_of_the_model(llm: LLM) -> None:
     ids = llm.tokenizer.encode("hello", add_bos=True)
     ids = torch.cat([ids, torch.tensor([written.tokens])], dim=1)
     expected = llm.model.forward(ids, last_id_only=False)[0, :, : llm.tokenizer.get_vocab_size()].log_softmax(-1)
-    for place, (token, found) in enumerate(zip(written.tokens, written.logprobs, strict=True), written.prompt_tokens - 1):
+    for place, (token, found) in enumerate(
+        zip(written.tokens, written.logprobs, strict=True), written.prompt_tokens - 1
+    ):
         assert found.logprob == pytest.approx(float(expected[place, token]), abs=1e-3)
         values, top = expected[place].topk(3)
         assert [token for token, _ in found.top] == top.tolist()
@@ -362,7 +364,9 @@ def test_messages_go_through_the_chat_template(llm: LLM, tiny_dir: Path, tmp_pat
     answer = talking.generate(messages=messages, max_new_tokens=4, settings=GREEDY)
     # The beginning-of-sequence token of a plain prompt is the one that the template writes here.
     assert answer == talking.generate("hello<s>hell", max_new_tokens=4, settings=GREEDY)
-    assert answer.prompt_tokens == len(talking.tokenizer.encode("hello")[0]) + len(talking.tokenizer.encode("hell")[0]) + 2
+    assert (
+        answer.prompt_tokens == len(talking.tokenizer.encode("hello")[0]) + len(talking.tokenizer.encode("hell")[0]) + 2
+    )
     with pytest.raises(TokenizerError, match="no chat template"):
         llm.generate(messages=messages)
     with pytest.raises(ArgumentError, match="give a prompt or messages, not both"):

@@ -13,7 +13,14 @@ import pytest
 import constrain
 from constrain import LLM
 from constrain.completion import Completion, Failure
-from constrain.errors import ArgumentError, BudgetError, ExtractionError, GenerationError, GenerationTimeout, SchemaError
+from constrain.errors import (
+    ArgumentError,
+    BudgetError,
+    ExtractionError,
+    GenerationError,
+    GenerationTimeout,
+    SchemaError,
+)
 from constrain.extract import Extraction
 from constrain.filters import ExLlamaV2Filter, ExLlamaV2RegexFilter
 

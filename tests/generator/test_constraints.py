@@ -76,6 +76,9 @@ class Overlapping(ExLlamaV2RegexFilter):
     finished = threading.Event()
     overlaps: list[bool]
 
+    def use_background_worker(self) -> bool:
+        return True
+
     def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> bool:
         self.overlaps.append(self.started.wait(5))
         restricted = super().fill_bitmask(bits, row, budget)
@@ -84,7 +87,6 @@ class Overlapping(ExLlamaV2RegexFilter):
 
 
 def test_filters_are_evaluated_while_the_model_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("constrain.filters.forms.HANDOFF_SECONDS", 0.0)
     generator = make(jump_forward=False)
     decode = generator.runtime.runner.decode
     waited = []
@@ -403,28 +405,6 @@ def test_results_count_guesses(make: Make) -> None:
     result = make(draft=True).generate(PROMPT, 20, gen_settings=GREEDY, return_last_results=True)
     assert result["accepted_draft_tokens"] >= 15 and result["rejected_draft_tokens"] >= 0
     assert "accepted_draft_tokens" not in make().generate(PROMPT, 2, return_last_results=True)
-
-
-def test_masks_behind_guesses_are_computed_with_the_pass(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What filters allow behind each guess is known when the logits are: nothing is computed between draws."""
-    generator = make(draft=True)
-    threads: list[str] = []
-    fill = ExLlamaV2RegexFilter.fill_bitmask
-
-    def watched(self: Any, *rest: Any, **more: Any) -> bool:
-        threads.append(threading.current_thread().name)
-        return fill(self, *rest, **more)
-
-    monkeypatch.setattr(ExLlamaV2RegexFilter, "fill_bitmask", watched)
-    propose = generator._runner._drafter.propose  # type: ignore[union-attr]
-
-    def quiet(drafts: Any) -> None:
-        propose(drafts)
-        threads.clear()
-
-    monkeypatch.setattr(generator._runner._drafter, "propose", quiet)
-    text(generator, filters=[regex(generator, "[a-z]{40}")])
-    assert threads and all(name.startswith("constrain-filter") for name in threads)
 
 
 def test_special_tokens_of_a_grammar(make: Make) -> None:
