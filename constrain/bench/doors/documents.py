@@ -15,6 +15,7 @@ from constrain.bench.doors.lab import Door, Lab, Runs
 from constrain.generator import ExLlamaV2DynamicGenerator
 from constrain.model import ExLlamaV2Cache
 
+MANY_BESIDE_LOOP = "LLM.extract_many, beside a loop"
 WANTED_OF_PLAIN, WANTED_OF_LOOP = 0.90, 3.0
 #: A loop takes one document out of this many.
 _LOOP_SHARE = 4
@@ -23,7 +24,7 @@ _LOOP_SHARE = 4
 def document_doors(lab: Lab, loop: bool) -> Iterator[Door]:
     """Records of many documents, beside as many plain jobs of the same lengths, or beside a loop over ``extract``."""
     if loop:
-        yield Door("LLM.extract_many, beside a loop", lab.largest, WANTED_OF_LOOP, partial(_beside_loop, lab))
+        yield Door(MANY_BESIDE_LOOP, lab.largest, WANTED_OF_LOOP, partial(_beside_loop, lab))
     else:
         yield Door("LLM.extract_many", lab.largest, WANTED_OF_PLAIN, partial(_beside_jobs, lab))
 
