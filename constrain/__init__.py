@@ -5,6 +5,7 @@ Names are imported on first use, so that ``import constrain.engine`` costs neith
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -82,6 +83,10 @@ _HOMES = {
 if PathFinder.find_spec(f"{__name__}._core", __path__) is None:
     with suppress(PackageNotFoundError):
         __path__.append(str(distribution("constrain").locate_file("constrain")))
+
+
+# What happens is logged under the names of the modules; a program that wants to see it adds a handler of its own.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

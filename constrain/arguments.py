@@ -1,4 +1,4 @@
-"""Checks of arguments where they come in, so that a mistake is named there, not by what it breaks further inside."""
+"""Validation of arguments at the public interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from constrain.errors import ArgumentError
 
-#: Makes an exception of what is wrong.
+#: Creates an exception from a message.
 Refusal: TypeAlias = Callable[[str], Exception]
 
 _brief = Repr()
@@ -20,13 +20,13 @@ _brief.maxstring = _brief.maxother = 60
 def check_type(
     name: str, value: Any, kinds: type | tuple[type, ...], wanted: str, error: Refusal = ArgumentError
 ) -> None:
-    """Refuse what is of none of some types; ``wanted`` says in words what it has to be."""
+    """Raise unless a value has one of some types; ``wanted`` describes them in the message."""
     if not isinstance(value, kinds):
         raise refused(name, value, wanted, error)
 
 
 def check_text(name: str, value: Any, error: Refusal = ArgumentError) -> None:
-    """Refuse what is no text that has a spelling in UTF-8."""
+    """Raise unless a value is a ``str`` that can be encoded as UTF-8."""
     check_type(name, value, str, "a str", error)
     try:
         value.encode()
@@ -35,7 +35,7 @@ def check_text(name: str, value: Any, error: Refusal = ArgumentError) -> None:
 
 
 def texts_of(name: str, value: Any, error: Refusal = ArgumentError) -> list[str]:
-    """The texts of a collection of such. A single text is refused, whose characters would else be taken for texts."""
+    """Return a collection of texts as a list. A single ``str`` is refused, since it is a collection of its letters."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise refused(name, value, "a list of texts", error)
     texts = list(value)
@@ -45,30 +45,30 @@ def texts_of(name: str, value: Any, error: Refusal = ArgumentError) -> list[str]
 
 
 def check_count(
-    name: str, value: Any, least: int | None = 0, most: int | None = None, error: Refusal = ArgumentError
+    name: str, value: Any, minimum: int | None = 0, maximum: int | None = None, error: Refusal = ArgumentError
 ) -> None:
-    """Refuse what is no whole number, or one out of bounds."""
-    whole = int(value) if isinstance(value, Integral) else None
-    if whole is None or (least is not None and whole < least) or (most is not None and whole > most):
-        raise refused(name, value, f"a whole number{_bounds(least, most)}", error)
+    """Raise unless a value is an integer within bounds."""
+    number = int(value) if isinstance(value, Integral) else None
+    if number is None or (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
+        raise refused(name, value, f"a whole number{_bounds(minimum, maximum)}", error)
 
 
 def check_number(
-    name: str, value: Any, least: float = -math.inf, most: float = math.inf, error: Refusal = ArgumentError
+    name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf, error: Refusal = ArgumentError
 ) -> None:
-    """Refuse what is no finite number, or one out of bounds."""
-    if not (isinstance(value, Real) and math.isfinite(value) and least <= float(value) <= most):
-        low, high = (None if math.isinf(bound) else bound for bound in (least, most))
+    """Raise unless a value is a finite number within bounds."""
+    if not (isinstance(value, Real) and math.isfinite(value) and minimum <= float(value) <= maximum):
+        low, high = (None if math.isinf(bound) else bound for bound in (minimum, maximum))
         raise refused(name, value, f"a finite number{_bounds(low, high)}", error)
 
 
 def refused(name: str, value: Any, wanted: str, error: Refusal = ArgumentError) -> Exception:
-    """The error for an argument that is not what is wanted."""
+    """Return the error for an invalid argument; ``wanted`` describes valid ones."""
     kind = "" if value is None else f" ({type(value).__name__})"
     return error(f"{name} must be {wanted}, not {_brief.repr(value)}{kind}")
 
 
-def _bounds(least: float | None, most: float | None) -> str:
-    if least is not None and most is not None:
-        return f" from {least} to {most}"
-    return f" of at least {least}" if least is not None else f" of at most {most}" if most is not None else ""
+def _bounds(minimum: float | None, maximum: float | None) -> str:
+    if minimum is not None and maximum is not None:
+        return f" from {minimum} to {maximum}"
+    return f" of at least {minimum}" if minimum is not None else f" of at most {maximum}" if maximum is not None else ""

@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
-from constrain.arguments import check_count, check_text, check_type
+from constrain.arguments import check_count, check_text
+from constrain.completion import Options, Pending, runtime_of, submit
+from constrain.completion.result import Completion
 from constrain.errors import GenerationError
-from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.filters.combined import filters_of
+from constrain.generator import ExLlamaV2Sampler
 
 __all__ = ["Chat"]
 
@@ -30,7 +33,7 @@ class Chat:
 
     def __init__(
         self,
-        generator: ExLlamaV2DynamicGenerator,
+        runtime: Any,
         system: str | None = None,
         settings: ExLlamaV2Sampler.Settings | None = None,
         max_new_tokens: int = 1024,
@@ -39,32 +42,31 @@ class Chat:
         """Begin a conversation.
 
         Args:
-            generator: holds the model, the tokenizer and the cache.
+            runtime: an :class:`~constrain.LLM`, a :class:`~constrain.runtime.Runtime`, or an
+                :class:`~constrain.ExLlamaV2DynamicGenerator`. Conversations may share it.
             system: what the model is told before the first message.
-            settings: how tokens are drawn.
+            settings: how tokens are sampled.
             max_new_tokens: most tokens of an answer; it gets half of the context where that is less.
-            seed: makes the draws reproducible.
+            seed: makes sampling reproducible.
 
         Raises:
             ArgumentError: an argument is of the wrong type, or out of its bounds.
         """
-        check_type("generator", generator, ExLlamaV2DynamicGenerator, "an ExLlamaV2DynamicGenerator")
+        self._runtime = runtime_of(runtime)
         if system is not None:
             check_text("system", system)
         check_count("max_new_tokens", max_new_tokens, 1)
         self.messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
         self.finish_reason: str | None = None
-        self._generator = generator
-        self._settings = ExLlamaV2Sampler.Settings() if settings is None else settings
-        self._context = min(generator.max_seq_len, generator.max_total_tokens)
-        self._room = min(max_new_tokens, self._context // 2)
-        self._seed = seed
-        tokenizer = generator.tokenizer
-        self._has_template = "default" in tokenizer.chat_templates
-        ends = generator.model.config.generation_config.get("eos_token_id") or []
-        self._stop: list[int | str] = [*{tokenizer.eos_token_id, *ends} - {None}]
-        if not self._has_template:
-            self._stop.append(f"\n{_USER}")
+        context = self._runtime.max_seq_len
+        self._context, self._room = context, min(max_new_tokens, context // 2)
+        self._has_template = "default" in self._runtime.tokenizer.chat_templates
+        self._options = Options(
+            max_new_tokens=self._room,
+            settings=ExLlamaV2Sampler.Settings() if settings is None else settings,
+            stop=None if self._has_template else f"\n{_USER}",
+            seed=seed,
+        )
 
     def reset(self) -> None:
         """Forget what was said, but for what the model was told at the beginning."""
@@ -82,35 +84,21 @@ class Chat:
         Raises:
             ArgumentError: the message is no text, or the filters are no list.
             GenerationError: the message alone leaves no room in the context.
+            BudgetError: no answer that the filters allow is as short as an answer may be.
             FilterError: a filter failed.
         """
         check_text("message", message)
         said = {"role": "user", "content": message}
-        job = ExLlamaV2DynamicJob(
-            self._prompt([*self.messages, said]),
-            self._room,
-            gen_settings=self._settings,
-            seed=self._seed,
-            stop_conditions=self._stop,
-            filters=filters,
-        )
+        ids = self._prompt([*self.messages, said])
+        pending = submit(self._runtime, ids, filters_of(filters), self._options, _itself)
         self.finish_reason = None
-        self._generator.enqueue(job)
         self.messages.append(said)
         try:
-            yield from self._texts()
+            yield from pending.pieces()
+            self.finish_reason = _reason(pending)
         finally:
-            self._generator.cancel(job)
-            self.messages.append({"role": "assistant", "content": job.full_completion.strip()})
-
-    def _texts(self) -> Iterator[str]:
-        while self._generator.num_remaining_jobs():
-            for result in self._generator.iterate():
-                if result.get("text"):
-                    yield result["text"]
-                if "exception" in result:
-                    raise result["exception"]
-                self.finish_reason = result.get("eos_reason")
+            pending.cancel()
+            self.messages.append({"role": "assistant", "content": pending.handle.output.text.strip()})
 
     def _prompt(self, messages: list[dict[str, str]]) -> torch.Tensor:
         """Ids of the longest end of a conversation that leaves room for an answer, int64 ``[1, n]``."""
@@ -127,9 +115,18 @@ class Chat:
         )
 
     def _encode(self, messages: list[dict[str, str]]) -> torch.Tensor:
-        tokenizer = self._generator.tokenizer
+        tokenizer = self._runtime.tokenizer
         if self._has_template:
             return tokenizer.encode(tokenizer.apply_chat_template(messages), encode_special_tokens=True)
         names = {"system": "", "user": f"{_USER} ", "assistant": f"{_ASSISTANT} "}
         lines = [names[message["role"]] + message["content"] for message in messages]
         return tokenizer.encode("\n".join([*lines, _ASSISTANT]), add_bos=True)
+
+
+def _itself(completion: Completion) -> Completion:
+    return completion
+
+
+def _reason(pending: Pending[Completion]) -> str | None:
+    finish = pending.handle.output.finish
+    return None if finish is None else finish.reason

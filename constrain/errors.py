@@ -172,6 +172,19 @@ class GenerationError(ConstrainError, RuntimeError):
     """A generation request cannot be carried out."""
 
 
+class GenerationTimeout(GenerationError, TimeoutError):
+    """A request did not end in time, and was cancelled.
+
+    Attributes:
+        seconds: the time that it was given.
+        text: what the model had written until then.
+    """
+
+    def __init__(self, seconds: float, text: str = "") -> None:
+        self.seconds, self.text = seconds, text
+        super().__init__(f"the request did not end within {seconds:g} seconds, and was cancelled")
+
+
 class NoTokenLeft(GenerationError):
     """Bans and constraints, taken together, leave no token to go on with."""
 

@@ -48,7 +48,7 @@ def dynamic(llm: LLM) -> ExLlamaV2DynamicGenerator:
 
 @pytest.fixture
 def streaming(llm: LLM) -> ExLlamaV2StreamingGenerator:
-    return ExLlamaV2StreamingGenerator(llm.model, llm.generator.cache, llm.tokenizer)
+    return ExLlamaV2StreamingGenerator(llm.model, constrain.ExLlamaV2Cache(llm.model), llm.tokenizer)
 
 
 def refuses(kind: type[ConstrainError], said: str, call: Callable[..., Any], *args: Any, **options: Any) -> None:
@@ -109,8 +109,10 @@ def test_choose(llm: LLM) -> None:
 def test_extract(llm: LLM) -> None:
     refuses(ArgumentError, "text must be a str", llm.extract, {"type": "string"}, Path("letter.txt"))
     refuses(ArgumentError, "target must be a Target", llm.extractor.extract, {"type": "string"}, "text")
-    refuses(ArgumentError, "prompt must be a function", Extractor, llm.generator, "Extract:")
-    refuses(ArgumentError, "generator must be", Extractor, llm)
+    refuses(ArgumentError, "prompt must be a function", Extractor, llm.runtime, "Extract:")
+    refuses(ArgumentError, "runtime must be a Runtime, or something that has one", Extractor, llm.model)
+    refuses(ArgumentError, "runtime must be a Runtime, or something that has one", LLM, llm.tokenizer)
+    refuses(ArgumentError, "a stop condition must be", llm.generate, "hello", stop=[1.5])
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_what_generators_are_made_of(dynamic: ExLlamaV2DynamicGenerator, kind: A
 
 
 def test_base_generators(llm: LLM) -> None:
-    generate = llm.generator.generate_simple
+    generate = ExLlamaV2BaseGenerator(llm.model, constrain.ExLlamaV2Cache(llm.model), llm.tokenizer).generate_simple
     refuses(ArgumentError, "prompt must be a list of texts", generate, None, Settings(), 2)
     refuses(ArgumentError, "num_tokens must be", generate, "hello", Settings(), "2")
     refuses(ArgumentError, "stop_token must be", generate, "hello", Settings(), 2, stop_token="</s>")
@@ -266,7 +268,7 @@ def test_base_generators(llm: LLM) -> None:
 
 
 def test_conversations(dynamic: ExLlamaV2DynamicGenerator, llm: LLM) -> None:
-    refuses(ArgumentError, "generator must be an ExLlamaV2DynamicGenerator", Chat, llm)
+    refuses(ArgumentError, "runtime must be a Runtime, or something that has one", Chat, llm.model)
     refuses(ArgumentError, "system must be a str", Chat, dynamic, system=["Be brief."])
     refuses(ArgumentError, "max_new_tokens must be", Chat, dynamic, max_new_tokens=0)
     refuses(ArgumentError, "message must be a str", lambda: list(Chat(dynamic).answer(None)))  # type: ignore[arg-type]

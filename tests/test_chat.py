@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -14,12 +15,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import constrain
+from constrain import LLM
 from constrain.chat import Chat
 from constrain.cli import cli
-from constrain.errors import GenerationError
+from constrain.errors import ArgumentError, BudgetError, GenerationError
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
-from constrain.llm import load_model, make_filters
+from constrain.llm import make_filters
 from constrain.model import ExLlamaV2Cache
+from constrain.runtime import Handle, Request
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
 TEMPLATE = (
@@ -29,21 +33,19 @@ TEMPLATE = (
 
 
 @pytest.fixture
-def generator(tiny_dir: Path) -> ExLlamaV2DynamicGenerator:
-    model, tokenizer = load_model(tiny_dir)
-    return ExLlamaV2DynamicGenerator(model, ExLlamaV2Cache(model), tokenizer)
+def llm(tiny_dir: Path) -> LLM:
+    return constrain.load(tiny_dir)
 
 
 @pytest.fixture
-def with_template(tiny_dir: Path, tmp_path: Path) -> ExLlamaV2DynamicGenerator:
+def with_template(tiny_dir: Path, tmp_path: Path) -> LLM:
     folder = shutil.copytree(tiny_dir, tmp_path / "model")
     (folder / "chat_template.jinja").write_text(TEMPLATE)
-    model, tokenizer = load_model(folder)
-    return ExLlamaV2DynamicGenerator(model, ExLlamaV2Cache(model), tokenizer)
+    return constrain.load(folder)
 
 
-def test_what_is_said_is_kept(generator: ExLlamaV2DynamicGenerator) -> None:
-    chat = Chat(generator, "Be brief.", GREEDY, max_new_tokens=6)
+def test_what_is_said_is_kept(llm: LLM) -> None:
+    chat = Chat(llm, "Be brief.", GREEDY, max_new_tokens=6)
     pieces = list(chat.answer("hello"))
     assert len(pieces) > 1 and chat.finish_reason == "max_new_tokens"
     list(chat.answer("and then?"))
@@ -55,26 +57,50 @@ def test_what_is_said_is_kept(generator: ExLlamaV2DynamicGenerator) -> None:
     assert list(chat.answer("hello")) == pieces
 
 
-def test_answers_may_be_constrained(generator: ExLlamaV2DynamicGenerator) -> None:
-    chat = Chat(generator, max_new_tokens=40, seed=1)
+def test_answers_may_be_constrained(llm: LLM) -> None:
+    chat = Chat(llm, max_new_tokens=40, seed=1)
     for _ in range(2):
-        filters = make_filters(generator.model, generator.tokenizer, regex="(yes|no), [a-z]{3}")
+        filters = make_filters(llm.model, llm.tokenizer, regex="(yes|no), [a-z]{3}")
         assert re.fullmatch("(yes|no), [a-z]{3}", "".join(chat.answer("is it?", filters)))
         assert chat.finish_reason == "stop_token"
 
 
+def test_answers_are_complete(llm: LLM) -> None:
+    chat = Chat(llm, max_new_tokens=12, settings=GREEDY)
+    filters = make_filters(llm.model, llm.tokenizer, json_schema={"type": "array", "minItems": 1})
+    assert json.loads("".join(chat.answer("a list", filters)))
+    long = make_filters(llm.model, llm.tokenizer, regex="a{50}")
+    with pytest.raises(BudgetError):
+        list(chat.answer("a list", long))
+    assert len(chat.messages) == 2
+
+
+def test_two_conversations_at_a_time(llm: LLM) -> None:
+    alone = list(Chat(llm, settings=GREEDY, max_new_tokens=8).answer("hello"))
+    answers = [Chat(llm, settings=GREEDY, max_new_tokens=8).answer("hello") for _ in range(2)]
+    assert list(zip(*answers, strict=True)) == [(piece, piece) for piece in alone]
+
+
+def test_on_a_dynamic_generator(llm: LLM) -> None:
+    generator = ExLlamaV2DynamicGenerator(llm.model, ExLlamaV2Cache(llm.model), llm.tokenizer)
+    expected = list(Chat(llm, settings=GREEDY, max_new_tokens=8).answer("hello"))
+    assert list(Chat(generator, settings=GREEDY, max_new_tokens=8).answer("hello")) == expected
+    with pytest.raises(ArgumentError, match="runtime must be a Runtime, or something that has one"):
+        Chat(llm.model)
+
+
 @pytest.mark.parametrize("template", [True, False])
 def test_prompts(template: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = request.getfixturevalue("with_template" if template else "generator")
+    llm: LLM = request.getfixturevalue("with_template" if template else "llm")
     prompts = []
-    enqueue = generator.enqueue
+    submit = llm.runtime.submit
 
-    def observed(job: object) -> object:
-        prompts.append(generator.tokenizer.decode(job.sequences[0].input_ids.torch())[0])  # type: ignore[attr-defined]
-        return enqueue(job)
+    def observed(request: Request) -> Handle:
+        prompts.append(llm.tokenizer.decode(request.prompt[0])[0])
+        return submit(request)
 
-    monkeypatch.setattr(generator, "enqueue", observed)
-    chat = Chat(generator, "Hi.", GREEDY, max_new_tokens=3)
+    monkeypatch.setattr(llm.runtime, "submit", observed)
+    chat = Chat(llm, "Hi.", GREEDY, max_new_tokens=3)
     first = "".join(chat.answer("one")).strip()
     list(chat.answer("two"))
     if template:
@@ -83,8 +109,8 @@ def test_prompts(template: bool, request: pytest.FixtureRequest, monkeypatch: py
         assert prompts == ["Hi.\nUser: one\nAssistant:", f"Hi.\nUser: one\nAssistant: {first}\nUser: two\nAssistant:"]
 
 
-def test_the_oldest_is_left_out(generator: ExLlamaV2DynamicGenerator) -> None:
-    chat = Chat(generator, settings=GREEDY, max_new_tokens=8)
+def test_the_oldest_is_left_out(llm: LLM) -> None:
+    chat = Chat(llm, settings=GREEDY, max_new_tokens=8)
     for number in range(12):
         list(chat.answer(f"the quick brown fox number {number} jumps over the lazy dog"))
     assert len(chat.messages) == 24
@@ -94,13 +120,13 @@ def test_the_oldest_is_left_out(generator: ExLlamaV2DynamicGenerator) -> None:
     assert chat.messages == said
 
 
-def test_an_answer_may_be_broken_off(generator: ExLlamaV2DynamicGenerator) -> None:
-    chat = Chat(generator, settings=GREEDY, max_new_tokens=50)
+def test_an_answer_may_be_broken_off(llm: LLM) -> None:
+    chat = Chat(llm, settings=GREEDY, max_new_tokens=50)
     answer = chat.answer("hello")
     begun = next(answer)
     assert isinstance(answer, Iterator)
     answer.close()  # type: ignore[attr-defined]
-    assert generator.num_remaining_jobs() == 0 and chat.finish_reason is None
+    assert not llm.runtime.has_work and chat.finish_reason is None
     assert chat.messages[-1] == {"role": "assistant", "content": begun.strip()}
     assert list(chat.answer("go on"))
 

@@ -13,7 +13,8 @@ import pytest
 import constrain
 
 PACKAGE = Path(constrain.__file__).parent
-ROOMS = ["errors", "arguments", "engine", "tokenizer", "kernels", "model", "filters", "generator", "extract"]
+ROOMS = ["errors", "arguments", "engine", "tokenizer", "kernels", "model", "filters", "runtime", "generator"]
+ROOMS += ["completion", "extract"]
 FRONT = len(ROOMS)
 NATIVE = {"_core": {"engine", "kernels", "__init__"}, "_cuda": {"kernels"}}
 

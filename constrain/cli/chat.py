@@ -42,20 +42,15 @@ def chat(
     /quit, or the end of the input, leaves.
     """
     from constrain.chat import Chat
-    from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
-    from constrain.llm import load_model, make_filters
-    from constrain.model import ExLlamaV2Cache
-    from constrain.runtime.page_table import PAGED_PAGE_SIZE
+    from constrain.generator import ExLlamaV2Sampler
+    from constrain.llm import load, make_filters
 
-    model, tokenizer = load_model(model_dir)
-    pages = -(-model.config.max_seq_len // PAGED_PAGE_SIZE)
-    cache = ExLlamaV2Cache(model, max_seq_len=pages * PAGED_PAGE_SIZE)
-    generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer)
+    llm = load(model_dir, max_batch_size=1)
     settings = ExLlamaV2Sampler.Settings()
     if temperature is not None:
         settings = replace(settings, temperature=temperature)
-    conversation = Chat(generator, system, settings, max_new_tokens, seed)
-    filters = make_filters(model, tokenizer, json_schema=target, regex=regex)
+    conversation = Chat(llm, system, settings, max_new_tokens, seed)
+    filters = make_filters(llm.model, llm.tokenizer, json_schema=target, regex=regex)
     while (message := _read()) is not None:
         if message == "/reset":
             conversation.reset()

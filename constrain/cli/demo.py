@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -12,6 +14,12 @@ from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
+if TYPE_CHECKING:
+    from constrain import LLM
+    from constrain.completion import Pending
+    from constrain.demo import DemoDocument
+    from constrain.extract import Extraction
+
 
 @click.command()
 def demo() -> None:
@@ -19,17 +27,28 @@ def demo() -> None:
 
     The built-in model does it, and the records are shown beside their documents.
     """
+    from constrain.completion import Failure, run_many
     from constrain.demo import demo_documents
     from constrain.llm import load
 
     llm = load()
     table = Table("document", "record", show_lines=True, expand=True)
     tokens, begin = 0, time.perf_counter()
-    for document in tqdm(demo_documents(), unit="document", leave=False, disable=None):
-        result = llm.extract(document.schema, document.text)
+    documents = demo_documents()
+    results = run_many(llm.runtime, partial(_submit, llm), documents)
+    for document, result in zip(tqdm(documents, unit="document", leave=False, disable=None), results, strict=True):
+        if isinstance(result, Failure):
+            raise result.error
         tokens += len(result.tokens)
         record = json.dumps(result.json, indent=2, ensure_ascii=False)
         table.add_row(Text(document.text), Syntax(record, "json", background_color="default", word_wrap=True))
     seconds = time.perf_counter() - begin
     Console().print(table)
     click.echo(f"{table.row_count} valid records, {tokens} tokens, {seconds:.1f} s")
+
+
+def _submit(llm: LLM, number: int, document: DemoDocument) -> Pending[Extraction[Any]]:
+    from constrain.completion import Options
+    from constrain.extract import Target
+
+    return llm.extractor.submit(Target.of(document.schema), document.text, Options(max_new_tokens=1024))

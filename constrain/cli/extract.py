@@ -15,7 +15,8 @@ from constrain.cli.options import OutputFile, SchemaParam, max_new_tokens_option
 from constrain.errors import ConstrainError
 
 if TYPE_CHECKING:
-    from constrain.extract import Target
+    from constrain.completion import Pending
+    from constrain.extract import Extraction, Target
 
 
 @click.command()
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 @model_option
 @max_new_tokens_option
 @seed_option
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Most files at a time.  [default: as many as there is memory for]"
+)
 @click.pass_context
 def extract(
     ctx: click.Context,
@@ -39,28 +43,42 @@ def extract(
     model_dir: Path | None,
     max_new_tokens: int,
     seed: int | None,
+    jobs: int | None,
 ) -> None:
     """Extract one record from each of FILES.
 
-    FILES are texts in UTF-8; - is standard input. Writes one line of JSON for each: {"source": FILE, "record": RECORD},
-    at once, so that nothing is lost if a later file fails or the run is stopped. A file that fails is reported on
-    standard error, and the others go on; the exit code is then 1.
+    FILES are texts in UTF-8; - is standard input. Several are worked on at a time. Writes one line of JSON for each, in
+    the order of FILES: {"source": FILE, "record": RECORD}, as soon as it is there, so that nothing is lost if a later
+    file fails or the run is stopped. A file that fails is reported on standard error, and the others go on; the exit
+    code is then 1.
     """
+    from constrain.completion import Failure, Options, run_many
     from constrain.llm import load
 
-    llm = load(model_dir)
+    llm = load(model_dir, max_batch_size=jobs)
+    options = Options(max_new_tokens=max_new_tokens, seed=seed)
+
+    def submit(number: int, file: Path) -> Pending[Extraction[Any]]:
+        text = click.open_file(str(file), encoding="utf-8").read()
+        return llm.extractor.submit(target, text, options)
+
     failed = 0
     with ExitStack() as stack:
         sink = stack.enter_context(output.open("a", encoding="utf-8")) if output else sys.stdout
-        for file in tqdm(files, unit="file", disable=None):
-            try:
-                text = click.open_file(str(file), encoding="utf-8").read()
-                record = llm.extract(target, text, max_new_tokens=max_new_tokens, seed=seed).json
-            except (ConstrainError, OSError, UnicodeDecodeError) as error:
+        results = run_many(llm.runtime, submit, files)
+        for file, result in zip(tqdm(files, unit="file", disable=None), results, strict=True):
+            if isinstance(result, Failure):
                 failed += 1
-                tqdm.write(f"{file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+                _report(file, result.error)
                 continue
-            print(json.dumps({"source": str(file), "record": record}, ensure_ascii=False), file=sink, flush=True)
+            print(json.dumps({"source": str(file), "record": result.json}, ensure_ascii=False), file=sink, flush=True)
     if failed:
         click.echo(f"{failed} of {len(files)} files failed", err=True)
         ctx.exit(1)
+
+
+def _report(file: Path, error: Exception) -> None:
+    """Say what is wrong with a file."""
+    if not isinstance(error, (ConstrainError, OSError, UnicodeDecodeError)):
+        raise error
+    tqdm.write(f"{file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +36,14 @@ def generate(
     max_new_tokens: int,
     seed: int | None,
 ) -> None:
-    """Continue PROMPT and print what was written. Where several constraints are given, all of them hold."""
-    from constrain.generator import ExLlamaV2Sampler
+    """Continue PROMPT and print what was written.
+
+    Where several constraints are given, all of them hold. The answer is complete within --max-new-tokens, or there is
+    an error and nothing on standard output.
+    """
     from constrain.llm import load
 
-    settings = ExLlamaV2Sampler.Settings()
-    if temperature is not None:
-        settings = replace(settings, temperature=temperature)
-    answer = load(model_dir).generate(
+    answer = load(model_dir, max_batch_size=1).generate(
         prompt,
         json_schema=target,
         regex=regex,
@@ -52,9 +51,12 @@ def generate(
         choices=choices or None,
         prefix=prefix,
         max_new_tokens=max_new_tokens,
-        settings=settings,
+        temperature=temperature,
         seed=seed,
     )
+    if not answer.complete:
+        raise click.ClickException(f"incomplete after {len(answer.tokens)} tokens; see --max-new-tokens: {answer.text}")
     click.echo(answer.text)
-    if answer.finish_reason == "length":
-        click.echo(f"stopped after {len(answer.tokens)} tokens; see --max-new-tokens", err=True)
+    if answer.finish_reason != "stop":
+        loop = " in a loop" if answer.finish_reason == "repetition" else ""
+        click.echo(f"stopped after {len(answer.tokens)} tokens{loop}; see --max-new-tokens", err=True)

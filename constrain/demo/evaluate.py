@@ -6,17 +6,19 @@ Two splits: wordings never trained on, of families that are; and whole families 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import jsonschema_rs
 
 import constrain
+from constrain.completion import Completion, Failure, Options, Pending, run_many
 from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Example, Split, example
-from constrain.errors import ExtractionError
-from constrain.extract import build_prompt, complete
+from constrain.errors import BudgetError, ExtractionError
+from constrain.extract import Extraction, Target, build_prompt
 from constrain.generator import ExLlamaV2Sampler
 
 _LIMIT = 400
@@ -35,18 +37,30 @@ def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator
             yield sample
 
 
-def constrained(llm: constrain.LLM, sample: Example) -> str:
-    """The record under constraint, or nothing where it was not finished in time."""
-    try:
-        return llm.extract(sample.schema, sample.text, max_new_tokens=_LIMIT).text
-    except ExtractionError:
-        return ""
+def constrained(llm: constrain.LLM, samples: Sequence[Example]) -> list[str]:
+    """The records under constraint, or nothing where one was not finished in time."""
+
+    def begin(number: int, sample: Example) -> Pending[Extraction[Any]]:
+        return llm.extractor.submit(Target.of(sample.schema), sample.text, Options(max_new_tokens=_LIMIT))
+
+    return [_text(each) for each in run_many(llm.runtime, begin, samples)]
 
 
-def unconstrained(llm: constrain.LLM, sample: Example) -> str:
+def unconstrained(llm: constrain.LLM, samples: Sequence[Example]) -> list[str]:
     """What the model writes of its own accord."""
-    prompt = build_prompt(sample.schema, sample.text)
-    return complete(llm.generator, prompt, max_new_tokens=_LIMIT, settings=ExLlamaV2Sampler.Settings.greedy()).text
+    prompts = (build_prompt(sample.schema, sample.text) for sample in samples)
+    settings = ExLlamaV2Sampler.Settings.greedy()
+    written = llm.generate_many(prompts, max_new_tokens=_LIMIT, settings=settings)
+    return [_text(each) for each in written]
+
+
+def _text(result: Completion | Extraction[Any] | Failure) -> str:
+    """What was written; nothing where that is no record."""
+    if not isinstance(result, Failure):
+        return result.text
+    if isinstance(result.error, (BudgetError, ExtractionError)):
+        return ""
+    raise result.error
 
 
 def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[Score, Score]:
@@ -56,7 +70,7 @@ def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[S
     def scored(texts: list[str]) -> Score:
         return score(((text, s.record, s.schema) for text, s in zip(texts, kept, strict=True)), _matches)
 
-    return scored([constrained(llm, s) for s in kept]), scored([unconstrained(llm, s) for s in kept])
+    return scored(constrained(llm, kept)), scored(unconstrained(llm, kept))
 
 
 def _matches(record: object, schema: dict[str, object]) -> bool:

@@ -1,6 +1,6 @@
-"""The constraint engine: vocabularies, grammars over them, and matchers that say which token may come next.
+"""The constraint engine: vocabularies, grammars compiled for them, and matchers that compute token masks.
 
-Needs neither torch nor a model.
+It needs neither torch nor a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tokens that the matchers of many texts take at the same time, on threads that need no lock of the interpreter."""
+"""Advancing the matchers of a batch in one native call, on threads that do not hold the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -8,43 +8,48 @@ __all__ = ["Advance", "Workers"]
 
 
 class Advance:
-    """Matchers that take a token each, and find what may come behind it, while the caller does other things."""
+    """A batch of matchers that accept a token each and compute the next mask, while the caller does other work.
+
+    Usage: :meth:`add` every matcher, :meth:`start`, and then :meth:`result` for every index.
+    """
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._places: dict[Matcher, int] = {}
+        self._indices: dict[Matcher, int] = {}
         self._tokens: list[int | None] = []
         self._budgets: list[int | None] = []
-        self._turns: Turns | None = None
+        self._running: Turns | None = None
 
     def add(self, matcher: Matcher, token: int | None, budget: int | None) -> int | None:
-        """Before :meth:`start`: have a matcher take a token, or none, and find its mask behind it.
+        """Queue ``accept(token)``, unless the token is ``None``, and the next mask of a matcher.
+
+        To be called before :meth:`start`. Nobody else may use the matcher until :meth:`result` has returned.
 
         Returns:
-            Its place for :meth:`result`, before which nobody may use it; ``None`` for one that is here already.
+            The index for :meth:`done` and :meth:`result`; ``None`` if the matcher is in the batch already.
         """
-        if matcher in self._places:
+        if matcher in self._indices:
             return None
-        place = self._places[matcher] = len(self._places)
+        index = self._indices[matcher] = len(self._indices)
         self._tokens.append(token)
         self._budgets.append(budget)
-        return place
+        return index
 
     def start(self) -> None:
-        """Begin, if there is anything to do."""
-        if self._places:
-            self._turns = self._workers.take(list(self._places), self._tokens, self._budgets)
+        """Start the batch, unless it is empty."""
+        if self._indices:
+            self._running = self._workers.take(list(self._indices), self._tokens, self._budgets)
 
-    def done(self, place: int) -> bool:
-        """Whether :meth:`result` has nothing to wait for."""
-        return self._turns is not None and self._turns.done(place)
+    def done(self, index: int) -> bool:
+        """Whether :meth:`result` returns without waiting."""
+        return self._running is not None and self._running.done(index)
 
-    def result(self, place: int) -> tuple[bool, Mask | None]:
-        """What became of a matcher, once it is done.
+    def result(self, index: int) -> tuple[bool, Mask | None]:
+        """Wait for a matcher, and return its result.
 
         Returns:
-            Whether it took the token and found its mask, and that mask, ``None`` where it excludes nothing; else the
-            matcher is where it was.
+            True and the next mask (``None`` where it excludes nothing); or false and ``None`` if the token was refused
+            or the mask failed, and then the matcher is unchanged.
         """
-        assert self._turns is not None, "it was started"
-        return self._turns.result(place)
+        assert self._running is not None, "the batch was started"
+        return self._running.result(index)

@@ -15,10 +15,10 @@ from constrain.errors import BitmaskError, ConstrainError
 
 
 def allocate_bitmask(rows: int, size: int) -> npt.NDArray[np.int32]:
-    """A bitmask that allows everything: int32 ``(rows, ceil(size / 32))``.
+    """Allocate a bitmask that allows every token: int32 ``(rows, ceil(size / 32))``.
 
     Raises:
-        BitmaskError: a number is negative, or no whole number.
+        BitmaskError: a number is negative, or not an integer.
     """
     check_count("rows", rows, error=BitmaskError)
     check_count("size", size, error=BitmaskError)
@@ -26,23 +26,23 @@ def allocate_bitmask(rows: int, size: int) -> npt.NDArray[np.int32]:
 
 
 def packed(tokens: Sequence[int] | npt.NDArray[np.int64], words: int) -> npt.NDArray[np.int32]:
-    """A row of a bitmask that allows just these tokens, all of which it has room for."""
+    """Pack token ids, all below ``32 * words``, into a row of a bitmask that allows exactly these."""
     flags = np.zeros(words * 32, dtype=np.uint8)
     flags[np.asarray(tokens, dtype=np.int64)] = 1
     return np.packbits(flags, bitorder="little").view(np.int32)
 
 
 def pack_ids(ids: Any, words: int) -> npt.NDArray[np.int32] | None:
-    """A row of a bitmask with the tokens of a set, frozenset, list, tuple or array, as :func:`packed` makes it.
+    """Pack a set, frozenset, list, tuple or array of token ids, like :func:`packed`, in native code.
 
-    ``None`` where there is another number than an ``int`` in it, or one that the
-    row has no room for, or where the collection is of another type.
+    Returns:
+        The row; ``None`` if the collection has another type, an element is not an ``int``, or an id does not fit.
     """
     return _core.pack_ids(ids, words)
 
 
 def unpacked(row: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
-    """The tokens that a row of a bitmask allows, ascending."""
+    """Unpack a row of a bitmask into the allowed token ids, ascending."""
     return np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
 
 
@@ -54,19 +54,19 @@ def fill_bitmasks(
     *,
     budgets: Sequence[int | None] | None = None,
 ) -> None:
-    """Fills one row for each matcher, on several threads.
+    """Fill one row for each matcher, on several threads.
 
     Args:
         matchers: the matchers, no two of which are clones of one another.
         bits: a bitmask of :func:`allocate_bitmask`, or any writable int32 buffer or CPU tensor of that shape.
         rows: the row for each matcher; by default the first rows.
-        threads: at most so many; by default one for each processor.
-        budgets: for each matcher the tokens that are left, the end-of-sequence token included, or ``None``; see
+        threads: maximum number of threads; by default one for each processor.
+        budgets: for each matcher the remaining tokens, the end-of-sequence token included, or ``None``; see
             :meth:`Matcher.fill_bitmask`.
 
     Raises:
-        BitmaskError: the buffer does not fit, or the other arguments are not what they should be.
-        BudgetError: some budget is less than its matcher's ``min_tokens()``.
+        BitmaskError: the buffer does not fit, or another argument is invalid.
+        BudgetError: a budget is less than its matcher's ``min_tokens()``.
     """
     try:
         _core.fill_bitmasks(

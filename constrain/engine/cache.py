@@ -1,4 +1,4 @@
-"""Compiled grammars that are kept, so that the same constraint compiles once."""
+"""Cache of compiled grammars, so that the same constraint compiles once."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Key = tuple[Any, ...]
 
 DIRECTORY_VARIABLE = "CONSTRAIN_CACHE_DIR"
 
-#: Grammars that were used before so many others are not in use any more.
-GROWING = 64
+#: Number of most recently used grammars whose sizes are measured again. Grammars used less recently do not grow.
+MAX_GROWING = 64
 
 
 @dataclass
 class _Entry:
-    """A kept grammar.
+    """A cached grammar.
 
     Attributes:
-        options: what its key knows by identity, which must live as long as the key.
-        nbytes: its size when it was last looked at.
+        options: objects whose identity is part of the key; references to them keep the identity valid.
+        nbytes: size at the last measurement.
     """
 
     grammar: CompiledGrammar
@@ -44,16 +44,16 @@ class _Entry:
 
 
 class GrammarCache:
-    """Compiled grammars by source, options and vocabulary; those that were not used for longest are dropped first.
+    """Least-recently-used cache of compiled grammars, by source, options and vocabulary.
 
-    Thread-safe: what several threads ask for at once is compiled by one of them.
+    Thread-safe: if several threads ask for the same grammar, one of them compiles it and the others wait.
 
     Args:
-        max_bytes: memory that the grammars may take together. Grammars grow in use, so with every call the sizes of
-            those that were used last are taken anew.
-        directory: folder in which Lark grammars are kept in a form that need not be parsed again, for other runs of
-            the program. They are JSON files; damaged ones and those of other versions are ignored. Other constraints
-            compile as fast as a file is read, and are not written.
+        max_bytes: total memory of the cached grammars. Grammars grow in use, so every call measures the most recently
+            used ones again.
+        directory: folder in which parsed Lark grammars are cached for other runs of the program, as JSON files. Files
+            that are damaged or from another version are ignored. Other constraints compile as fast as a file is read,
+            so they are not written.
     """
 
     def __init__(self, max_bytes: int = 256 << 20, directory: str | Path | None = None) -> None:
@@ -74,26 +74,26 @@ class GrammarCache:
         *args: P.args,
         **options: P.kwargs,
     ) -> CompiledGrammar:
-        """``compiler(source, vocab, **options)``, or what it returned before for the same arguments.
+        """Return the cached result of ``compiler(source, vocab, *args, **options)``, or compile and cache it.
 
         Args:
             compiler: :func:`compile_json_schema`, :func:`compile_regex`, :func:`compile_lark` or
                 :func:`compile_choices`.
-            source: the schema, pattern, grammar or texts; the same where its JSON text, or its compiled pattern, is.
+            source: the schema, pattern, grammar or texts; compared by its JSON text, or as a compiled pattern.
             vocab: the vocabulary of the model.
-            args, options: further arguments of the compiler; the same where their values are. Objects such as
-                registries are told apart by identity.
+            args, options: further arguments of the compiler; compared by value, and objects such as registries by
+                identity.
 
         Raises:
-            GrammarError: whatever the compiler raises. Failures are not kept.
-            ArgumentError: the compiler cannot be called.
+            GrammarError: raised by the compiler. Failures are not cached.
+            ArgumentError: the compiler is not callable.
         """
         if not callable(compiler):
             raise refused("compiler", compiler, "a function that compiles, such as compile_regex")
         values = (*args, *(value for _, value in sorted(options.items())))
         try:
-            key = (compiler, _text_of(source), vocab, len(args), *sorted(options), *map(_identity, values))
-        except (TypeError, ValueError, RecursionError):  # nothing that could be kept, or a mistake to be named
+            key = (compiler, _source_key(source), vocab, len(args), *sorted(options), *map(_argument_key, values))
+        except (TypeError, ValueError, RecursionError):  # has no key, or is invalid, and then the compiler says why
             return compiler(source, vocab, *args, **options)
         with self._lock:
             if grammar := self._find(key):
@@ -119,12 +119,12 @@ class GrammarCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the kept grammars take by now."""
+        """Current memory of the cached grammars, in bytes."""
         with self._lock:
             return sum(entry.grammar.nbytes for entry in self._entries.values())
 
     def clear(self) -> None:
-        """Drop all grammars; those in use elsewhere live on."""
+        """Remove all grammars; references to them held elsewhere stay valid."""
         with self._lock:
             self._entries.clear()
             self._measured = 0
@@ -143,7 +143,7 @@ class GrammarCache:
         return entry.grammar
 
     def _shrink(self) -> None:
-        for entry in islice(reversed(self._entries.values()), GROWING):
+        for entry in islice(reversed(self._entries.values()), MAX_GROWING):
             nbytes = entry.grammar.nbytes
             self._measured += nbytes - entry.nbytes
             entry.nbytes = nbytes
@@ -152,21 +152,21 @@ class GrammarCache:
             self._measured -= entry.nbytes
 
 
-def _text_of(source: Any) -> Any:
-    """Something equal for sources that mean the same.
+def _source_key(source: Any) -> Any:
+    """Return a key for a source: its JSON text, or the compiled pattern itself.
 
     Raises:
-        TypeError, ValueError, RecursionError: it is nothing that JSON could tell.
+        TypeError, ValueError, RecursionError: the source cannot be written as JSON.
     """
     return source if isinstance(source, re.Pattern) else json.dumps(source)
 
 
-def _identity(value: Any) -> Any:
-    """Something equal for values that mean the same to a compiler."""
+def _argument_key(value: Any) -> Any:
+    """Return a key for an argument: by value for plain types and containers of them, else by identity."""
     if isinstance(value, Mapping):
-        return (dict, *((name, _identity(item)) for name, item in value.items()))
+        return (dict, *((name, _argument_key(item)) for name, item in value.items()))
     if isinstance(value, list):
-        return (list, *map(_identity, value))
+        return (list, *map(_argument_key, value))
     plain = value is None or isinstance(value, (str, int, float, re.Pattern, Limits))
     return (type(value), value) if plain else id(value)
 

@@ -1,4 +1,4 @@
-"""Compiled grammars, and the functions that make them from regular expressions, choices and JSON Schemas."""
+"""Compiled grammars, and the functions that compile JSON Schemas, regular expressions and choices."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ if TYPE_CHECKING:
 WhitespacePolicy: TypeAlias = Literal["compact", "single", "bounded", "any"] | int
 PropertyOrder = Literal["any", "schema"]
 
-#: The largest number that the engine can hold.
-_MOST = 2**64 - 1
+_MAX_UINT64 = 2**64 - 1
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what a grammar may cost; reaching one raises :class:`constrain.errors.ResourceLimit`.
+    """Limits on the cost of a grammar; reaching one raises :class:`constrain.errors.ResourceLimit`.
 
-    All are whole numbers of at least 0; others raise :class:`constrain.errors.ArgumentError`.
+    All are integers of at least 0; other values raise :class:`constrain.errors.ArgumentError`.
 
     Attributes:
         max_states: states of all rules of a grammar.
-        max_stack_depth: rules nested in one another at one point of a text.
-        max_frames: simultaneous readings of one text.
-        max_work: frames made for one byte or one mask, over all readings.
-        max_nesting: levels of a schema, and references and combinators nested in one node of it.
+        max_stack_depth: depth of the parse stack.
+        max_frames: parse threads of one text.
+        max_work: frames created for one byte or one mask, over all parse threads.
+        max_nesting: depth of a schema, and of references and combinators in one node of it.
         max_cells: alternatives of a schema after normalisation.
         max_bytes: length of a schema, and of each document that it refers to, as JSON text.
         max_seconds: time to compile, and for each mask and token.
-        max_memory: bytes of the states of a grammar, also of those that are made in use; masks are kept beside them.
+        max_memory: bytes of the states of a grammar, including states created in use; cached masks are not counted.
     """
 
     max_states: int = 500_000
@@ -57,29 +56,29 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            check_count(name, value, most=_MOST)
+            check_count(name, value, maximum=_MAX_UINT64)
 
     def core(self) -> _core.Limits:
-        """The same limits, for the engine."""
+        """Convert to the limits of the native engine."""
         return _core.Limits(**vars(self))
 
 
 def core_limits(limits: Limits) -> _core.Limits:
-    """Limits, for the engine.
+    """Check limits, and convert them to those of the native engine.
 
     Raises:
-        ArgumentError: they are no limits.
+        ArgumentError: the argument is not a :class:`Limits`.
     """
     check_type("limits", limits, Limits, "constrain.engine.Limits")
     return limits.core()
 
 
 class ReportEntry(NamedTuple):
-    """One keyword of a schema: where it stands, its name, and what is to be said of it.
+    """A keyword of a schema, with its JSON pointer and a note.
 
     Attributes:
-        document: URI of the document that the pointer is in, where it is one of the registry; the place of a schema in
-            a Lark grammar.
+        document: URI of the document of the pointer, if it is one of the registry; for a schema in a Lark grammar, its
+            position in the grammar.
     """
 
     pointer: str
@@ -90,12 +89,12 @@ class ReportEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What a compiled schema enforces.
+    """Coverage of a schema: enforced, narrowed and ignored keywords.
 
     Attributes:
-        enforced: keywords that hold exactly as the specification says, and are not narrowed.
-        narrowed: places where only a part of the valid documents can be generated.
-        ignored: keywords that are not enforced at all.
+        enforced: keywords enforced exactly as specified.
+        narrowed: keywords for which only a subset of the valid documents can be generated.
+        ignored: keywords that are not enforced.
     """
 
     enforced: tuple[ReportEntry, ...] = ()
@@ -104,7 +103,7 @@ class Report:
 
 
 class CompiledGrammar:
-    """An immutable language over a vocabulary; cheap to share between threads and sequences."""
+    """A language compiled for a vocabulary; immutable, and shared by threads and sequences."""
 
     def __init__(self, core: _core.CompiledGrammar, vocabulary: Vocabulary, is_json: bool = False) -> None:
         self.core = core
@@ -112,34 +111,34 @@ class CompiledGrammar:
         self._is_json = is_json
 
     def matcher(self) -> _core.Matcher:
-        """A matcher at the start of a text."""
+        """Create a matcher at the start of a text."""
         return _core.Matcher(self.core)
 
     def accepts(self, text: str | bytes, *, special_tokens: bool = False) -> bool:
         """Whether a whole text is in the language.
 
         Args:
-            text: as text, or as bytes, in which a special token is its name between two bytes ``0xFF``.
-            special_tokens: names of special tokens in a text of type ``str`` stand for these.
+            text: ``str``, or ``bytes`` in which a special token is written as its name between two bytes ``0xFF``.
+            special_tokens: read names of special tokens in a ``str`` as these tokens.
 
         Raises:
-            ArgumentError: it is no text.
-            ResourceLimit: following the text exceeds the limits of the grammar.
+            ArgumentError: ``text`` is neither ``str`` nor ``bytes``.
+            ResourceLimit: parsing the text exceeds the limits of the grammar.
         """
         matcher = self.matcher()
         parts = [text] if isinstance(text, bytes) else [piece.content for piece in self._pieces(text, special_tokens)]
         return matcher.accept_bytes(b"".join(parts)) and matcher.is_accepting()
 
     def explain(self, text: str, *, special_tokens: bool = False) -> Explanation:
-        """Where a text leaves the language, and what was expected there; or that it is accepted.
+        """Find where a text leaves the language, and what was expected there.
 
         Args:
             text: the text.
-            special_tokens: names of special tokens in it stand for these.
+            special_tokens: read names of special tokens in it as these tokens.
 
         Raises:
-            ArgumentError: it is no text.
-            ResourceLimit: following the text exceeds the limits of the grammar.
+            ArgumentError: ``text`` is not a ``str``.
+            ResourceLimit: parsing the text exceeds the limits of the grammar.
         """
         return explain_text(self.matcher(), self._pieces(text, special_tokens), self._is_json)
 
@@ -149,22 +148,22 @@ class CompiledGrammar:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes, about. Grows with use, since states and masks are made when first needed."""
+        """Approximate memory in bytes. It grows with use, since states and masks are computed on first use."""
         return self.core.bytes
 
     @property
     def counters(self) -> dict[str, int]:
-        """How much was done for masks so far, and how much of it could be taken from caches.
+        """Counters of the work for masks so far.
 
-        ``masks_found`` and ``masks_built`` count masks that were kept and computed; ``frames_walked``,
-        ``nodes_visited`` and ``rows_built`` the work behind them: frames whose tokens were looked up in the trie of the
-        vocabulary, its nodes, and rows of transitions. ``states`` is their number by now.
+        ``masks_found`` counts hits of the mask cache, ``masks_built`` misses. ``frames_walked`` counts frames for which
+        the trie of the vocabulary was walked, ``nodes_visited`` the trie nodes visited, ``rows_built`` the rows of
+        the parse table that were built. ``states`` is the current number of states.
         """
         return self.core.counters
 
     @cached_property
     def report(self) -> Report:
-        """What is enforced of JSON Schemas, where it is narrowed, and what is ignored."""
+        """Coverage of the JSON Schemas in the grammar."""
         return Report(*(tuple(ReportEntry(*entry) for entry in part) for part in self.core.report))
 
 
@@ -179,37 +178,37 @@ def compile_json_schema(
     sources: Mapping[str, str] | None = None,
     limits: Limits = Limits(),
 ) -> CompiledGrammar:
-    """The JSON documents that are valid under a JSON Schema.
+    """Compile a JSON Schema: the JSON documents that are valid under it.
 
     Every text of the grammar is a valid document. ``$schema`` selects the dialect: drafts 4, 6, 7, 2019-09 and 2020-12,
-    and metaschemas of the registry; without it the schema is read as draft 2020-12.
+    and metaschemas of the registry; the default is draft 2020-12.
 
     Args:
-        schema: the schema, as ``json.loads`` gives it.
+        schema: the schema, as ``json.loads`` returns it.
         vocab: the vocabulary of the model.
-        whitespace: ``"compact"`` has none; ``"single"`` allows one space after ``,`` and ``:``; ``"bounded"`` allows,
-            after ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs; ``"any"``
-            does not bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
+        whitespace: ``"compact"`` allows none; ``"single"`` allows one space after ``,`` and ``:``; ``"bounded"``
+            allows, after ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs;
+            ``"any"`` does not bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
         property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
-        lenient: leave out keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
+        lenient: ignore keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
         registry: other documents that the schema refers to, a :class:`referencing.Registry`. Those of the JSON Schema
-            specification are always there. Nothing is fetched unless the registry itself does so.
-        sources: texts by name. A string under ``"x-verbatim": {"source": name}`` occurs in that text, word for word;
-            with ``"whole_words": true`` in it, it begins and ends where words do.
-        limits: bounds on states, memory, nesting and time.
+            specification are always available. Nothing is fetched unless the registry itself does so.
+        sources: texts by name. A string under ``"x-verbatim": {"source": name}`` is a substring of that text; with
+            ``"whole_words": true``, it begins and ends at word boundaries.
+        limits: limits on states, memory, nesting and time.
 
     Raises:
         SchemaError: the schema is malformed.
         UnsupportedSchema: a keyword cannot be enforced exactly.
-        UnsatisfiableSchema: nothing is valid.
-        GrammarError: there is no such whitespace policy or property order, or a source is no text.
+        UnsatisfiableSchema: no document is valid.
+        GrammarError: the whitespace policy or property order is unknown, or a source is not a ``str``.
         ResourceLimit: a limit was reached.
         ArgumentError: another argument is of the wrong type.
     """
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(
-            f"a schema is a dict or a bool, not a {type(schema).__name__}; json.loads reads one from a text, and "
-            "constrain.extract.Target.of(type).schema makes one of a type"
+            f"a schema is a dict or a bool, not a {type(schema).__name__}; json.loads parses one from a text, and "
+            "constrain.extract.Target.of(type).schema generates one from a type"
         )
     if isinstance(whitespace, bool):
         raise refused("whitespace", whitespace, "the name of a policy or a number of spaces", GrammarError)
@@ -234,32 +233,32 @@ def compile_json_schema(
 
 
 def compile_regex(pattern: str | re.Pattern[str], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
-    """The texts that a regular expression, read as Python's :func:`re.fullmatch` reads it, matches.
+    """Compile a regular expression: the texts that Python's :func:`re.fullmatch` matches.
 
     Args:
         pattern: as text, or compiled, with its flags.
         vocab: the vocabulary of the model.
-        limits: bounds on states, memory and time.
+        limits: limits on states, memory and time.
 
     Raises:
-        RegexError: the pattern is malformed, or uses what is not regular, such as backreferences.
+        RegexError: the pattern is malformed, or not regular, for example because of backreferences.
         ResourceLimit: a limit was reached.
         ArgumentError: another argument is of the wrong type.
     """
-    text, moved = with_flags(pattern) if isinstance(pattern, re.Pattern) else (pattern, 0)
+    text, shift = with_flags(pattern) if isinstance(pattern, re.Pattern) else (pattern, 0)
     check_text("the pattern", text, RegexError)
     try:
         core = _core.compile_regex(text, core_vocabulary(vocab), core_limits(limits))
     except RegexError as error:
-        raise RegexError(error.reason, max(0, error.offset - moved)) from error
+        raise RegexError(error.reason, max(0, error.offset - shift)) from error
     return CompiledGrammar(core, vocab)
 
 
 def compile_choices(choices: Iterable[str], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
-    """Exactly the given texts.
+    """Compile a choice between given texts.
 
     Raises:
-        GrammarError: there are none, or they are no texts.
+        GrammarError: there is no text, or one is not a ``str``.
         ResourceLimit: a limit was reached.
         ArgumentError: another argument is of the wrong type.
     """

@@ -1,4 +1,4 @@
-"""Compiled regular expressions of Python's ``re``, as the engine can read them."""
+"""Conversion of Python's compiled regular expressions to the engine's patterns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _GLOBAL_FLAGS = re.compile(r"\(\?([a-z]+)\)")
 
 
 def flag_letters(pattern: re.Pattern[Any]) -> str:
-    """Letters for the flags of a pattern that its text need not tell.
+    """Return the letters of the flags of a pattern, whether they were arguments or inline.
 
     Raises:
-        RegexError: the pattern is one of bytes, or has flags that cannot be told.
+        RegexError: the pattern is a pattern of bytes, or has a flag without a letter.
     """
     if isinstance(pattern.pattern, bytes):
         raise RegexError("the pattern is one of bytes; compile one of text")
@@ -25,14 +25,16 @@ def flag_letters(pattern: re.Pattern[Any]) -> str:
 
 
 def with_flags(pattern: re.Pattern[str]) -> tuple[str, int]:
-    """A pattern as text that begins with all of its flags, and by how much its characters have moved to the right.
+    """Write all flags of a pattern as an inline group at its start.
+
+    Returns:
+        The pattern as text, and the number of characters by which its body moved to the right.
 
     Raises:
         RegexError: as :func:`flag_letters`.
     """
     text, letters = pattern.pattern, flag_letters(pattern)
-    head = _GLOBAL_FLAGS.match(text)
-    told = head[1] if head else ""
-    letters = "".join(sorted({*letters, *told}))
-    flagged = (f"(?{letters})" if letters else "") + text[head.end() if head else 0 :]
+    group = _GLOBAL_FLAGS.match(text)
+    letters = "".join(sorted({*letters, *(group[1] if group else "")}))
+    flagged = (f"(?{letters})" if letters else "") + text[group.end() if group else 0 :]
     return flagged, len(flagged) - len(text)

@@ -6,5 +6,5 @@ from collections.abc import Iterable
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """The pointer of a path: the keys and indices that lead to a value."""
+    """Format a path, the keys and indices that lead to a value, as a JSON pointer."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

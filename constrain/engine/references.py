@@ -1,4 +1,4 @@
-"""Documents that a JSON Schema refers to."""
+"""Retrieval of documents that a JSON Schema refers to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def retriever(registry: Registry[Any] | None) -> Callable[[str], Any]:
-    """A function from the URI of a document to its contents: those of the registry, or of the specification.
+    """Return a function from the URI of a document to its contents, or to ``None`` if it is not found.
 
-    Nothing is fetched, unless the registry has a function of its own to do so. ``None`` stands for a document that is
-    not to be had.
+    It looks in the registry, then among the documents of the JSON Schema specification. Nothing is fetched unless the
+    registry itself does so.
 
     Raises:
-        ArgumentError: it is no registry.
+        ArgumentError: the argument is not a registry.
     """
     if registry is not None and not hasattr(registry, "get_or_retrieve"):
         raise refused("registry", registry, "a referencing.Registry")

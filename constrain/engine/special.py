@@ -1,4 +1,4 @@
-"""Special tokens in texts: the markers of a chat and the like, which are no text themselves."""
+"""Encoding of special tokens, such as the markers of a chat, as byte strings of the engine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from constrain.engine.vocabulary import Vocabulary
 
-#: A byte that no UTF-8 has; special tokens stand among bytes as their names between two of them.
+#: A byte that never occurs in UTF-8. A special token is encoded as its name between two of them.
 MARK = b"\xff"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A special token of a text, or what stands between them.
+    """A part of a text: one special token, or ordinary text between special tokens.
 
     Attributes:
-        text: as it shows; the name of a special token.
-        content: the bytes that the engine follows.
-        special: it is a special token.
+        text: the text, or the name of the special token.
+        content: its bytes in the engine's encoding.
+        special: true for a special token.
     """
 
     text: str
@@ -31,28 +31,28 @@ class Piece:
 
 
 def spelling(name: str) -> bytes:
-    """The bytes that stand for a special token."""
+    """Encode a special token as bytes."""
     return MARK + name.encode() + MARK
 
 
 def shown(content: bytes) -> str:
-    """Bytes as text, with the names of special tokens."""
+    """Decode bytes as text, special tokens as their names."""
     return content.replace(MARK, b"").decode(errors="replace")
 
 
 def pieces(text: str, names: Collection[str]) -> Iterator[Piece]:
-    """Cuts a text at the names of special tokens, of which the longest counts."""
+    """Split a text at the names of special tokens; the longest matching name wins."""
     name = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
-    done = 0
-    for found in name.finditer(text):
-        yield _plain(text[done : found.start()])
-        yield Piece(found[0], spelling(found[0]), True)
-        done = found.end()
-    yield _plain(text[done:])
+    end = 0
+    for match in name.finditer(text):
+        yield _plain(text[end : match.start()])
+        yield Piece(match[0], spelling(match[0]), True)
+        end = match.end()
+    yield _plain(text[end:])
 
 
 def why_missing(name: str, vocab: Vocabulary) -> str:
-    """What to tell somebody who asks for a special token that the vocabulary does not have."""
+    """Explain that the vocabulary lacks a special token, for an error message."""
     if any(vocab.token_bytes(token) == name.encode() for token in range(vocab.size)):
         return f"'{name}' is ordinary text in this vocabulary, no special token; write it as a string"
     near = get_close_matches(name, vocab.special_tokens) or sorted(vocab.special_tokens)[:5]
@@ -60,5 +60,5 @@ def why_missing(name: str, vocab: Vocabulary) -> str:
 
 
 def _plain(text: str) -> Piece:
-    # A lone surrogate is in no text; its bytes are in no language.
+    # A lone surrogate must not raise here: its bytes are in no language, so the matcher refuses it.
     return Piece(text, text.encode(errors="surrogatepass"), False)

@@ -1,4 +1,4 @@
-"""Values that are kept in files, from one run of a program to the next."""
+"""A key-value store in files, which outlives the process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 from constrain._core import __version__
 
-#: To be raised with every change of what the files hold.
+#: Version of the file format; to be incremented with every change of it.
 FORMAT = 1
 
-#: No value is as large; a larger file is damage.
+#: Larger files are taken for damaged.
 MAX_FILE_BYTES = 64 << 20
 
 
 class Store:
-    """JSON values by key, a file each in one folder. Nothing is unpickled or executed.
+    """JSON values by key, one file each in one folder.
 
-    A file that is damaged, of another version of constrain, or not what it should be in any other way, counts as
-    missing. Several processes may use one folder. Whoever may write there decides what the values are.
+    A file that is damaged or from another version of constrain counts as missing. Several processes may share a
+    folder. Values are trusted as far as write access to the folder is, but nothing is unpickled or executed.
 
     Args:
-        directory: the folder; made when the first value is kept.
-        max_bytes: size of the folder; beyond it the files that were written first are removed.
+        directory: the folder; created with the first value.
+        max_bytes: maximum size of the folder; beyond it the oldest files are removed.
     """
 
     def __init__(self, directory: str | Path, max_bytes: int = 64 << 20) -> None:
@@ -36,7 +36,7 @@ class Store:
         self.max_bytes = max_bytes
 
     def get(self, key: list[str]) -> Any:
-        """The value of a key, or ``None``."""
+        """Return the value of a key, or ``None``."""
         path = self._path(key)
         try:
             if path.stat().st_size > MAX_FILE_BYTES:
@@ -48,20 +48,20 @@ class Store:
         return value if content == _header(key, value) else None
 
     def put(self, key: list[str], value: Any) -> None:
-        """Keep a value of JSON types. Where the folder cannot be written to, this is a warning and nothing else."""
+        """Store a value of JSON types; warns if the folder cannot be written to."""
         text = json.dumps({**_header(key, value), "value": value})
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._write(self._path(key), text)
             self._shrink()
         except OSError as error:
-            warnings.warn(f"nothing is kept in {self.directory}: {error}", stacklevel=2)
+            warnings.warn(f"cannot write to the cache {self.directory}: {error}", stacklevel=2)
 
     def _path(self, key: list[str]) -> Path:
         return self.directory / f"{_digest([FORMAT, __version__, *key])}.json"
 
     def _write(self, path: Path, text: str) -> None:
-        """Write a file at once, so that nobody reads a part of it."""
+        """Write a file atomically, so that no other process reads a part of it."""
         handle, name = tempfile.mkstemp(dir=self.directory, suffix=".tmp")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -86,7 +86,7 @@ class Store:
 
 
 def _header(key: list[str], value: Any) -> dict[str, Any]:
-    """What a file says beside its value."""
+    """Return the entries of a file other than its value."""
     return {"format": FORMAT, "version": __version__, "key": key, "digest": _digest(value)}
 
 

@@ -1,4 +1,4 @@
-"""What a tokenizer's tokens stand for: the strings of its vocabulary, how they spell bytes, which ones are no text."""
+"""The tokens of a tokenizer: vocabulary strings, their encoding of bytes, added and special tokens."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPACE_MARK = "\u2581"
-#: A space, as byte-level tokenizers spell it.
+#: A space in the encoding of byte-level tokenizers.
 BYTE_LEVEL_SPACE = "\u0120"
 
-#: The entries of ``tokenizer_config.json`` that name a token which is no text.
+#: The entries of ``tokenizer_config.json`` that name special tokens.
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
-# What a tokenizer is tried on, piece by piece: where a piece comes back as other bytes, its tokens are not what they
-# seem.
-_PROBES = (
+# Substrings of these are encoded to verify the bytes of tokens: the bytes of an encoding must add up to the text.
+_SAMPLE_TEXTS = (
     '{"name": "Ada", "age": 36, "tags": ["a", "b"], "ok": true, "none": null}',
     "The quick brown fox, 12.50 EUR; naïve café, Ελλάδα, Москва, 東京, 한국어, 🙂👍🏽!",
     "  two  spaces,\ttabs\nand\r\nlines\n\n",
     "snake_case camelCase kebab-case C:\\path\\file.txt https://example.org/a?b=c#d",
     "<tag attr='x'>&amp;</tag> [1](2) {3} `4` ~5~ ^6^ |7| @8 $9 %0",
 )
-_PROBE_LENGTH = 12
+_SAMPLE_LENGTH = 12
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,10 @@ class TokenTable:
     """The tokens of a tokenizer.
 
     Attributes:
-        pieces: the strings of the vocabulary, with their ids.
-        spelling: how these strings spell bytes.
-        added: ordinary text that was added to the vocabulary, by id.
-        special_ids: ids of special tokens, which are no text.
+        pieces: ids of the strings of the vocabulary.
+        spelling: encoding of bytes in these strings.
+        added: added tokens that are ordinary text, by id.
+        special_ids: ids of special tokens, which have no text.
         first_space_optional: the decoder drops one space at the start of a text.
     """
 
@@ -56,14 +55,14 @@ class TokenTable:
 
 
 def read_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> TokenTable:
-    """The tokens of a tokenizer.
+    """Read the tokens of a tokenizer.
 
     Args:
         tokenizer: the tokenizer.
         settings: its ``tokenizer_config.json``, which may name special tokens.
 
     Raises:
-        VocabularyError: the decoder is no mapping from tokens to bytes, so no text can be followed token by token.
+        VocabularyError: the decoder does not map tokens to bytes one by one.
     """
     decoders = list(_decoders(tokenizer))
     added = tokenizer.get_added_tokens_decoder()
@@ -79,20 +78,20 @@ def read_tokens(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> TokenTable
 
 
 def end_ids(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> list[int]:
-    """The end-of-sequence token that ``tokenizer_config.json`` names, if it does."""
+    """Return the id of the end-of-sequence token of ``tokenizer_config.json``, if it names one."""
     return _ids(tokenizer, [_content(settings.get("eos_token"))])
 
 
 def special_names(tokenizer: Tokenizer, table: TokenTable, eos: Iterable[int]) -> dict[int, str]:
-    """The tokens that are no text, those that end a text among them, and what the tokenizer calls them."""
+    """Return the names of special tokens, those of end-of-sequence tokens included, by id."""
     return {id_: name for id_ in table.special_ids.union(eos) if (name := tokenizer.id_to_token(id_)) is not None}
 
 
 def mid_text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    """What a tokenizer cuts a text into that does not stand at the start of another one.
+    """Return a function that encodes a text as it is encoded in the middle of another one.
 
-    Some tokenizers put a space before a text. There, the text is encoded after a line break, and what that came to is
-    taken off; where it has become one with the text, nothing is left.
+    If the tokenizer prepends a space, the text is encoded after a line break, whose tokens are then removed. The result
+    is empty if the line break and the text share a token.
     """
 
     def encode(text: str) -> list[int]:
@@ -102,21 +101,21 @@ def mid_text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
     first = tokenizer.encode("\n", add_special_tokens=False).tokens[:1]
     if not any(piece.startswith((SPACE_MARK, BYTE_LEVEL_SPACE)) for piece in first):
         return encode
-    before = encode("\n")
+    line_break = encode("\n")
 
     def encode_after_break(text: str) -> list[int]:
         ids = encode("\n" + text)
-        return ids[len(before) :] if ids[: len(before)] == before else []
+        return ids[len(line_break) :] if ids[: len(line_break)] == line_break else []
 
     return encode_after_break
 
 
-def probes() -> Iterator[str]:
-    """A few hundred short texts of all kinds, to try a tokenizer on."""
-    for text in _PROBES:
+def sample_texts() -> Iterator[str]:
+    """Yield a few hundred short and varied texts, to verify the bytes of tokens with."""
+    for text in _SAMPLE_TEXTS:
         yield text
-        for start in range(len(text) - _PROBE_LENGTH + 1):
-            yield text[start : start + _PROBE_LENGTH]
+        for start in range(len(text) - _SAMPLE_LENGTH + 1):
+            yield text[start : start + _SAMPLE_LENGTH]
 
 
 def _ids(tokenizer: Tokenizer, names: Iterable[str | None]) -> list[int]:
@@ -125,7 +124,7 @@ def _ids(tokenizer: Tokenizer, names: Iterable[str | None]) -> list[int]:
 
 
 def _content(token: Any) -> str | None:
-    """The text of a token in ``tokenizer_config.json``, where it stands bare or in an object."""
+    """Return the text of a token in ``tokenizer_config.json``, which is a string, or an object with ``content``."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 
@@ -143,7 +142,7 @@ def _spelling(decoders: list[dict[str, Any]]) -> TokenSpelling:
 
 
 def _decoders(tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
-    """The leaves of the tree of decoders, as ``tokenizer.json`` describes them."""
+    """Yield the leaves of the tree of decoders, as in ``tokenizer.json``."""
     if tokenizer.decoder is None:
         return
     pending = [json.loads(tokenizer.decoder.__getstate__())]

@@ -1,4 +1,4 @@
-"""A model's vocabulary, as the engine sees it: token ids and the bytes they stand for."""
+"""Vocabularies of models: the bytes of each token id."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from constrain import _core
 from constrain.arguments import check_count, check_type, refused
-from constrain.engine.tokens import end_ids, mid_text_encoder, probes, read_tokens, special_names
+from constrain.engine.tokens import end_ids, mid_text_encoder, read_tokens, sample_texts, special_names
 from constrain.errors import VocabularyError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: More tokens than any model has; a wider output is damage.
+#: More tokens than any model has; a larger size is taken for a mistake.
 MAX_TOKENS = 1 << 24
 
 
 class TokenizerLike(Protocol):
-    """What :meth:`Vocabulary.from_tokenizer` needs of a tokenizer."""
+    """The interface that :meth:`Vocabulary.from_tokenizer` needs of a tokenizer."""
 
     config: Any
     eos_token_id: int | None
@@ -37,11 +37,11 @@ class Vocabulary:
     """An immutable vocabulary, shared by grammars and threads.
 
     Attributes:
-        size: width of the model's output in tokens; ids beyond the tokenizer's are never allowed.
-        eos_token_ids: ids that end a text.
-        special_token_ids: ids that are no text. Constraints allow those that end a text, where it may end, and those
-            that a grammar asks for by name.
-        special_tokens: ids of these by name, as far as they have one, those that end a text among them.
+        size: number of the model's logits; ids beyond the tokenizer's are never allowed.
+        eos_token_ids: ids of the end-of-sequence tokens.
+        special_token_ids: ids of special tokens, which have no text. Constraints allow the end-of-sequence tokens at
+            the end of a text, and other special tokens where a grammar names them.
+        special_tokens: ids of special tokens by name, end-of-sequence tokens included.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Vocabulary:
         self.special_tokens: dict[str, int] = {name: token for token, name in core.special}
         if warn_missing and (missing := core.missing_bytes):
             warnings.warn(
-                f"{len(missing)} bytes, {missing[0]:#04x} among them, have no token of their own: "
-                "texts that need one are never begun, and masks take longer",
+                f"{len(missing)} bytes, {missing[0]:#04x} among them, have no single-byte token: "
+                "texts that cannot be tokenized are excluded, and masks take longer",
                 stacklevel=4,
             )
 
@@ -69,14 +69,14 @@ class Vocabulary:
         size: int | None = None,
         first_space: Literal["keep", "optional"] = "keep",
     ) -> Vocabulary:
-        """A vocabulary from the bytes of each token, by id; empty bytes are no token.
+        """Create a vocabulary from the bytes of each token.
 
         Args:
-            tokens: bytes of each token, as they stand in the middle of a text.
-            eos_ids: ids that end a text.
-            special_ids: ids that are no text; their bytes, and those of tokens that end a text, are their names.
-            size: width of the model's output, by default the length of the list; tokens beyond it are left out.
-            first_space: ``"optional"`` lets the first token of a text carry one space that the decoder will drop.
+            tokens: bytes of each token in the middle of a text, by id; empty for an id without a token.
+            eos_ids: ids of the end-of-sequence tokens.
+            special_ids: ids of special tokens; their bytes, and those of end-of-sequence tokens, are their names.
+            size: number of the model's logits, by default the length of the list; tokens beyond it are ignored.
+            first_space: ``"optional"`` if the first token of a text may carry one space that the decoder drops.
 
         Raises:
             VocabularyError: an id is outside the vocabulary, or a token is longer than 65,535 bytes.
@@ -108,16 +108,17 @@ class Vocabulary:
         *,
         first_space: Literal["auto", "keep", "optional"] = "auto",
     ) -> Vocabulary:
-        """The vocabulary of a model folder: ``tokenizer.json``, and the end-of-sequence ids that its other files name.
+        """Read the vocabulary of a model folder: ``tokenizer.json``, and the end-of-sequence ids of its other files.
 
         Args:
             model_dir: folder with ``tokenizer.json``.
-            size: width of the model's output; by default that of ``config.json``, or else of the tokenizer.
-            first_space: whether a first token may carry one space that the decoder drops; ``"auto"`` asks the
-                tokenizer.
+            size: number of the model's logits; by default that of ``config.json``, or else of the tokenizer.
+            first_space: ``"optional"`` if the first token of a text may carry one space that the decoder drops;
+                ``"auto"`` takes this from the tokenizer.
 
         Raises:
-            VocabularyError: a file is missing or malformed, the tokens have no fixed bytes, or no id ends a text.
+            VocabularyError: a file is missing or malformed, the tokens have no fixed bytes, or there is no
+                end-of-sequence token.
             ArgumentError: an argument is of the wrong type.
         """
         check_type("model_dir", model_dir, (str, os.PathLike), "the path of a folder")
@@ -126,7 +127,7 @@ class Vocabulary:
         settings = _read_json(folder / "tokenizer_config.json")
         config = _read_json(folder / "config.json")
         generation = _read_json(folder / "generation_config.json")
-        with _reading(f"a file of {folder}"):
+        with _malformed_as_error(f"a file of {folder}"):
             text_config = config.get("text_config") or {}
             ids = [i for source in (config, text_config, generation) for i in _listed(source.get("eos_token_id"))]
             width = size or text_config.get("vocab_size") or config.get("vocab_size")
@@ -140,12 +141,12 @@ class Vocabulary:
         *,
         first_space: Literal["auto", "keep", "optional"] = "auto",
     ) -> Vocabulary:
-        """The vocabulary of a loaded tokenizer; arguments and errors as for :meth:`from_pretrained`.
+        """Read the vocabulary of a loaded tokenizer.
 
         Args:
-            tokenizer: a :class:`constrain.ExLlamaV2Tokenizer`; for those of other libraries there is
+            tokenizer: a :class:`constrain.ExLlamaV2Tokenizer`; for tokenizers of other libraries use
                 :meth:`from_pretrained`.
-            size, first_space: as there.
+            size, first_space: see :meth:`from_pretrained`, which raises the same errors.
         """
         if not hasattr(tokenizer, "hf_tokenizer"):
             wanted = "a constrain.ExLlamaV2Tokenizer (for others, give their folder to Vocabulary.from_pretrained)"
@@ -191,7 +192,7 @@ class Vocabulary:
         return cls(core, table.special_ids | frozenset(eos))
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes of a token; empty for special tokens and ids that no token has."""
+        """Return the bytes of a token; empty for special tokens and unused ids."""
         return self.core.bytes(token_id)
 
     def __repr__(self) -> str:
@@ -199,19 +200,19 @@ class Vocabulary:
 
 
 def core_vocabulary(vocab: Vocabulary) -> _core.Vocabulary:
-    """A vocabulary, for the engine.
+    """Return the native vocabulary of a vocabulary.
 
     Raises:
-        ArgumentError: it is no vocabulary.
+        ArgumentError: the argument is not a :class:`Vocabulary`.
     """
     if not isinstance(vocab, Vocabulary):
         raise refused("vocab", vocab, "a constrain.engine.Vocabulary, made with from_tokenizer or from_pretrained")
     return vocab.core
 
 
-def _check_first_space(first_space: str, *known: str) -> None:
-    if first_space not in known:
-        raise refused("first_space", first_space, " or ".join(map(repr, known)))
+def _check_first_space(first_space: str, *values: str) -> None:
+    if first_space not in values:
+        raise refused("first_space", first_space, " or ".join(map(repr, values)))
 
 
 def _check_size(size: int | None) -> None:
@@ -222,15 +223,15 @@ def _check_size(size: int | None) -> None:
 def _ids(name: str, ids: Iterable[int]) -> list[int]:
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         raise refused(name, ids, "a list of ids")
-    found = list(ids)
-    for i, id_ in enumerate(found):
-        check_count(f"{name}[{i}]", id_, least=None)
-    return found
+    values = list(ids)
+    for i, id_ in enumerate(values):
+        check_count(f"{name}[{i}]", id_, minimum=None)
+    return values
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Whatever goes wrong while taking apart someone's JSON is a mistake in that JSON."""
+def _malformed_as_error(what: str) -> Iterator[None]:
+    """Turn exceptions while unpacking JSON of a model folder into errors that name the file."""
     try:
         yield
     except VocabularyError:
@@ -252,7 +253,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _listed(ids: Any) -> list[int]:
-    """The ids in an entry that holds none, one, or a list of them."""
+    """Return the ids of an entry that is one id, a list of ids, or missing."""
     return [i for i in (ids if isinstance(ids, list) else [ids]) if isinstance(i, int)]
 
 
@@ -271,12 +272,12 @@ def _load_tokenizer(path: Path) -> Tokenizer:
 
 
 def _verify(tokenizer: Tokenizer, core: _core.Vocabulary) -> None:
-    """Checks the bytes of tokens against the tokenizer itself."""
-    for probe in probes():
-        expected = probe.encode()
-        text = b"".join(map(core.bytes, tokenizer.encode(probe, add_special_tokens=False).ids))
-        if text not in (expected, b" " + expected):
+    """Check that the bytes of the tokens of encoded texts concatenate to the texts."""
+    for text in sample_texts():
+        expected = text.encode()
+        found = b"".join(map(core.bytes, tokenizer.encode(text, add_special_tokens=False).ids))
+        if found not in (expected, b" " + expected):
             raise VocabularyError(
-                f"the tokenizer spells {probe!r} as {text!r}: its tokens do not add up to the text, so constraints "
-                "over text cannot be exact with it"
+                f"the tokenizer encodes {text!r} as tokens whose bytes are {found!r}: they do not add up to the text, "
+                "so constraints cannot be exact with it"
             )

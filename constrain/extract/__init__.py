@@ -1,4 +1,4 @@
-"""Schema-driven extraction on top of a generator.
+"""Schema-driven extraction on a runtime.
 
 Names are imported on first use: the prompt format alone needs neither a model nor the engine.
 """
@@ -9,17 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from constrain.extract.completion import Completion, FinishReason, complete
-    from constrain.extract.extractor import Extraction, Extractor, Prompt
+    from constrain.extract.extractor import Extraction, ExtractOptions, Extractor, Prompt
     from constrain.extract.prompt import build_prompt
     from constrain.extract.target import Target
 
-__all__ = ["Completion", "Extraction", "Extractor", "FinishReason", "Prompt", "Target", "build_prompt", "complete"]
+__all__ = ["ExtractOptions", "Extraction", "Extractor", "Prompt", "Target", "build_prompt"]
 
 _HOMES = {
-    "Completion": "completion",
-    "FinishReason": "completion",
-    "complete": "completion",
+    "ExtractOptions": "extractor",
     "Extraction": "extractor",
     "Extractor": "extractor",
     "Prompt": "extractor",

@@ -125,7 +125,7 @@ class ExLlamaV2BaseGenerator:
         check_event(abort_event)
         for name, number in {"seed": seed, "stop_token": stop_token}.items():
             if number is not None:
-                check_count(name, number, least=None)
+                check_count(name, number, minimum=None)
         constraints = filters_of(filters)
         lora_list = ExLlamaV2Lora.listed(loras)
         self.abort_event = abort_event

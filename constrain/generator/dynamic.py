@@ -187,7 +187,7 @@ class ExLlamaV2DynamicGenerator:
             ConstrainError: an error ended an output, and is not returned as part of a result.
         """
         if seed is not None:
-            check_count("seed", seed, least=None)
+            check_count("seed", seed, minimum=None)
         check_event(abort_event)
         single = not isinstance(prompt, list)
         prompts: list[Prompt] = [prompt] if not isinstance(prompt, list) else prompt

@@ -188,7 +188,7 @@ class ExLlamaV2DynamicJob:
         """
         if self._sequence is not None:
             raise GenerationError("a job can be enqueued only once")
-        check_count("return_top_tokens", self._options["return_top_tokens"], most=tokenizer.get_vocab_size())
+        check_count("return_top_tokens", self._options["return_top_tokens"], maximum=tokenizer.get_vocab_size())
         return Request(
             prompt=[row.input_ids.torch() for row in self._rows],
             sampling=self.gen_settings.params(tokenizer, width),

@@ -34,18 +34,8 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 SampleResult: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]
 
 BLOCKED_LOGIT = -1e30
-_SHAPING = (
-    "smoothing_factor",
-    "top_a",
-    "tfs",
-    "typical",
-    "skew",
-    "min_temp",
-    "max_temp",
-    "temp_exponent",
-    "xtc_probability",
-    "xtc_threshold",
-)
+_FIELDS = SamplingParams._fields
+_SHAPING = _FIELDS[_FIELDS.index("smoothing_factor") : _FIELDS.index("dry_multiplier")]
 
 _meta = torch.empty((0,), device="meta")
 

@@ -228,7 +228,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         if rows != (1 if gen_settings.cfg_scale is None else 2):
             raise GenerationError(f"{rows} prompts: there must be one, or with cfg_scale two")
         if seed is not None:
-            check_count("seed", seed, least=None)
+            check_count("seed", seed, minimum=None)
         padding = left_padding(input_ids, input_mask, position_offsets)
         embeddings: list[ExLlamaV2MMEmbedding] = []
         if input_embeddings is not None:

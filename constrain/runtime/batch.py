@@ -38,6 +38,10 @@ class BatchRow(NamedTuple):
         """Number of positions after the pass."""
         return self.past + len(self.ids)
 
+    def pages(self, page_size: int) -> Sequence[int]:
+        """The pages that the new tokens lie in."""
+        return self.block_table[self.past // page_size : (self.end - 1) // page_size + 1]
+
 
 @dataclass(frozen=True)
 class ForwardBatch:

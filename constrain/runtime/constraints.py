@@ -145,9 +145,11 @@ class SequenceConstraint:
 
     def prefetch(self, batch: MaskBatch, token: int | None, budget: int | None) -> None:
         """Add the next mask to a batch; with ``token``, the one that :meth:`accept` is given next."""
-        if self._pending is None and self._known is None:
-            self._pending = batch.add(self.constraint, token, budget)
-            self._promised = token if self._pending is not None else None
+        if self._pending is not None or (token is None and self._known is not None):
+            return
+        self._pending = batch.add(self.constraint, token, budget)
+        if self._pending is not None:
+            self._promised, self._known = token, None
 
     @property
     def ready(self) -> bool:

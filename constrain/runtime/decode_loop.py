@@ -90,6 +90,8 @@ class DecodeLoop:
             self._sample(step)
         outcomes += self._collect(previous)
         if not freely:
+            # Those that wait for a token to be generated anew: it may have come just now.
+            outcomes += self._begin_constraints()
             outcomes += self._await_masks(step)
             self._sample(step)
         if not self._runner.is_asynchronous:
@@ -98,7 +100,7 @@ class DecodeLoop:
         return outcomes
 
     def _begin_constraints(self) -> list[Outcome]:
-        updates = [(each, each.begin()) for each in self._running if each.is_prefilled]
+        updates = [(each, each.begin()) for each in self._running]
         return [(sequence, update) for sequence, update in updates if update is not None]
 
     def _launch(self) -> InFlightStep:
@@ -117,7 +119,7 @@ class DecodeLoop:
 
     def _schedule(self) -> list[ScheduledSequence]:
         """The sequences of the next pass: those that share adapters, as many as have room."""
-        ready = [each for each in self._running if each.is_prefilled and each.finish is None]
+        ready = [each for each in self._running if each.finish is None]
         groups = list(dict.fromkeys(each.request.loras for each in ready))
         if len(groups) > 1:
             turn = groups.index(self._next_loras) if self._next_loras in groups else 0
@@ -164,11 +166,11 @@ class DecodeLoop:
 
     def _propose(self, scheduled: Sequence[ScheduledSequence]) -> None:
         """Append proposed tokens to the rows of sequences, as many as cost little."""
-        num_rows = sum(len(each.rows) for each in scheduled)
-        room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
-        limit = min(max_proposals(num_rows), room - 1, MAX_FORCED)
+        limit = min(max_proposals(sum(len(each.rows) for each in scheduled)), MAX_FORCED)
         if limit <= 0:
             return
+        room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
+        limit = min(limit, room - 1)
         candidates = [each for each in scheduled if len(each.rows) == 1 and each.sequence.request.hook is None]
         for each in candidates if self._jump_forward else ():
             self._propose_forced(each, limit)
@@ -267,7 +269,7 @@ class DecodeLoop:
             request.seed,
             each.mask if each.is_masked else None,
             top_tokens=request.return_top_tokens,
-            raw=request.return_logits and request.raw_logits,
+            raw=(request.return_logits and request.raw_logits) or request.return_logprobs is not None,
             final=request.hook is not None or (request.return_logits and not request.raw_logits),
             bias=None if bias is None else TokenBias(bias),
         )
@@ -306,7 +308,7 @@ class DecodeLoop:
             if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
                 break
             epoch = sequence.epoch
-            updates.append(sequence.take(_token(sequence, sampled, place)))
+            updates.append(sequence.take(_token(sequence, sampled, place, self._sampler.width)))
             if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
                 break
         accepted = len(updates) - 1
@@ -325,7 +327,7 @@ class DecodeLoop:
         return updates
 
 
-def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> SampledToken:
+def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:
     """A sampled token, with what was asked for."""
     request, count = sequence.request, sequence.request.return_top_tokens
     token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
@@ -334,6 +336,11 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     if request.return_logits:
         logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
+    if request.return_logprobs is not None and sampled.raw is not None and token.id >= 0:
+        logprobs = sampled.raw[place, :num_tokens].float().log_softmax(-1)
+        values, ids = logprobs.topk(min(request.return_logprobs, num_tokens))
+        token.logprob = float(logprobs[token.id])
+        token.top_logprobs = list(zip(ids.tolist(), values.tolist(), strict=True))
     if request.hook is not None and sampled.final is not None:
         token.final_logits = sampled.final[place]
     return token

@@ -17,6 +17,8 @@ class SampledToken:
         prob: its probability among the tokens that the sampler has left.
         top: the most likely ones and their probabilities, of shape (k,), if asked for.
         logits: float32 of shape (padded vocabulary,), if asked for.
+        logprob: its log probability by the model alone, before constraint and sampling settings, if asked for.
+        top_logprobs: tokens that the model finds most likely and their log probabilities, if asked for.
         final_logits: those that it was sampled from, for a hook.
     """
 
@@ -25,6 +27,8 @@ class SampledToken:
     prob: float
     top: tuple[torch.Tensor, torch.Tensor] | None = None
     logits: torch.Tensor | None = None
+    logprob: float | None = None
+    top_logprobs: list[tuple[int, float]] = field(default_factory=list)
     final_logits: torch.Tensor | None = None
 
 

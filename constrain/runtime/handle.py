@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Protocol
 
 from constrain.errors import GenerationError
@@ -73,8 +75,9 @@ class Handle:
 
     def push(self, update: Update) -> None:
         """Take an update; called by the runtime."""
-        self.output.add(update)
+        # In this order: whoever finds the output finished finds all updates.
         self._updates.append(update)
+        self.output.add(update)
         self._notify()
 
     def fail(self, error: BaseException) -> None:
@@ -102,11 +105,24 @@ class Handle:
         return self._finished()
 
     def __iter__(self) -> Iterator[Update]:
+        return self.updates()
+
+    def updates(self, timeout: float | None = None) -> Iterator[Update]:
+        """The updates as they come.
+
+        Raises:
+            TimeoutError: the last did not come within ``timeout`` seconds; the request goes on.
+            ConstrainError: the error that ended it.
+        """
+        deadline = None if timeout is None else monotonic() + timeout
         while True:
-            self._driver.run_until(lambda: bool(self._updates) or self.done)
+            left = None if deadline is None else max(0.0, deadline - monotonic())
+            if not self._driver.run_until(lambda: bool(self._updates) or self.done, left):
+                raise TimeoutError(f"the request did not end within {timeout} seconds")
+            is_last = self.done
             while self._updates:
                 yield self._updates.popleft()
-            if self.done:
+            if is_last:
                 self._raise()
                 return
 
@@ -117,9 +133,10 @@ class Handle:
         wake = self._listen()
         self._driver.run_in_background()
         while True:
+            is_last = self.done
             while self._updates:
                 yield self._updates.popleft()
-            if self.done:
+            if is_last:
                 self._raise()
                 return
             await wake.wait()
@@ -136,7 +153,7 @@ class Handle:
     def _listen(self) -> asyncio.Event:
         """An event of the running loop that is set whenever something happens."""
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
-        self._listeners.append(lambda: None if loop.is_closed() else _call(loop, wake.set))
+        self._listeners.append(lambda: _call(loop, wake.set))
         if self._updates or self.done:
             wake.set()
         return wake
@@ -160,4 +177,5 @@ class Handle:
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    loop.call_soon_threadsafe(callback)
+    with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        loop.call_soon_threadsafe(callback)

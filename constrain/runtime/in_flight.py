@@ -53,10 +53,10 @@ class ScheduledSequence:
         sequence = self.sequence
         return (
             not self.is_late
-            and sequence.is_running
             and sequence.finish is None
             and sequence.epoch == self.epoch
             and len(sequence) == self.rows[0].past + 1
+            and sequence.is_running
         )
 
 

@@ -81,22 +81,27 @@ class ModelRunner:
         return compiled.module is not None and self.device.type == "cuda" and self.model.capturable
 
     def prefill(
-        self, row: BatchRow, loras: Sequence[ExLlamaV2Lora] = (), embeddings: Sequence[IndexedEmbeddings] = ()
+        self,
+        rows: Sequence[BatchRow],
+        loras: Sequence[ExLlamaV2Lora] = (),
+        embeddings: Sequence[IndexedEmbeddings] = (),
     ) -> None:
-        """Store keys and values of a part of a prompt.
+        """Store keys and values of parts of prompts, which share no page that they write to.
 
         Raises:
             GenerationError: an id is outside the vocabulary.
         """
-        batch = ForwardBatch([row], self.page_size)
-        ids = torch.as_tensor(row.ids).view(1, -1)
+        batch = ForwardBatch(rows, self.page_size)
+        ids = batch.ids()
         attention = ragged_attention(batch, self.model, self.cache)
         self.model.forward(
             ids, preprocess_only=True, loras=list(loras), indexed_embeddings=embeddings, attention=attention
         )
-        slots = row_slots(row.block_table, self.page_size, row.past, row.end, self.device)
         # Ids of embeddings fit into 32 bits too, and count for no penalty.
-        self.history.view(-1)[slots] = ids[0].to(self.device, torch.int)
+        tokens = ids[0].to(self.device, torch.int)
+        for row, place in zip(rows, batch.places, strict=True):
+            slots = row_slots(row.block_table, self.page_size, row.past, row.end, self.device)
+            self.history.view(-1)[slots] = tokens[place]
 
     def decode(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...] = ()) -> PassOutput:
         """Take the last tokens of sequences through all layers; at most :attr:`max_rows` of them.

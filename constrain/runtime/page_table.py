@@ -100,6 +100,12 @@ class PageAllocator:
         self._by_key: dict[bytes, KVPage] = {}
         self._children: dict[bytes, set[KVPage]] = {}
 
+    def forget(self, indices: Sequence[int]) -> None:
+        """Forget what pages hold that no sequence of this allocator uses: somebody else writes to them."""
+        for index in indices:
+            if not self.pages[index].users:
+                self._forget(self.pages[index], 0)
+
     @property
     def idle(self) -> list[KVPage]:
         """Pages that no sequence uses, in the order in which they will be overwritten."""

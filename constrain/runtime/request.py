@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from constrain.arguments import check_count, check_text, texts_of
+from constrain.errors import ArgumentError
 from constrain.filters import Constraint
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime.sampler.params import SamplingParams
@@ -35,6 +36,8 @@ class Request:
         decode_special_tokens: show special tokens in the output.
         return_top_tokens: number of most likely tokens to report.
         return_logits: report the logits too.
+        return_logprobs: report the log probability of each token by the model alone, and this number of most likely
+            tokens with theirs; ``None``: neither.
         raw_logits: as they come from the model, not as the sampler leaves them.
         prefer_eos: end the sequence as soon as the constraint allows it.
         heal: generate the last token of the prompt anew, together with what follows (token healing).
@@ -65,6 +68,7 @@ class Request:
     decode_special_tokens: bool = False
     return_top_tokens: int = 0
     return_logits: bool = False
+    return_logprobs: int | None = None
     raw_logits: bool = True
     prefer_eos: bool = False
     heal: bool = False
@@ -80,6 +84,10 @@ class Request:
     def __post_init__(self) -> None:
         check_count("min_new_tokens", self.min_new_tokens)
         check_count("return_top_tokens", self.return_top_tokens)
+        if self.return_logprobs is not None:
+            check_count("logprobs", self.return_logprobs)
+            if self.hook is not None:
+                raise ArgumentError("logprobs cannot be had with post_sampling_hooks, which may replace tokens")
         banned = [each for each in texts_of("banned_strings", self.banned_strings) if each]
         object.__setattr__(self, "banned_strings", banned)
         if self.trigger is not None:

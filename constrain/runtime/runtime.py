@@ -6,22 +6,27 @@ or more, see :mod:`constrain.runtime.decode_loop`.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from time import perf_counter, sleep
+from time import monotonic, perf_counter, sleep
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
 
 from constrain.errors import BudgetError
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import MaskWorkers
 from constrain.runtime.decode_loop import DecodeLoop
-from constrain.runtime.events import Update
+from constrain.runtime.events import Finish, Update
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request
 from constrain.runtime.model_runner import ModelRunner
@@ -33,10 +38,16 @@ from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculation import DraftModel, Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
+_log = logging.getLogger(__name__)
+
 #: Keys of digests are at most this long.
 _MAX_ROOT_BYTES = 64
 #: Seconds after which a thread that waits for another to step looks again, and after which one lets others in.
 _WAIT_INTERVAL, _POLL_INTERVAL = 0.05, 5e-5
+
+
+#: A part of a prompt, with the sequence and the row of it that it belongs to.
+_Chunk: TypeAlias = tuple[SequenceState, CachedTokens, BatchRow]
 
 
 @dataclass(frozen=True)
@@ -120,11 +131,12 @@ class Runtime:
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
-        self._num_submitting = 0
+        self._num_waiting = 0
         self._thread: threading.Thread | None = None
         self.lock = threading.RLock()
         #: Notified after each step.
         self._progress = threading.Condition()
+        _log.info("KV cache of %d pages of %d tokens", self.runner.num_pages, size)
 
     @property
     def has_work(self) -> bool:
@@ -153,14 +165,16 @@ class Runtime:
             vocab_size=self.model.config.vocab_size,
         )
         check_budget(request)
-        with self.lock:
+        with self._between_steps():
             width = self.model.config.padded_vocab_size
             sequence = SequenceState(request, self.tokenizer, width, self._num_added)
             self._num_added += 1
             for row, table in zip(sequence.rows, block_tables, strict=False):
+                self.allocator.forget(table)
                 row.start_at(table, position)
             sequence.mark("enqueued")
             self.scheduler.add(sequence)
+            _log.debug("request %d: %d tokens, at most %s more", sequence.serial, len(sequence), request.max_new_tokens)
             return sequence
 
     def submit(self, request: Request) -> Handle:
@@ -170,9 +184,7 @@ class Runtime:
             GenerationError: there can never be room for the request, or its prompt is not one of this model.
             BudgetError: no output that the constraint allows has as few tokens as the request.
         """
-        self._num_submitting += 1
-        with self.lock:
-            self._num_submitting -= 1
+        with self._between_steps():
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
         with self._progress:
@@ -181,10 +193,28 @@ class Runtime:
 
     def cancel(self, sequence: SequenceState) -> None:
         """Drop a sequence, without an event; nothing happens to one that is not there."""
-        with self.lock:
+        with self._between_steps():
             self._handles.pop(sequence, None)
             if self.scheduler.remove(sequence):
                 self._release(sequence)
+                _log.debug("request %d cancelled after %d tokens", sequence.serial, sequence.new_tokens)
+        with self._progress:
+            self._progress.notify_all()
+
+    @contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """Hold the lock; a thread that steps lets go of it after its step, though locks are not fair."""
+        with self._progress:
+            self._num_waiting += 1
+        try:
+            self.lock.acquire()
+        finally:
+            with self._progress:
+                self._num_waiting -= 1
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Step, or wait while another thread does, until a condition holds; returns whether it does.
@@ -206,7 +236,7 @@ class Runtime:
                     self._step_or_fail()
             finally:
                 self.lock.release()
-            while self._num_submitting:  # locks are not fair: whoever steps would take it again at once
+            while self._num_waiting:
                 sleep(_POLL_INTERVAL)
         return True
 
@@ -242,11 +272,7 @@ class Runtime:
         """Start sequences for which there is room, compute parts of prompts, and sample a token or more of each."""
         with self.lock:
             events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
-            for sequence in self.scheduler.running:
-                if not sequence.is_prefilled and self._prefill(sequence):
-                    rows = sequence.rows
-                    progress = sum(row.position for row in rows), sum(row.prompt_end for row in rows)
-                    events.append(Event(sequence, "prefill", progress=progress))
+            events += self._prefill([each for each in self.scheduler.running if not each.is_prefilled])
             ready = [sequence for sequence in self.scheduler.running if sequence.is_prefilled]
             events += [Event(sequence, "streaming", update) for sequence, update in self.decode_loop.step(ready)]
             for event in events:
@@ -254,6 +280,7 @@ class Runtime:
                     event.sequence.mark("first_token")
                     if event.update.finish is not None and self.scheduler.remove(event.sequence):
                         self._release(event.sequence)
+                        _log_finish(event.sequence, event.update.finish)
                     self._deliver(event.sequence, event.update)
             return events
 
@@ -267,7 +294,7 @@ class Runtime:
         with self.lock:
             self.scheduler.start(self._start)
             while sequence.is_running and not sequence.is_prefilled and not aborted():
-                self._prefill(sequence)
+                self._prefill([sequence])
 
     def flush(self, sequence: SequenceState) -> None:
         """Drop the token of a sequence that is in flight: it is to be sampled again, under other conditions."""
@@ -310,26 +337,84 @@ class Runtime:
         if owned and not self.has_work:
             self.allocator.defragment()
 
-    def _prefill(self, sequence: SequenceState) -> bool:
-        """Take a part of a prompt through the model; returns whether any of it was computed, or copied."""
-        limit, computed, request = self.max_chunk_size, False, sequence.request
-        for row in sequence.rows:
+    def _prefill(self, sequences: Sequence[SequenceState]) -> list[Event]:
+        """Take a part of each prompt through the model, several of them in a pass."""
+        waiting = [(sequence, row) for sequence in sequences for row in sequence.rows]
+        limits = dict.fromkeys(sequences, self.max_chunk_size)
+        computed: set[SequenceState] = set()
+        while waiting:
+            batch, waiting = self._chunks(waiting, limits)
+            if not batch:
+                break
+            first = batch[0][0].request
+            self.runner.prefill([chunk for _, _, chunk in batch], first.loras, first.embeddings)
+            self._prefill_drafts(batch)
+            for sequence, row, chunk in batch:
+                row.computed(self.allocator, chunk.end, chunk.end)
+                row.skip_cached(self.allocator)
+                limits[sequence] -= len(chunk.ids)
+                computed.add(sequence)
+        return [
+            Event(each, "prefill", progress=_progress(each))
+            for each in sequences
+            if each in computed or any(row.copied for row in each.rows)
+        ]
+
+    def _chunks(
+        self, waiting: Sequence[tuple[SequenceState, CachedTokens]], limits: Mapping[SequenceState, int]
+    ) -> tuple[list[_Chunk], list[tuple[SequenceState, CachedTokens]]]:
+        """Parts of prompts for one pass, and rows that have to wait for the next one.
+
+        Sequences whose prompts begin alike share pages: what one computes, the others skip in a later pass.
+        """
+        batch: list[_Chunk] = []
+        later: list[tuple[SequenceState, CachedTokens]] = []
+        written: set[int] = set()
+        room = self.max_chunk_size
+        for sequence, row in waiting:
             row.skip_cached(self.allocator)
-            chunk = row.prompt_chunk(self.allocator.page_size, limit)
+            chunk = row.prompt_chunk(self.allocator.page_size, limits[sequence])
             if chunk is None:
                 continue
-            self.runner.prefill(chunk, request.loras, request.embeddings)
-            proposer = self.decode_loop.proposer if len(sequence.rows) == 1 and not request.embeddings else None
-            if proposer is not None and row.draft_position == chunk.past:
-                proposer.prefill(chunk)
-                row.draft_position = chunk.end
-            row.computed(self.allocator, chunk.end, chunk.end)
-            row.skip_cached(self.allocator)
-            limit -= len(chunk.ids)
-            computed = True
-            if limit <= 0:
-                break
-        return computed or any(row.copied for row in sequence.rows)
+            pages = chunk.pages(self.allocator.page_size)
+            fits = not batch or (len(chunk.ids) <= room and _share_passes(batch[0][0], sequence))
+            if not fits or not written.isdisjoint(pages):
+                later.append((sequence, row))
+                continue
+            batch.append((sequence, row, chunk))
+            written.update(pages)
+            room -= len(chunk.ids)
+        return batch, later
+
+    def _prefill_drafts(self, batch: Sequence[_Chunk]) -> None:
+        """Have the proposer compute the same parts of prompts, as far as it has those before them."""
+        proposer = self.decode_loop.proposer
+        drafted = [
+            (row, chunk)
+            for sequence, row, chunk in batch
+            if len(sequence.rows) == 1 and not sequence.request.embeddings and row.draft_position == chunk.past
+        ]
+        if proposer is None or not drafted:
+            return
+        proposer.prefill([chunk for _, chunk in drafted])
+        for row, chunk in drafted:
+            row.draft_position = chunk.end
+
+
+def _share_passes(one: SequenceState, other: SequenceState) -> bool:
+    """Whether parts of two prompts may go through the model in one pass."""
+    return one is other or (
+        one.request.loras == other.request.loras and not one.request.embeddings and not other.request.embeddings
+    )
+
+
+def _progress(sequence: SequenceState) -> tuple[int, int]:
+    return sum(row.position for row in sequence.rows), sum(row.prompt_end for row in sequence.rows)
+
+
+def _log_finish(sequence: SequenceState, finish: Finish) -> None:
+    seconds = monotonic() - sequence.times["enqueued"]
+    _log.debug("request %d: %s after %d tokens, %.3f s", sequence.serial, finish.reason, sequence.new_tokens, seconds)
 
 
 def check_budget(request: Request) -> None:

@@ -61,7 +61,8 @@ class SequenceState:
         self.times: dict[str, float] = {}
         self.accepted_draft_tokens = self.rejected_draft_tokens = 0
         self._tokenizer, self._width = tokenizer, width
-        self._start = len(self.rows[0].sequence_ids)
+        self._start = self._length = len(self.rows[0].sequence_ids)
+        self._is_prefilled = False
         self._prefix = "" if self._prefix_token is None else self._piece(self._prefix_token)
         self._forbidden: dict[int, set[int]] = {}
         detokenizer = Detokenizer(tokenizer, request.decode_special_tokens)
@@ -73,7 +74,7 @@ class SequenceState:
 
     def __len__(self) -> int:
         """Number of tokens, prompt included."""
-        return len(self.rows[0].sequence_ids)
+        return self._length
 
     @property
     def num_uncommitted(self) -> int:
@@ -94,7 +95,9 @@ class SequenceState:
     @property
     def is_prefilled(self) -> bool:
         """Whether the next token can be sampled."""
-        return all(row.is_prefilled for row in self.rows)
+        if not self._is_prefilled:
+            self._is_prefilled = all(row.is_prefilled for row in self.rows)
+        return self._is_prefilled
 
     @property
     def is_running(self) -> bool:
@@ -139,7 +142,7 @@ class SequenceState:
 
     def begin(self) -> Update | None:
         """Start the constraint if it is time; returns an update where that ends the sequence."""
-        if self._constraint is None or self._constrained or self._trigger is not None:
+        if self._constraint is None or self._constrained or self._trigger is not None or self.finish is not None:
             return None
         if self.is_healing and not self.request.constrain_healing:
             return None
@@ -297,6 +300,7 @@ class SequenceState:
             self._constraint.discard_mask()
         for row in self.rows:
             row.sequence_ids.append_one(sampled.id)
+        self._length += 1
         self.last_token = sampled.id
         self.new_tokens += 1
         if not (healed or sampled.stops):
@@ -378,6 +382,7 @@ class SequenceState:
         position = len(self) - len(suppressed.tokens)
         for row in self.rows:
             row.sequence_ids.truncate(len(row.sequence_ids) - len(suppressed.tokens))
+        self._length = position
         self.last_token = self._last_token()
         self.epoch += 1
         # What is forbidden further on was so after another beginning.

@@ -72,8 +72,8 @@ class Proposer(Protocol):
     def wants(self, sequence: SequenceState) -> bool:
         """Whether it is worth knowing all tokens of a sequence before its next pass, in order to propose some."""
 
-    def prefill(self, row: BatchRow) -> None:
-        """Note a part of a prompt that went through the model."""
+    def prefill(self, rows: Sequence[BatchRow]) -> None:
+        """Compute parts of prompts that went through the model."""
 
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
         """Tokens, up to a limit for each, that may follow sequences whose tokens are all known."""
@@ -102,8 +102,8 @@ class DraftModel:
     def wants(self, sequence: SequenceState) -> bool:
         return not self._of(sequence).is_paused
 
-    def prefill(self, row: BatchRow) -> None:
-        self.runner.prefill(row)
+    def prefill(self, rows: Sequence[BatchRow]) -> None:
+        self.runner.prefill(rows)
 
     def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
         if proposed:
@@ -162,7 +162,7 @@ class DraftModel:
         limit = self.runner.model.config.max_input_len
         while len(missing) > 2:
             chunk = missing[:-1][:limit]
-            self.runner.prefill(BatchRow(chunk, own.draft_position, own.block_table))
+            self.runner.prefill([BatchRow(chunk, own.draft_position, own.block_table)])
             own.draft_position += len(chunk)
             missing = missing[len(chunk) :]
         return BatchRow(missing, own.draft_position, own.block_table)
@@ -283,7 +283,7 @@ class NgramProposer:
     def wants(self, sequence: SequenceState) -> bool:
         return self._updated(sequence).rate >= _MIN_ACCEPTANCE
 
-    def prefill(self, row: BatchRow) -> None:
+    def prefill(self, rows: Sequence[BatchRow]) -> None:
         """Nothing to do: sequences hold their prompts."""
 
     def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:

@@ -1,4 +1,4 @@
-"""Text to token ids and back, over the ``tokenizers`` library."""
+"""Tokenizers: encoding of text to token ids and decoding, on top of the ``tokenizers`` library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokenizer proper: ``tokenizers.Tokenizer`` behind the small interface that everything else uses."""
+"""The tokenizer backend: ``tokenizers.Tokenizer`` behind a small interface."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class ExLlamaV2TokenizerHF:
-    """Reads ``tokenizer.json`` and encodes and decodes without any special-token template.
+    """Encodes and decodes with ``tokenizer.json``, without adding special tokens.
 
     Attributes:
         hf_tokenizer: the underlying tokenizer.
-        vocab: decoded piece of every id, or ``None`` until :meth:`enumerate_tokens` is first used.
+        vocab: decoded piece of every id; ``None`` until the first use of :meth:`enumerate_tokens`.
 
     Raises:
         TokenizerNotFound: the file does not exist.
@@ -33,7 +33,7 @@ class ExLlamaV2TokenizerHF:
         self._newline: str | None = None
 
     def vocab_size(self) -> int:
-        """Number of tokens, added tokens included. Ids may have holes: :meth:`id_limit` is their bound."""
+        """Number of tokens, added tokens included. Ids may have gaps: :meth:`id_limit` is their bound."""
         return self.hf_tokenizer.get_vocab_size(with_added_tokens=True)
 
     def id_limit(self) -> int:
@@ -41,12 +41,12 @@ class ExLlamaV2TokenizerHF:
         return 1 + max(self.hf_tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def added_tokens(self) -> dict[int, AddedToken]:
-        """Tokens that are matched in the text before the model's own algorithm runs, by id."""
+        """Added tokens by id; they are matched in the text before the tokenization algorithm runs."""
         added: dict[int, AddedToken] = self.hf_tokenizer.get_added_tokens_decoder()
         return added
 
     def id_to_piece(self, idx: int | None) -> str:
-        """Raw vocabulary string of ``idx`` (``Ġhello``, ``▁hello``, ``<0x0A>``); ``""`` where there is none."""
+        """Raw vocabulary string of ``idx`` (``Ġhello``, ``▁hello``, ``<0x0A>``); ``""`` if the id is unused."""
         return "" if idx is None else self.hf_tokenizer.id_to_token(idx) or ""
 
     def piece_to_id(self, text: str | None) -> int | None:
@@ -63,7 +63,7 @@ class ExLlamaV2TokenizerHF:
         return self.hf_tokenizer.decode(ids, skip_special_tokens=True)
 
     def enumerate_tokens(self) -> Iterator[tuple[int, str]]:
-        """Every id with its decoded piece (see :func:`constrain.tokenizer.pieces.decode_each`)."""
+        """Iterate over all ids with their decoded pieces; see :func:`constrain.tokenizer.pieces.decode_each`."""
         if self.vocab is None:
             self.vocab = decode_each(self, self.id_limit())
         return iter(enumerate(self.vocab))
@@ -77,7 +77,7 @@ class ExLlamaV2TokenizerHF:
         """Id of the token for unknown text, or ``None``."""
         return self.piece_to_id(self.unk_token())
 
-    # tokenizer.json does not say which tokens play these roles; the tokenizer above finds out.
+    # tokenizer.json does not name the tokens of these roles; TokenizerVocabulary takes them from other files.
     def pad_id(self) -> None:
         """Always ``None``."""
 
@@ -97,19 +97,19 @@ class ExLlamaV2TokenizerHF:
         """Always ``None``."""
 
     def space_char(self) -> str:
-        """The character that stands for a space in raw pieces."""
+        """Character that represents a space in raw pieces."""
         if self._space is None:
             self._space = self.deduce_char_map(" ")
         return self._space
 
     def newline_char(self) -> str:
-        """The character that stands for a line feed in raw pieces."""
+        """Character that represents a line feed in raw pieces."""
         if self._newline is None:
             self._newline = self.deduce_char_map("\n")
         return self._newline
 
     def deduce_char_map(self, char: str) -> str:
-        """The character that stands for ``char`` in raw pieces, found by encoding it."""
+        """Find the character that represents ``char`` in raw pieces, by encoding it."""
         ids = self.encode(char)
         piece = self.id_to_piece(ids[-1]) if ids else ""
         if byte := _BYTE_TOKEN.fullmatch(piece):
@@ -117,18 +117,18 @@ class ExLlamaV2TokenizerHF:
         return piece[-1:] or char
 
     def clean_special_chars(self, piece: str) -> str:
-        """``piece`` with the stand-ins for space and line feed replaced by the characters themselves."""
+        """Replace the representations of space and line feed in a raw piece by the characters themselves."""
         return piece.replace(self.space_char(), " ").replace(self.newline_char(), "\n")
 
     def piece_to_ord(self, piece: str) -> int:
-        """Code 0 to 255 where the raw piece is one such character or ``<0xNN>``, else -1."""
+        """Code of a raw piece that is one character of code 0 to 255, or ``<0xNN>``; else -1."""
         if byte := _BYTE_TOKEN.fullmatch(piece):
             return int(byte[1], 16)
         text = self.clean_special_chars(piece)
         return ord(text) if len(text) == 1 and ord(text) < 256 else -1
 
     def id_to_ord(self, idx: int) -> int:
-        """What :meth:`piece_to_ord` says of the raw piece of ``idx``."""
+        """:meth:`piece_to_ord` of the raw piece of ``idx``."""
         return self.piece_to_ord(self.id_to_piece(idx))
 
 
@@ -141,7 +141,7 @@ def _read_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as cause:  # the library raises bare Exception
         raise TokenizerError(f"{path}: the tokenizers library cannot read it ({cause})") from cause
-    # A file may ask for its own truncation and padding, which would silently change what a text encodes to.
+    # A file may configure truncation and padding, which would silently change encodings.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -1,7 +1,7 @@
-"""Chat templates: the Jinja program of a model folder that turns messages into the text of a prompt.
+"""Chat templates: Jinja programs of model folders that render messages as a prompt.
 
-The program comes with the model, so it is not trusted: it runs in Jinja's sandbox, cannot change what it is given, and
-has bounds on what it multiplies and writes. The names it finds are those that ``transformers`` gives it.
+The program comes with the model, so it is not trusted: it runs in Jinja's sandbox, cannot change its arguments, and the
+sizes of its products and of its output are limited. Its variables and functions are those of ``transformers``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from constrain.errors import TokenizerError
 from constrain.tokenizer.files import MAX_JSON_BYTES, read_json_object
 
 MAX_PROMPT_CHARS = 1 << 24
-"""The longest text that a template may write."""
+"""Maximum length of the output of a template."""
 
 _MAX_POWER_BITS = 1 << 12
 
 
 class _GenerationBlock(Extension):
-    """``{% generation %}...{% endgeneration %}``, which marks for training what an assistant wrote: its content."""
+    """``{% generation %}...{% endgeneration %}``, a mark for training around output of an assistant, without effect."""
 
     tags = {"generation"}  # noqa: RUF012 (a class variable of the base class)
 
@@ -77,11 +77,11 @@ class ChatTemplate:
             raise TokenizerError(f"{origin}: Jinja nested too deeply") from cause
 
     def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
-        """The text of a chat.
+        """Render a chat as text.
 
         Args:
-            messages: each with ``role`` and ``content``, and whatever else the template knows.
-            variables: further names that the template finds.
+            messages: each with ``role`` and ``content``, and other entries that the template uses.
+            variables: further variables of the template.
 
         Raises:
             TokenizerError: the template refuses the messages, fails, or writes more than ``MAX_PROMPT_CHARS``.
@@ -99,7 +99,7 @@ class ChatTemplate:
 
 
 def read_chat_templates(model_dir: Path, settings: Mapping[str, Any] | None) -> dict[str, ChatTemplate]:
-    """The chat templates of a model folder by name; one that has no name is called ``default``.
+    """Read the chat templates of a model folder, by name; one without a name is called ``default``.
 
     They are in ``chat_template.jinja``, or else in ``chat_template.json`` or ``tokenizer_config.json``.
     """
@@ -133,7 +133,7 @@ def _read_text(path: Path) -> str:
 
 
 def _result_size(operator: str, left: Any, right: Any) -> int:
-    """Length of a repeated sequence, or what a power's length in bits comes to; 0 for other operands."""
+    """Estimate the size of a product or power: length of a repeated sequence, or bits of a power; else 0."""
     if operator == "**":
         bits = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
         return bits * (MAX_PROMPT_CHARS // _MAX_POWER_BITS)
@@ -142,7 +142,7 @@ def _result_size(operator: str, left: Any, right: Any) -> int:
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    """JSON as models have seen it in training: without Jinja's escapes for HTML."""
+    """Serialise as JSON without Jinja's escapes for HTML, as in the training data of models."""
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 

@@ -1,4 +1,4 @@
-"""Reading the JSON files of a model folder, none of which is trusted."""
+"""Reading of JSON files of a model folder, which are untrusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_JSON_BYTES = 64 * 1024 * 1024
 
 
 def read_json_object(path: Path, error: type[ModelError] = ConfigError) -> dict[str, Any]:
-    """The JSON object in ``path``.
+    """Read the JSON object in ``path``.
 
     Raises:
         ModelError: (as ``error``) the file is missing, larger than ``MAX_JSON_BYTES``, not UTF-8, not standard JSON

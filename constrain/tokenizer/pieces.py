@@ -1,6 +1,6 @@
-"""The text of single tokens, and the tables made of it.
+"""Pieces: the text of single tokens, and tables of it.
 
-A *piece* is what a token adds to a text when it stands inside one: ``" the"`` for ``Ġthe`` and ``▁the``, ``"\\n"`` for
+A *piece* is the text of a token in the middle of a text: ``" the"`` for ``Ġthe`` and ``▁the``, ``"\\n"`` for
 ``<0x0A>``, and U+FFFD for each part of a character that is split over several tokens.
 """
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
 
 HOLE = "\ufffd"
-"""Piece of an id that no token has: a text that no real text contains."""
+"""Piece of an unused id; does not occur in ordinary text."""
 
 _SPACE_MARKS = ("▁", "Ġ")
 
 
 def decode_each(backend: ExLlamaV2TokenizerHF, size: int) -> list[str]:
-    """Pieces of ids 0 to ``size - 1``; special tokens are ``""``.
+    """Decode ids 0 to ``size - 1`` to pieces; special tokens are ``""``.
 
-    Many decoders drop the space in front of the first token. Such a backend decodes each id behind a token for one
-    space, whose own text is then cut off.
+    Many decoders drop a space at the start of a text. With these, each id is decoded after a token for one space, whose
+    text is then removed.
     """
     decode_batch = backend.hf_tokenizer.decode_batch
     prefix = [] if _keeps_leading_space(backend) else _space_token(backend)
-    head = len(backend.decode(prefix))
+    skip = len(backend.decode(prefix))
     texts: list[str] = decode_batch([[*prefix, idx] for idx in range(size)], skip_special_tokens=True)
-    holes = set(range(size)).difference(backend.hf_tokenizer.get_vocab(with_added_tokens=True).values())
-    return [HOLE if idx in holes else text[head:] for idx, text in enumerate(texts)]
+    unused = set(range(size)).difference(backend.hf_tokenizer.get_vocab(with_added_tokens=True).values())
+    return [HOLE if idx in unused else text[skip:] for idx, text in enumerate(texts)]
 
 
 def extend_pieces(pieces: list[str], size: int, literal: Mapping[int, str]) -> list[str]:
-    """``pieces`` made ``size`` long, with the ids of ``literal`` showing their text."""
+    """Extend or cut ``pieces`` to ``size`` ids, and replace those of ``literal`` by its text."""
     extended = pieces[:size] + [HOLE] * (size - len(pieces))
     for idx, text in literal.items():
         extended[idx] = text
@@ -41,7 +41,7 @@ def extend_pieces(pieces: list[str], size: int, literal: Mapping[int, str]) -> l
 
 
 def prefix_table(piece_to_id: Mapping[str, int]) -> dict[str, list[int]]:
-    """For every piece the ascending ids of the pieces that start with it, itself included."""
+    """Map every piece to the ascending ids of the pieces that start with it, itself included."""
     table: dict[str, list[int]] = {piece: [] for piece in piece_to_id if piece}
     for piece, idx in sorted(piece_to_id.items(), key=lambda item: item[1]):
         for end in range(1, len(piece) + 1):
@@ -55,10 +55,10 @@ def _keeps_leading_space(backend: ExLlamaV2TokenizerHF) -> bool:
     for mark in _SPACE_MARKS:
         # Only the mark in use is a token by itself; the other may still occur as an ordinary letter.
         if mark in vocab:
-            probe = next(
+            word = next(
                 (idx for raw, idx in vocab.items() if len(raw) > 1 and raw[0] == mark and raw[1].isalnum()), None
             )
-            return probe is None or backend.decode([probe]).startswith(" ")
+            return word is None or backend.decode([word]).startswith(" ")
     return True
 
 

@@ -1,4 +1,4 @@
-"""Which tokens are special, and which ids play the roles of BOS, EOS and padding."""
+"""Special tokens, and the ids of BOS, EOS and padding."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
 from constrain.tokenizer.files import read_json_object
 
 MAX_TOKEN_ID = 1 << 24
-"""Largest id that a side file may declare: tables are indexed by id, so an absurd one would cost gigabytes."""
+"""Largest id that a file besides ``tokenizer.json`` may declare; tables are indexed by id, so it bounds memory."""
 
 _DEFAULT_ROLES = {"bos_token": 1, "eos_token": 2}
 
 
 class TokenizerConfig(Protocol):
-    """What a tokenizer needs of a model's config."""
+    """The interface that a tokenizer needs of a model's config."""
 
     @property
     def model_dir(self) -> str | None: ...
@@ -34,11 +34,11 @@ class TokenizerConfig(Protocol):
 
 @dataclass
 class AddedVocabulary:
-    """Added tokens by what decoding does with them.
+    """Added tokens that the backend does not decode to their text.
 
     Attributes:
-        special: id to text of the tokens that stand for no text.
-        hidden: id to text of the others, where the backend does not decode them to that text.
+        special: id to name of special tokens.
+        hidden: id to text of other tokens.
     """
 
     special: dict[int, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class AddedVocabulary:
 def read_added_vocabulary(
     model_dir: Path, backend: ExLlamaV2TokenizerHF, settings: Mapping[str, Any] | None
 ) -> AddedVocabulary:
-    """Added tokens of ``tokenizer.json``, ``added_tokens.json`` and ``tokenizer_config.json``, in this order."""
+    """Read the added tokens of ``tokenizer.json``, ``added_tokens.json`` and ``tokenizer_config.json``, in order."""
     added = AddedVocabulary()
     for idx, token in backend.added_tokens().items():
         if token.special:
@@ -73,7 +73,7 @@ def read_added_vocabulary(
 def find_role(
     role: str, configured: int | None, backend: ExLlamaV2TokenizerHF, settings: Mapping[str, Any] | None
 ) -> int | None:
-    """Id of ``"bos_token"`` or ``"eos_token"``: the model's config, else the tokenizer's, else the usual id."""
+    """Find the id of ``"bos_token"`` or ``"eos_token"``: of the model's config, the tokenizer's, or a default."""
     if configured is not None:
         return configured
     if settings is None or role not in settings:
@@ -88,7 +88,7 @@ def find_pad(
     bos: int | None,
     eos: int | None,
 ) -> int:
-    """Id that fills short rows of a batch: one meant for it, else EOS where that is not BOS too, else -1."""
+    """Find the id of padding: one configured for it, else EOS if that is not BOS too, else -1."""
     if configured is not None:
         return configured
     named = backend.piece_to_id(token_text((settings or {}).get("pad_token")))
@@ -100,7 +100,7 @@ def find_pad(
 
 
 def token_text(entry: object) -> str | None:
-    """Text of a token as a config gives it: by itself, or with its properties."""
+    """Return the text of a token in a config, which is a string or an object with ``content``."""
     text = entry.get("content") if isinstance(entry, dict) else entry
     return text if isinstance(text, str) else None
 

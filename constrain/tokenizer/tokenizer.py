@@ -1,4 +1,4 @@
-"""``ExLlamaV2Tokenizer``: text to ids and back, in batches, with special tokens, and as chats."""
+"""``ExLlamaV2Tokenizer``: encoding and decoding of batches, special tokens and chats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCK = threading.Lock()
 
 
 class TextEmbedding(Protocol):
-    """Embeddings that a text refers to by an alias, and that have token ids of their own."""
+    """Embeddings with token ids of their own, to which a text refers by an alias."""
 
     @property
     def text_alias(self) -> str: ...
@@ -31,10 +31,10 @@ class TextEmbedding(Protocol):
 class ExLlamaV2Tokenizer(TokenizerVocabulary):
     """The tokenizer of a model folder: text to ids, and ids to text.
 
-    Which tokens there are, and tables over them, is in :class:`~constrain.tokenizer.vocabulary.TokenizerVocabulary`.
+    The base class :class:`~constrain.tokenizer.vocabulary.TokenizerVocabulary` has the tokens, and tables of them.
 
     Attributes:
-        tokenized_str_cache, max_cached_strings: what :meth:`cached_encode_str` remembers.
+        tokenized_str_cache, max_cached_strings: the cache of :meth:`cached_encode_str`, and its capacity.
 
     Instances hash by identity and may be shared by threads.
     """
@@ -79,22 +79,22 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         return_offsets: bool = False,
         embeddings: Sequence[TextEmbedding] | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        """Token ids of a text or of a batch of texts.
+        """Encode a text, or a batch of texts, to token ids.
 
         Args:
-            text: one text, or a list of them.
-            add_bos, add_eos: put BOS before, EOS after each text, where the model has them.
-            encode_special_tokens: cut the text at the literal strings of special tokens first. The backend recognises
+            text: one text, or a list of texts.
+            add_bos, add_eos: add BOS before, EOS after each text, if the model has them.
+            encode_special_tokens: encode names of special tokens in the text as these tokens. The backend does so for
                 those of ``tokenizer.json`` in any case.
             return_offsets: return position offsets too.
-            embeddings: their aliases in the text become their id ranges.
+            embeddings: indexed embeddings; their aliases in the text are encoded as their ids.
 
         Returns:
             int64 ids ``[rows, length]``, short rows padded on the left with ``pad_token_id``; with ``return_offsets``
             also int32 ``[rows]``, minus the number of padding tokens in each row.
 
         Raises:
-            ArgumentError: it is neither a text nor a list of texts.
+            ArgumentError: ``text`` is neither a text nor a list of texts.
         """
         texts = texts_of("text", [text] if isinstance(text, str) else text)
         rows = [self._encode_row(row, add_bos, add_eos, encode_special_tokens, embeddings or ()) for row in texts]
@@ -106,17 +106,17 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         return ids, torch.tensor([len(row) - width for row in rows], dtype=torch.int)
 
     def encode_special(self, text: str) -> list[int]:
-        """Ids of a text in which the literal strings of special tokens become those tokens."""
+        """Encode a text, names of special tokens as these tokens."""
         pattern = self._table("special_pattern", lambda: _alternation(self.extended_piece_to_id))
         special = {literal: [idx] for literal, idx in self.extended_piece_to_id.items()}
         return _encode_around(pattern, text, special, self.encode_unspecial)
 
     def encode_unspecial(self, text: str) -> list[int]:
-        """Ids of a text as the backend encodes it."""
+        """Encode a text with the backend alone."""
         return self.tokenizer_model.encode(text)
 
     def cached_encode_str(self, text: str) -> torch.Tensor:
-        """``encode(text)``, remembered for the last ``max_cached_strings`` texts."""
+        """:meth:`encode` with a cache of the last ``max_cached_strings`` texts."""
         with _LOCK:
             if text not in self.tokenized_str_cache:
                 while len(self.tokenized_str_cache) >= self.max_cached_strings:
@@ -128,12 +128,12 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         """Number of tokens of a text, without BOS and EOS.
 
         Raises:
-            ArgumentError: it is no text.
+            ArgumentError: ``text`` is not a ``str``.
         """
         check_text("text", text)
         return len(self.tokenizer_model.encode(text))
 
-    # Messages to text
+    # Chat templates
 
     @property
     def chat_templates(self) -> dict[str, ChatTemplate]:
@@ -153,17 +153,17 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
-        """The prompt for a chat, as the model's own template writes it.
+        """Render a chat with the model's template.
 
-        Encode it with ``encode_special_tokens=True`` and without ``add_bos``: templates write special tokens
+        Encode the result with ``encode_special_tokens=True`` and without ``add_bos``: templates write special tokens
         themselves.
 
         Args:
             messages: each with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
-            add_generation_prompt: end with what comes before an answer of the model.
-            tools: JSON Schemas of functions that the model may call; for them the template ``tool_use`` is taken where
-                there is one.
-            variables: further names for the template.
+            add_generation_prompt: end with the header of an answer of the model.
+            tools: JSON Schemas of functions that the model may call, rendered with the template ``tool_use`` if there
+                is one.
+            variables: further variables of the template.
 
         Raises:
             TokenizerError: there is no template, or it is malformed, fails or refuses the messages.
@@ -180,19 +180,19 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
     # Ids to text
 
     def decode(self, ids: torch.Tensor | list[torch.Tensor], decode_special_tokens: bool = False) -> Any:
-        """Text of token ids.
+        """Decode token ids to text.
 
-        Padding, ids that no token has, and (without ``decode_special_tokens``) special tokens are left out.
+        Padding, unused ids, and (without ``decode_special_tokens``) special tokens are skipped.
 
         Args:
             ids: ``[length]``, ``[rows, length]``, or a list of such tensors.
-            decode_special_tokens: show special tokens as their literal text.
+            decode_special_tokens: decode special tokens to their names.
 
         Returns:
             A string for one dimension, a list of strings for two (one row too), a list of these for a list.
 
         Raises:
-            TokenizerError: ``ids`` is something else.
+            TokenizerError: ``ids`` has another type or shape.
         """
         if isinstance(ids, list):
             return [self.decode(row, decode_special_tokens) for row in ids]
@@ -207,7 +207,7 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         return torch.zeros(ids.shape, dtype=torch.half).masked_fill_(ids == self.pad_token_id, -torch.inf)
 
     def _role_texts(self) -> dict[str, str]:
-        """Texts of the tokens that have a role, by role: what the tokenizer's config says, else what is in use."""
+        """Names of BOS, EOS, unknown and padding tokens, by role: of the tokenizer's config, else those in use."""
         roles = ("bos_token", "eos_token", "unk_token", "pad_token")
         texts = {role: token_text((self.tokenizer_config_dict or {}).get(role)) for role in roles}
         return {role: text for role in roles if (text := texts[role] or getattr(self, role))}
@@ -229,22 +229,22 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         if not decode_special_tokens:
             dropped = (self.pad_token_id, self.eos_token_id)
             return self.tokenizer_model.decode([idx for idx in ids if idx not in dropped and 0 <= idx < self._id_limit])
-        # Padding that borrows the id of EOS is indistinguishable from it, so neither shows.
-        kept = [idx for idx in ids if idx != self.pad_token_id and (0 <= idx < self._id_limit or idx in special)]
+        # Padding may have the id of EOS, and then neither is shown.
+        visible = [idx for idx in ids if idx != self.pad_token_id and (0 <= idx < self._id_limit or idx in special)]
         return "".join(
             "".join(special[idx] for idx in run) if is_special else self.tokenizer_model.decode(list(run))
-            for is_special, run in groupby(kept, special.__contains__)
+            for is_special, run in groupby(visible, special.__contains__)
         )
 
 
 def _alternation(literals: Iterable[str]) -> re.Pattern[str]:
-    """Pattern of one group that matches any of ``literals``, earlier ones first; nothing where there are none."""
+    """Compile a pattern of one group that matches any of ``literals``, earlier ones first; without any, nothing."""
     return re.compile("(" + ("|".join(re.escape(literal) for literal in literals if literal) or "(?!)") + ")")
 
 
 def _encode_around(
     pattern: re.Pattern[str], text: str, literals: Mapping[str, list[int]], encode: Callable[[str], list[int]]
 ) -> list[int]:
-    """Ids of ``text``: those given for each match of ``pattern``, and the encoding of what stands between."""
+    """Encode ``text``: each match of ``pattern`` as the ids in ``literals``, the text between matches by ``encode``."""
     parts = (part for part in pattern.split(text) if part)
     return [idx for part in parts for idx in (literals[part] if part in literals else encode(part))]

@@ -21,7 +21,7 @@ class Trie:
 
 
 def build_trie(pieces: Iterable[str]) -> Trie:
-    """Trie of all non-empty ``pieces``, whose ids are their positions."""
+    """Build the trie of all non-empty ``pieces``, whose ids are their positions."""
     root = Trie()
     for idx, piece in enumerate(pieces):
         if not piece:

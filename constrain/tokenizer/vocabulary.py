@@ -1,4 +1,4 @@
-"""The tokens of a tokenizer: which ids play which roles, and tables over all of them."""
+"""The tokens of a tokenizer: ids of special roles, and tables of all tokens."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _LOCK = threading.RLock()
 class TokenizerVocabulary:
     """The vocabulary of a tokenizer.
 
-    Tables are built once, when they are first needed, and may not be changed by the caller.
+    Tables are built on first use, and must not be changed by the caller.
 
     Attributes:
-        config: the config it was made from; the vocabulary size of the model is ``config.vocab_size``.
+        config: the model's config; the vocabulary size of the model is ``config.vocab_size``.
         tokenizer_model: the backend, also ``tokenizer``.
-        bos_token_id, eos_token_id, unk_token_id: ids, or ``None`` where the model has none.
-        pad_token_id: id that fills batches, or -1 where the model has none.
+        bos_token_id, eos_token_id, unk_token_id: ids, or ``None`` if the model has none.
+        pad_token_id: id of padding, or -1 if the model has none.
         extended_id_to_piece, extended_piece_to_id: special tokens.
-        unspecial_id_to_piece, unspecial_piece_to_id: other added tokens that the backend does not decode to themselves.
-        actual_vocab_size: one more than the largest id that has a token; may be smaller or larger than the model's.
+        unspecial_id_to_piece, unspecial_piece_to_id: other added tokens that the backend does not decode to their text.
+        actual_vocab_size: one more than the largest id with a token; may be smaller or larger than the model's.
         tokenizer_config_dict: ``tokenizer_config.json``, or ``None``.
     """
 
@@ -52,11 +52,11 @@ class TokenizerVocabulary:
         Args:
             config: a prepared ``ExLlamaV2Config``.
             lazy_init: build the tables on first use instead of now.
-            force_json: accepted for compatibility; ``tokenizer.json`` is always what is read.
+            force_json: accepted for compatibility; ``tokenizer.json`` is always read.
             force_spm: not available.
 
         Raises:
-            ArgumentError: ``config`` is no config.
+            ArgumentError: ``config`` is not a config.
             TokenizerNotFound: there is no ``tokenizer.json``.
             TokenizerError: a file is malformed, or the model's vocabulary is smaller than the tokenizer's.
         """
@@ -109,7 +109,7 @@ class TokenizerVocabulary:
 
     @property
     def hf_tokenizer(self) -> tokenizers.Tokenizer:
-        """The tokenizer of the ``tokenizers`` library underneath."""
+        """The underlying tokenizer of the ``tokenizers`` library."""
         return self.tokenizer_model.hf_tokenizer
 
     def get_vocab_size(self) -> int:
@@ -117,9 +117,10 @@ class TokenizerVocabulary:
         return self.actual_vocab_size
 
     def get_id_to_piece_list(self, include_special_tokens: bool = False) -> list[str]:
-        """Decoded text by id, ``actual_vocab_size`` long.
+        """Pieces by id, ``actual_vocab_size`` long.
 
-        Special tokens of the backend are ``""`` unless ``include_special_tokens``; those beyond it always show.
+        Special tokens of the backend are ``""`` unless ``include_special_tokens``; other special tokens are always
+        their names.
         """
         if include_special_tokens:
             return self._table("special_pieces", lambda: self._pieces(self.extended_id_to_piece))
@@ -130,15 +131,15 @@ class TokenizerVocabulary:
         return self._table("pieces", build)
 
     def get_piece_to_id_dict(self) -> dict[str, int]:
-        """Id by decoded text; the highest one where several tokens have the same text."""
+        """Ids by piece; the highest one if several tokens have the same piece."""
         return self._table("piece_to_id", lambda: {piece: idx for idx, piece in enumerate(self.get_id_to_piece_list())})
 
     def get_prefix_to_ids_dict(self) -> dict[str, list[int]]:
-        """For every piece the ascending ids of the pieces that start with it."""
+        """Ascending ids of the pieces that start with a piece, by that piece."""
         return self._table("prefix_to_ids", lambda: prefix_table(self.get_piece_to_id_dict()))
 
     def get_prefix_id_to_ids_dict(self) -> dict[int, list[int]]:
-        """:meth:`get_prefix_to_ids_dict` by the id of the prefix; an id without an entry has itself alone."""
+        """:meth:`get_prefix_to_ids_dict` by the id of the prefix; an id without an entry maps to itself."""
 
         def build() -> dict[int, list[int]]:
             by_id = {idx: [idx] for idx in range(self.config.vocab_size or self.actual_vocab_size)}
@@ -149,7 +150,7 @@ class TokenizerVocabulary:
         return self._table("prefix_id_to_ids", build)
 
     def get_id_to_ord_list(self) -> list[int]:
-        """By id the code 0 to 255 where the raw piece is one such character or ``<0xNN>``, else -1."""
+        """By id, the code of a raw piece that is one character of code 0 to 255, or ``<0xNN>``; else -1."""
         id_to_ord = self.tokenizer_model.id_to_ord
         return self._table("ords", lambda: [id_to_ord(idx) for idx in range(self.actual_vocab_size)])
 
@@ -162,19 +163,19 @@ class TokenizerVocabulary:
         return self._table("trie_ci", lambda: build_trie(piece.lower() for piece in self.get_id_to_piece_list()))
 
     def single_id(self, token: str) -> int | None:
-        """Id of the token with exactly this text: a special one first."""
+        """Id of the token with exactly this text; special tokens have precedence."""
         special = self.extended_piece_to_id.get(token)
         return self.get_piece_to_id_dict().get(token) if special is None else special
 
     def single_token(self, token_id: int) -> torch.Tensor:
-        """int64 ``[1, 1]``."""
+        """A token id as a tensor, int64 ``[1, 1]``."""
         return torch.tensor([[token_id]], dtype=torch.long)
 
     def _check_vocabulary(self, model_dir: Path) -> None:
-        """Refuse a tokenizer whose text needs ids that the model does not have.
+        """Raise if the tokenizer has ids outside of the model's vocabulary.
 
-        Added tokens beyond the model's vocabulary are let pass: published models have them, for modes of use that
-        they lack themselves. The model refuses such an id when it is given one.
+        Added tokens are exempt: published models have some for modes of use that they do not support. The model
+        refuses such an id in its input.
         """
         ids = self.tokenizer_model.hf_tokenizer.get_vocab(with_added_tokens=False).values()
         largest, size = max(ids, default=-1), self.config.vocab_size

@@ -14,7 +14,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import constrain
 from constrain.cli import cli, main
+from constrain.completion import Completion
 
 
 def run(*args: str) -> Result:
@@ -41,6 +43,31 @@ def test_generate_without_temperature_is_reproducible(tiny_dir: Path) -> None:
     first, second = run(*args), run(*args)
     assert first.stdout == second.stdout
     assert "stopped after 8 tokens" in first.stderr
+
+
+def test_generate_prints_no_half_of_a_document(tiny_dir: Path) -> None:
+    whole = run("generate", "hi", "--model", str(tiny_dir), "--regex", '[{]"a": "[ab]*"[}]', "--max-new-tokens", "20")
+    assert whole.exit_code == 0 and re.fullmatch(r'[{]"a": "[ab]*"[}]\n', whole.stdout)
+    short = run("generate", "hi", "--model", str(tiny_dir), "--regex", "[ab]{30}", "--max-new-tokens", "9")
+    assert (short.exit_code, short.stdout) == (1, "")
+    assert "a budget of 9 tokens does not suffice to complete the text: 30 do" in short.stderr
+    both = ("--regex", "(aaaa)+", "--choice", "a" * 12, "--prefix", "aaa")
+    cut = run("generate", "hi", "--model", str(tiny_dir), *both, "--max-new-tokens", "13")
+    assert (cut.exit_code, cut.stdout) == (0, "a" * 12 + "\n")
+
+
+def test_generate_says_that_a_text_is_incomplete(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = Completion("[1, 2", [1, 2], "length", complete=False)
+    monkeypatch.setattr(constrain.LLM, "generate", lambda *_, **__: cut)
+    result = run("generate", "hi", "--model", str(tiny_dir))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "incomplete after 2 tokens; see --max-new-tokens: [1, 2" in result.stderr
+
+
+def test_generate_says_that_a_text_is_a_loop(tiny_dir: Path) -> None:
+    result = run("generate", "hi", "--model", str(tiny_dir), "--regex", "a{20}b*", "--max-new-tokens", "20")
+    assert (result.exit_code, result.stdout) == (0, "a" * 20 + "\n")
+    assert "stopped after 20 tokens in a loop; see --max-new-tokens" in result.stderr
 
 
 def test_generate_names_what_does_not_compile(tiny_dir: Path) -> None:

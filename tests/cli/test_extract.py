@@ -80,7 +80,17 @@ def test_files_that_fail_are_reported_and_the_others_go_on(folder: Path, tiny_di
 def test_records_that_are_not_complete_are_reported(folder: Path, tiny_dir: Path) -> None:
     result = run(tiny_dir, "--schema", "schema.json", "one.txt", "--max-new-tokens", "2")
     assert result.exit_code == 1
-    assert "one.txt: the record was not complete after 2 tokens" in result.stderr
+    assert "one.txt: a budget of 2 tokens does not suffice" in result.stderr
+
+
+def test_many_files_keep_their_order(folder: Path, tiny_dir: Path) -> None:
+    for number in range(20):
+        (folder / f"{number}.txt").write_text("yes " * (number % 7 + 1))
+    names = [f"{number}.txt" for number in range(20)]
+    outputs = [run(tiny_dir, "--schema", "schema.json", *names, *jobs) for jobs in ((), ("--jobs", "1"))]
+    assert [row["source"] for row in rows(outputs[0].stdout)] == names
+    assert outputs[0].stdout == outputs[1].stdout
+    assert [result.exit_code for result in outputs] == [0, 0]
 
 
 def test_standard_input(folder: Path, tiny_dir: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from constrain.errors import GenerationError, ModelError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2MMEmbedding
-from constrain.model.step import chunk_widths
+from constrain.model.forward_context import chunk_widths
 
 
 def test_preprocessing_fills_the_cache_and_returns_nothing(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:

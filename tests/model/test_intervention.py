@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from constrain.model import Intervention
-from constrain.model.step import Step
+from constrain.model.forward_context import ForwardContext
 
 
 def test_states_can_be_seen_and_changed_around_a_module(llama: Any, ids: torch.Tensor) -> None:
@@ -13,9 +13,9 @@ def test_states_can_be_seen_and_changed_around_a_module(llama: Any, ids: torch.T
     plain = model.forward(ids)
     seen: list[torch.Tensor] = []
 
-    def look(x: torch.Tensor, step: Step) -> torch.Tensor:
+    def look(x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         seen.append(x.clone())
-        assert step.full.cos.shape[1] == ids.shape[1]
+        assert context.attention.full.cos.shape[1] == ids.shape[1]
         return x
 
     inner = model.modules[3]
@@ -24,5 +24,5 @@ def test_states_can_be_seen_and_changed_around_a_module(llama: Any, ids: torch.T
     torch.testing.assert_close(model.forward(ids), plain)
     assert len(seen) == 2 and not torch.equal(*seen)
 
-    model.modules[3] = Intervention(inner, post_forward=lambda x, step: torch.zeros_like(x))
+    model.modules[3] = Intervention(inner, post_forward=lambda x, context: torch.zeros_like(x))
     assert not torch.allclose(model.forward(ids), plain)

@@ -1,233 +1,112 @@
-"""Steps that the host hears of one behind: the same texts, whatever runs beside them, on the CPU in place of a GPU."""
+"""Steps in flight: passes are queued ahead of the host as on a GPU, here on the CPU."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from request_kinds import EOS, KINDS, WIDTH, job, request, settings
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
-from constrain.bench.random_model import random_model
-from constrain.bench.shapes import Shape
-from constrain.errors import DeadEnd, FilterError
-from constrain.filters import ExLlamaV2EngineFilter, ExLlamaV2Filter, ExLlamaV2JSONSchemaFilter, ExLlamaV2RegexFilter
-from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler, device_draws
-from constrain.generator.decoding import Decoding
-from constrain.generator.device_draws import StepSampler
-from constrain.generator.pipeline import Pipeline
-from constrain.generator.runner import PagedRunner
-from constrain.kernels import cuda
-from constrain.model import decode
-from constrain.model.decode import Decoder
+from constrain.errors import DeadEnd, FilterError, NoTokenLeft
+from constrain.filters import ExLlamaV2EngineFilter, ExLlamaV2Filter, ExLlamaV2RegexFilter, combine
+from constrain.generator import ExLlamaV2DynamicGenerator
+from constrain.runtime import Request, Runtime, SamplingParams
+from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.sampler import batch_sampler
+from constrain.runtime.sampler.batch_sampler import BatchSampler
 
-EOS = 1
-GREEDY = ExLlamaV2Sampler.Settings.greedy()
-RANDOM = ExLlamaV2Sampler.Settings(temperature=2.0, top_k=0, top_p=0.0)
-Make = Callable[..., ExLlamaV2DynamicGenerator]
-
-
-def tiny(folder: Path, tokenizer_dir: Path) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
-    """A model that the CUDA kernels take too."""
-    return random_model(Shape(64, 128, 2, 4, 2, 32, 384), folder, tokenizer_dir)
-
-
-@pytest.fixture(scope="session")
-def parts(
-    tiny_dir: Path, long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
-    if torch.cuda.is_available() and cuda.module is not None:
-        return tiny(tmp_path_factory.mktemp("tiny"), tiny_dir)
-    return long_model, tiny_tokenizer
+GREEDY = SamplingParams()
+RANDOM = SamplingParams(temperature=2.0, top_k=0)
+PROMPT = [5, 6, 7]
+Make = Callable[..., Runtime]
 
 
 @pytest.fixture
-def make(parts: tuple[ExLlamaV2, ExLlamaV2Tokenizer], monkeypatch: pytest.MonkeyPatch) -> Make:
-    monkeypatch.setattr(decode, "supports", lambda *_: True)
-    model, tokenizer = parts
+def ahead(make: Make) -> Make:
+    """Makes runtimes whose passes are queued ahead of the host."""
 
-    def make(size: int = 4096, piped: bool = True, **options: Any) -> ExLlamaV2DynamicGenerator:
-        generator = ExLlamaV2DynamicGenerator(
-            model, ExLlamaV2Cache(model, max_seq_len=size), tokenizer, **{"jump_forward": False, **options}
-        )
-        if not piped:
-            monkeypatch.setattr(generator._runner, "_divided", lambda jobs: ([], jobs))
-        return generator
+    def ahead(size: int = 4096, **options: Any) -> Runtime:
+        runtime = make(size, **{"jump_forward": False, **options})
+        runtime.runner.is_asynchronous = True
+        return runtime
 
-    return make
+    return ahead
 
 
-def regex(generator: ExLlamaV2DynamicGenerator, pattern: str) -> ExLlamaV2RegexFilter:
-    return ExLlamaV2RegexFilter(generator.model, generator.tokenizer, pattern)
+def asked(
+    runtime: Runtime, count: int, ids: Sequence[int] = PROMPT, filters: Sequence[Any] = (), **options: Any
+) -> Request:
+    """A request, by default for the most likely tokens."""
+    time_limit = options.pop("time_limit", None)
+    constraint = combine([*filters], runtime.tokenizer, WIDTH, time_limit) if filters else None
+    return Request(
+        [torch.tensor([ids])], options.pop("sampling", GREEDY), constraint=constraint, max_new_tokens=count, **options
+    )
 
 
-def jobs(generator: ExLlamaV2DynamicGenerator, settings: ExLlamaV2Sampler.Settings) -> list[ExLlamaV2DynamicJob]:
-    """Jobs of many kinds, some of which the pipeline leaves to others now and then."""
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "yy"]}}}
-    json_filter = ExLlamaV2JSONSchemaFilter(generator.model, generator.tokenizer, schema)
-    penalties = settings.clone()
-    penalties.token_repetition_penalty, penalties.token_frequency_penalty = 1.3, 0.2
-    kinds: list[dict[str, Any]] = [
-        {},
-        {"stop_conditions": [*range(2, 120)]},
-        {"stop_conditions": ["e", "t"], "max_new_tokens": 60},
-        {"min_new_tokens": 5, "stop_conditions": [*range(2, 300)]},
-        {"filters": [regex(generator, "(the|quick|fox){3}[0-9]{4}")]},
-        {"filters": [regex(generator, "[a-z ]{2,9}"), regex(generator, "[a-f ]{3,}")]},
-        {"filters": [json_filter]},
-        {"filters": [json_filter.clone()], "filter_prefer_eos": True},
-        {"gen_settings": penalties},
-        {"token_healing": True},
-        {"banned_strings": ["e"]},
-        {"max_new_tokens": 1},
-        {"filters": [regex(generator, "[a-z]{3}")], "trigger": "e"},
-    ]
-    return [
-        ExLlamaV2DynamicJob(
-            torch.randint(3, 350, (1, 5 + 40 * n), generator=torch.Generator().manual_seed(n)),
-            **{"max_new_tokens": 24, "gen_settings": settings, "seed": n, "stop_conditions": [EOS], **kind},
-        )
-        for n, kind in enumerate(kinds)
-    ]
+def regex(runtime: Runtime, pattern: str) -> ExLlamaV2RegexFilter:
+    return ExLlamaV2RegexFilter(runtime.model, runtime.tokenizer, pattern)
 
 
-def run(generator: ExLlamaV2DynamicGenerator, *given: ExLlamaV2DynamicJob) -> list[dict[str, Any]]:
-    """The last result of each job."""
-    generator.enqueue(list(given))
-    results = []
-    while generator.num_remaining_jobs():
-        results += [result for result in generator.iterate() if result["eos"]]
-    return sorted(results, key=lambda result: int(result["serial"]))
+def run(runtime: Runtime, *requests: Request) -> list[tuple[str, str, int]]:
+    """Text, finish reason, and number of tokens of each request, in one batch."""
+    handles = [runtime.submit(each) for each in requests]
+    runtime.run_until(lambda: all(handle.done for handle in handles))
+    return [(h.output.text, h.output.finish.reason, h.sequence.new_tokens) for h in handles if h.output.finish]
 
 
-def before(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, hear: Callable[[Any], None]) -> None:
-    """Let ``hear`` see what a method is given."""
+def before(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, note: Callable[[Any], None]) -> None:
+    """Let ``note`` see the first argument of a method."""
     method = getattr(owner, name)
 
-    def watched(self: Any, given: Any) -> Any:
-        hear(given)
-        return method(self, given)
+    def watched(self: Any, given: Any, *rest: Any) -> Any:
+        note(given)
+        return method(self, given, *rest)
 
     monkeypatch.setattr(owner, name, watched)
 
 
-def told(results: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
-    return [(result["full_completion"], result["eos_reason"], result["new_tokens"]) for result in results]
+def test_pages_hold_as_much_as_without_steps_in_flight(make: Make, ahead: Make) -> None:
+    """What a sequence leaves in the KV cache is found again, and no token more."""
+    counts = []
+    for runtime in (make(16384), ahead(16384)):
+        kinds = [each for each in KINDS if each != "hook"]
+        for _ in range(2):
+            handles = [runtime.submit(request(each, runtime.model, runtime.tokenizer, greedy=True)) for each in kinds]
+            runtime.run_until(lambda handles=handles: all(handle.done for handle in handles))
+        counts.append([sum(row.cached_tokens for row in handle.sequence.rows) for handle in handles])
+    assert counts[0] == counts[1] and sum(counts[0]) > 0
 
 
-def test_texts_are_the_same(make: Make) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("a GPU rounds products of other batches otherwise")
-    for options in ({}, {"max_batch_size": 3}, {"jump_forward": True}):
-        ordinary, piped = make(8192, piped=False, **options), make(8192, **options)
-        expected = told(run(ordinary, *jobs(ordinary, GREEDY)))
-        assert told(run(piped, *jobs(piped, GREEDY))) == expected
-        # Pages are as full as without a pipeline: what was written is found again.
-        again = run(piped, *jobs(piped, GREEDY))
-        assert [result["cached_tokens"] for result in again] == [
-            result["cached_tokens"] for result in run(ordinary, *jobs(ordinary, GREEDY))
-        ]
-
-
-def test_a_seed_gives_the_same_draws_whatever_runs_beside(make: Make) -> None:
-    together = make()
-    expected = told(run(together, *jobs(together, RANDOM)))
-    # A GPU rounds products of other batches otherwise.
-    for n, text in enumerate([] if torch.cuda.is_available() else expected):
-        alone = make()
-        assert told(run(alone, jobs(alone, RANDOM)[n])) == [text]
-    again = make()
-    assert told(run(again, *jobs(again, RANDOM))) == expected
-    prompt = torch.tensor([[5, 6]])
-    seeds = [ExLlamaV2DynamicJob(prompt, 9, gen_settings=RANDOM, seed=seed) for seed in range(4)]
-    assert len({text for text, _, _ in told(run(again, *seeds))}) == 4
-
-
-def test_penalties_see_the_whole_text(make: Make) -> None:
-    settings = ExLlamaV2Sampler.Settings.greedy(token_repetition_penalty=5.0, token_presence_penalty=2.0)
-    prompt = torch.randint(3, 350, (1, 300), generator=torch.Generator().manual_seed(0))
-    texts = []
-    for piped in (False, True):
-        generator = make(piped=piped)
-        texts.append(told(run(generator, ExLlamaV2DynamicJob(prompt, 40, gen_settings=settings))))
-    assert texts[0] == texts[1]
-
-
-def test_texts_of_any_length_become_known(make: Make) -> None:
-    generator = make()
-    decoder = generator.cache.decoder(256)
-    texts = [([3], torch.arange(1, 8)), ([7, 2, 5], torch.arange(100, 700)), ([1, 4], torch.arange(1000, 1256))]
-    decoder.write_texts(texts)
-    for pages, tokens in texts:
-        written = decoder._text.cpu()[pages].flatten()
-        assert torch.equal(written[: len(tokens)].long(), tokens) and not written[len(tokens) :].any()
-    assert int((decoder._text != 0).sum()) == 7 + 600 + 256
-
-
-def test_forced_text_takes_one_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said to be forced is the text that the model writes by itself, with a wrong token now and then."""
-    if torch.cuda.is_available():
-        pytest.skip("a GPU rounds products of several tokens otherwise")
-    widths: list[int] = []
-    before(monkeypatch, Decoder, "run", lambda given: widths.append(1 + len(given[0].ahead)))
-    prompt = torch.tensor([[5, 6, 7]])
-    for settings in (GREEDY, RANDOM):
-        plain = make(max_batch_size=1)
-        options: dict[str, Any] = {"gen_settings": settings, "seed": 3, "stop_conditions": [EOS]}
-        job = ExLlamaV2DynamicJob(prompt, 40, filters=[regex(plain, "[a-z ]{40,}")], **options)
-        expected = told(run(plain, job))
-        text: list[int] = job.sequences[0].sequence_ids.torch()[0].tolist()
-        for wrong, most in ((100, 5), (20, 8), (7, 12), (3, 26)):
-            heard = [token if at % wrong else 9 for at, token in enumerate(text, 1)]
-            monkeypatch.setattr(Decoding, "forced", lambda self, n, to=heard: to[len(self.rows[0]) :][: min(n, 15)])
-            ahead = make(jump_forward=True)
-            widths.clear()
-            job = ExLlamaV2DynamicJob(prompt, 40, filters=[regex(ahead, "[a-z ]{40,}")], **options)
-            assert told(run(ahead, job)) == expected
-            assert job.sequences[0].sequence_ids.torch()[0].tolist() == text
-            assert max(widths) > 1 and len(widths) <= most
-
-
-def test_few_allowed_tokens_need_a_part_of_the_head(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[tuple[list[Any], int, int]] = []
-    for whole in (False, True):
-        parts: list[list[int]] = []
-        only: list[list[int]] = []
-        before(monkeypatch, device_draws._Inputs, "allow", parts.append)
-        before(monkeypatch, StepSampler, "_take", only.append)
-        if whole:
-            monkeypatch.setattr(device_draws, "_allowed", lambda *_: None)
-        generator, texts = make(), []
-        for settings in (GREEDY, RANDOM):
-            filters = [regex(generator, pattern) for pattern in ("(a|b|c)[a-z ]{2}(quick)", "[0-9]{4}")]
-            options: dict[str, Any] = {"gen_settings": settings, "seed": 3}
-            given = [ExLlamaV2DynamicJob(torch.tensor([[5]]), 12, filters=[each], **options) for each in filters]
-            texts += told(run(generator, *given))
-        found.append((texts, len(parts), len(only)))
-    (texts, parts_used, only_used), whole_head = found[0], found[1]
-    assert whole_head == (texts, 0, 0) and parts_used and only_used
-
-
-def test_the_host_is_one_step_behind(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = make()
-    rows: list[int] = []
-    before(monkeypatch, Decoder, "run", lambda given: rows.append(len(given)))
-    job = ExLlamaV2DynamicJob(torch.tensor([[5, 6, 7]]), 4, gen_settings=GREEDY)
-    generator.enqueue(job)
+def test_the_host_is_one_step_behind(ahead: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = ahead()
+    passes: list[int] = []
+    before(monkeypatch, ModelRunner, "decode", lambda rows: passes.append(len(rows)))
+    handle = runtime.submit(asked(runtime, 4))
     known = []
-    while generator.num_remaining_jobs():
-        generator.iterate()
-        known.append((len(rows), job.new_tokens))
-    # No step is queued behind the last token, since it is known beforehand which that is.
+    while not handle.done:
+        runtime.step()
+        known.append((len(passes), handle.sequence.new_tokens))
+    # No pass is queued after the last token, since it is known beforehand which that is.
     assert known == [(1, 0), (2, 1), (3, 2), (4, 3), (4, 4)]
-    # What stops a text is not, so that a step too many is queued.
-    rows.clear()
-    prompt = torch.tensor([[5, 6, 7]])
-    stopped = run(generator, ExLlamaV2DynamicJob(prompt, 4, gen_settings=GREEDY, stop_conditions=[*range(384)]))
-    assert stopped[0]["eos_reason"] == "stop_token" and rows == [1, 1]
+    # A stop token is not, so that a pass is queued in vain.
+    passes.clear()
+    ((_, reason, _),) = run(runtime, asked(runtime, 4, stop_tokens=frozenset(range(384))))
+    assert reason == "stop_token" and passes == [1, 1]
+
+
+def test_a_synchronous_runtime_knows_every_token_at_once(make: Make) -> None:
+    runtime = make()
+    handle = runtime.submit(asked(runtime, 4))
+    known = []
+    while not handle.done:
+        runtime.step()
+        known.append(handle.sequence.new_tokens)
+    assert known == [1, 2, 3, 4]
 
 
 class Watching(ExLlamaV2RegexFilter):
@@ -240,48 +119,76 @@ class Watching(ExLlamaV2RegexFilter):
         return super().fill_bitmask(bits, row, budget)
 
 
-def test_masks_are_made_while_the_model_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = make()
+def test_masks_are_asked_for_after_a_pass_is_queued(ahead: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = ahead(use_background=False)
     events: list[str] = []
     monkeypatch.setattr(Watching, "events", events, raising=False)
-    before(monkeypatch, Decoder, "run", lambda _: events.append("forward"))
-    before(monkeypatch, Pipeline, "_draw", lambda _: events.append("draw"))
-    watching = Watching(generator.model, generator.tokenizer, "[0-9]{3}")
-    run(generator, ExLlamaV2DynamicJob(torch.tensor([[5]]), 3, gen_settings=GREEDY, filters=[watching]))
-    assert events == ["forward", "mask", "draw"] * 3 + ["draw"]
+    before(monkeypatch, ModelRunner, "decode", lambda _: events.append("pass"))
+    before(monkeypatch, BatchSampler, "sample", lambda _: events.append("sample"))
+    watching = Watching(runtime.model, runtime.tokenizer, "[0-9]{3}")
+    run(runtime, asked(runtime, 3, [5], filters=[watching]))
+    assert events == ["pass", "mask", "sample"] * 3
 
 
-def test_what_the_kernels_do_not_know_is_drawn_on_the_host(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    before(monkeypatch, Pipeline, "step", lambda given: taken.append(len(given)))
-    fields: list[dict[str, Any]] = [
-        {"typical": 0.5},
-        {"tfs": 0.5},
-        {"top_a": 0.1},
-        {"skew": 0.5},
-        {"smoothing_factor": 0.2},
-        {"min_temp": 0.5, "max_temp": 1.5},
-        {"temperature_last": True},
-        {"mirostat": True},
-        {"dry_multiplier": 0.8},
-        {"xtc_probability": 0.5},
-        {"token_bias": torch.zeros(384)},
-        {"post_sampling_hooks": [lambda result: None]},
-    ]
-    generator = make()
-    prompt = torch.tensor([[5, 6]])
-    run(generator, *(ExLlamaV2DynamicJob(prompt, 3, gen_settings=ExLlamaV2Sampler.Settings(**f)) for f in fields))
-    wants: list[dict[str, Any]] = [
-        {"return_top_tokens": 2},
-        {"return_logits": True},
-        {"banned_strings": ["x"]},
-        {"min_new_tokens": 3},
-        {"filters": [InPlace(generator.model, generator.tokenizer)]},
-    ]
-    run(generator, *(ExLlamaV2DynamicJob(prompt, 3, **want) for want in wants))
-    assert not any(taken)
-    run(generator, ExLlamaV2DynamicJob(prompt, 3))
-    assert any(taken)
+def test_penalties_see_the_whole_sequence(make: Make, ahead: Make) -> None:
+    """The history that penalties are computed from holds prompts of several pages, and tokens that are in flight."""
+    ids = torch.randint(3, 350, (300,), generator=torch.Generator().manual_seed(0)).tolist()
+    penalties = GREEDY._replace(repetition_penalty=5.0, presence_penalty=2.0)
+    outputs = [run(runtime, asked(runtime, 40, ids, sampling=penalties)) for runtime in (make(), ahead())]
+    assert outputs[0] == outputs[1] != run(make(), asked(make(), 40, ids))
+
+
+def test_few_allowed_tokens_need_a_part_of_the_head(ahead: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits are computed of the allowed tokens alone where they are few, and of none where one is left."""
+    found, is_decided = [], BatchSampler._is_decided
+    for whole in (False, True):
+        parts: list[Sequence[int]] = []
+        decided: list[bool] = []
+
+        def watched(self: BatchSampler, *given: Any, note: list[bool] = decided) -> bool:
+            note.append(is_decided(self, *given))
+            return note[-1]
+
+        before(monkeypatch, batch_sampler._Inputs, "send_allowed", parts.append)
+        monkeypatch.setattr(BatchSampler, "_is_decided", watched)
+        if whole:
+            monkeypatch.setattr(batch_sampler, "_few_allowed", lambda *_: None)
+        runtime, outputs = ahead(), []
+        for sampling in (GREEDY, RANDOM):
+            patterns = ("(a|b|c)[a-z ]{2}(quick)", "[0-9]{4}")
+            outputs += run(
+                runtime,
+                *(
+                    asked(runtime, 12, [5], filters=[regex(runtime, pattern)], sampling=sampling, seed=3)
+                    for pattern in patterns
+                ),
+            )
+        found.append((outputs, len(parts), sum(decided)))
+    (outputs, parts_used, decided_used), whole_head = found
+    assert whole_head == (outputs, 0, 0) and parts_used and decided_used
+
+
+@pytest.mark.parametrize("wrong_every", [100, 20, 7, 3])
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM])
+def test_forced_text_takes_one_pass(
+    make: Make, ahead: Make, monkeypatch: pytest.MonkeyPatch, sampling: SamplingParams, wrong_every: int
+) -> None:
+    """Claimed to be forced is the text that the model writes by itself, with a wrong token now and then."""
+    options: dict[str, Any] = {"sampling": sampling, "seed": 3, "stop_tokens": frozenset([EOS])}
+    plain = make(max_batch_size=1, jump_forward=False)
+    handle = plain.submit(asked(plain, 40, filters=[regex(plain, "[a-z ]{40,}")], **options))
+    handle.result()
+    tokens = handle.sequence.rows[0].tokens()
+    claimed = [token if at % wrong_every else 9 for at, token in enumerate(tokens, 1)]
+    runtime = ahead(jump_forward=True)
+    widths: list[int] = []
+    before(monkeypatch, ModelRunner, "decode", lambda rows: widths.append(len(rows[0].ids)))
+    jumping = runtime.submit(asked(runtime, 40, filters=[regex(runtime, "[a-z ]{40,}")], **options))
+    sequence = jumping.sequence
+    monkeypatch.setattr(sequence, "forced_tokens", lambda limit: claimed[len(sequence) :][: min(limit, 15)])
+    assert jumping.result().text == handle.output.text and sequence.rows[0].tokens() == tokens
+    assert max(widths) > 1
+    assert len(widths) <= {100: 5, 20: 8, 7: 12, 3: 26}[wrong_every]
 
 
 class Plain(ExLlamaV2Filter):
@@ -290,24 +197,11 @@ class Plain(ExLlamaV2Filter):
     def feed(self, token: torch.Tensor) -> None: ...
 
 
-class InPlace(Plain):
-    """Changes logits."""
-
-    def can_mask_logits(self) -> bool:
-        return True
-
-    def prepare_logit_mask(self) -> bool:
-        return True
-
-    def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits
-
-
 class Failing(Plain):
     """Fails, or allows nothing, at its third token."""
 
-    def __init__(self, *parts: Any, fails: bool) -> None:
-        super().__init__(*parts)
+    def __init__(self, runtime: Runtime, fails: bool) -> None:
+        super().__init__(runtime.model, runtime.tokenizer)
         self.fails, self.left = fails, 3
 
     def next(self) -> Any:
@@ -317,22 +211,25 @@ class Failing(Plain):
         return ({5, 6} if self.left else set()), set()
 
 
-def test_an_error_ends_its_own_text_alone(make: Make) -> None:
-    generator = make()
-    parts = generator.model, generator.tokenizer
-    prompt = torch.tensor([[5, 6]])
-    filters: list[list[Any] | None] = [[Failing(*parts, fails=True)], [Failing(*parts, fails=False)], None]
-    results = run(generator, *(ExLlamaV2DynamicJob(prompt, 6, gen_settings=GREEDY, filters=each) for each in filters))
-    assert [result["eos_reason"] for result in results] == ["filter_error", "dead_end", "max_new_tokens"]
-    assert isinstance(results[0]["exception"], FilterError) and isinstance(results[1]["exception"], DeadEnd)
-    assert [result["new_tokens"] for result in results] == [2, 2, 6]
+def test_an_error_ends_its_own_sequence_alone(ahead: Make) -> None:
+    runtime = ahead()
+    filters = [[Failing(runtime, fails=True)], [Failing(runtime, fails=False)], []]
+    handles = [runtime.submit(asked(runtime, 6, filters=each)) for each in filters]
+    runtime.run_until(lambda: all(handle.done for handle in handles))
+    with pytest.raises(FilterError, match="broken"):
+        handles[0].result()
+    with pytest.raises(DeadEnd):
+        handles[1].result()
+    reasons = [handle.output.finish.reason for handle in handles if handle.output.finish]
+    assert reasons == ["filter_error", "dead_end", "max_new_tokens"]
+    assert [handle.sequence.new_tokens for handle in handles] == [2, 2, 6]
 
 
 class Slow(Plain):
     """Takes its time for its fourth token."""
 
-    def __init__(self, *parts: Any, gate: threading.Event) -> None:
-        super().__init__(*parts)
+    def __init__(self, runtime: Runtime, gate: threading.Event) -> None:
+        super().__init__(runtime.model, runtime.tokenizer)
         self.gate, self.heard = gate, 0
 
     def use_background_worker(self) -> bool:
@@ -346,70 +243,48 @@ class Slow(Plain):
         return {token for token in range(5, 300) if token % 5 != self.heard % 5}, set()
 
 
-def test_a_slow_filter_holds_up_its_own_text_alone(make: Make) -> None:
-    settings = RANDOM.clone()
-    settings.token_repetition_penalty = 1.5
+def test_a_slow_filter_holds_up_its_own_sequence_alone(ahead: Make) -> None:
+    sampling = RANDOM._replace(repetition_penalty=1.5)
 
-    def given(generator: ExLlamaV2DynamicGenerator, gate: threading.Event) -> list[ExLlamaV2DynamicJob]:
-        slow = Slow(generator.model, generator.tokenizer, gate=gate)
-        filters: list[list[Any] | None] = [[slow], None, *[[regex(generator, "[a-z ]{200,}")] for _ in range(7)]]
+    def requests(runtime: Runtime, gate: threading.Event) -> list[Request]:
+        filters: list[list[Any]] = [[Slow(runtime, gate)], [], *([regex(runtime, "[a-z ]{200,}")] for _ in range(7))]
         return [
-            ExLlamaV2DynamicJob(
-                torch.tensor([[5, 6 + n]]),
-                16,
-                gen_settings=settings,
-                seed=n,
-                filters=each,
-                complete_within_budget=False,
-            )
-            for n, each in enumerate(filters)
+            asked(runtime, 16, [5, 6 + n], filters=each, sampling=sampling, seed=n) for n, each in enumerate(filters)
         ]
 
-    quick, gate = threading.Event(), threading.Event()
-    quick.set()
-    ordinary, generator = make(), make()
-    expected = told(run(ordinary, *given(ordinary, quick)))
-    jobs = given(generator, gate)
-    generator.enqueue(jobs)
-    results = []
-    while min(job.new_tokens for job in jobs[1:]) < 12:
-        results += generator.iterate()
-    assert jobs[0].new_tokens == 3
+    open_gate, gate = threading.Event(), threading.Event()
+    open_gate.set()
+    ordinary, runtime = ahead(), ahead()
+    expected = run(ordinary, *requests(ordinary, open_gate))
+    handles = [runtime.submit(each) for each in requests(runtime, gate)]
+    while min(handle.sequence.new_tokens for handle in handles[1:]) < 12:
+        runtime.step()
+    assert handles[0].sequence.new_tokens == 3
     gate.set()
-    while generator.num_remaining_jobs():
-        results += generator.iterate()
-    ends = sorted((result for result in results if result["eos"]), key=lambda result: int(result["serial"]))
-    if not torch.cuda.is_available():  # which rounds products of other batches otherwise
-        assert told(ends) == expected
-    assert [result["new_tokens"] for result in ends] == [16] * 9
+    runtime.run_until(lambda: all(handle.done for handle in handles))
+    ends = [(h.output.text, h.output.finish.reason, h.sequence.new_tokens) for h in handles if h.output.finish]
+    assert ends == expected and {count for _, _, count in ends} == {16}
 
 
-def test_a_filter_that_is_late_for_good_runs_out_of_time(make: Make) -> None:
-    generator, gate = make(filter_time_limit=1.0), threading.Event()
-    slow = Slow(generator.model, generator.tokenizer, gate=gate)
-    filters: list[list[Any] | None] = [[slow], *[None] * 9]
-    prompt = torch.tensor([[5, 6]])
-    jobs = [ExLlamaV2DynamicJob(prompt, 250, gen_settings=GREEDY, filters=each) for each in filters]
-    generator.enqueue(jobs)
-    ends = list[dict[str, Any]]()
-    while not ends:
-        ends = [result for result in generator.iterate() if result["eos"]]
+def test_a_filter_that_never_answers_runs_out_of_time(ahead: Make) -> None:
+    runtime, gate = ahead(), threading.Event()
+    requests = [asked(runtime, 250, filters=[Slow(runtime, gate)], time_limit=0.5)]
+    requests += [asked(runtime, 250) for _ in range(9)]
+    handles = [runtime.submit(each) for each in requests]
+    with pytest.raises(FilterError, match=r"within 0\.5 seconds"):
+        handles[0].result()
     gate.set()
-    assert ends[0]["job"] is jobs[0] and ends[0]["eos_reason"] == "filter_error"
-    assert "within 1.0 seconds" in str(ends[0]["exception"])
-    assert min(job.new_tokens for job in jobs[1:]) > 4  # they have gone on
-    generator.clear_queue()
+    # The others have gone on.
+    assert min(handle.sequence.new_tokens for handle in handles[1:]) > 4 and not any(h.done for h in handles[1:])
 
 
-def test_most_texts_are_waited_for(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator, gate = make(), threading.Event()
-    filters = [Slow(generator.model, generator.tokenizer, gate=gate) for _ in range(9)]
-    jobs = [ExLlamaV2DynamicJob(torch.tensor([[5]]), 8, gen_settings=GREEDY, filters=[each]) for each in filters]
+def test_most_sequences_are_waited_for(ahead: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, gate = ahead(), threading.Event()
     steps: list[int] = []
-    before(monkeypatch, Decoder, "run", lambda given: steps.append(len(given)))
+    before(monkeypatch, ModelRunner, "decode", lambda rows: steps.append(len(rows)))
     threading.Timer(0.3, gate.set).start()
-    run(generator, *jobs)
-    assert [job.new_tokens for job in jobs] == [8] * 9
+    outputs = run(runtime, *(asked(runtime, 8, [5], filters=[Slow(runtime, gate)]) for _ in range(9)))
+    assert [count for _, _, count in outputs] == [8] * 9
     assert steps[:4] == [9] * 4 and len(steps) <= 12  # without waiting there would be steps for 0.3 seconds
 
 
@@ -417,98 +292,137 @@ class Beyond(Plain):
     """Allows a logit that the tokenizer has no token for."""
 
     def next(self) -> Any:
-        return {300}, set()
+        return {382}, set()
 
 
-def test_a_filter_that_allows_no_token_of_the_tokenizer(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = make()
-    monkeypatch.setattr(generator._runner, "_sizes", (300, 384))
-    filters = [Beyond(generator.model, generator.tokenizer)]
-    results = run(generator, ExLlamaV2DynamicJob(torch.tensor([[5, 6]]), 6, gen_settings=GREEDY, filters=filters))
-    assert results[0]["eos_reason"] == "dead_end" and results[0]["new_tokens"] == 0
+def test_a_filter_that_allows_no_token_of_the_tokenizer(ahead: Make) -> None:
+    runtime = ahead()
+    assert runtime.tokenizer.get_vocab_size() <= 382 < runtime.model.config.padded_vocab_size
+    filters = [Beyond(runtime.model, runtime.tokenizer)]
+    handle = runtime.submit(asked(runtime, 6, filters=filters))
+    with pytest.raises(NoTokenLeft):
+        handle.result()
+    assert handle.output.finish is not None and handle.output.finish.reason == "dead_end"
+    assert handle.sequence.new_tokens == 0
 
 
-def test_filters_of_many_texts_take_their_tokens_together(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    told_one_by_one: list[int] = []
-    before(monkeypatch, ExLlamaV2EngineFilter, "feed", lambda token: told_one_by_one.append(int(token)))
-    texts = []
+def test_constraints_of_a_batch_accept_their_tokens_together(ahead: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one: list[int] = []
+    before(monkeypatch, ExLlamaV2EngineFilter, "feed", lambda token: one_by_one.append(int(token)))
+    outputs = []
     for background in (True, False):
-        generator = make(filter_background_eval=background)
-        given = [
-            ExLlamaV2DynamicJob(
-                torch.tensor([[5, n]]),
-                12,
-                gen_settings=GREEDY,
-                stop_conditions=[EOS],
-                filters=[regex(generator, pattern)],
+        runtime = ahead(use_background=background)
+        patterns = ("[a-z ]{3,}", "(the|quick|fox){3}[0-9]{4}", "[0-9]{2}")
+        outputs.append(
+            run(
+                runtime,
+                *(
+                    asked(runtime, 12, [5, n], filters=[regex(runtime, pattern)], stop_tokens=frozenset([EOS]))
+                    for n, pattern in enumerate(patterns, 5)
+                ),
             )
-            for n, pattern in enumerate(("[a-z ]{3,}", "(the|quick|fox){3}[0-9]{4}", "[0-9]{2}"), 5)
-        ]
-        texts.append(told(run(generator, *given)))
-        # All but the last tokens of texts, behind which nothing has to be known.
-        assert len(told_one_by_one) == (3 if background else sum(job.new_tokens for job in given))
-        told_one_by_one.clear()
-    assert texts[0] == texts[1]
+        )
+        # All but the last tokens of sequences, after which nothing has to be known.
+        assert len(one_by_one) == (3 if background else sum(count for _, _, count in outputs[-1]))
+        one_by_one.clear()
+    assert outputs[0] == outputs[1]
 
 
-def test_nothing_is_sent_while_texts_go_on(make: Make) -> None:
-    generator = make(max_batch_size=3)
-    jobs = [ExLlamaV2DynamicJob(torch.tensor([[5, n]]), 20, gen_settings=RANDOM, seed=n) for n in range(3)]
-    generator.enqueue(list(jobs))
-    uploads, sent = generator.cache.decoder(generator.page_size).uploads, list[int]()
-    while generator.num_remaining_jobs():
-        generator.iterate()
-        sent.append(uploads.bytes)
+@pytest.mark.parametrize("graphs", [False, True])
+def test_nothing_is_sent_while_the_same_sequences_go_on(
+    ahead: Make, monkeypatch: pytest.MonkeyPatch, graphs: bool
+) -> None:
+    """Over static buffers; an eager pass sends its parameters each time."""
+    monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: graphs))
+    runtime = ahead(max_batch_size=3)
+    handles = [runtime.submit(asked(runtime, 20, [5, n], sampling=RANDOM, seed=n)) for n in range(3)]
+    sent = []
+    while not all(handle.done for handle in handles):
+        runtime.step()
+        sent.append(runtime.runner.uploads.bytes)
+    assert (sent[3] == sent[15]) == graphs and sent[3] > 0
+
+
+def test_a_cancelled_sequence_stops_at_once(ahead: Make) -> None:
+    runtime = ahead()
+    stays, goes = (runtime.submit(asked(runtime, 8, [5, 6])) for _ in range(2))
+    for _ in range(3):
+        runtime.step()
+    goes.cancel()
+    count = goes.sequence.new_tokens
+    later = runtime.submit(asked(runtime, 8, [5, 6]))
+    assert later.result().text == stays.result().text
+    assert goes.sequence.new_tokens == count < 8
+    assert not any(page.users for page in runtime.allocator.pages)
+
+
+# On a GPU
+
+
+@pytest.fixture
+def gpu(on_gpu: tuple[ExLlamaV2, ExLlamaV2Tokenizer]) -> Make:
+    model, tokenizer = on_gpu
+
+    def make(size: int = 4096, **options: Any) -> Runtime:
+        runtime = Runtime(
+            model, ExLlamaV2Cache(model, max_seq_len=size), tokenizer, **{"jump_forward": False, **options}
+        )
+        assert runtime.runner.is_asynchronous and runtime.runner.has_graphs
+        return runtime
+
+    return make
+
+
+@pytest.mark.gpu
+def test_batches_on_a_gpu(gpu: Make) -> None:
+    """Products of more rows are rounded otherwise, which decides between equally likely tokens, and nothing else."""
+    together, alone = gpu(16384), gpu()
+    handles = {kind: together.submit(request(kind, together.model, together.tokenizer, greedy=True)) for kind in KINDS}
+    together.run_until(lambda: all(handle.done for handle in handles.values()))
+    same = 0
+    for kind, handle in handles.items():
+        single = alone.submit(request(kind, alone.model, alone.tokenizer, greedy=True))
+        single.result()
+        sequences = [each.sequence.rows[0].tokens() for each in (handle, single)]
+        at = next((at for at, pair in enumerate(zip(*sequences, strict=False)) if pair[0] != pair[1]), None)
+        same += at is None
+        assert at is not None or sequences[0] == sequences[1]
+        if at is not None and kind == "greedy":
+            logits = alone.model.forward(torch.tensor([sequences[0][:at]]))[0, -1].float()
+            first, second = (float(logits[each[at]]) for each in sequences)
+            assert abs(first - second) < 0.02 * float(logits[:350].abs().max())
+    assert same >= len(KINDS) // 2
+
+
+@pytest.mark.gpu
+def test_nothing_is_sent_while_the_same_sequences_go_on_on_a_gpu(gpu: Make) -> None:
+    runtime = gpu(max_batch_size=3)
+    handles = [runtime.submit(asked(runtime, 20, [5, n], sampling=RANDOM, seed=n)) for n in range(3)]
+    sent = []
+    while not all(handle.done for handle in handles):
+        runtime.step()
+        sent.append(runtime.runner.uploads.bytes)
     assert sent[3] == sent[15] > 0
 
 
-def test_jobs_that_are_taken_back(make: Make) -> None:
-    generator = make()
-    prompt = torch.tensor([[5, 6]])
-    stays, goes = (ExLlamaV2DynamicJob(prompt, 8, gen_settings=GREEDY) for _ in range(2))
-    generator.enqueue([stays, goes])
-    for _ in range(3):
+@pytest.mark.gpu
+def test_the_host_is_one_step_behind_on_a_gpu(gpu: Make) -> None:
+    runtime = gpu()
+    handle = runtime.submit(asked(runtime, 4))
+    known = []
+    while not handle.done:
+        runtime.step()
+        known.append(handle.sequence.new_tokens)
+    assert known == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.gpu
+def test_generators_of_a_model_on_a_gpu_are_asynchronous(on_gpu: tuple[ExLlamaV2, ExLlamaV2Tokenizer]) -> None:
+    model, tokenizer = on_gpu
+    generator = ExLlamaV2DynamicGenerator(model, ExLlamaV2Cache(model, max_seq_len=4096), tokenizer)
+    assert generator.runtime.runner.is_asynchronous
+    jobs = [job(kind, model, tokenizer) for kind in KINDS]
+    generator.enqueue([*jobs])
+    while generator.num_remaining_jobs():
         generator.iterate()
-    generator.cancel(goes)
-    before = goes.new_tokens
-    later = ExLlamaV2DynamicJob(prompt, 8, gen_settings=GREEDY)
-    results = run(generator, later)
-    assert goes.new_tokens == before < 8
-    assert [result["job"] for result in results] == [stays, later]
-    assert results[0]["full_completion"] == results[1]["full_completion"]
-
-
-def test_a_runner_with_a_drafter_has_no_pipeline(make: Make) -> None:
-    generator = make(use_ngram_draft=True)
-    assert isinstance(generator._runner, PagedRunner)
-    run(generator, ExLlamaV2DynamicJob(torch.tensor([[5, 6]]), 4, gen_settings=GREEDY))
-    assert generator._runner._pipeline is None
-
-
-@pytest.mark.gpu
-def test_texts_on_a_gpu(make: Make) -> None:
-    """One at a time, so that the products are the same with a pipeline and without."""
-    ordinary, piped = make(piped=False), make()
-    for n in range(len(jobs(piped, GREEDY))):
-        assert told(run(piped, jobs(piped, GREEDY)[n])) == told(run(ordinary, jobs(ordinary, GREEDY)[n]))
-
-
-@pytest.mark.gpu
-def test_batches_on_a_gpu(make: Make) -> None:
-    """A job beside others: products of more rows are rounded otherwise, which decides between equally likely tokens."""
-    together, alone = make(8192), make(8192)
-    batch, same = jobs(together, GREEDY), 0
-    run(together, *batch)
-    for n, job in enumerate(batch):
-        single = jobs(alone, GREEDY)[n]
-        run(alone, single)
-        texts = [each.sequences[0].tokens() for each in (job, single)]
-        at = next((at for at, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), None)
-        if at is None:
-            assert texts[0] == texts[1]
-            same += 1
-        elif job.gen_settings is GREEDY:
-            logits = alone.model.forward(torch.tensor([texts[0][:at]]))[0, -1].float()
-            first, second = (float(logits[text[at]]) for text in texts)
-            assert abs(first - second) < 0.02 * float(logits[:350].abs().max())
-    assert same >= len(batch) // 2
+    assert all(each.is_finished for each in jobs) and settings("greedy").top_k == 1

@@ -1,4 +1,4 @@
-"""Why a text is not in a language, and why a token may not come next."""
+"""Explanations of refused texts and tokens."""
 
 from constrain.engine.explain.text import Explanation, explain_text
 from constrain.engine.explain.token import TokenExplanation, explain_token

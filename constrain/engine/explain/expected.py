@@ -1,4 +1,4 @@
-"""What may follow a text, in words: literals as far as they are certain, and classes of characters."""
+"""Descriptions of the allowed continuations of a text: literals where they are certain, else character classes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterator
 from constrain._core import Matcher
 from constrain.engine.special import MARK, spelling
 
-#: Literals are followed through choices of so many characters, up to so many alternatives of so many bytes.
-MAX_BRANCHES, MAX_LITERALS, MAX_LENGTH = 8, 12, 40
+#: A literal is extended through choices of at most MAX_BRANCHES characters.
+MAX_BRANCHES = 8
+#: Maximum number of literals, and of bytes of each.
+MAX_LITERALS, MAX_LENGTH = 12, 40
 
 WHITE_SPACE = b" \t\n\r"
 GRAPHIC = range(0x21, 0x7F)
@@ -19,7 +21,7 @@ BEYOND_ASCII = "a character beyond ASCII"
 
 
 def expected(matcher: Matcher) -> tuple[str, ...]:
-    """What may come next after the text of a matcher, whose state does not change."""
+    """Describe what a matcher allows next. Its state does not change."""
     matcher = matcher.clone()
     following = set(_next_bytes(matcher))
     special = _special_tokens(matcher) if MARK[0] in following else []
@@ -39,7 +41,7 @@ def expected(matcher: Matcher) -> tuple[str, ...]:
 
 
 def special_token(name: str) -> str:
-    """A special token, in words."""
+    """Describe a special token."""
     return f"the token {name}"
 
 
@@ -60,7 +62,7 @@ def _any_character(following: Collection[int]) -> str:
 
 
 def _split(following: Collection[int]) -> tuple[list[str], list[int]]:
-    """Descriptions of what is best said as classes of characters, and the bytes with which literals may begin."""
+    """Split bytes into those described as character classes, and those with which literals begin."""
     ascii_, beyond = sorted(b for b in following if b < 0x80), sorted(b for b in following if b >= 0x80)
     classes, firsts = [], []
     if _are_letters(ascii_):
@@ -79,7 +81,7 @@ def _split(following: Collection[int]) -> tuple[list[str], list[int]]:
 
 
 def _literals(matcher: Matcher, firsts: list[int]) -> list[str]:
-    """The texts that begin with given bytes, as far as what follows is certain or a choice of few letters."""
+    """Extend given first bytes to literals, while the next byte is certain or a choice of few letters."""
     done: list[bytes] = []
     open_ = deque(bytes([byte]) for byte in firsts)
     while open_:
@@ -97,13 +99,13 @@ def _literals(matcher: Matcher, firsts: list[int]) -> list[str]:
 
 
 def _literal(text: bytes) -> str:
-    """A literal, without the beginning of a further character: there are too many of these to spell them out."""
+    """Describe a literal without the incomplete character at its end, which has too many completions to list."""
     whole = getincrementaldecoder("utf-8")("backslashreplace").decode(text)
     return f"`{shown(whole.encode())}`" if whole else BEYOND_ASCII
 
 
 def _after(matcher: Matcher, text: bytes) -> list[int] | None:
-    """The bytes that may follow a further text, or ``None`` where there may be a special token or the end."""
+    """Return the bytes allowed after a further text; ``None`` if a special token or the end is allowed too."""
     matcher.accept_bytes(text)
     following = list(_next_bytes(matcher))
     ends = matcher.is_accepting() or MARK[0] in following
@@ -119,13 +121,13 @@ def _next_bytes(matcher: Matcher) -> Iterator[int]:
 
 
 def _are_letters(following: Collection[int]) -> bool:
-    """Whether these are few characters that words and the names of members are made of."""
+    """Whether these are few characters, and all of them occur in words or names of members."""
     few = len(following) <= MAX_BRANCHES
     return few and all(byte >= 0x80 or chr(byte).isalnum() or byte in b'_-$"' for byte in following)
 
 
 def _runs(values: list[int]) -> Iterator[tuple[int, int]]:
-    """Stretches of consecutive numbers, of one kind of character each."""
+    """Yield runs of consecutive code points of one kind of character."""
     start = 0
     for i in range(1, len(values) + 1):
         if i == len(values) or values[i] != values[i - 1] + 1 or _kind(values[i]) != _kind(values[i - 1]):
@@ -139,11 +141,11 @@ def _kind(byte: int) -> str:
 
 
 def shown(text: bytes) -> str:
-    """Bytes as they can be printed on one line, a character that is cut off as its bytes."""
+    """Format bytes for printing on one line; an incomplete character is shown as its bytes."""
     chars = text.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in chars)
 
 
 def listed(items: tuple[str, ...]) -> str:
-    """Expectations as a part of a sentence."""
+    """Join descriptions to a part of a sentence."""
     return " or ".join(filter(None, [", ".join(items[:-1]), *items[-1:]])) or "nothing"

@@ -1,4 +1,4 @@
-"""Where in a JSON document its text is cut off."""
+"""JSON pointer to the end of an incomplete JSON document."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 
 from constrain.engine.pointers import pointer
 
-#: A string, which may be cut off; or a character of structure.
+#: A string, which may be incomplete, or a structural character.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*("?)|[{}\[\],:]', re.DOTALL)
 
 
 def json_place(text: str) -> str:
-    """The JSON pointer to the value that is being written at the end of the beginning of a JSON document.
+    """Return the JSON pointer to the value in which an incomplete JSON document ends.
 
-    Where an object expects a key, this is the object.
+    If an object expects a key there, this is the object.
     """
-    path: list[str | int | None] = []  # the index, or the key if it is known, in each open array or object
+    path: list[str | int | None] = []  # of each open array the index, of each open object the key, once it is complete
     key = ""
     for token in _TOKEN.finditer(text):
         symbol = token[0]

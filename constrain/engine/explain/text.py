@@ -1,4 +1,4 @@
-"""Where a text leaves a language, and what was expected there."""
+"""Explanation of a text: where it leaves a language, and what was expected there."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from constrain.engine.explain.expected import END_OF_TEXT, expected, listed, sho
 from constrain.engine.explain.place import json_place
 from constrain.engine.special import Piece
 
-#: A line with the place in it is shown in so many characters on either side.
+#: Characters of the line that are shown on either side of the caret.
 CONTEXT = 60
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Whether a text is in a language, and where and why not. Printed, it shows the place with a caret.
+    """The result of parsing a text: accepted, or where and why not. Printed, it marks the place with a caret.
 
     Attributes:
         accepted: the text is in the language.
         text: the text.
-        byte_offset: bytes up to the place where it leaves the language; all of them where it is accepted or incomplete.
-        offset: the same in characters.
-        line, column: the same place, both counted from 1.
+        byte_offset: offset at which it leaves the language, in bytes; its length if it is accepted or incomplete.
+        offset: this offset in characters.
+        line, column: this offset as line and column, both counted from 1.
         found: the character there, or that the text ends.
-        expected: what could stand there, in words.
-        pointer: JSON pointer to the value there, or to the object that expects a key; ``None`` where the language is
-            not that of a JSON Schema.
+        expected: descriptions of what is allowed there.
+        pointer: JSON pointer to the value there, or to the object that expects a key; ``None`` unless the grammar is a
+            JSON Schema.
     """
 
     accepted: bool
@@ -50,7 +50,7 @@ class Explanation:
         return f"{message}\n{self._caret()}"
 
     def _caret(self) -> str:
-        """The line, or the part of it around the place, and a caret below the place."""
+        """Format the line, or the part of it around the offset, with a caret below."""
         line = self.text.split("\n")[self.line - 1].expandtabs(1).encode(errors="replace").decode()
         start, column = 0, self.column - 1
         if column > CONTEXT:
@@ -60,51 +60,51 @@ class Explanation:
 
 
 def explain_text(matcher: Matcher, pieces: Sequence[Piece], is_json: bool) -> Explanation:
-    """Explain a text to a matcher that is at the start; see :meth:`constrain.engine.CompiledGrammar.explain`."""
-    before, found = "", END_OF_TEXT
+    """Explain a text, with a matcher at the start; see :meth:`constrain.engine.CompiledGrammar.explain`."""
+    accepted_text, found = "", END_OF_TEXT
     for piece in pieces:
-        taken = _taken(matcher, piece)
-        before += taken
-        if taken != piece.text:
-            found = special_token(piece.text) if piece.special else _character(piece.text[len(taken)])
+        part = _accept_piece(matcher, piece)
+        accepted_text += part
+        if part != piece.text:
+            found = special_token(piece.text) if piece.special else _character(piece.text[len(part)])
             break
     accepted = found == END_OF_TEXT and matcher.is_accepting()
     return Explanation(
         accepted=accepted,
         text="".join(piece.text for piece in pieces),
-        byte_offset=len(before.encode()),
-        offset=len(before),
-        line=before.count("\n") + 1,
-        column=len(before) - before.rfind("\n"),
+        byte_offset=len(accepted_text.encode()),
+        offset=len(accepted_text),
+        line=accepted_text.count("\n") + 1,
+        column=len(accepted_text) - accepted_text.rfind("\n"),
         found=found,
         expected=() if accepted else expected(matcher),
-        pointer=json_place(before) if is_json else None,
+        pointer=json_place(accepted_text) if is_json else None,
     )
 
 
-def _taken(matcher: Matcher, piece: Piece) -> str:
-    """What a matcher takes of a piece: characters, and special tokens, are taken whole."""
+def _accept_piece(matcher: Matcher, piece: Piece) -> str:
+    """Advance by the longest viable prefix of a piece, in whole characters, and return it."""
     if piece.special:
         return piece.text if matcher.accept_bytes(piece.content) else ""
     begin = matcher.accepted_tokens
-    # A character is taken whole, so that what was expected in its place is told in characters.
-    taken = piece.content[: take(matcher, piece.content)].decode(errors="ignore")
+    # In the middle of a character, only bytes could be named as expected.
+    part = piece.content[: accept_prefix(matcher, piece.content)].decode(errors="ignore")
     matcher.rollback(matcher.accepted_tokens - begin)
-    matcher.accept_bytes(taken.encode())
-    return taken
+    matcher.accept_bytes(part.encode())
+    return part
 
 
 def _character(found: str) -> str:
     return f"`{shown(found.encode(errors='surrogatepass'))}`"
 
 
-def take(matcher: Matcher, content: bytes) -> int:
-    """Advance by the longest beginning that stays inside the language, and return its length."""
-    taken, step = 0, len(content)
+def accept_prefix(matcher: Matcher, content: bytes) -> int:
+    """Advance by the longest viable prefix, and return its length."""
+    accepted, step = 0, len(content)
     while step:
-        if matcher.accept_bytes(content[taken : taken + step]):
-            taken += step
-            step = min(step, len(content) - taken)
+        if matcher.accept_bytes(content[accepted : accepted + step]):
+            accepted += step
+            step = min(step, len(content) - accepted)
         else:
             step //= 2
-    return taken
+    return accepted

@@ -1,4 +1,4 @@
-"""Why a token may not come next."""
+"""Explanation of a refused token."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 from constrain._core import Matcher
 from constrain.engine.explain.expected import expected, listed, shown
-from constrain.engine.explain.text import take
+from constrain.engine.explain.text import accept_prefix
 
 
 @dataclass(frozen=True)
 class TokenExplanation:
-    """Whether a token may come next, and why not.
+    """Whether a token is allowed next, and why not.
 
     Attributes:
         token: its id.
-        text: its bytes; none of a special token.
-        allowed: it may come next.
-        fits: how many of its bytes may.
-        expected: what may come after these, in words; empty where the token is allowed, has neither text nor a name, or
-            leads to where no tokens complete the text.
-        reason: all this as a sentence.
+        text: its bytes; empty for a special token.
+        allowed: true if it is allowed.
+        fits: number of its leading bytes that are allowed.
+        expected: descriptions of what is allowed after these; empty if the token is allowed, has neither text nor a
+            name, or leads to a text that cannot be completed with tokens.
+        reason: the explanation as a sentence.
     """
 
     token: int
@@ -35,7 +35,7 @@ class TokenExplanation:
 
 
 def explain_token(matcher: Matcher, token: int) -> TokenExplanation:
-    """Explain a token to a matcher, whose state does not change."""
+    """Explain whether a matcher allows a token. Its state does not change."""
     matcher = matcher.clone()
     vocabulary = matcher.vocabulary
     text = vocabulary.bytes(token)
@@ -53,7 +53,7 @@ def explain_token(matcher: Matcher, token: int) -> TokenExplanation:
         return TokenExplanation(token, text, False, 0, wanted, reason)
     if not text and special is None:
         return TokenExplanation(token, text, False, 0, (), f"{name} is no text, so no constraint allows it")
-    fits = take(matcher, text)
+    fits = accept_prefix(matcher, text)
     if text and fits == len(text):
         reason = f"{name} is refused: no tokens of the vocabulary complete the text after it"
         return TokenExplanation(token, text, False, fits, (), reason)

@@ -1,7 +1,7 @@
-"""Lark grammars: what texts they describe, in the terms of the engine.
+"""The front end for Lark grammars.
 
-The language of a grammar is the one that ``lark.Lark(text, parser="earley", lexer="dynamic_complete")`` parses. The
-text is read by lark's own loader, so that imports, templates and literals mean what they mean there.
+The language of a grammar is that of ``lark.Lark(text, parser="earley", lexer="dynamic_complete")``. Lark's own loader
+reads the grammar, so imports, templates and literals have the meaning that they have in Lark.
 """
 
 from __future__ import annotations

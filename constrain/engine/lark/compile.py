@@ -1,4 +1,4 @@
-"""Lark grammars over a vocabulary."""
+"""Compilation of Lark grammars."""
 
 from __future__ import annotations
 
@@ -27,42 +27,43 @@ def compile_lark(
     limits: Limits = Limits(),
     store: Store | None = None,
 ) -> CompiledGrammar:
-    """The texts that a Lark grammar parses.
+    """Compile a Lark grammar.
 
-    The language is exactly that of ``lark.Lark(text, parser="earley", lexer="dynamic_complete")``: a terminal takes the
-    text that Python's ``re.match`` prefers for it, or a shorter one that it would prefer if the text ended there, and
-    those of ``%ignore`` take the longest they can before, between and after the others. Rules may be ambiguous,
-    nullable and recursive in every way.
+    The language is exactly that of ``lark.Lark(text, parser="earley", lexer="dynamic_complete")``. A terminal matches
+    the text that Python's ``re.match`` prefers for it, or a shorter one that it would prefer if the text ended there.
+    Terminals of ``%ignore`` match as much as they can before, between and after the others. Rules may be ambiguous,
+    nullable and recursive in any way.
 
-    Beside what Lark has, a rule may contain ``%json {...}``: a JSON Schema, for the documents that
-    :func:`~constrain.engine.compile_json_schema` would write for it. Ignored text may stand around a document, not
-    within. ``report`` tells of these schemas, with their places in the grammar as ``document``.
+    There are three extensions of the notation:
 
-    ``@name`` stands in a rule for the texts of another grammar. They are the ones that it has by itself: its rules,
-    terminals and ignored text are its own, it begins with its rule ``start``, and what its terminals look at ends where
-    its text does. Ignored text of the grammar that refers to it may stand around. It may refer to others, also to
-    itself and in circles; each is compiled once.
+    ``%json {...}`` in a rule is a JSON Schema, compiled as by :func:`~constrain.engine.compile_json_schema`. Ignored
+    text is allowed around a document, not within it. ``report`` covers these schemas, with their positions in the
+    grammar as ``document``.
 
-    ``<name>`` stands in a rule for the special token that the vocabulary calls so, as ``<|im_start|>``, and
-    ``<[INST]>`` for one in square brackets: for that one token, never for a text that looks like it. It is a word like
-    those of terminals: ignored text may stand around it, and what they look at ends before it. A token that ends texts
-    may come last.
+    ``@name`` in a rule is another grammar, with its own rules, terminals and ignored text. It starts with its rule
+    ``start``, and lookahead of its terminals ends where its text ends. Ignored text of the referring grammar is allowed
+    around it. Grammars may refer to one another and to themselves; each is compiled once.
+
+    ``<name>`` in a rule is the special token of this name in the vocabulary, such as ``<|im_start|>``; ``<[INST]>`` is
+    one in square brackets. It matches that token only, never ordinary text that looks like it. Ignored text is allowed
+    around it, and lookahead of terminals ends before it. An end-of-sequence token is allowed at the end of a text.
 
     Args:
         text: the grammar. ``%import`` finds lark's own modules, ``common``, ``python`` and ``unicode``.
         vocab: the vocabulary of the model.
         start: the rule that a whole text must match.
-        grammars: those that ``@name`` stands for, by their names: the text of a Lark grammar, a JSON Schema (a ``dict``
-            or ``bool``), or a compiled ``re.Pattern``, which is to match a whole text.
-        special_tokens: names of special tokens, by those of terminals that the grammars ``%declare`` for them.
-        limits: bounds on states, memory and time.
-        store: where the grammar is kept in a form that need not be parsed, if it is.
+        grammars: the grammars for ``@name``, by name: the text of a Lark grammar, a JSON Schema (a ``dict`` or
+            ``bool``), or a compiled ``re.Pattern`` for the whole text.
+        special_tokens: names of special tokens, by the names of the terminals that are declared (``%declare``) for
+            them.
+        limits: limits on states, memory and time.
+        store: cache of parsed grammars in files, if any.
 
     Raises:
-        LarkError: the grammar is malformed, matches nothing, or uses what cannot be enforced exactly: terminals that
-            look at the text before them (``(?<=``, ``\\b``, ``^``) or at what may follow them here (``(?!if)[a-z]+``
-            where the next terminal may begin with ``f``), ignored text that looks around, terminals that may be empty
-            or are only declared, special tokens that the vocabulary lacks, and schemas that do not compile.
+        LarkError: the grammar is malformed, has no text, or cannot be enforced exactly: a terminal looks at the text
+            before it (``(?<=``, ``\\b``, ``^``) or at what may follow it (``(?!if)[a-z]+`` where the next terminal may
+            begin with ``f``), ignored text looks around itself, a terminal may be empty or is only declared, the
+            vocabulary lacks a special token, or a schema does not compile.
         ResourceLimit: a limit was reached.
         ArgumentError: another argument is of the wrong type.
     """
@@ -74,9 +75,9 @@ def compile_lark(
     for name, token in declared.items():
         check_type(f"special_tokens[{name!r}]", token, str, "the name of a special token", LarkError)
     key = _key(text, start, named, declared) if store else None
-    if store and key and (kept := store.get(key)):
+    if store and key and (cached := store.get(key)):
         with suppress(GrammarError, TypeError, ValueError):
-            steps, symbol = kept
+            steps, symbol = cached
             return Program.of(steps, limits).compile(int(symbol), vocab)
     composition = Composition(text, named, SpecialTokens(vocab, declared), limits)
     symbol = composition.write(start)
@@ -89,7 +90,7 @@ def compile_lark(
 def _key(
     text: str, start: str, grammars: Mapping[str, NamedGrammar], special_tokens: Mapping[str, str]
 ) -> list[str] | None:
-    """What tells the grammars of a store apart; ``None`` for what cannot be kept, and will be refused."""
+    """Return the key of a grammar in a store; ``None`` for an argument of a wrong type, which is refused later."""
     with suppress(TypeError, ValueError, RecursionError):
         return ["lark", lark.__version__, *description(text, start, grammars, special_tokens)]
     return None

@@ -22,15 +22,15 @@ NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | re.Pattern[str]"
 """The text of a Lark grammar, a JSON Schema, or a regular expression for whole texts."""
 
 
-# The engine knows grammars by the names that it was given, and has them in its messages only. Were these to change, the
-# places of errors would be missing, and nothing else: the message is shown as it is.
+# Messages of the engine are the only place where it names the grammar at fault. If their wording changed, errors would
+# lack line and column, but still have the message.
 _EMPTY = re.compile(r"grammar '(\w+)' matches no text")
 _WITHIN = re.compile(r"in grammar '(\w+)': ")
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a reference stands; nowhere, if the grammar is not referred to."""
+    """Position of a reference; all ``None`` if there is no reference to the grammar."""
 
     line: int | None = None
     column: int | None = None
@@ -38,13 +38,13 @@ class _Place:
 
 
 class Composition:
-    """Writes one program of a grammar and of those that it may refer to.
+    """Translates a grammar, and the grammars that it may refer to, into one program.
 
     Args:
-        text: the grammar of whole texts.
-        grammars: the others by name, which may refer to one another. All are checked, even if nothing refers to them.
-        tokens: the special tokens that they may ask for.
-        limits: bounds on states, memory and time.
+        text: the main grammar.
+        grammars: the others by name, which may refer to one another. All are checked, even those without references.
+        tokens: the special tokens that grammars may name.
+        limits: limits on states, memory and time.
 
     Attributes:
         program: the steps so far.
@@ -60,7 +60,7 @@ class Composition:
         self._pending: list[str] = []
 
     def write(self, start: str) -> int:
-        """Writes all grammars, and returns the symbol of a rule of the first.
+        """Translate all grammars, and return the symbol of a rule of the main one.
 
         Raises:
             LarkError: a grammar is malformed, or has something that cannot be enforced.
@@ -73,10 +73,10 @@ class Composition:
         return symbol
 
     def compile(self, start: int) -> CompiledGrammar:
-        """The texts that a symbol derives.
+        """Compile the program with a start symbol.
 
         Raises:
-            LarkError: the grammars match nothing, or something in them cannot be used where it stands.
+            LarkError: the language is empty, or a construct is not allowed in its place.
         """
         try:
             return self.program.compile(start, self._tokens.vocab)
@@ -113,7 +113,7 @@ class Composition:
         return Lowering(source, self.program, scope, name, scope_of, self._tokens).symbol_of_rule(start)
 
     def _word(self, name: str, grammar: Any, scope: int) -> int:
-        """The symbol of a JSON Schema or a regular expression."""
+        """Add a JSON Schema or a regular expression, and return its symbol."""
         wanted = "a Lark grammar as a str, a JSON Schema as a dict or bool, or a compiled re.Pattern"
         check_type(f"@{name}", grammar, (dict, bool, re.Pattern), wanted, partial(self._refused, name))
         try:
@@ -126,7 +126,7 @@ class Composition:
         return int(symbol)
 
     def _refused(self, name: str, reason: str) -> LarkError:
-        """An error at the first reference to a grammar."""
+        """Return an error at the first reference to a grammar."""
         at = self._places.get(name, _Place())
         return LarkError(reason, at.line, at.column, at.grammar)
 
@@ -140,10 +140,10 @@ class Composition:
 
 
 def check_grammars(text: str, grammars: Mapping[str, NamedGrammar] | None) -> None:
-    """Refuse what is no grammar, or are no grammars by name.
+    """Check the types of a grammar and of named grammars.
 
     Raises:
-        LarkError: that is what they are.
+        LarkError: the grammar is not a ``str``, or the others are not grammars by name.
     """
     check_type("a grammar", text, str, "a str", LarkError)
     check_type("grammars", grammars, (Mapping, type(None)), "grammars by name", LarkError)
@@ -155,10 +155,10 @@ def check_grammars(text: str, grammars: Mapping[str, NamedGrammar] | None) -> No
 def description(
     text: str, start: str, grammars: Mapping[str, NamedGrammar], special_tokens: Mapping[str, str]
 ) -> list[str]:
-    """What tells compositions apart.
+    """Describe a composition by strings; equal descriptions compile to the same program.
 
     Raises:
-        TypeError, ValueError, RecursionError: a grammar is of no type that could be compiled.
+        TypeError, ValueError, RecursionError: a grammar has a type that cannot be compiled.
     """
     named = [
         [name, "regex", grammar.pattern, grammar.flags] if isinstance(grammar, re.Pattern) else [name, "", grammar]

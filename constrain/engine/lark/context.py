@@ -1,4 +1,4 @@
-"""Regular expressions that look at text which they do not match."""
+"""Analysis of regular expressions: do they depend on text outside of their match?"""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _UNLIMITED = int(sre.MAXREPEAT)
 
 
 def looks_outside(pattern: str, ahead: bool) -> str | None:
-    """What in a pattern may depend on the text before its match, in words; ``None`` where nothing does.
+    """Describe a construct of a pattern that may depend on the text before its match; ``None`` if there is none.
 
-    Such a construct is harmless where the match itself always has the characters that it looks at: ``"(?<!x)"`` is fine
-    after at least one character of the same pattern.
+    A construct is harmless if the match itself always contains the characters that it looks at: ``"(?<!x)"`` is fine
+    after at least one character of the pattern.
 
     Args:
         pattern: in Python's dialect.
-        ahead: the text after the match counts as well. Terminals need not ask, since the engine knows what may follow.
+        ahead: look for constructs that depend on the text after the match, too. Not needed for terminals: the engine
+            checks their lookahead against what may follow.
 
     Raises:
         re.error: the pattern is malformed.
@@ -37,7 +38,7 @@ def looks_outside(pattern: str, ahead: bool) -> str | None:
 
 
 def _sequence(sequence: Any, before: int, after: int, multiline: bool) -> str | None:
-    """Looks into a sequence with at least ``before`` and ``after`` matched characters around it."""
+    """Search a sequence that has at least ``before`` and ``after`` matched characters around it."""
     widths = [_width(sequence, item)[0] for item in sequence]
     after += sum(widths)
     for width, (op, argument) in zip(widths, sequence, strict=True):

@@ -1,7 +1,4 @@
-"""What a grammar may contain beside what Lark has.
-
-These are JSON Schemas, ``%json {...}``, names of other grammars, ``@name``, and special tokens, ``<name>``.
-"""
+"""Extensions of Lark's notation: JSON Schemas ``%json {...}``, other grammars ``@name``, special tokens ``<name>``."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _INSERT = re.compile(rf"{_SKIPPED}|(?<!\w)(?:(?P<json>%json\b\s*)|@(?P<name>\w+)
 
 @dataclass(frozen=True)
 class InlineSchema:
-    """A schema of a grammar, and where its ``%json`` stands."""
+    """A JSON Schema in a grammar, and the position of its ``%json``."""
 
     schema: Any
     line: int
@@ -31,13 +28,13 @@ class InlineSchema:
 
     @property
     def shown(self) -> str:
-        """What messages and reports call it."""
+        """Its name in messages and reports."""
         return f"%json at line {self.line}, column {self.column}"
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The name of another grammar, and where it stands first."""
+    """A reference to another grammar, and the position of the first one."""
 
     name: str
     line: int
@@ -45,13 +42,13 @@ class Reference:
 
     @property
     def shown(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"@{self.name}"
 
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A special token, and where it stands first; ``shown`` is how it is written and what messages call it."""
+    """A special token, and its first position; ``shown`` is its notation, and its name in messages."""
 
     shown: str
     line: int
@@ -59,7 +56,7 @@ class SpecialToken:
 
     @property
     def name(self) -> str:
-        """What the vocabulary calls it: ``<[INST]>`` is the token ``[INST]``."""
+        """Its name in the vocabulary: ``<[INST]>`` is the token ``[INST]``."""
         inner = self.shown[1:-1]
         return inner if inner[0] + inner[-1] == "[]" else self.shown
 
@@ -69,12 +66,11 @@ Insert: TypeAlias = InlineSchema | Reference | SpecialToken
 
 @dataclass(frozen=True)
 class PlainGrammar:
-    """A grammar as lark can read it: every place is where it is in the original.
+    """A grammar that lark can read, with every position as in the original.
 
     Attributes:
-        text: with a terminal instead of each schema, name of another grammar, and special token. Its pattern is
-            ``marker`` of its own name.
-        inserts: by the names of these terminals.
+        text: the grammar, with a terminal in place of each extension, whose pattern is ``marker`` of its name.
+        inserts: the extensions, by the names of these terminals.
     """
 
     text: str
@@ -82,44 +78,44 @@ class PlainGrammar:
 
 
 def take_inserts(text: str) -> PlainGrammar:
-    """Puts terminals in the place of what lark cannot read.
+    """Replace the extensions of a grammar by terminals.
 
     Raises:
-        LarkError: what follows ``%json`` is not JSON.
+        LarkError: ``%json`` is not followed by JSON.
     """
     names = _unused_names(text)
     pieces: list[str] = []
     inserts: dict[str, Insert] = {}
-    known: dict[str, str] = {}
-    done = 0
-    while match := _next_insert(text, done):
-        name = known.get(match[0]) or next(names)
+    names_by_text: dict[str, str] = {}
+    end_of_last = 0
+    while match := _next_insert(text, end_of_last):
+        name = names_by_text.get(match[0]) or next(names)
         begin, end = match.span()
         if match["json"]:
             schema, end = _schema(text, end)
             inserts[name] = InlineSchema(schema, *position(text, begin))
-        elif match[0] not in known:
-            known[match[0]] = name
+        elif match[0] not in names_by_text:
+            names_by_text[match[0]] = name
             kind, shown = (Reference, match["name"]) if match["name"] else (SpecialToken, match["special"])
             inserts[name] = kind(shown, *position(text, begin))
-        pieces += [text[done:begin], _stand_in(name, text[begin:end])]
-        done = end
-    pieces += [text[done:], *(f'\n{name}: "{marker(name)}"' for name in inserts)]
+        pieces += [text[end_of_last:begin], _stand_in(name, text[begin:end])]
+        end_of_last = end
+    pieces += [text[end_of_last:], *(f'\n{name}: "{marker(name)}"' for name in inserts)]
     return PlainGrammar("".join(pieces), inserts)
 
 
 def marker(name: str) -> str:
-    """The pattern of a terminal that stands for something else; it occurs nowhere in the text."""
+    """Return the pattern of a terminal that replaces an extension; it occurs nowhere else in the grammar."""
     return "@" + name
 
 
 def position(text: str, offset: int) -> tuple[int, int]:
-    """Line and column, from 1."""
+    """Convert an offset to line and column, counted from 1."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
 def _unused_names(text: str) -> Iterator[str]:
-    """Names of terminals that occur nowhere; the short ones, which fit where an insert stood, come first."""
+    """Yield names of terminals that do not occur in a text, short ones first, so that they fit in place of inserts."""
     names = ("".join(letters) for length in count(2) for letters in product(ascii_uppercase, repeat=length))
     return (name for name in names if name not in text)
 
@@ -129,7 +125,7 @@ def _next_insert(text: str, begin: int) -> re.Match[str] | None:
 
 
 def _schema(text: str, begin: int) -> tuple[Any, int]:
-    """The JSON value that begins at an offset, and the offset of its end."""
+    """Parse the JSON value at an offset, and return it with the offset of its end."""
     try:
         return json.JSONDecoder(parse_constant=_refuse_constant).raw_decode(text, begin)
     except json.JSONDecodeError as error:
@@ -145,6 +141,6 @@ def _refuse_constant(name: str) -> None:
 
 
 def _stand_in(name: str, original: str) -> str:
-    """A name with white space after it, so that what follows stands where it stood; lark's lines go on after ``\\``."""
+    """Pad a name to the size of the original, so that later positions stay; ``\\`` continues a line of lark's."""
     *lines, last = original.split("\n")
     return name + "\\\n" * len(lines) + " " * (len(last) - (0 if lines else len(name)))

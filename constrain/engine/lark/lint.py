@@ -1,4 +1,4 @@
-"""Warnings about grammars that are well formed, but may not mean what their author thinks."""
+"""Warnings about ambiguous terminals of well-formed grammars."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from constrain.engine.lark.compose import NamedGrammar, check_grammars
 from constrain.engine.lark.source import Source, errors_within, load, place
 
 _MAX_TERMINALS = 64
-"""Terminals compared; each pair of them takes a product of two automata."""
+"""Maximum number of terminals compared; each pair takes a product of two automata."""
 
 _EXAMPLE_SECONDS = 0.2
 
 
 def lark_warnings(text: str, grammars: Mapping[str, NamedGrammar] | None = None) -> list[str]:
-    """Finds terminals of a Lark grammar that overlap: with one another, or with ignored text.
+    """Find terminals of a Lark grammar that overlap with one another or with ignored text.
 
-    Where two terminals that match the same text may both come next, the text has several readings. Where a terminal can
-    begin with ignored text, that text may go to either. Only terminals whose patterns ``interegular`` can read are
-    compared.
+    If two terminals that match the same text are both allowed next, the text has several parses. If a terminal can
+    begin with ignored text, that text may belong to either. Terminals are compared if ``interegular`` can parse their
+    patterns.
 
     Args:
         text: the grammar.
-        grammars: those that it may refer to, as for :func:`compile_lark`. Each is looked at by itself.
+        grammars: the grammars for ``@name``, as for :func:`compile_lark`. Each is checked on its own.
 
     Returns:
-        One sentence a finding, which begins with line and column of the terminal at fault, after the name of the
-        grammar where it is in one of ``grammars``.
+        One sentence for each finding, which begins with the line and column of the terminal, after the name of the
+        grammar if it is one of ``grammars``.
 
     Raises:
         LarkError: a grammar is malformed.
@@ -58,7 +58,7 @@ def _warnings(text: str, known: Collection[str]) -> list[str]:
 
 
 def _used(source: Source) -> Iterator[tuple[str, Pattern]]:
-    """Terminals that rules use, in the order of the grammar, each under one name."""
+    """Yield the terminals that rules use, in the order of the grammar, each under one name."""
     seen = set()
     for rule in source.rules.values():
         for value in rule.tree.iter_subtrees_topdown():  # type: ignore[no-untyped-call]
@@ -100,7 +100,7 @@ def _where(text: str, name: str) -> str:
 
 @contextmanager
 def _silence(logger: str) -> Iterator[None]:
-    """Turns a logger off; interegular logs every pattern that it cannot read."""
+    """Disable a logger; interegular logs every pattern that it cannot parse."""
     target = logging.getLogger(logger)
     before, target.disabled = target.disabled, True
     try:

@@ -1,4 +1,4 @@
-"""From the rules of a grammar to the engine's."""
+"""Translation of the rules of a Lark grammar into steps of a program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import LarkError, RegexError, SchemaError
 
 _MAX_INSTANCES = 10_000
-"""Templates with different arguments in one grammar; a template that calls itself with ever new ones ends here."""
+"""Maximum number of template instances; stops a template that calls itself with ever new arguments."""
 
 _UNBOUNDED = 2**32 - 1
 
@@ -35,11 +35,11 @@ class _Instance(NamedTuple):
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Special tokens that grammars may ask for.
+    """Special tokens that grammars may name.
 
     Attributes:
-        vocab: has them.
-        declared: their names, by the names of the terminals that are declared for them.
+        vocab: the vocabulary.
+        declared: names of special tokens, by the names of the terminals that are declared for them.
     """
 
     vocab: Vocabulary
@@ -47,15 +47,15 @@ class SpecialTokens:
 
 
 class Lowering:
-    """Adds to a program the rules that it is asked for, and the ones that they use.
+    """Adds rules of a grammar to a program, with the rules that they call.
 
     Args:
-        source: a grammar.
-        program: the steps so far.
-        scope: the program's number of the grammar.
-        name: what others call the grammar, if they do.
-        scope_of: gives numbers to the grammars that it refers to.
-        tokens: the special tokens that there are.
+        source: the grammar.
+        program: the program.
+        scope: number of the grammar in the program.
+        name: name of the grammar, unless it is the main one.
+        scope_of: returns the number of a grammar that it refers to.
+        tokens: the special tokens that it may name.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Lowering:
             self._add("ignore", pattern, (pattern.raw or "%ignore") if name.startswith("__") else name)
 
     def symbol_of_rule(self, name: str) -> int:
-        """The symbol of a rule without parameters.
+        """Add a rule without parameters, and return its symbol.
 
         Raises:
-            LarkError: there is no such rule, or something that it uses cannot be enforced.
+            LarkError: there is no such rule, or it uses a construct that cannot be enforced.
         """
         rule = self._source.rules.get(name)
         if rule is None or rule.parameters:
@@ -104,7 +104,7 @@ class Lowering:
         self.program.call("define", self._rules[instance], self._expression(rule.tree, bindings))
 
     def _expression(self, tree: Node, bindings: dict[str, int]) -> int:
-        """The program's expression for a tree; children first, so that deep trees need no deep stack."""
+        """Translate a tree, children first: without recursion, since trees may be deep."""
         done: dict[int, int] = {}
         for node in tree.iter_subtrees():
             parts = [done[id(child)] for child in node.children if isinstance(child, Tree) and id(child) in done]
@@ -162,7 +162,7 @@ class Lowering:
                 raise self._source.error(f"template '{instance.name}' calls itself without end", instance.name)
             symbol = self._rules[instance] = self.program.call("nonterminal")
             self._names[symbol] = instance.name
-            # A template that is only named, to be passed on, has no body without its arguments.
+            # A template that is passed as an argument has no body until it is instantiated.
             if len(self._source.rules[instance.name].parameters) == len(instance.arguments):
                 self._pending.append(instance)
         return self._rules[instance]
@@ -216,7 +216,7 @@ class Lowering:
             raise LarkError(f"the schema of %json cannot be used: {error}", inline.line, inline.column) from error
 
     def _add(self, kind: str, pattern: Pattern, name: str) -> Any:
-        """Checks a terminal, and adds it to the program as a terminal or as ignored text."""
+        """Check a terminal, and add it to the program as a terminal or as ignored text."""
         expression = pattern.to_regexp()
         if insert := next((one for stem, one in self._source.inserts.items() if marker(stem) in expression), None):
             what = insert.shown.split(" ")[0]

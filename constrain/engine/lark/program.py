@@ -1,4 +1,4 @@
-"""A grammar as the steps that build it: independent of the vocabulary, and small enough to be kept in a file."""
+"""A grammar as the list of steps that build it: independent of the vocabulary, and small enough to cache in a file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STEPS = _WORDS | _RULES | _GRAMMARS
 
 
 class Program:
-    """A builder of the engine that remembers its steps.
+    """A recorder of the calls of the engine's grammar builder.
 
     Attributes:
-        steps: the steps so far: the name of a method of the builder, and its arguments, in JSON types.
+        steps: the calls so far: names of methods of the builder, with arguments of JSON types.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -29,7 +29,7 @@ class Program:
 
     @classmethod
     def of(cls, steps: Any, limits: Limits) -> Program:
-        """The program of some steps.
+        """Replay recorded steps.
 
         Raises:
             GrammarError: they are not the steps of a program.
@@ -43,12 +43,12 @@ class Program:
         return program
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Take a step, and return the symbol or expression that it makes, if any."""
+        """Run and record a step, and return the symbol or expression that it creates, if any."""
         if name not in _STEPS:
             raise ValueError(f"there is no step {name!r}")
         self.steps.append([name, *arguments])
         return getattr(self._builder, name)(*arguments)
 
     def compile(self, start: int, vocab: Vocabulary) -> CompiledGrammar:
-        """The texts that a symbol derives."""
+        """Compile the grammar with a start symbol."""
         return CompiledGrammar(self._builder.compile(start, core_vocabulary(vocab)), vocab)

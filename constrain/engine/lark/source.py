@@ -1,4 +1,4 @@
-"""Reading a grammar with lark's loader, and finding things in its text."""
+"""Loading a grammar with lark's loader, and positions of errors in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class RuleSource:
-    """A rule or template: ``tree`` is lark's, with literals made into patterns."""
+    """A rule or template: ``tree`` is lark's, with literals as patterns."""
 
     parameters: tuple[str, ...]
     tree: Node
@@ -35,15 +35,15 @@ class RuleSource:
 
 @dataclass(frozen=True)
 class Source:
-    """A grammar as its text defines it.
+    """A loaded grammar.
 
     Attributes:
-        text: the text itself.
+        text: the text of the grammar.
         rules: by name; imported ones have lark's mangled names.
         terminals: by name; ``None`` for those that are only declared.
         ignored: names of the ignored terminals.
         inserts: JSON Schemas, references to other grammars, and special tokens, by the names of the terminals that
-            stand for them.
+            replace them.
     """
 
     text: str
@@ -53,15 +53,15 @@ class Source:
     inserts: dict[str, Insert]
 
     def error(self, reason: str, *names: str) -> LarkError:
-        """An error at the place of the first of ``names`` that the text has."""
+        """Return an error at the position of the first of ``names`` that occurs in the text."""
         return LarkError(reason, *place(self.text, *names))
 
 
 def load(text: str, known: Collection[str] = ()) -> Source:
-    """Reads a grammar, which may refer to the ``known`` others.
+    """Load a grammar, which may refer to the ``known`` others.
 
     Raises:
-        LarkError: where lark refuses it, or where it refers to a grammar that there is not.
+        LarkError: lark refuses it, or it refers to an unknown grammar.
     """
     plain = take_inserts(text)
     for insert in plain.inserts.values():
@@ -84,7 +84,7 @@ def load(text: str, known: Collection[str] = ()) -> Source:
 
 
 def place(text: str, *names: str) -> tuple[int | None, int | None]:
-    """Line and column of the first of ``names`` that the text has: where it is defined, or where it is first used."""
+    """Find the definition or first use of the first of ``names`` that occurs in the text, as line and column."""
     for name in names:
         if name.startswith(("@", "<")):
             inserts = take_inserts(text).inserts.values()
@@ -97,13 +97,13 @@ def place(text: str, *names: str) -> tuple[int | None, int | None]:
 
 @contextmanager
 def lark_errors(text: str, *names: str) -> Iterator[None]:
-    """Turns whatever is raised for a bad grammar into a ``LarkError`` with a place.
+    """Turn any exception for a bad grammar into a ``LarkError`` with a position.
 
-    Lark reports mistakes by exceptions of its own, but also by assertions and by whatever its helpers raise.
+    Lark reports mistakes by its own exceptions, but also by assertions and by exceptions of its helpers.
 
     Args:
         text: the grammar.
-        names: where the place is, if the exception does not tell.
+        names: names to look for if the exception has no position.
     """
     try:
         yield
@@ -123,8 +123,7 @@ def lark_errors(text: str, *names: str) -> Iterator[None]:
 
 
 def located(text: str, message: str, *names: str) -> LarkError:
-    """An error with the place that a message speaks of: a position, or something that it quotes or names; else that of
-    the first of ``names``."""
+    """Return an error at the position that a message states, or of a name that it quotes; else of one of ``names``."""
     reason = _first_line(message)
     stated = re.search(r",? at line (\d+),? col(?:umn)? (\d+)(?: in <string>)?", reason)
     if stated:
@@ -139,7 +138,7 @@ def located(text: str, message: str, *names: str) -> LarkError:
 
 @contextmanager
 def errors_within(grammar: str) -> Iterator[None]:
-    """Gives a ``LarkError`` the name of the grammar that its place is in."""
+    """Add the name of a grammar to a ``LarkError`` raised inside."""
     try:
         yield
     except LarkError as error:
@@ -163,7 +162,7 @@ def _rule(name: str, parameters: tuple[str, ...], tree: Node | None) -> RuleSour
 
 
 def _copy(tree: Node) -> Node:
-    """A tree that lark may change in place; the trees of terminals share parts."""
+    """Copy a tree, since lark changes trees in place, and those of terminals share parts."""
     copy: Node = Transformer_NonRecursive(visit_tokens=False).transform(tree)
     return copy
 
@@ -188,7 +187,7 @@ def _offset(text: str, name: str) -> int | None:
 
 
 def _foreign(text: str, line: int, column: int) -> str | None:
-    """What is to be said of a notation that other grammars have, where a text has it."""
+    """Explain a notation of other grammar languages, if there is one at the position of an error."""
     rest = "".join(text.split("\n")[line - 1 : line])[column - 1 :]
     return next((reason for start, reason in _FOREIGN.items() if rest.startswith(start)), None)
 

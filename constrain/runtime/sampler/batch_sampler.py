@@ -135,7 +135,7 @@ class BatchSampler:
             runner: runs the passes.
             width: number of tokens to sample from, the first of the vocabulary.
         """
-        self._runner, self._width = runner, width
+        self._runner, self.width = runner, width
         device = runner.device
         words = (runner.model.config.padded_vocab_size + 31) // 32
         self._masks = MaskPool(_MAX_MASKS if device.type == "cuda" else _MAX_HOST_MASKS, words, runner.uploads, device)
@@ -179,7 +179,7 @@ class BatchSampler:
         raw, final = any(row.raw for row in rows), any(row.final for row in rows)
         top = max(row.top_tokens for row in rows)
         guided = any(row.partner >= 0 for row in rows)
-        allowed = None if guided or top or raw or final else _few_allowed(rows, self._width)
+        allowed = None if guided or top or raw or final else _few_allowed(rows, self.width)
         counts = [row.params.top_k for row in rows if row.params.is_shaped or row.top_tokens]
         bounded = all(0 < count <= _MAX_CANDIDATES for count in counts)
         variant = _Variant(
@@ -248,14 +248,14 @@ class BatchSampler:
     ) -> _Outputs:
         with torch.inference_mode():
             whole = self._logits(output, inputs, variant)
-            logits = whole[:, : self._width]
+            logits = whole[:, : self.width]
             raw = whole.clone() if variant.raw else None
             if variant.guided:
                 apply_guidance(logits, inputs.chosen["partners"], inputs.guidance)
             if scratch is not None:
                 penalise(logits, output.history, output.lengths, inputs.penalties, scratch)
             if variant.biased:
-                add_bias(logits, self._biases.values[:, : self._width], inputs.chosen["biases"])
+                add_bias(logits, self._biases.values[:, : self.width], inputs.chosen["biases"])
             if variant.dry:
                 apply_dry(logits, output.history, output.lengths, inputs.dry, self._chosen(inputs, "breakers"))
             masks = self._chosen(inputs, "masks") if variant.masked else None
@@ -284,19 +284,19 @@ class BatchSampler:
             return model.head(output.states, output.context).float()
         tokens = inputs.allowed.long()
         # The others are allowed by no mask, and so not looked at.
-        logits = torch.empty(len(output.states), self._width, device=tokens.device)
+        logits = torch.empty(len(output.states), self.width, device=tokens.device)
         return logits.index_copy_(1, tokens, model.head(output.states, output.context, tokens).float())
 
     def _final(self, logits: torch.Tensor, masks: ChosenRows | None) -> torch.Tensor:
         """Logits as they were sampled from; those of excluded tokens are -inf."""
         final = logits.clone()
-        final[:, self._width :] = -torch.inf
+        final[:, self.width :] = -torch.inf
         if masks is not None:
-            apply_bitmask(final[:, : self._width], masks.bits, masks.chosen)
+            apply_bitmask(final[:, : self.width], masks.bits, masks.chosen)
         return final
 
     def _chosen(self, inputs: _Inputs, name: str) -> ChosenRows:
-        return ChosenRows(self._masks.bits[:, : (self._width + 31) // 32], inputs.chosen[name])
+        return ChosenRows(self._masks.bits[:, : (self.width + 31) // 32], inputs.chosen[name])
 
 
 class _Outputs(NamedTuple):
@@ -308,37 +308,12 @@ class _Outputs(NamedTuple):
     top_probabilities: torch.Tensor | None = None
 
 
-_FLOATS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "smoothing_factor",
-    "top_a",
-    "tfs",
-    "typical",
-    "skew",
-    "min_temp",
-    "max_temp",
-    "temp_exponent",
-    "xtc_probability",
-    "xtc_threshold",
-    "dry_multiplier",
-    "dry_base",
-)
-_INTEGERS = (
-    "top_k",
-    "repetition_range",
-    "repetition_decay",
-    "temperature_last",
-    "dry_allowed_length",
-    "dry_max_ngram",
-    "dry_range",
-)
-# They are the first fields of the parameters, in this order.
-_NUM_FLOATS, _NUM_NUMBERS = len(_FLOATS), len(_FLOATS) + len(_INTEGERS)
+# The first fields of the parameters are floats, and those after them integers.
+_NUM_FLOATS = SamplingParams._fields.index("top_k")
+_NUM_NUMBERS = SamplingParams._fields.index("dry_breakers")
+_FLOATS = SamplingParams._fields[:_NUM_FLOATS]
+_INTEGERS = SamplingParams._fields[_NUM_FLOATS:_NUM_NUMBERS]
+_SHAPING = _FLOATS[_FLOATS.index("smoothing_factor") : _FLOATS.index("dry_multiplier")]
 
 
 class _Inputs:
@@ -400,10 +375,9 @@ class _Inputs:
         plain = (f("temperature"), i("top_k"), f("top_p"), f("min_p"), self._seeds, lengths)
         if not shaped:
             return SamplingTensors(*plain)
-        names = ("smoothing_factor", "top_a", "tfs", "typical", "skew", "min_temp", "max_temp", "temp_exponent")
         return SamplingTensors(
             *plain,
-            **{name: f(name) for name in (*names, "xtc_probability", "xtc_threshold")},
+            **{name: f(name) for name in _SHAPING},
             mirostat_mu=self._floats[_NUM_FLOATS],
             temperature_last=i("temperature_last"),
         )
@@ -451,7 +425,7 @@ class _BiasPool:
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner
-        self._width = runner.model.config.padded_vocab_size
+        self.width = runner.model.config.padded_vocab_size
         self._rows: OrderedDict[TokenBias, int] = OrderedDict()
         self._values: torch.Tensor | None = None
 
@@ -460,7 +434,7 @@ class _BiasPool:
         """The biases; memory is taken when there is the first."""
         if self._values is None:
             capacity = max(_MAX_BIASES, self._runner.max_rows) if self._runner.has_graphs else _MAX_BIASES
-            self._values = torch.zeros(capacity, self._width, device=self._runner.device)
+            self._values = torch.zeros(capacity, self.width, device=self._runner.device)
         return self._values
 
     def rows(self, biases: Sequence[TokenBias | None]) -> list[int]:

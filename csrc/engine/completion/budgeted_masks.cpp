@@ -219,8 +219,9 @@ bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
   most_ = std::max(most_, most);
   // Other stack tops may allow tokens that this one's region does not contain.
   walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.tops());
-  const bool bounded = text.max_length != WildcardRegion::kUnbounded;
-  const bool longer = bounded && (!alone || !text.exact || text.max_length > kWildcardHorizon);
+  // In an unbounded region all tokens of the class were added above, if they fit.
+  const bool all_added = text.max_length == WildcardRegion::kUnbounded && most <= budget_;
+  const bool longer = !all_added && (!alone || !text.exact || text.max_length > kWildcardHorizon);
   if (longer) walk_.run(*within->long_tokens(text.max_length, vocabulary), 0, from.tops());
   return true;
 }

@@ -1,0 +1,181 @@
+"""Many requests, of which a bounded number is under way at a time, so that inputs may be endless."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
+
+from constrain.completion.pending import Pending
+from constrain.completion.stream import submitted
+from constrain.runtime import Runtime
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Seconds after which it is looked again whether the time of a request is over.
+_POLL = 0.5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Takes the place of a result among many.
+
+    Attributes:
+        index: place of the input.
+        error: what went wrong.
+    """
+
+    index: int
+    error: Exception
+
+
+@dataclass(frozen=True, eq=False)
+class _Task(Generic[R]):
+    """A request under way, or the error that it could not be submitted for."""
+
+    index: int
+    pending: Pending[R] | Exception
+
+    @property
+    def done(self) -> bool:
+        return isinstance(self.pending, Exception) or self.pending.done
+
+    def cancel(self) -> None:
+        if not isinstance(self.pending, Exception):
+            self.pending.cancel()
+
+    def outcome(self) -> R | Failure:
+        try:
+            return _raised(self.pending).result()
+        except Exception as error:  # of one input, which must not cost the others
+            return Failure(self.index, error)
+
+    async def aoutcome(self) -> R | Failure:
+        try:
+            return await _raised(self.pending).aresult()
+        except Exception as error:
+            return Failure(self.index, error)
+
+
+def _raised(pending: Pending[R] | Exception) -> Pending[R]:
+    if isinstance(pending, Exception):
+        raise pending
+    return pending
+
+
+def window_of(runtime: Runtime) -> int:
+    """Number of requests to have under way: those that run, and as many that wait for their places."""
+    return 2 * min(runtime.max_batch_size, len(runtime.allocator.pages))
+
+
+def run_many(
+    runtime: Runtime, submit: Callable[[int, T], Pending[R]], items: Iterable[T], *, ordered: bool = True
+) -> Iterator[R | Failure]:
+    """Results of many inputs, each of which is submitted when there is a place for it.
+
+    Args:
+        runtime: that they are submitted to.
+        submit: submits an input, given its place.
+        items: the inputs; read no further than needed. Where reading them fails, the results of those before come
+            first.
+        ordered: whether results come in the order of the inputs, or as they are done.
+    """
+    tasks: deque[_Task[R]] = deque()
+    source, broken, window = enumerate(items), None, window_of(runtime)
+    is_open = True
+    try:
+        while is_open or tasks:
+            while is_open and len(tasks) < window:
+                try:
+                    index, item = next(source)
+                except StopIteration:
+                    is_open = False
+                except Exception as error:
+                    is_open, broken = False, error
+                else:
+                    tasks.append(_start(submit, index, item))
+            if tasks:
+                yield _next_done(runtime, tasks, ordered).outcome()
+    finally:
+        for task in tasks:
+            task.cancel()
+    if broken is not None:
+        raise broken
+
+
+def _start(submit: Callable[[int, T], Pending[R]], index: int, item: T) -> _Task[R]:
+    try:
+        return _Task(index, submit(index, item))
+    except Exception as error:
+        return _Task(index, error)
+
+
+def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool) -> _Task[R]:
+    """Take the first task, or the first that is done."""
+    if not ordered:
+        while not any(task.done for task in tasks):
+            runtime.run_until(lambda: any(task.done for task in tasks), _POLL)
+        tasks.remove(task := next(task for task in tasks if task.done))
+        return task
+    return tasks.popleft()
+
+
+async def arun_many(
+    runtime: Runtime,
+    submit: Callable[[int, T], Pending[R]],
+    items: Iterable[T] | AsyncIterable[T],
+    *,
+    ordered: bool = True,
+) -> AsyncIterator[R | Failure]:
+    """Results of many inputs, for ``async for``; arguments as for :func:`run_many`, inputs may come asynchronously."""
+    tasks: deque[asyncio.Task[R | Failure]] = deque()
+    source, broken, window = _enumerated(items), None, window_of(runtime)
+
+    async def run(index: int, item: T) -> R | Failure:
+        try:
+            pending = await submitted(lambda: submit(index, item))
+        except Exception as error:
+            return Failure(index, error)
+        return await _Task(index, pending).aoutcome()
+
+    is_open = True
+    try:
+        while is_open or tasks:
+            while is_open and len(tasks) < window:
+                try:
+                    index, item = await anext(source)
+                except StopAsyncIteration:
+                    is_open = False
+                except Exception as error:
+                    is_open, broken = False, error
+                else:
+                    tasks.append(asyncio.ensure_future(run(index, item)))
+            if tasks:
+                yield (await _anext_done(tasks, ordered)).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if broken is not None:
+        raise broken
+
+
+async def _anext_done(tasks: deque[asyncio.Task[R | Failure]], ordered: bool) -> asyncio.Task[R | Failure]:
+    wanted = [tasks[0]] if ordered else list(tasks)
+    done, _ = await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
+    tasks.remove(task := next(task for task in tasks if task in done))
+    return task
+
+
+async def _enumerated(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[tuple[int, T]]:
+    numbers = count()
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield next(numbers), item
+    else:
+        for number, item in enumerate(items):
+            yield number, item

@@ -1,0 +1,108 @@
+"""A submitted request, and the result that is made of its output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import aclosing
+from time import monotonic
+from typing import Generic, TypeVar
+
+from constrain.completion.result import Completion
+from constrain.errors import GenerationTimeout
+from constrain.runtime import Handle
+from constrain.runtime.events import Update
+
+R = TypeVar("R")
+
+
+class Pending(Generic[R]):
+    """A submitted request; whoever waits for it and is interrupted, or out of time, cancels it.
+
+    Attributes:
+        handle: of the request.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        completion: Callable[[], Completion],
+        read: Callable[[Completion], R],
+        timeout: float | None = None,
+    ) -> None:
+        """
+        Args:
+            handle: of the request.
+            completion: makes the completion once the request has ended.
+            read: makes the result of the completion.
+            timeout: seconds from now on after which the request is given up.
+        """
+        self.handle = handle
+        self._completion, self._read = completion, read
+        self._timeout = timeout
+        self._deadline = None if timeout is None else monotonic() + timeout
+
+    @property
+    def done(self) -> bool:
+        """Whether :meth:`result` returns or raises at once."""
+        return self.handle.done or self._left() == 0
+
+    def cancel(self) -> None:
+        """Drop the request; nothing happens to one that has ended."""
+        self.handle.cancel()
+
+    def result(self) -> R:
+        """Wait for the result.
+
+        Raises:
+            GenerationTimeout: it did not come in time.
+            ConstrainError: the error that ended the request, or that the output cannot be read.
+        """
+        for _ in self.pieces():
+            pass
+        return self.read()
+
+    async def aresult(self) -> R:
+        """Await the result; errors as for :meth:`result`."""
+        async with aclosing(self.apieces()) as pieces:
+            async for _ in pieces:
+                pass
+        return self.read()
+
+    def read(self) -> R:
+        """The result of a request whose pieces were taken to the end."""
+        return self._read(self._completion())
+
+    def pieces(self) -> Generator[str, None, None]:
+        """The text as it comes; errors as for :meth:`result`."""
+        try:
+            for update in self.handle.updates(self._left()):
+                if update.released.text:
+                    yield update.released.text
+        except TimeoutError as error:
+            raise self._out_of_time() from error
+        finally:
+            self.handle.cancel()
+
+    async def apieces(self) -> AsyncGenerator[str, None]:
+        """The text as it comes; errors as for :meth:`result`."""
+        updates = aiter(self.handle)
+        try:
+            while (update := await asyncio.wait_for(_next(updates), self._left())) is not None:
+                if update.released.text:
+                    yield update.released.text
+        except asyncio.TimeoutError as error:
+            raise self._out_of_time() from error
+        finally:
+            self.handle.cancel()
+
+    def _left(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline - monotonic())
+
+    def _out_of_time(self) -> GenerationTimeout:
+        self.handle.cancel()
+        return GenerationTimeout(self._timeout or 0.0, self.handle.output.text)
+
+
+async def _next(updates: AsyncIterator[Update]) -> Update | None:
+    return await anext(updates, None)

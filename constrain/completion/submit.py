@@ -1,0 +1,167 @@
+"""Prompts as requests to a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+from constrain.arguments import check_text, refused
+from constrain.completion.options import Options
+from constrain.completion.pending import Pending
+from constrain.completion.result import Completion, TokenLogprobs, finish_reason
+from constrain.errors import ArgumentError, BudgetError, GenerationError
+from constrain.filters import ExLlamaV2EngineFilter, combine
+from constrain.filters.offers import offers_of
+from constrain.generator.hooks import as_hook
+from constrain.generator.settings import Settings
+from constrain.runtime import Handle, Request, Runtime
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+R = TypeVar("R")
+
+
+def runtime_of(source: Any) -> Runtime:
+    """The runtime that something is, or has as its ``runtime``.
+
+    Raises:
+        ArgumentError: it is none, and has none.
+    """
+    found = source if isinstance(source, Runtime) else getattr(source, "runtime", None)
+    if not isinstance(found, Runtime):
+        raise refused("runtime", source, "a Runtime, or something that has one: an LLM, a dynamic generator")
+    return found
+
+
+def encode(tokenizer: ExLlamaV2Tokenizer, prompt: Any) -> torch.Tensor:
+    """Ids of a prompt, int64 of shape (1, n).
+
+    The text of special tokens means these tokens, and a beginning-of-sequence token is put before it where the model
+    has one.
+
+    Raises:
+        ArgumentError: the prompt is no text.
+    """
+    check_text("prompt", prompt)
+    ids: torch.Tensor = tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True)
+    return ids
+
+
+def fresh_filters(filters: Sequence[Any]) -> list[Any]:
+    """Copies of filters for another sequence.
+
+    Raises:
+        ArgumentError: a filter cannot be copied.
+    """
+    for each in filters:
+        if not offers_of(each).can_be_copied:
+            name = type(each).__name__
+            raise ArgumentError(f"{name} has no clone() of its own, so that it can follow a single sequence only")
+    return [each.clone() for each in filters]
+
+
+def submit(
+    runtime: Runtime,
+    ids: torch.Tensor,
+    filters: Sequence[Any],
+    options: Options,
+    read: Callable[[Completion], R],
+    default: Settings | None = None,
+) -> Pending[R]:
+    """Have a prompt continued.
+
+    Args:
+        runtime: where.
+        ids: the prompt, int64 of shape (1, n).
+        filters: all of them hold for the output; those of the options are not looked at.
+        options: how.
+        read: makes the result of the completion.
+        default: the settings where the options have none.
+
+    Raises:
+        ArgumentError: an argument is of the wrong type, or out of its bounds.
+        GenerationError: the prompt leaves no room in the context, or not enough for what the filters ask for.
+        BudgetError: ``max_new_tokens`` does not suffice for what the filters ask for.
+    """
+    length, limit = ids.shape[-1], _limit(runtime, ids, options.max_new_tokens)
+    for each in filters:
+        if isinstance(each, ExLlamaV2EngineFilter):
+            each.begin()  # it may have followed another sequence, and is asked now how many tokens it needs
+    request = _request(runtime, ids, filters, options, options.sampling(default or Settings()), limit)
+    try:
+        handle = runtime.submit(request)
+    except BudgetError as error:
+        if limit == options.max_new_tokens:
+            raise
+        raise GenerationError(
+            f"the prompt has {length} tokens and the context {length + limit}, which leaves {limit} for an answer of "
+            f"at least {error.needed}: shorten the text, or load the model with a larger max_seq_len"
+        ) from error
+    return Pending(handle, partial(_completion, handle, filters), read, options.timeout)
+
+
+def _limit(runtime: Runtime, ids: torch.Tensor, max_new_tokens: int) -> int:
+    """Number of tokens that the context takes after a prompt."""
+    length, context = ids.shape[-1], runtime.max_seq_len
+    if length == 0:
+        raise GenerationError("the prompt has no token to start from")
+    if length >= context:
+        raise GenerationError(
+            f"the prompt has {length} tokens and the context {context}, which leaves no room for an answer: "
+            "shorten the text, or load the model with a larger max_seq_len"
+        )
+    return min(max_new_tokens, context - length)
+
+
+def _request(
+    runtime: Runtime, ids: torch.Tensor, filters: Sequence[Any], options: Options, settings: Settings, limit: int
+) -> Request:
+    tokenizer, config = runtime.tokenizer, runtime.model.config
+    width = config.padded_vocab_size
+    if settings.cfg_scale is not None:
+        raise GenerationError("cfg_scale needs two prompts, with the condition and without it; use a dynamic generator")
+    if options.logprobs is not None and options.logprobs > config.vocab_size:
+        raise refused("logprobs", options.logprobs, f"a whole number from 0 to {config.vocab_size}")
+    stop_tokens, stop_strings = options.stop_conditions()
+    return Request(
+        prompt=[ids],
+        sampling=settings.params(tokenizer, width),
+        seed=options.key(),
+        constraint=combine(filters, tokenizer, width) if filters else None,
+        max_new_tokens=limit,
+        stop_tokens=stop_tokens | end_tokens(runtime),
+        stop_strings=stop_strings,
+        return_logprobs=options.logprobs,
+        within_budget=True,
+        hook=as_hook(settings),
+        priority=options.priority,
+    )
+
+
+def end_tokens(runtime: Runtime) -> frozenset[int]:
+    """The tokens with which a model ends its answers."""
+    ends = runtime.model.config.generation_config.get("eos_token_id") or []
+    listed = [ends] if isinstance(ends, int) else ends
+    return frozenset({runtime.tokenizer.eos_token_id, *listed} - {None})
+
+
+def _completion(handle: Handle, filters: Sequence[Any]) -> Completion:
+    """What a request that has ended has written."""
+    output = handle.output
+    if output.finish is None:
+        raise GenerationError("the request was cancelled")
+    tokens = [token.id for token in output.tokens]
+    is_cut = output.finish.reason == "max_new_tokens"
+    constraints = [each for each in filters if isinstance(each, ExLlamaV2EngineFilter)]
+    wanted = handle.sequence.request.return_logprobs is not None
+    logprobs = [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in output.tokens]
+    return Completion(
+        output.text,
+        tokens,
+        finish_reason(output.finish.reason, tokens),
+        not is_cut or all(each.matcher.is_accepting() for each in constraints),
+        len(handle.sequence.rows[0].input_ids),
+        logprobs if wanted else None,
+    )

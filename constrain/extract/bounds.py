@@ -1,0 +1,69 @@
+"""Default bounds of numbers and strings that a schema leaves unbounded, so that a digit or a word cannot run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: Numbers have at most this many digits before the point.
+MAX_DIGITS = 15
+#: Strings may be this long, however short the text is.
+MIN_LENGTH = 256
+
+_LIMIT = 10**MAX_DIGITS - 1
+_LOW, _HIGH = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+#: Keywords that bound a string.
+_STRINGS = frozenset({"maxLength", "pattern", "format", "x-verbatim"})
+#: Keywords whose value is a schema, a list of schemas, or schemas by name; narrower ones make a narrower whole.
+_ONE = ("items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "then", "else")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+
+
+def max_length(text: str) -> int:
+    """The default length of strings that are extracted from a text: twice its own, rounded up to a power of two."""
+    return max(MIN_LENGTH, 1 << (2 * len(text)).bit_length())
+
+
+def bounded(schema: Any, length: int) -> Any:
+    """A copy of a schema with default bounds.
+
+    Numbers get a ``minimum`` and a ``maximum`` of 15 digits, strings a ``maxLength`` of ``length``. A bound that the
+    schema has is kept, and so is all that it says under ``not``, ``if`` and ``contains``.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    node = dict(schema)
+    for keyword in _ONE:
+        if isinstance(node.get(keyword), Mapping):
+            node[keyword] = bounded(node[keyword], length)
+    for keyword in _LISTS:
+        if isinstance(node.get(keyword), list):
+            node[keyword] = [bounded(child, length) for child in node[keyword]]
+    for keyword in _NAMED:
+        if isinstance(node.get(keyword), Mapping):
+            node[keyword] = {name: bounded(child, length) for name, child in node[keyword].items()}
+    if "enum" in node or "const" in node:
+        return node
+    kinds = node.get("type")
+    kinds = {kinds} if isinstance(kinds, str) else set(kinds) if isinstance(kinds, list) else set()
+    if kinds & {"integer", "number"}:
+        node |= _number_bounds(node)
+    if "string" in kinds and _STRINGS.isdisjoint(node):
+        node["maxLength"] = max(length, node["minLength"]) if isinstance(node.get("minLength"), int) else length
+    return node
+
+
+def _number_bounds(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The bounds that numbers of a node lack."""
+    lows, highs = ([node[key] for key in keys if _is_number(node.get(key))] for keys in (_LOW, _HIGH))
+    found: dict[str, Any] = {}
+    if not lows and all(high >= -_LIMIT for high in highs):
+        found["minimum"] = -_LIMIT
+    if not highs and all(low <= _LIMIT for low in lows):
+        found["maximum"] = _LIMIT
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

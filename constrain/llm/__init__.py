@@ -1,0 +1,8 @@
+"""A model in one object: texts, choices and typed records from a folder of weights."""
+
+from constrain.llm.base import GenerateOptions
+from constrain.llm.constraints import make_filters
+from constrain.llm.front import LLM
+from constrain.llm.loading import DEFAULT_CONTEXT, load, load_model
+
+__all__ = ["DEFAULT_CONTEXT", "LLM", "GenerateOptions", "load", "load_model", "make_filters"]

@@ -1,0 +1,144 @@
+"""The ways to ask a model in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from constrain.arguments import check_count
+from constrain.completion import (
+    AsyncStream,
+    Completion,
+    Failure,
+    arun_many,
+    submitted,
+)
+from constrain.extract import Extraction, ExtractOptions, Target
+from constrain.llm.base import GenerateOptions, Messages, PromptOrMessages, RequestsOfModel, one_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+
+
+class AsyncMethods(RequestsOfModel):
+    """Methods of :class:`constrain.LLM` that are awaited."""
+
+    @overload
+    async def agenerate(  # type: ignore[overload-overlap]  # 1 is an int
+        self,
+        prompt: str | None = ...,
+        *,
+        messages: Messages | None = ...,
+        n: Literal[1] = ...,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion: ...
+
+    @overload
+    async def agenerate(
+        self,
+        prompt: str | None = ...,
+        *,
+        messages: Messages | None = ...,
+        n: int,
+        **options: Unpack[GenerateOptions],
+    ) -> list[Completion]: ...
+
+    async def agenerate(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Messages | None = None,
+        n: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion | list[Completion]:
+        """Continue a prompt, for ``await``; as :meth:`generate`. A task that is cancelled cancels the request."""
+        check_count("n", n, 1)
+        ask = one_of(prompt, messages)
+        begin = await asyncio.to_thread(self.beginner, options, n > 1)
+
+        async def one(number: int) -> Completion:
+            return await (await submitted(partial(begin, number, ask))).aresult()
+
+        if n == 1:
+            return await one(0)
+        return await _gathered([one(number) for number in range(n)])
+
+    def astream(
+        self, prompt: str | None = None, *, messages: Messages | None = None, **options: Unpack[GenerateOptions]
+    ) -> AsyncStream:
+        """Continue a prompt piece by piece, for ``async for``; as :meth:`generate` with ``stream=True``."""
+        ask = one_of(prompt, messages)
+        return AsyncStream(lambda: self.beginner(options, copied=False)(0, ask))
+
+    def agenerate_many(
+        self,
+        prompts: Iterable[PromptOrMessages] | AsyncIterable[PromptOrMessages],
+        *,
+        ordered: bool = True,
+        **options: Unpack[GenerateOptions],
+    ) -> AsyncIterator[Completion | Failure]:
+        """Continue many prompts, for ``async for``; as :meth:`generate_many`. Prompts may come asynchronously."""
+        return arun_many(self.runtime, self.beginner(options, copied=True), prompts, ordered=ordered)
+
+    @overload
+    async def aextract(
+        self, schema: type[T] | Target[T], text: str, **options: Unpack[ExtractOptions]
+    ) -> Extraction[T]: ...
+
+    @overload
+    async def aextract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
+
+    async def aextract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
+        """Extract a record, for ``await``; as :meth:`extract`. A task that is cancelled cancels the request."""
+        return await self.extractor.aextract(Target.of(schema), text, **options)
+
+    @overload
+    def aextract_many(
+        self,
+        schema: type[T] | Target[T],
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        ordered: bool = ...,
+        **options: Unpack[ExtractOptions],
+    ) -> AsyncIterator[Extraction[T] | Failure]: ...
+
+    @overload
+    def aextract_many(
+        self,
+        schema: Any,
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        ordered: bool = ...,
+        **options: Unpack[ExtractOptions],
+    ) -> AsyncIterator[Extraction[Any] | Failure]: ...
+
+    def aextract_many(
+        self,
+        schema: Any,
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        ordered: bool = True,
+        **options: Unpack[ExtractOptions],
+    ) -> AsyncIterator[Extraction[Any] | Failure]:
+        """Extract many records, for ``async for``; as :meth:`extract_many`. Texts may come asynchronously."""
+        return self.extractor.aextract_many(Target.of(schema), texts, ordered=ordered, **options)
+
+
+async def _gathered(work: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
+    """The results of coroutines; where one fails, the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,138 @@
+"""What all ways to ask a model share: options, and prompts that become requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import (
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+
+import torch
+
+from constrain.completion import (
+    Completion,
+    Options,
+    Pending,
+    encode,
+    fresh_filters,
+    runtime_of,
+    submit,
+)
+from constrain.engine.lark import NamedGrammar
+from constrain.errors import ArgumentError
+from constrain.extract import Extractor, Prompt, build_prompt
+from constrain.generator.settings import Settings
+from constrain.llm.constraints import make_filters
+from constrain.model import ExLlamaV2
+from constrain.runtime import Runtime
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+if TYPE_CHECKING:
+    pass
+
+#: A conversation, each message with ``role`` and ``content``.
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+#: A text to continue, or a conversation to answer.
+PromptOrMessages: TypeAlias = "str | Messages"
+
+_CONSTRAINTS = ("json_schema", "regex", "grammar", "grammars", "choices", "prefix")
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Options of :meth:`LLM.generate` and its kin; they are described there."""
+
+    json_schema: Any
+    regex: str | re.Pattern[str] | None
+    grammar: str | None
+    grammars: Mapping[str, NamedGrammar] | None
+    choices: Sequence[str] | None
+    prefix: str | Sequence[str] | None
+    filters: Sequence[Any]
+    max_new_tokens: int
+    settings: Settings | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    stop: str | int | Collection[str | int] | None
+    seed: int | None
+    logprobs: int | None
+    timeout: float | None
+    priority: int
+
+
+class RequestsOfModel:
+    """A loaded model, its runtime, and how calls become requests."""
+
+    def __init__(self, runtime: Any, prompt: Prompt = build_prompt) -> None:
+        """
+        Args:
+            runtime: a :class:`~constrain.runtime.Runtime` of a model, a cache and a tokenizer, or what has one as its
+                ``runtime``, as generators have.
+            prompt: makes the prompt of an extraction from a schema and a text.
+
+        Raises:
+            ArgumentError: an argument is of the wrong type.
+        """
+        self.runtime: Runtime = runtime_of(runtime)
+        self.extractor = Extractor(self.runtime, prompt)
+
+    @property
+    def model(self) -> ExLlamaV2:
+        """The model."""
+        return self.runtime.model
+
+    @property
+    def tokenizer(self) -> ExLlamaV2Tokenizer:
+        """Its tokenizer."""
+        return self.runtime.tokenizer
+
+    def beginner(self, given: GenerateOptions, copied: bool) -> Callable[[int, PromptOrMessages], Pending[Completion]]:
+        """Compile constraints; returns what submits a prompt, given its place among several.
+
+        Args:
+            given: the options of the call.
+            copied: whether each prompt gets copies of the filters.
+        """
+        named: dict[str, Any] = {name: value for name, value in given.items() if name in _CONSTRAINTS}
+        others: dict[str, Any] = {name: value for name, value in given.items() if name not in _CONSTRAINTS}
+        options = Options(**others)
+        filters = [*options.filters, *make_filters(self.model, self.tokenizer, **named)]
+        if copied:
+            fresh_filters(filters)  # the error of one that cannot be copied comes at once
+
+        def begin(number: int, ask: PromptOrMessages) -> Pending[Completion]:
+            own = fresh_filters(filters) if copied else filters
+            read = partial(replace, index=number)
+            return submit(self.runtime, self.ids(ask), own, options.numbered(number), read)
+
+        return begin
+
+    def ids(self, ask: PromptOrMessages) -> torch.Tensor:
+        """Ids of a prompt, int64 of shape (1, n)."""
+        if not isinstance(ask, (list, tuple)) or not all(isinstance(each, Mapping) for each in ask):
+            return encode(self.tokenizer, ask)
+        text = self.tokenizer.apply_chat_template(ask)
+        ids: torch.Tensor = self.tokenizer.encode(text, encode_special_tokens=True)
+        return ids
+
+
+def one_of(prompt: str | None, messages: Messages | None) -> PromptOrMessages:
+    """A prompt, or messages as a list.
+
+    Raises:
+        ArgumentError: there are both or neither, or the messages are no list of such.
+    """
+    if messages is None:
+        return prompt  # type: ignore[return-value]  # None is refused with everything else that is no text
+    if prompt is not None:
+        raise ArgumentError("give a prompt or messages, not both")
+    if not isinstance(messages, (list, tuple)) or not all(isinstance(each, Mapping) for each in messages):
+        raise ArgumentError("messages must be a list of dicts, each with role and content")
+    return list(messages)

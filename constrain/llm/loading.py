@@ -1,0 +1,93 @@
+"""From a folder of weights to a model that takes requests."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from time import perf_counter
+
+from constrain.arguments import check_count
+from constrain.extract import Prompt, build_prompt
+from constrain.llm.front import LLM
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
+from constrain.model.devices import free_memory
+from constrain.model.memory import module_sizes, token_bytes
+from constrain.runtime import Runtime
+from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_log = logging.getLogger(__name__)
+
+#: Context that :func:`load` takes where it is not told: many models allow far more than most texts need.
+DEFAULT_CONTEXT = 8192
+#: Full contexts that the KV cache has room for, on a GPU and elsewhere; fewer where they are more than half of the
+#: memory that is free.
+_GPU_CONTEXTS, _CPU_CONTEXTS = 32, 8
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    max_seq_len: int | None = None,
+    max_batch_size: int | None = None,
+    cache_tokens: int | None = None,
+    prompt: Prompt = build_prompt,
+) -> LLM:
+    """Load a model, onto the GPU where there is one.
+
+    Args:
+        path: folder of a model (``config.json``, ``tokenizer.json``, ``*.safetensors``); the built-in model if omitted.
+        max_seq_len: longest prompt and answer together, in tokens; by default what the model allows, and no more than
+            8192.
+        max_batch_size: most requests that run at a time; by default as many as the KV cache has room for.
+        cache_tokens: tokens of all running requests together that memory is reserved for, rounded up to whole pages of
+            256. By default ``max_batch_size`` times ``max_seq_len`` (without a ``max_batch_size``, 32 times on a GPU
+            and 8 times elsewhere), but no more than half of the memory that is free, and ``max_seq_len`` at least.
+        prompt: makes the prompt of an extraction from a schema and a text.
+
+    Raises:
+        ModelError: the folder cannot be used, or ``max_seq_len`` not be had; says which file, tensor or setting is at
+            fault.
+        ArgumentError: an argument is of the wrong type, or out of its bounds.
+    """
+    for name, number in {"max_batch_size": max_batch_size, "cache_tokens": cache_tokens}.items():
+        if number is not None:
+            check_count(name, number, 1)
+    model, tokenizer = load_model(path, max_seq_len)
+    tokens = _whole_pages(cache_tokens or _default_tokens(model, max_batch_size))
+    cache = ExLlamaV2Cache(model, max_seq_len=tokens)
+    return LLM(
+        Runtime(
+            model, cache, tokenizer, page_size=PAGED_PAGE_SIZE, max_batch_size=max_batch_size or ModelRunner.max_rows
+        ),
+        prompt,
+    )
+
+
+def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+    """Load a model and its tokenizer, for a runtime or a generator of one's own; arguments as for :func:`load`."""
+    from constrain.demo import model_dir
+
+    start = perf_counter()
+    config = ExLlamaV2Config(model_dir() if path is None else path)
+    config.max_seq_len = min(config.max_seq_len, DEFAULT_CONTEXT) if max_seq_len is None else max_seq_len
+    tokenizer = ExLlamaV2Tokenizer(config)
+    model = ExLlamaV2(config)
+    model.load()
+    seconds, size = perf_counter() - start, sum(module_sizes(model))
+    _log.info("loaded %s: %d bytes of weights in %.2f s", config.model_dir, size, seconds)
+    return model, tokenizer
+
+
+def _default_tokens(model: ExLlamaV2, max_batch_size: int | None) -> int:
+    """Tokens that the KV cache holds where nobody says how many."""
+    context = _whole_pages(model.config.max_seq_len)
+    device = model.modules[-1].device
+    contexts = max_batch_size or (_GPU_CONTEXTS if device.type == "cuda" else _CPU_CONTEXTS)
+    affordable = min(free_memory(0)) // 2 // token_bytes(model, ExLlamaV2Cache)
+    return min(contexts * context, max(context, affordable // PAGED_PAGE_SIZE * PAGED_PAGE_SIZE))
+
+
+def _whole_pages(tokens: int) -> int:
+    return -(-tokens // PAGED_PAGE_SIZE) * PAGED_PAGE_SIZE

@@ -1,0 +1,103 @@
+"""What a completion is made of: updates that are never lost, requests that are never left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import constrain
+from constrain import LLM
+from constrain.completion import Options, encode, submit
+from constrain.completion.many import window_of
+from constrain.completion.result import finish_reason
+from constrain.errors import GenerationError
+from constrain.runtime.events import Finish, Piece, Update
+from constrain.runtime.handle import Handle
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_dir: Path) -> LLM:
+    return constrain.load(tiny_dir)
+
+
+class Late(deque[Update]):
+    """Updates of which the last comes from another thread just when the others were taken."""
+
+    def __init__(self, last: Callable[[], None]) -> None:
+        super().__init__()
+        self.last = last
+        self.looks = 0
+
+    def __bool__(self) -> bool:
+        self.looks += 1
+        found = len(self) > 0
+        if self.looks == 3:
+            self.last()
+        return found
+
+
+class Idle:
+    """A driver whose updates come from elsewhere."""
+
+    def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
+        return done()
+
+    def run_in_background(self) -> None: ...
+    def cancel(self, sequence: object) -> None: ...
+
+
+def test_an_update_that_comes_while_another_is_taken_is_not_lost() -> None:
+    handle = Handle(cast(Any, None), Idle())
+    handle._updates = Late(lambda: handle.push(Update(Piece("b"), finish=Finish("stop_token"))))
+    handle.push(Update(Piece("a")))
+    assert "".join(update.released.text for update in handle) == "ab"
+
+
+def test_a_thread_that_steps_lets_others_in(llm: LLM) -> None:
+    """A request is submitted and cancelled while another thread does nothing but step."""
+    stream = llm.generate("hello", regex="[a-z]{200,}", max_new_tokens=220, stream=True)
+    next(stream)
+    thread = threading.Thread(target=lambda: list(stream))
+    thread.start()
+    begin = time.monotonic()
+    for _ in range(5):
+        other = llm.generate("hello", max_new_tokens=100, stream=True)
+        other.close()
+    seconds = time.monotonic() - begin
+    was_running = thread.is_alive()
+    thread.join()
+    assert was_running and seconds < 5
+
+
+def test_a_cancelled_request_has_no_result(llm: LLM) -> None:
+    pending = submit(llm.runtime, encode(llm.tokenizer, "hello"), [], Options(), lambda completion: completion)
+    pending.cancel()
+    with pytest.raises(GenerationError, match="the request was cancelled"):
+        pending.result()
+
+
+def test_as_many_wait_as_run(llm: LLM, tiny_dir: Path) -> None:
+    assert window_of(llm.runtime) == 16
+    assert window_of(constrain.load(tiny_dir, max_batch_size=3).runtime) == 6
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason"),
+    [
+        ([5] * 16, "repetition"),
+        ([5] * 15, "length"),
+        ([1, 2, *[5] * 40, 3], "repetition"),
+        ([*[5] * 40, *range(6, 6 + 32)], "repetition"),
+        ([*[5] * 40, *range(6, 6 + 33)], "length"),
+        ([], "length"),
+    ],
+)
+def test_loops(tokens: list[int], reason: str) -> None:
+    assert finish_reason("max_new_tokens", tokens) == reason
+    assert finish_reason("stop_token", tokens) == "stop"
