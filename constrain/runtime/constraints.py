@@ -22,6 +22,8 @@ from constrain.filters.time_limit import THREADS
 
 #: What it costs, roughly, to hand work to a Python thread and back.
 _HANDOFF_SECONDS = 1e-4
+#: Masks in a row that have to take less before a constraint is asked without one.
+_MIN_QUICK = 16
 #: Most threads that compute masks of the engine.
 _MAX_WORKERS = 8
 
@@ -106,7 +108,7 @@ class MaskBatch:
         self._advance = Advance(workers.native)
 
     def add(
-        self, constraint: Constraint, token: int | None, budget: int | None, seconds: float = math.inf
+        self, constraint: Constraint, token: int | None, budget: int | None, is_quick: bool = False
     ) -> PendingMask | None:
         """Have a constraint accept a token, or none, and compute the mask after it, from :meth:`start` on.
 
@@ -114,7 +116,7 @@ class MaskBatch:
             constraint: nobody else uses it before the mask is done.
             token: becomes part of the sequence.
             budget: for the mask.
-            seconds: what its last mask has taken: Python threads are not worth it for very quick ones.
+            is_quick: whether its masks take so little that a Python thread is not worth it.
 
         Returns:
             The pending mask, before which nobody may use the constraint; ``None`` for a constraint that has to be asked
@@ -124,7 +126,7 @@ class MaskBatch:
         if matchers is not None and len(matchers) == 1:
             place = self._advance.add(matchers[0], token, budget)
             return None if place is None else _NativeMask(constraint, self._advance, place, token)
-        if not constraint.in_background or seconds < _HANDOFF_SECONDS:
+        if not constraint.in_background or is_quick:
             return None
         return _ThreadedMask(self._workers.threads, constraint, token, budget)
 
@@ -152,7 +154,7 @@ class SequenceConstraint:
         self._pending: PendingMask | None = None
         self._promised: int | None = None
         self._known: tuple[TokenMask | None] | None = None
-        self._seconds = math.inf
+        self._num_quick = 0
 
     def begin(self, prefix: str) -> None:
         """Start, or start again, after text that the next token generates anew."""
@@ -168,7 +170,7 @@ class SequenceConstraint:
         """Add the next mask to a batch; with ``token``, the one that :meth:`accept` is given next."""
         if self._pending is not None or (token is None and self._known is not None):
             return
-        self._pending = batch.add(self.constraint, token, budget, self._seconds)
+        self._pending = batch.add(self.constraint, token, budget, self._num_quick >= _MIN_QUICK)
         if self._pending is not None:
             self._promised, self._known = token, None
 
@@ -195,11 +197,11 @@ class SequenceConstraint:
         if self._pending is not None:
             pending, self._pending = self._pending, None
             self._known = (pending.result(budget),)
-            self._seconds = pending.seconds
+            self._note_time(pending.seconds)
         elif self._known is None:
             begin = perf_counter()
             self._known = (self.constraint.mask(budget),)
-            self._seconds = perf_counter() - begin
+            self._note_time(perf_counter() - begin)
         (mask,) = self._known
         self.ends = self.constraint.end_tokens if mask is not None else ()
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
@@ -249,6 +251,9 @@ class SequenceConstraint:
         """Drop background work: nobody asks any more."""
         self._pending = self._known = None
         self.constraint.close()
+
+    def _note_time(self, seconds: float) -> None:
+        self._num_quick = self._num_quick + 1 if seconds < _HANDOFF_SECONDS else 0
 
     def _forget(self) -> None:
         """Wait for what is pending, and drop its mask."""
