@@ -241,7 +241,7 @@ class Runtime:
         return True
 
     def run_in_background(self) -> None:
-        """Have a daemon thread step as long as there is work."""
+        """Have a daemon thread step as long as there are handles."""
         with self._progress:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="constrain-runtime", daemon=True)
@@ -250,10 +250,13 @@ class Runtime:
     def _run(self) -> None:
         while True:
             with self._progress:
-                if not self.has_work:
+                if not self._handles:
                     self._thread = None
                     return
-            self.run_until(lambda: not self.has_work)
+            try:
+                self.run_until(lambda: not self._handles)
+            except Exception:  # every handle has it
+                _log.debug("the runtime failed", exc_info=True)
 
     def _step_or_fail(self) -> None:
         """Step; an error of the runtime itself is handed to everybody who waits."""

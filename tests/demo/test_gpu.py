@@ -23,7 +23,8 @@ from constrain.model import (
     ExLlamaV2Config,
 )
 from constrain.model.memory import module_sizes
-from constrain.model.paged import PagedRow
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.model_runner import ModelRunner
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 pytestmark = pytest.mark.gpu
@@ -68,20 +69,21 @@ class Steps:
     def __init__(self, model: ExLlamaV2, prompts: Sequence[torch.Tensor], kind: type[ExLlamaV2CacheBase]) -> None:
         each = -(-(max(map(len, prompts)) + NEW_TOKENS) // PAGE)
         self._pages = [list(range(row * each, (row + 1) * each)) for row in range(len(prompts))]
-        self._model, self._cache = model, kind(model, max_seq_len=len(prompts) * each * PAGE)
+        self._model = model
+        self._runner = ModelRunner(model, kind(model, max_seq_len=len(prompts) * each * PAGE), PAGE)
+        # In half precision on one GPU, these are decode graphs, whatever the cache.
+        assert model.compute_dtype is torch.float32 or self._runner.has_graphs
         self._lengths = [len(prompt) - 1 for prompt in prompts]
         for prompt, pages in zip(prompts, self._pages, strict=True):
-            model.forward_paged([PagedRow(prompt[:-1], 0, pages, PAGE, 0)], self._cache)
+            self._runner.prefill([BatchRow(prompt[:-1].tolist(), 0, pages)])
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
-        """float32 ``[sequences, vocabulary]`` behind one more token of each, ``[sequences]``."""
-        places = zip(tokens.split(1), self._lengths, self._pages, strict=True)
-        rows = [PagedRow(token, past, pages, PAGE, 1) for token, past, pages in places]
-        logits = self._model.forward_paged(rows, self._cache)
-        assert logits is not None
-        # In half precision, these are the graphs of decode steps, whatever the cache.
-        assert self._model.compute_dtype is torch.float32 or self._cache._decoder is not None
+        """float32 ``[sequences, vocabulary]`` after one more token of each, ``[sequences]``."""
+        places = zip(tokens.tolist(), self._lengths, self._pages, strict=True)
+        out = self._runner.decode([BatchRow([token], past, pages) for token, past, pages in places])
         self._lengths = [length + 1 for length in self._lengths]
+        with torch.inference_mode():
+            logits = self._model.head(out.states[: len(tokens)], out.context)
         return logits.float().cpu()
 
 

@@ -23,6 +23,7 @@ from constrain.filters import (
     ExLlamaV2SelectFilter,
 )
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.runtime.model_runner import ModelRunner
 
 EOS = 1
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
@@ -52,16 +53,16 @@ def text(generator: ExLlamaV2DynamicGenerator, count: int = 60, prompt: str = PR
     return str(generator.generate(prompt, count, completion_only=True, **options))
 
 
-def widths(generator: ExLlamaV2DynamicGenerator, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """A list that will hold the width of each row of each pass."""
+def widths(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """A list that will hold the width of each row of each decode pass."""
     seen: list[list[int]] = []
-    forward = generator.model.forward_paged
+    decode = ModelRunner.decode
 
-    def watched(rows: Any, *rest: Any) -> Any:
-        seen.append([row.width for row in rows])
-        return forward(rows, *rest)
+    def watched(self: ModelRunner, rows: Any, *rest: Any) -> Any:
+        seen.append([len(row.ids) for row in rows])
+        return decode(self, rows, *rest)
 
-    monkeypatch.setattr(generator.model, "forward_paged", watched)
+    monkeypatch.setattr(ModelRunner, "decode", watched)
     return seen
 
 
@@ -75,6 +76,9 @@ class Overlapping(ExLlamaV2RegexFilter):
     finished = threading.Event()
     overlaps: list[bool]
 
+    def use_background_worker(self) -> bool:
+        return True
+
     def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> bool:
         self.overlaps.append(self.started.wait(5))
         restricted = super().fill_bitmask(bits, row, budget)
@@ -83,21 +87,19 @@ class Overlapping(ExLlamaV2RegexFilter):
 
 
 def test_filters_are_evaluated_while_the_model_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("constrain.filters.forms.HANDOFF_SECONDS", 0.0)
     generator = make(jump_forward=False)
-    forward = generator.model.forward_paged
+    decode = generator.runtime.runner.decode
     waited = []
 
     def watched(rows: Any, *rest: Any) -> Any:
-        if rows[0].logits:
-            Overlapping.started.set()
-            waited.append(Overlapping.finished.wait(5))
-        logits = forward(rows, *rest)
+        Overlapping.started.set()
+        waited.append(Overlapping.finished.wait(5))
+        output = decode(rows, *rest)
         Overlapping.started.clear()
         Overlapping.finished.clear()
-        return logits
+        return output
 
-    monkeypatch.setattr(generator.model, "forward_paged", watched)
+    monkeypatch.setattr(generator.runtime.runner, "decode", watched)
     monkeypatch.setattr(Overlapping, "overlaps", [], raising=False)
     written = text(generator, filters=[Overlapping(generator.model, generator.tokenizer, "[0-9]{4}")])
     assert len(written) == 4
@@ -167,11 +169,11 @@ def test_forced_tokens_go_through_in_one_pass(
         settings = settings.clone()
         settings.token_bias = 50.0 * torch.tensor(lengths + [0] * (384 - len(lengths)))
     expected = text(plain, filters=[regex(plain, pattern)], gen_settings=settings, seed=3)
-    seen = widths(jumping, monkeypatch)
+    seen = widths(monkeypatch)
     # Also where the model spells it differently, the text is what it would have been.
     assert text(jumping, filters=[regex(jumping, pattern)], gen_settings=settings, seed=3) == expected
     passes = len(seen)
-    assert max(row for rows in seen[1:] for row in rows) > 2
+    assert max(row for rows in seen for row in rows) > 2
     seen.clear()
     text(plain, filters=[regex(plain, pattern)], gen_settings=settings, seed=3)
     assert passes < len(seen) / 2 if as_tokenized else passes <= len(seen)
@@ -403,28 +405,6 @@ def test_results_count_guesses(make: Make) -> None:
     result = make(draft=True).generate(PROMPT, 20, gen_settings=GREEDY, return_last_results=True)
     assert result["accepted_draft_tokens"] >= 15 and result["rejected_draft_tokens"] >= 0
     assert "accepted_draft_tokens" not in make().generate(PROMPT, 2, return_last_results=True)
-
-
-def test_masks_behind_guesses_are_computed_with_the_pass(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What filters allow behind each guess is known when the logits are: nothing is computed between draws."""
-    generator = make(draft=True)
-    threads: list[str] = []
-    fill = ExLlamaV2RegexFilter.fill_bitmask
-
-    def watched(self: Any, *rest: Any, **more: Any) -> bool:
-        threads.append(threading.current_thread().name)
-        return fill(self, *rest, **more)
-
-    monkeypatch.setattr(ExLlamaV2RegexFilter, "fill_bitmask", watched)
-    propose = generator._runner._drafter.propose  # type: ignore[union-attr]
-
-    def quiet(drafts: Any) -> None:
-        propose(drafts)
-        threads.clear()
-
-    monkeypatch.setattr(generator._runner._drafter, "propose", quiet)
-    text(generator, filters=[regex(generator, "[a-z]{40}")])
-    assert threads and all(name.startswith("constrain-filter") for name in threads)
 
 
 def test_special_tokens_of_a_grammar(make: Make) -> None:

@@ -341,10 +341,13 @@ def test_a_prompt_is_computed_once(make: Make, monkeypatch: pytest.MonkeyPatch) 
     generator = make()
     prompt = ids(1, 600)
     passes: list[int] = []
-    forward = generator.model.forward_paged
-    monkeypatch.setattr(
-        generator.model, "forward_paged", lambda rows, *rest: passes.append(rows[0].width) or forward(rows, *rest)
-    )
+    for name in ("prefill", "decode"):
+        run = getattr(generator.runtime.runner, name)
+        monkeypatch.setattr(
+            generator.runtime.runner,
+            name,
+            lambda rows, *rest, run=run: passes.append(len(rows[0].ids)) or run(rows, *rest),
+        )
     first, progress = prefilled(generator, prompt)
     assert first["cached_tokens"] == 0 and progress == [512, 599][-len(progress) :]
     passes.clear()
@@ -490,7 +493,7 @@ def test_jobs_can_be_taken_back(generator: ExLlamaV2DynamicGenerator) -> None:
     generator.cancel(jobs[1])
     results = run(generator)
     assert {result["job"] for result in results if result["eos"]}.isdisjoint({jobs[1]})
-    assert all(page.users == 0 for page in generator._table.pages)
+    assert all(page.users == 0 for page in generator.runtime.allocator.pages)
     generator.enqueue(ExLlamaV2DynamicJob(ids(5, 5), 3))
     generator.iterate()
     generator.clear_queue()
@@ -615,7 +618,7 @@ def test_a_call_that_fails_leaves_no_job_behind(
     generator: ExLlamaV2DynamicGenerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as context:
-        context.setattr(generator.model, "forward_paged", lambda *_: 1 / 0)
+        context.setattr(generator.runtime.runner, "decode", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             generator.generate([PROMPT] * 2, 4)
     assert generator.num_remaining_jobs() == 0

@@ -19,7 +19,8 @@ from constrain.generator import (
     ExLlamaV2DynamicJobAsync,
     ExLlamaV2Sampler,
 )
-from constrain.generator.decoding import Decoding
+from constrain.runtime import SequenceState
+from constrain.runtime.model_runner import ModelRunner
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
 IDS = torch.tensor([[10, 11, 12, 13]])
@@ -114,7 +115,7 @@ def test_an_error_of_the_generator_reaches_every_job(world: World, monkeypatch: 
     async def main() -> None:
         generator = world.make()
         jobs = [ExLlamaV2DynamicJobAsync(generator, IDS, 6) for _ in range(2)]
-        monkeypatch.setattr(world.model, "forward_paged", lambda *_: 1 / 0)
+        monkeypatch.setattr(ModelRunner, "decode", lambda *_: 1 / 0)
         for job in jobs:
             with pytest.raises(ZeroDivisionError):
                 async for _ in job:
@@ -161,9 +162,13 @@ def test_a_thousand_jobs(world: World) -> None:
             fates = choose.choices(["live", "cancel", "raise"], [8, 3, 1], k=100)
             await asyncio.wait_for(asyncio.gather(*(one(generator, fate) for fate in fates)), 60)
         assert not generator.jobs and generator.generator.num_remaining_jobs() == 0
-        assert not any(page.users for page in generator.generator._table.pages)
+        assert not any(page.users for page in generator.generator.runtime.allocator.pages)
         await generator.close()
 
+    def alive() -> set[int]:
+        gc.collect()
+        return {id(thing) for thing in gc.get_objects() if type(thing) in (ExLlamaV2DynamicJobAsync, SequenceState)}
+
+    earlier = alive()
     asyncio.run(main())
-    gc.collect()
-    assert not [thing for thing in gc.get_objects() if type(thing) in (ExLlamaV2DynamicJobAsync, Decoding)]
+    assert alive() <= earlier
