@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from constrain._core import __version__
+    from constrain.completion import Completion, Failure
+    from constrain.extract import Extraction
     from constrain.generator import (
         ExLlamaV2DynamicGenerator,
         ExLlamaV2DynamicGeneratorAsync,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "Completion",
     "ExLlamaV2",
     "ExLlamaV2Cache",
     "ExLlamaV2CacheBase",
@@ -52,6 +55,8 @@ __all__ = [
     "ExLlamaV2Lora",
     "ExLlamaV2StreamingGenerator",
     "ExLlamaV2Tokenizer",
+    "Extraction",
+    "Failure",
     "__version__",
     "load",
 ]
@@ -59,6 +64,9 @@ __all__ = [
 _HOMES = {
     "__version__": "constrain._core",
     "LLM": "constrain.llm",
+    "Completion": "constrain.completion",
+    "Extraction": "constrain.extract",
+    "Failure": "constrain.completion",
     "load": "constrain.llm",
     "ExLlamaV2": "constrain.model",
     "ExLlamaV2Cache": "constrain.model",

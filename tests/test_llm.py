@@ -139,7 +139,7 @@ def test_where_the_tokens_run_out(llm: LLM) -> None:
 
 
 def test_a_budget_that_is_too_small_is_refused_at_once(llm: LLM) -> None:
-    with pytest.raises(BudgetError, match="a budget of 5 tokens does not suffice .* 50 do"):
+    with pytest.raises(BudgetError, match=r"a budget of 5 tokens does not suffice .* 50 do"):
         llm.generate("hello", regex="[a-c]{50}", max_new_tokens=5)
     with pytest.raises(BudgetError, match="a budget of 6 tokens") as caught:
         llm.extract(Person, "hello", max_new_tokens=6)
@@ -184,9 +184,9 @@ def test_a_loop_is_told_from_a_text_that_was_cut(llm: LLM) -> None:
 
 def test_a_record_for_which_the_context_is_too_small(tiny_dir: Path) -> None:
     llm = constrain.load(tiny_dir, max_seq_len=16, prompt=short_prompt)
-    with pytest.raises(ExtractionError, match="which leaves .* for an answer of at least"):
+    with pytest.raises(ExtractionError, match=r"which leaves .* for an answer of at least"):
         llm.extract(Person, "hello")
-    with pytest.raises(GenerationError, match="which leaves .* for an answer of at least 99: shorten the text"):
+    with pytest.raises(GenerationError, match=r"which leaves .* for an answer of at least 99: shorten the text"):
         llm.generate("hello", regex="[a-c]{99}")
 
 

@@ -156,7 +156,7 @@ def test_many_that_are_left_are_cancelled(llm: LLM) -> None:
         async for each in results:
             assert isinstance(each, Completion)
             break
-        await results.aclose()  # type: ignore[attr-defined]
+        await results.aclose()
         await asyncio.sleep(0.05)
         await until(lambda: not llm.runtime.has_work)
 

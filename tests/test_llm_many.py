@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import constrain
+import constrain.errors
 from constrain import LLM
 from constrain.completion import Completion, Failure
 from constrain.errors import (
@@ -80,7 +82,7 @@ def test_inputs_are_read_when_there_is_a_place_for_them(tiny_dir: Path) -> None:
     for number in range(1, 7):
         assert isinstance(next(results), Completion)
         assert read <= 4 + number
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert not llm.runtime.has_work
 
 
@@ -114,7 +116,7 @@ def test_constraints_are_checked_before_anything_is_read(llm: LLM) -> None:
         def next(self) -> object:  # type: ignore[override]
             return super().next()
 
-    with pytest.raises(constrain.errors.GrammarError):  # type: ignore[attr-defined]
+    with pytest.raises(constrain.errors.GrammarError):
         llm.generate_many(PROMPTS, regex="a(b")
     with pytest.raises(SchemaError):
         llm.extract_many({"type": "strin"}, PROMPTS)
@@ -123,6 +125,19 @@ def test_constraints_are_checked_before_anything_is_read(llm: LLM) -> None:
             many(PROMPTS, filters=[Stateful(llm.model, llm.tokenizer, "a+")])
         with pytest.raises(ArgumentError, match="max_new_tokens must be"):
             many(PROMPTS, max_new_tokens=0)
+
+
+@pytest.mark.parametrize("inputs", ["hello", b"hello", {"a": 1}, None, 5], ids=repr)
+def test_inputs_are_several(llm: LLM, inputs: Any) -> None:
+    asked: list[Callable[[], object]] = [
+        lambda: llm.generate_many(inputs),
+        lambda: llm.agenerate_many(inputs),
+        lambda: llm.extract_many(SCHEMA, inputs),
+        lambda: llm.aextract_many(SCHEMA, inputs),
+    ]
+    for ask in asked:
+        with pytest.raises(ArgumentError, match="the inputs must be a list, a generator"):
+            ask()
 
 
 def test_filters_are_copied_for_each(llm: LLM) -> None:

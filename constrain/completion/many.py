@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from constrain.arguments import refused
 from constrain.completion.pending import Pending
 from constrain.completion.stream import submitted
 from constrain.runtime import Runtime
@@ -74,7 +75,7 @@ def window_of(runtime: Runtime) -> int:
 
 def run_many(
     runtime: Runtime, submit: Callable[[int, T], Pending[R]], items: Iterable[T], *, ordered: bool = True
-) -> Iterator[R | Failure]:
+) -> Generator[R | Failure, None, None]:
     """Results of many inputs, each of which is submitted when there is a place for it.
 
     Args:
@@ -83,7 +84,17 @@ def run_many(
         items: the inputs; read no further than needed. Where reading them fails, the results of those before come
             first.
         ordered: whether results come in the order of the inputs, or as they are done.
+
+    Raises:
+        ArgumentError: there is a single text in place of many, or nothing that can be iterated over.
     """
+    _check_inputs(items)
+    return _run_many(runtime, submit, items, ordered)
+
+
+def _run_many(
+    runtime: Runtime, submit: Callable[[int, T], Pending[R]], items: Iterable[T], ordered: bool
+) -> Generator[R | Failure, None, None]:
     tasks: deque[_Task[R]] = deque()
     source, broken, window = enumerate(items), None, window_of(runtime)
     is_open = True
@@ -107,6 +118,12 @@ def run_many(
         raise broken
 
 
+def _check_inputs(items: Any) -> None:
+    is_single = isinstance(items, (str, bytes, Mapping))
+    if is_single or not isinstance(items, (Iterable, AsyncIterable)):
+        raise refused("the inputs", items, "a list, a generator, or something else to iterate over")
+
+
 def _start(submit: Callable[[int, T], Pending[R]], index: int, item: T) -> _Task[R]:
     try:
         return _Task(index, submit(index, item))
@@ -124,14 +141,24 @@ def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool) -> _Task
     return tasks.popleft()
 
 
-async def arun_many(
+def arun_many(
     runtime: Runtime,
     submit: Callable[[int, T], Pending[R]],
     items: Iterable[T] | AsyncIterable[T],
     *,
     ordered: bool = True,
-) -> AsyncIterator[R | Failure]:
+) -> AsyncGenerator[R | Failure, None]:
     """Results of many inputs, for ``async for``; arguments as for :func:`run_many`, inputs may come asynchronously."""
+    _check_inputs(items)
+    return _arun_many(runtime, submit, items, ordered)
+
+
+async def _arun_many(
+    runtime: Runtime,
+    submit: Callable[[int, T], Pending[R]],
+    items: Iterable[T] | AsyncIterable[T],
+    ordered: bool,
+) -> AsyncGenerator[R | Failure, None]:
     tasks: deque[asyncio.Task[R | Failure]] = deque()
     source, broken, window = _enumerated(items), None, window_of(runtime)
 

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, TypeVar
@@ -139,7 +147,7 @@ class Extractor:
 
     def extract_many(
         self, target: Target[T], texts: Iterable[str], *, ordered: bool = True, **options: Unpack[ExtractOptions]
-    ) -> Iterator[Extraction[T] | Failure]:
+    ) -> Generator[Extraction[T] | Failure, None, None]:
         """Extract a record from each of many texts, several at a time.
 
         Args:
@@ -161,7 +169,7 @@ class Extractor:
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[T] | Failure]:
+    ) -> AsyncGenerator[Extraction[T] | Failure, None]:
         """Extract a record from each of many texts, for ``async for``; arguments as for :meth:`extract_many`."""
         return arun_many(self.runtime, self._submitter(target, options), texts, ordered=ordered)
 

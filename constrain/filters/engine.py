@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -28,16 +29,18 @@ if TYPE_CHECKING:
 _SAMPLED = 64
 
 _vocabularies: WeakKeyDictionary[ExLlamaV2Tokenizer, Vocabulary] = WeakKeyDictionary()
+_vocabularies_lock = Lock()
 
 
 def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
     """Return the engine's vocabulary of a tokenizer, as wide as its model's logits; cached as long as the tokenizer."""
     # Another object may not even be hashable.
-    vocabulary = _vocabularies.get(tokenizer) if hasattr(tokenizer, "hf_tokenizer") else None
-    if vocabulary is None:
-        vocabulary = Vocabulary.from_tokenizer(tokenizer)
-        _vocabularies[tokenizer] = vocabulary
-    return vocabulary
+    with _vocabularies_lock:  # of threads that want the same one, one makes it
+        vocabulary = _vocabularies.get(tokenizer) if hasattr(tokenizer, "hf_tokenizer") else None
+        if vocabulary is None:
+            vocabulary = Vocabulary.from_tokenizer(tokenizer)
+            _vocabularies[tokenizer] = vocabulary
+        return vocabulary
 
 
 def _sample(vocabulary: Vocabulary) -> list[bytes]:

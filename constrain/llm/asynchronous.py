@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Coroutine,
     Iterable,
     Sequence,
@@ -22,7 +22,7 @@ from constrain.completion import (
     submitted,
 )
 from constrain.extract import Extraction, ExtractOptions, Target
-from constrain.llm.base import GenerateOptions, Messages, PromptOrMessages, RequestsOfModel, one_of
+from constrain.llm.base import BaseLLM, GenerateOptions, Messages, PromptOrMessages, one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncMethods(RequestsOfModel):
+class AsyncMethods(BaseLLM):
     """Methods of :class:`constrain.LLM` that are awaited."""
 
     @overload
@@ -64,10 +64,10 @@ class AsyncMethods(RequestsOfModel):
         """Continue a prompt, for ``await``; as :meth:`generate`. A task that is cancelled cancels the request."""
         check_count("n", n, 1)
         ask = one_of(prompt, messages)
-        begin = await asyncio.to_thread(self.beginner, options, n > 1)
+        submit_one = await asyncio.to_thread(self.submitter, options, n > 1)
 
         async def one(number: int) -> Completion:
-            return await (await submitted(partial(begin, number, ask))).aresult()
+            return await (await submitted(partial(submit_one, number, ask))).aresult()
 
         if n == 1:
             return await one(0)
@@ -78,7 +78,7 @@ class AsyncMethods(RequestsOfModel):
     ) -> AsyncStream:
         """Continue a prompt piece by piece, for ``async for``; as :meth:`generate` with ``stream=True``."""
         ask = one_of(prompt, messages)
-        return AsyncStream(lambda: self.beginner(options, copied=False)(0, ask))
+        return AsyncStream(lambda: self.submitter(options, copied=False)(0, ask))
 
     def agenerate_many(
         self,
@@ -86,9 +86,9 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = True,
         **options: Unpack[GenerateOptions],
-    ) -> AsyncIterator[Completion | Failure]:
+    ) -> AsyncGenerator[Completion | Failure, None]:
         """Continue many prompts, for ``async for``; as :meth:`generate_many`. Prompts may come asynchronously."""
-        return arun_many(self.runtime, self.beginner(options, copied=True), prompts, ordered=ordered)
+        return arun_many(self.runtime, self.submitter(options, copied=True), prompts, ordered=ordered)
 
     @overload
     async def aextract(
@@ -110,7 +110,7 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[T] | Failure]: ...
+    ) -> AsyncGenerator[Extraction[T] | Failure, None]: ...
 
     @overload
     def aextract_many(
@@ -120,7 +120,7 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[Any] | Failure]: ...
+    ) -> AsyncGenerator[Extraction[Any] | Failure, None]: ...
 
     def aextract_many(
         self,
@@ -129,7 +129,7 @@ class AsyncMethods(RequestsOfModel):
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
-    ) -> AsyncIterator[Extraction[Any] | Failure]:
+    ) -> AsyncGenerator[Extraction[Any] | Failure, None]:
         """Extract many records, for ``async for``; as :meth:`extract_many`. Texts may come asynchronously."""
         return self.extractor.aextract_many(Target.of(schema), texts, ordered=ordered, **options)
 

@@ -67,7 +67,7 @@ class GenerateOptions(TypedDict, total=False):
     priority: int
 
 
-class RequestsOfModel:
+class BaseLLM:
     """A loaded model, its runtime, and how calls become requests."""
 
     def __init__(self, runtime: Any, prompt: Prompt = build_prompt) -> None:
@@ -93,7 +93,7 @@ class RequestsOfModel:
         """Its tokenizer."""
         return self.runtime.tokenizer
 
-    def beginner(self, given: GenerateOptions, copied: bool) -> Callable[[int, PromptOrMessages], Pending[Completion]]:
+    def submitter(self, given: GenerateOptions, copied: bool) -> Callable[[int, PromptOrMessages], Pending[Completion]]:
         """Compile constraints; returns what submits a prompt, given its place among several.
 
         Args:
@@ -107,14 +107,14 @@ class RequestsOfModel:
         if copied:
             fresh_filters(filters)  # the error of one that cannot be copied comes at once
 
-        def begin(number: int, ask: PromptOrMessages) -> Pending[Completion]:
+        def submit_one(number: int, ask: PromptOrMessages) -> Pending[Completion]:
             own = fresh_filters(filters) if copied else filters
             read = partial(replace, index=number)
-            return submit(self.runtime, self.ids(ask), own, options.numbered(number), read)
+            return submit(self.runtime, self.encode_prompt(ask), own, options.numbered(number), read)
 
-        return begin
+        return submit_one
 
-    def ids(self, ask: PromptOrMessages) -> torch.Tensor:
+    def encode_prompt(self, ask: PromptOrMessages) -> torch.Tensor:
         """Ids of a prompt, int64 of shape (1, n)."""
         if not isinstance(ask, (list, tuple)) or not all(isinstance(each, Mapping) for each in ask):
             return encode(self.tokenizer, ask)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
+    Generator,
     Iterable,
-    Iterator,
     Sequence,
 )
 from functools import partial
@@ -122,17 +122,17 @@ class LLM(AsyncMethods):
         check_count("n", n, 1)
         if stream and n > 1:
             raise ArgumentError(f"a stream is of one text, not of n={n}")
-        begin = self.beginner(options, copied=n > 1)
+        submit_one = self.submitter(options, copied=n > 1)
         ask = one_of(prompt, messages)
         if stream:
-            return Stream(begin(0, ask))
-        pending = _all_or_none([partial(begin, number, ask) for number in range(n)])
+            return Stream(submit_one(0, ask))
+        pending = _all_or_none([partial(submit_one, number, ask) for number in range(n)])
         found = _results(pending)
         return found[0] if n == 1 else found
 
     def generate_many(
         self, prompts: Iterable[PromptOrMessages], *, ordered: bool = True, **options: Unpack[GenerateOptions]
-    ) -> Iterator[Completion | Failure]:
+    ) -> Generator[Completion | Failure, None, None]:
         """Continue many prompts, several at a time.
 
         Args:
@@ -149,7 +149,7 @@ class LLM(AsyncMethods):
             ArgumentError: an argument other than a prompt is of the wrong type, or out of its bounds.
             GrammarError: a constraint does not compile.
         """
-        return run_many(self.runtime, self.beginner(options, copied=True), prompts, ordered=ordered)
+        return run_many(self.runtime, self.submitter(options, copied=True), prompts, ordered=ordered)
 
     @overload
     def extract(self, schema: type[T] | Target[T], text: str, **options: Unpack[ExtractOptions]) -> Extraction[T]: ...
@@ -184,7 +184,7 @@ class LLM(AsyncMethods):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> Iterator[Extraction[T] | Failure]: ...
+    ) -> Generator[Extraction[T] | Failure, None, None]: ...
 
     @overload
     def extract_many(
@@ -194,7 +194,7 @@ class LLM(AsyncMethods):
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
-    ) -> Iterator[Extraction[Any] | Failure]: ...
+    ) -> Generator[Extraction[Any] | Failure, None, None]: ...
 
     def extract_many(
         self,
@@ -203,7 +203,7 @@ class LLM(AsyncMethods):
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
-    ) -> Iterator[Extraction[Any] | Failure]:
+    ) -> Generator[Extraction[Any] | Failure, None, None]:
         """Extract a record from each of many texts, several at a time.
 
         Args:

@@ -6,10 +6,12 @@ background worker run on Python threads. All others are asked when their mask is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from os import cpu_count
+from time import perf_counter
 from typing import Protocol
 
 from constrain.engine.advance import Advance, Workers
@@ -18,12 +20,19 @@ from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask, contains, only_end
 from constrain.filters.time_limit import THREADS
 
+#: What it costs, roughly, to hand work to a Python thread and back.
+_HANDOFF_SECONDS = 1e-4
+#: Masks in a row that have to take less before a constraint is asked without one.
+_MIN_QUICK = 16
 #: Most threads that compute masks of the engine.
 _MAX_WORKERS = 8
 
 
 class PendingMask(Protocol):
     """A token that is being accepted, and the mask after it."""
+
+    #: What it took on a Python thread; infinity where that is not known.
+    seconds: float
 
     @property
     def done(self) -> bool:
@@ -35,6 +44,8 @@ class PendingMask(Protocol):
 
 class _NativeMask:
     """A matcher that advances in a native batch."""
+
+    seconds = math.inf
 
     def __init__(self, constraint: Constraint, advance: Advance, place: int, token: int | None) -> None:
         self._constraint, self._advance, self._place, self._token = constraint, advance, place, token
@@ -58,7 +69,8 @@ class _ThreadedMask:
     """A constraint that advances on a Python thread."""
 
     def __init__(self, threads: Executor, constraint: Constraint, token: int | None, budget: int | None) -> None:
-        self._future: Future[TokenMask | None] = threads.submit(_advance, constraint, token, budget)
+        self._future: Future[TokenMask | None] = threads.submit(self._advance, constraint, token, budget)
+        self.seconds = math.inf
 
     @property
     def done(self) -> bool:
@@ -67,11 +79,13 @@ class _ThreadedMask:
     def result(self, budget: int | None) -> TokenMask | None:
         return self._future.result()
 
-
-def _advance(constraint: Constraint, token: int | None, budget: int | None) -> TokenMask | None:
-    if token is not None:
-        constraint.accept(token)
-    return constraint.mask(budget)
+    def _advance(self, constraint: Constraint, token: int | None, budget: int | None) -> TokenMask | None:
+        begin = perf_counter()
+        if token is not None:
+            constraint.accept(token)
+        mask = constraint.mask(budget)
+        self.seconds = perf_counter() - begin
+        return mask
 
 
 class MaskWorkers:
@@ -93,8 +107,16 @@ class MaskBatch:
         self._workers = workers
         self._advance = Advance(workers.native)
 
-    def add(self, constraint: Constraint, token: int | None, budget: int | None) -> PendingMask | None:
+    def add(
+        self, constraint: Constraint, token: int | None, budget: int | None, is_quick: bool = False
+    ) -> PendingMask | None:
         """Have a constraint accept a token, or none, and compute the mask after it, from :meth:`start` on.
+
+        Args:
+            constraint: nobody else uses it before the mask is done.
+            token: becomes part of the sequence.
+            budget: for the mask.
+            is_quick: whether its masks take so little that a Python thread is not worth it.
 
         Returns:
             The pending mask, before which nobody may use the constraint; ``None`` for a constraint that has to be asked
@@ -104,7 +126,7 @@ class MaskBatch:
         if matchers is not None and len(matchers) == 1:
             place = self._advance.add(matchers[0], token, budget)
             return None if place is None else _NativeMask(constraint, self._advance, place, token)
-        if not constraint.in_background:
+        if not constraint.in_background or is_quick:
             return None
         return _ThreadedMask(self._workers.threads, constraint, token, budget)
 
@@ -133,6 +155,7 @@ class SequenceConstraint:
         self._pending: PendingMask | None = None
         self._promised: int | None = None
         self._known: tuple[TokenMask | None] | None = None
+        self._num_quick = 0
 
     def begin(self, prefix: str) -> None:
         """Start, or start again, after text that the next token generates anew."""
@@ -149,7 +172,7 @@ class SequenceConstraint:
         """Add the next mask to a batch; with ``token``, the one that :meth:`accept` is given next."""
         if self._pending is not None or (token is None and self._known is not None):
             return
-        self._pending = batch.add(self.constraint, token, budget)
+        self._pending = batch.add(self.constraint, token, budget, self._num_quick >= _MIN_QUICK)
         if self._pending is not None:
             self._promised, self._known = token, None
 
@@ -177,8 +200,11 @@ class SequenceConstraint:
         if self._pending is not None:
             pending, self._pending = self._pending, None
             self._known = (pending.result(budget),)
+            self._note_time(pending.seconds)
         elif self._known is None:
+            begin = perf_counter()
             self._known = (self.constraint.mask(budget),)
+            self._note_time(perf_counter() - begin)
         (mask,) = self._known
         self.ends = self.constraint.end_tokens if mask is not None else ()
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
@@ -230,6 +256,9 @@ class SequenceConstraint:
         """Drop background work: nobody asks any more."""
         self._pending = self._known = None
         self.constraint.close()
+
+    def _note_time(self, seconds: float) -> None:
+        self._num_quick = self._num_quick + 1 if seconds < _HANDOFF_SECONDS else 0
 
     def _forget(self) -> None:
         """Wait for what is pending, and drop its mask."""

@@ -106,8 +106,6 @@ def test_a_digit_cannot_run_on(llm: constrain.LLM) -> None:
     """The built-in model repeats zeros after a number that stands alone."""
     found = llm.extract(int, "Ada Lovelace is 36 years old.")
     assert str(found.value).startswith("36") and len(found.text) <= 15
-    with pytest.raises(constrain.errors.BudgetError):  # type: ignore[attr-defined]
-        llm.extract({"type": "string", "minLength": 300}, "Ada Lovelace is 36 years old.", max_new_tokens=2)
 
 
 def test_a_schema_with_nothing_within_the_bounds_goes_without(llm: constrain.LLM) -> None:

@@ -241,7 +241,10 @@ def check_pages(given: Attention, new_keys: torch.Tensor, before: Pages) -> None
         states, wanted = (
             quantization.dequantize(tuple(x[new] for x in parts), torch.float) for parts in (stored_parts, wanted_parts)
         )
-        assert float((states - wanted).norm() / wanted.norm()) < 2e-3
+        # One of 15 steps is a large part of so few states.
+        assert float((states - wanted).norm() / wanted.norm()) < (
+            5e-3 if quantization.kernel_format == "group4" else 2e-3
+        )
 
 
 @pytest.mark.gpu

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
-from typing import Any
 
 import torch
 
 from constrain.bench.doors.fronts import make_llm
 from constrain.bench.doors.lab import Door, Lab, Runs
+from constrain.completion import Failure
 from constrain.generator import ExLlamaV2DynamicGenerator
 from constrain.model import ExLlamaV2Cache
 
+MANY_BESIDE_LOOP = "LLM.extract_many, beside a loop"
 WANTED_OF_PLAIN, WANTED_OF_LOOP = 0.90, 3.0
 #: A loop takes one document out of this many.
 _LOOP_SHARE = 4
@@ -23,7 +24,7 @@ _LOOP_SHARE = 4
 def document_doors(lab: Lab, loop: bool) -> Iterator[Door]:
     """Records of many documents, beside as many plain jobs of the same lengths, or beside a loop over ``extract``."""
     if loop:
-        yield Door("LLM.extract_many, beside a loop", lab.largest, WANTED_OF_LOOP, partial(_beside_loop, lab))
+        yield Door(MANY_BESIDE_LOOP, lab.largest, WANTED_OF_LOOP, partial(_beside_loop, lab))
     else:
         yield Door("LLM.extract_many", lab.largest, WANTED_OF_PLAIN, partial(_beside_jobs, lab))
 
@@ -42,11 +43,13 @@ class _Documents:
         begin = time.perf_counter()
         records = list(self._llm.extract_many(self._lab.schema, texts, max_new_tokens=self._lab.record_tokens))
         seconds = time.perf_counter() - begin
+        errors = [record.error for record in records if isinstance(record, Failure)]
+        if errors:
+            raise errors[0]
         prompts = [self._llm.extractor.prompt(self._lab.schema, text) for text in texts]
         encoded = [self._lab.tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True) for prompt in prompts]
-        self.lengths = [
-            (ids.shape[1], len(record.tokens)) for ids, record in zip(encoded, _extractions(records), strict=True)
-        ]
+        extracted = [record for record in records if not isinstance(record, Failure)]
+        self.lengths = [(ids.shape[1], len(record.tokens)) for ids, record in zip(encoded, extracted, strict=True)]
         return seconds
 
     def loop(self, documents: int) -> float:
@@ -59,14 +62,6 @@ class _Documents:
 
     def _texts(self, documents: int) -> list[str]:
         return [self._lab.text(next(self._numbers)) for _ in range(documents)]
-
-
-def _extractions(records: Sequence[Any]) -> list[Any]:
-    """The records; raises the error of one that could not be extracted."""
-    for record in records:
-        if record.error is not None:
-            raise record.error
-    return list(records)
 
 
 def _beside_loop(lab: Lab) -> Runs:

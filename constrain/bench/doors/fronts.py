@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import Any
 
 from constrain.bench.doors.lab import Door, Lab, Run, Runs, rate_after_prompt
 from constrain.bench.doors.plain import PlainRates
@@ -20,6 +19,7 @@ from constrain.generator import (
 )
 from constrain.llm import LLM
 from constrain.model import ExLlamaV2Cache
+from constrain.runtime import Runtime
 
 WANTED = 0.95
 
@@ -53,10 +53,10 @@ def _beside_plain(make: Callable[[Lab], Run], lab: Lab, plain: PlainRates) -> Ru
     return Runs(make(lab), plain.run(1))
 
 
-def make_llm(lab: Lab, rows: int) -> Any:
+def make_llm(lab: Lab, rows: int) -> LLM:
     """An ``LLM`` that can extract this number of records at a time."""
     cache = ExLlamaV2Cache(lab.model, max_seq_len=lab.record_positions(rows))
-    return LLM(ExLlamaV2BaseGenerator(lab.model, cache, lab.tokenizer))
+    return LLM(Runtime(lab.model, cache, lab.tokenizer, max_batch_size=rows))
 
 
 def _cache(lab: Lab) -> ExLlamaV2Cache:
