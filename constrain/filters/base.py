@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: ``(pass_tokens, end_tokens)``: the ids that may come next (``None``: any), and those of them that complete the
@@ -45,7 +44,7 @@ class ExLlamaV2Filter:
     sequence_str: str = ""
     background_result: Future[Any] | None = None
 
-    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer) -> None:
+    def __init__(self, model: Any, tokenizer: ExLlamaV2Tokenizer) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.sequence_str = ""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from constrain.engine import Matcher
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Number of tokens by which vocabularies are compared.
@@ -67,7 +66,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         VocabularyError: it is compiled for the vocabulary of another model.
     """
 
-    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, grammar: CompiledGrammar) -> None:
+    def __init__(self, model: Any, tokenizer: ExLlamaV2Tokenizer, grammar: CompiledGrammar) -> None:
         super().__init__(model, tokenizer)
         check_type("grammar", grammar, CompiledGrammar, "a compiled grammar")
         self.grammar = grammar

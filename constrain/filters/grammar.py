@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constrain.engine import compile_lark, grammar_cache
 from constrain.engine.lark import NamedGrammar
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -31,7 +30,7 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
 
     def __init__(
         self,
-        model: ExLlamaV2,
+        model: Any,
         tokenizer: ExLlamaV2Tokenizer,
         grammar: str,
         start: str = "start",

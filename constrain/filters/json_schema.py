@@ -12,7 +12,6 @@ from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 if TYPE_CHECKING:
     from referencing import Registry
 
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -32,7 +31,7 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
 
     def __init__(
         self,
-        model: ExLlamaV2,
+        model: Any,
         tokenizer: ExLlamaV2Tokenizer,
         schema: dict[str, Any] | bool,
         *,

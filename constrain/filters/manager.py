@@ -18,7 +18,6 @@ from constrain.filters import hookspecs
 from constrain.filters.hookspecs import PROJECT, FilterFactory
 
 if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 GROUP = "constrain.filters"
@@ -77,7 +76,7 @@ class FilterManager:
         for point in points:
             self._add(point)
 
-    def create(self, name: str, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
+    def create(self, name: str, model: Any, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
         """Make a filter; see :func:`create`."""
         if not isinstance(name, str) or name not in self.filters:
             raise PluginError(self._unknown(name))
@@ -130,7 +129,7 @@ class FilterManager:
         return text
 
 
-def create(name: str, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
+def create(name: str, model: Any, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
     """Make a filter by its name.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import texts_of
 from constrain.engine import compile_regex, grammar_cache
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from constrain.filters.masks import TokenMask
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -35,7 +34,7 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
         GrammarError: there is no string, or something else than strings.
     """
 
-    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]) -> None:
+    def __init__(self, model: Any, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]) -> None:
         strings = (
             [prefix_strings]
             if isinstance(prefix_strings, str)

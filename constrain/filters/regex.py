@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constrain.engine import compile_regex, grammar_cache
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -25,5 +24,5 @@ class ExLlamaV2RegexFilter(ExLlamaV2EngineFilter):
         RegexError: the pattern does not compile.
     """
 
-    def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, pattern: str | re.Pattern[str]) -> None:
+    def __init__(self, model: Any, tokenizer: ExLlamaV2Tokenizer, pattern: str | re.Pattern[str]) -> None:
         super().__init__(model, tokenizer, grammar_cache.compile(compile_regex, pattern, vocabulary_of(tokenizer)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import texts_of
 from constrain.engine import compile_choices, compile_regex, grammar_cache
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
-    from constrain.model import ExLlamaV2
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -37,7 +36,7 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
 
     def __init__(
         self,
-        model: ExLlamaV2,
+        model: Any,
         tokenizer: ExLlamaV2Tokenizer,
         options: Sequence[str],
         case_insensitive: bool = False,

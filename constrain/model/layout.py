@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from constrain.model.architecture import DecoderTraits, KeyPrefix
-
-if TYPE_CHECKING:
-    from constrain.model.config import ExLlamaV2Config
+from constrain.model.architecture import Architecture, DecoderTraits, KeyPrefix
 
 Shape = tuple[int, ...]
 
@@ -106,7 +103,24 @@ class ModelLayout:
                 yield from (f"{layer.attention}.q_norm.weight", f"{layer.attention}.k_norm.weight")
 
 
-def model_layout(config: ExLlamaV2Config, prefix: KeyPrefix, tied: bool) -> ModelLayout:
+class LayoutConfig(Protocol):
+    """The numbers of a config that names and shapes of tensors follow from."""
+
+    arch: Architecture
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    head_dim: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    sliding_layers: list[bool]
+
+
+def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLayout:
     """Layout of a prepared config whose tensors are under ``prefix``."""
     return ModelLayout(
         embedding=f"{prefix.body}embed_tokens",
@@ -120,7 +134,7 @@ def model_layout(config: ExLlamaV2Config, prefix: KeyPrefix, tied: bool) -> Mode
     )
 
 
-def _layer(config: ExLlamaV2Config, at: str, index: int) -> LayerLayout:
+def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
     traits: DecoderTraits = config.arch.lm
     hidden, inner = config.hidden_size, config.intermediate_size
     heads, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim

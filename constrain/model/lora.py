@@ -5,25 +5,36 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from constrain.arguments import check_type, refused
 from constrain.errors import WeightsError
+from constrain.model.config import ExLlamaV2Config
 from constrain.model.config_reader import ConfigReader
 from constrain.model.modules import Linear, Module
 from constrain.model.tensor_files import TensorFiles
 from constrain.tokenizer.files import read_json_object
 
-if TYPE_CHECKING:
-    from constrain.model.model import ExLlamaV2
-
 _SKIPPED = (".original_module.weight", ".modules_to_save.weight")
 _PROJECTION = re.compile(r".*?(layers\.\d+\..+)\.lora_([AB])(?:\.default)?\.weight")
 _MAX_RANK = 1 << 16
+
+
+class AdaptedModel(Protocol):
+    """What an adapter needs to know of its model."""
+
+    @property
+    def config(self) -> ExLlamaV2Config: ...
+    @property
+    def compute_dtype(self) -> torch.dtype: ...
+    @property
+    def modules(self) -> Sequence[Module]: ...
+    @property
+    def modules_dict(self) -> Mapping[str, Module]: ...
 
 
 class ExLlamaV2Lora:
@@ -47,7 +58,7 @@ class ExLlamaV2Lora:
 
     def __init__(
         self,
-        model: ExLlamaV2,
+        model: AdaptedModel,
         lora_config_path: str | os.PathLike[str],
         lora_path: str | os.PathLike[str],
         lora_scaling: float = 1.0,
@@ -94,7 +105,9 @@ class ExLlamaV2Lora:
         return found
 
     @staticmethod
-    def from_directory(model: ExLlamaV2, directory: str | os.PathLike[str], lora_scaling: float = 1.0) -> ExLlamaV2Lora:
+    def from_directory(
+        model: AdaptedModel, directory: str | os.PathLike[str], lora_scaling: float = 1.0
+    ) -> ExLlamaV2Lora:
         """The adapter in ``directory``: ``adapter_config.json`` and ``adapter_model.safetensors``.
 
         Raises:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
 from constrain.errors import ModelError
 from constrain.kernels import Unquantized
+from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
-from constrain.model.modules import Attention, Head
-
-if TYPE_CHECKING:
-    from constrain.model.cache import ExLlamaV2CacheBase
-    from constrain.model.loading import LoadableModel
-    from constrain.model.model import ExLlamaV2
+from constrain.model.modules import Attention, Head, Module
 
 # Pages of the dynamic generator; and a multiple of what quantised caches round up to.
 _STEP = 512
@@ -24,7 +20,14 @@ _STEP = 512
 _DECODING_BYTES = 12
 
 
-def module_sizes(model: LoadableModel, layer_bytes: int = 0) -> list[int]:
+class SizedModel(CachedModel, Protocol):
+    """What is needed to know of a model in order to place it."""
+
+    @property
+    def modules(self) -> Sequence[Module]: ...
+
+
+def module_sizes(model: SizedModel, layer_bytes: int = 0) -> list[int]:
     """Bytes of the weights of each module, and of each attention's share of a cache; a tied head has no own."""
     return [
         module.parameters() * model.compute_dtype.itemsize + (layer_bytes if isinstance(module, Attention) else 0)
@@ -32,7 +35,7 @@ def module_sizes(model: LoadableModel, layer_bytes: int = 0) -> list[int]:
     ]
 
 
-def working_bytes(model: LoadableModel, cache: ExLlamaV2CacheBase) -> int:
+def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:
     """Estimate of what a pass over a part of a prompt takes beside weights and cache, on the device of its layer.
 
     These are the states of ``max_input_len`` tokens where a layer has most of them, the rotations of all positions, and
@@ -49,13 +52,13 @@ def working_bytes(model: LoadableModel, cache: ExLlamaV2CacheBase) -> int:
     return (tokens * states + 2 * positions * row + rotations) * model.compute_dtype.itemsize + decoding
 
 
-def place(model: LoadableModel, gpu_split: Sequence[float] | None) -> list[torch.device]:
+def place(model: SizedModel, gpu_split: Sequence[float] | None) -> list[torch.device]:
     """A device for every module, see :func:`constrain.model.devices.split_by_size`."""
     return _place(model, module_sizes(model), lambda sizes: split_by_size(sizes, gpu_split))
 
 
 def place_with_cache(
-    model: LoadableModel, cache: ExLlamaV2CacheBase, reserve: int | Sequence[int] | None = None
+    model: SizedModel, cache: ExLlamaV2CacheBase, reserve: int | Sequence[int] | None = None
 ) -> list[torch.device]:
     """A device for every module, where there is room for its share of the cache and for what passes take besides.
 
@@ -75,9 +78,7 @@ def place_with_cache(
     )
 
 
-def _place(
-    model: LoadableModel, sizes: list[int], split: Callable[[list[int]], list[torch.device]]
-) -> list[torch.device]:
+def _place(model: SizedModel, sizes: list[int], split: Callable[[list[int]], list[torch.device]]) -> list[torch.device]:
     devices = split(sizes)
     head = model.modules[-1]
     if isinstance(head, Head) and head.tied is not None and devices[0] != devices[-1]:
@@ -86,12 +87,12 @@ def _place(
     return devices
 
 
-def token_bytes(model: ExLlamaV2, kind: type[ExLlamaV2CacheBase]) -> int:
+def token_bytes(model: SizedModel, kind: type[ExLlamaV2CacheBase]) -> int:
     """What a cache of some kind takes for each token, over all layers."""
     return kind(model, max_seq_len=_STEP, lazy=True).layer_bytes() * model.config.num_hidden_layers // _STEP
 
 
-def longest_cache(model: ExLlamaV2, kind: type[ExLlamaV2CacheBase]) -> int:
+def longest_cache(model: SizedModel, kind: type[ExLlamaV2CacheBase]) -> int:
     """Tokens that a cache has room for where ``load_autosplit`` may fill all memory that is free now, in steps of 512.
 
     Args:

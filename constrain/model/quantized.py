@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import torch
 
 from constrain.errors import WeightsError
 from constrain.kernels import dequantize_exl2, dequantize_gptq
 
-if TYPE_CHECKING:
-    from constrain.model.tensor_files import StoredTensor
-
 #: Gives a tensor by its name, as it is stored.
 Read = Callable[[str], torch.Tensor]
+
+
+class StoredShape(Protocol):
+    """What a file says of a tensor."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
 
 _PARTS = {
     "exl2": ("q_weight", "q_groups", "q_scale", "q_scale_max", "q_invperm"),
@@ -104,7 +109,7 @@ class QuantizedWeight:
         return torch.arange(self.inputs) // size
 
 
-def find_quantized(tensors: Mapping[str, StoredTensor]) -> dict[str, QuantizedWeight]:
+def find_quantized(tensors: Mapping[str, StoredShape]) -> dict[str, QuantizedWeight]:
     """The quantised weights all of whose parts are among some tensors, by the name of the plain weight of each."""
     found = {}
     for name, stored in tensors.items():
@@ -118,5 +123,5 @@ def find_quantized(tensors: Mapping[str, StoredTensor]) -> dict[str, QuantizedWe
     return found
 
 
-def _complete(tensors: Mapping[str, StoredTensor], key: str, form: str) -> bool:
+def _complete(tensors: Mapping[str, StoredShape], key: str, form: str) -> bool:
     return all(f"{key}.{part}" in tensors for part in _PARTS[form])

@@ -139,7 +139,7 @@ class SequenceConstraint:
     """The constraint of one sequence, with what is pending.
 
     Attributes:
-        ends: tokens that complete the constraint, of those that the last mask allows.
+        ends: tokens that complete the constraint, of those that may come next.
     """
 
     def __init__(self, constraint: Constraint, eos: int | None) -> None:
@@ -150,6 +150,7 @@ class SequenceConstraint:
         """
         self.constraint = constraint
         self.ends: Collection[int] = ()
+        self._ends_after: list[Collection[int]] = []
         self._eos = eos
         self._pending: PendingMask | None = None
         self._promised: int | None = None
@@ -159,6 +160,7 @@ class SequenceConstraint:
     def begin(self, prefix: str) -> None:
         """Start, or start again, after text that the next token generates anew."""
         self._forget()
+        self._ends_after = []
         self.constraint.begin(prefix)
 
     def begin_within(self, text: str) -> bool:
@@ -185,6 +187,7 @@ class SequenceConstraint:
             self._promised = None
             return
         self._forget()
+        self.ends = self._ends_after.pop(0) if self._ends_after else ()
         self.constraint.accept(token)
 
     def mask(self, budget: int | None) -> TokenMask | None:
@@ -222,6 +225,7 @@ class SequenceConstraint:
     def masks_after(self, proposals: Sequence[int], budget: int | None) -> list[TokenMask | None]:
         """Masks after each of some proposed tokens, up to the first that is not allowed."""
         masks: list[TokenMask | None] = []
+        self._ends_after = []
         ahead = self.fork(budget) if proposals else None
         if ahead is None:
             return masks
@@ -236,6 +240,7 @@ class SequenceConstraint:
                 if ahead.constraint.bias is not None:
                     break  # it would have to be added to the logits of this proposal alone
                 masks.append(allowed)
+                self._ends_after.append(ahead.ends)
         return masks
 
     def forced_tokens(self, limit: int, budget: int | None) -> Sequence[int]:

@@ -12,7 +12,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from time import monotonic, perf_counter, sleep
 from typing import TypeAlias
@@ -164,6 +164,9 @@ class Runtime:
             max_seq_len=self.max_seq_len,
             vocab_size=self.model.config.vocab_size,
         )
+        if request.max_new_tokens is None:
+            longest = max(ids.shape[-1] for ids in request.prompt)
+            request = replace(request, max_new_tokens=self.max_seq_len - longest)
         check_budget(request)
         with self._between_steps():
             width = self.model.config.padded_vocab_size
@@ -318,9 +321,9 @@ class Runtime:
             return False
         if not sequence.is_running:
             root = self._prefix_root(request.loras)
-            limit = self.max_seq_len - len(sequence) if request.max_new_tokens is None else request.max_new_tokens
+            assert request.max_new_tokens is not None
             for number, row in enumerate(rows):
-                if not row.start(self.allocator, limit, root):
+                if not row.start(self.allocator, request.max_new_tokens, root):
                     for other in rows[:number]:
                         other.stop(self.allocator)
                     return False

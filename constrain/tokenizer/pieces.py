@@ -7,10 +7,7 @@ A *piece* is the text of a token in the middle of a text: ``" the"`` for ``Ġthe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
+from typing import Any, Protocol
 
 HOLE = "\ufffd"
 """Piece of an unused id; does not occur in ordinary text."""
@@ -18,7 +15,17 @@ HOLE = "\ufffd"
 _SPACE_MARKS = ("▁", "Ġ")
 
 
-def decode_each(backend: ExLlamaV2TokenizerHF, size: int) -> list[str]:
+class PieceDecoder(Protocol):
+    """What decoding single ids needs of a tokenizer backend."""
+
+    @property
+    def hf_tokenizer(self) -> Any: ...
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: list[int]) -> str: ...
+    def piece_to_id(self, text: str | None) -> int | None: ...
+
+
+def decode_each(backend: PieceDecoder, size: int) -> list[str]:
     """Decode ids 0 to ``size - 1`` to pieces; special tokens are ``""``.
 
     Many decoders drop a space at the start of a text. With these, each id is decoded after a token for one space, whose
@@ -50,7 +57,7 @@ def prefix_table(piece_to_id: Mapping[str, int]) -> dict[str, list[int]]:
     return table
 
 
-def _keeps_leading_space(backend: ExLlamaV2TokenizerHF) -> bool:
+def _keeps_leading_space(backend: PieceDecoder) -> bool:
     vocab: dict[str, int] = backend.hf_tokenizer.get_vocab(with_added_tokens=False)
     for mark in _SPACE_MARKS:
         # Only the mark in use is a token by itself; the other may still occur as an ordinary letter.
@@ -62,6 +69,6 @@ def _keeps_leading_space(backend: ExLlamaV2TokenizerHF) -> bool:
     return True
 
 
-def _space_token(backend: ExLlamaV2TokenizerHF) -> list[int]:
+def _space_token(backend: PieceDecoder) -> list[int]:
     marked = [idx for mark in _SPACE_MARKS if (idx := backend.piece_to_id(mark)) is not None]
     return marked[:1] or backend.encode(" ")[-1:]

@@ -1,7 +1,7 @@
-"""What programs for exllamav2 rely on, item by item, through the alias.
+"""What programs for exllamav2 rely on, through the alias.
 
-The items of each generator are in files of their own. Item 22, the formats EXL2 and GPTQ, has nothing to do with the
-alias: see ``tests/kernels/test_dequantize.py`` and ``tests/model/test_quantized.py``.
+Each generator has a file of its own. The formats EXL2 and GPTQ have nothing to do with the alias: see
+``tests/kernels/test_dequantize.py`` and ``tests/model/test_quantized.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 
 @pytest.mark.usefixtures("loaded")
-def test_1_imports() -> None:
+def test_everything_is_imported_under_the_names_of_exllamav2() -> None:
     from exllamav2.generator.base import ExLlamaV2Filter
     from exllamav2.generator.filters import ExLlamaV2Filter as TheSame
 
@@ -31,7 +31,7 @@ def test_1_imports() -> None:
     assert set(names.split()) <= found.keys()
 
 
-def test_2_tokenizer(loaded: Any) -> None:
+def test_what_a_tokenizer_offers(loaded: Any) -> None:
     from exllamav2 import ExLlamaV2Tokenizer
 
     tokenizer = loaded.tokenizer
@@ -47,7 +47,7 @@ def test_2_tokenizer(loaded: Any) -> None:
             delattr(ExLlamaV2Tokenizer, name)
 
 
-def test_3_encode_and_decode(loaded: Any) -> None:
+def test_encode_and_decode(loaded: Any) -> None:
     tokenizer = loaded.tokenizer
     empty = tokenizer.encode("")
     assert (empty.shape, empty.dtype) == ((1, 0), torch.int64)
@@ -64,7 +64,7 @@ def test_3_encode_and_decode(loaded: Any) -> None:
 
 
 @pytest.mark.usefixtures("loaded")
-def test_4_settings() -> None:
+def test_settings_and_their_defaults() -> None:
     from exllamav2.generator import ExLlamaV2Sampler
 
     settings = ExLlamaV2Sampler.Settings
@@ -75,7 +75,7 @@ def test_4_settings() -> None:
     greedy.some_name_of_a_client = 1
 
 
-def test_20_forward(loaded: Any) -> None:
+def test_forward_passes_and_caches(loaded: Any) -> None:
     model, cache, config = loaded.model, loaded.cache, loaded.config
     cache.current_seq_len = 0
     ids = torch.arange(3, 10).unsqueeze(0)
@@ -90,7 +90,7 @@ def test_20_forward(loaded: Any) -> None:
     cache.current_seq_len = 0
 
 
-def test_21_loaders(loaded: Any) -> None:
+def test_ways_to_load_a_model(loaded: Any) -> None:
     from exllamav2 import ExLlamaV2, ExLlamaV2Cache
 
     def progress(index: int, total: int) -> Iterator[tuple[int, int]]:

@@ -46,7 +46,7 @@ async def collect(job: Any) -> list[dict[str, Any]]:
     return [result async for result in job]
 
 
-def test_17_every_result_of_each_job(run: Run, loaded: Any) -> None:
+def test_every_result_of_each_job_arrives(run: Run, loaded: Any) -> None:
     from exllamav2.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
 
     prompts = ["hello", "The quick brown", "yes, please"]
@@ -68,7 +68,7 @@ def test_17_every_result_of_each_job(run: Run, loaded: Any) -> None:
     run(program)
 
 
-def test_17_cancelling(run: Run) -> None:
+def test_a_cancelled_job_leaves_the_others_alone(run: Run) -> None:
     async def program(generator: Any) -> None:
         cancelled, other = make_job(generator, max_new_tokens=500), make_job(generator, "yes", 20)
         rest = asyncio.create_task(collect(other))
@@ -84,7 +84,7 @@ def test_17_cancelling(run: Run) -> None:
     run(program)
 
 
-def test_17_a_waiting_consumer_is_woken_by_cancelling(run: Run) -> None:
+def test_a_waiting_consumer_is_woken_by_cancelling(run: Run) -> None:
     async def program(generator: Any) -> None:
         job = make_job(generator, max_new_tokens=500)
         consumer = asyncio.create_task(collect(job))
@@ -96,7 +96,7 @@ def test_17_a_waiting_consumer_is_woken_by_cancelling(run: Run) -> None:
     run(program)
 
 
-def test_17_errors_reach_every_job(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_reach_every_job(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def program(generator: Any) -> None:
         jobs = [make_job(generator), make_job(generator, "yes")]
 
@@ -111,7 +111,7 @@ def test_17_errors_reach_every_job(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     run(program)
 
 
-def test_17_jobs_that_do_not_fit_are_refused_at_once(run: Run) -> None:
+def test_jobs_that_do_not_fit_are_refused_at_once(run: Run) -> None:
     async def program(generator: Any) -> None:
         with pytest.raises(RuntimeError, match=r"max_seq_len|pages"):
             make_job(generator, max_new_tokens=10_000)

@@ -1,4 +1,4 @@
-"""What programs for exllamav2 rely on of the dynamic generator, item by item, through the alias."""
+"""What programs for exllamav2 rely on of the dynamic generator, through the alias."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def recorder(tokens: list[int], background: bool = False, mask: bool = False) ->
 
 
 @pytest.mark.parametrize("mode", ["plain", "background", "mask"])
-def test_5_filters_are_called_in_order(
+def test_filters_are_called_in_order(
     generator: Any, ids_of: Callable[..., list[int]], mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eos = generator.tokenizer.eos_token_id
@@ -145,7 +145,7 @@ def allowing(passed: Any, ends: Any) -> Any:
     return Allowing(None, None)
 
 
-def test_6_filters_together(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_filters_together_allow_what_each_allows(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     a, b, c = sorted(ids_of("yes", "do", "red"))
     filters = [allowing({a, b}, {a}), allowing([b, c], [b]), allowing(None, None)]
     last = run(generator, filters=filters)[-1]
@@ -155,7 +155,7 @@ def test_6_filters_together(generator: Any, ids_of: Callable[..., list[int]]) ->
     assert run(generator, max_new_tokens=2, filters=[allowing(None, None)])[-1]["new_tokens"] == 2
 
 
-def test_7_a_forced_token(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_a_single_allowed_token_is_taken(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     (yes,) = ids_of("yes")
     results = streamed(run(generator, filters=[allowing([yes], [yes])], return_probs=True))
     assert len(results) == 1 and results[0]["eos"] and results[0]["eos_reason"] == "end_filter"
@@ -163,7 +163,7 @@ def test_7_a_forced_token(generator: Any, ids_of: Callable[..., list[int]]) -> N
     assert results[0]["token_probs"].tolist() == [[1.0]] and results[0]["token_ids"].tolist() == [[yes]]
 
 
-def test_8_the_end_is_preferred(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_the_end_is_preferred_on_demand(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     eos = generator.tokenizer.eos_token_id
     filters = [allowing([eos, *sorted(ids_of("yes", "do"))], [])]
     last = run(generator, filters=filters, filter_prefer_eos=True, stop_conditions=[eos])[-1]
@@ -179,7 +179,7 @@ PLAIN = {"job", "stage", "eos", "serial"}
 STOPPED = {"eos_triggering_token_id", "eos_triggering_token_str"}
 
 
-def test_9_results_of_a_stop_token(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_results_of_a_stop_token(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     eos = generator.tokenizer.eos_token_id
     options = {"stop_conditions": [eos, "yes"]}
     first, last = streamed(run(generator, gen_settings=scripted([*ids_of("do"), eos]), **options))
@@ -190,7 +190,7 @@ def test_9_results_of_a_stop_token(generator: Any, ids_of: Callable[..., list[in
     assert last["held"]["token_ids"].tolist() == [[eos]] and last["prompt_tokens"] == 1
 
 
-def test_9_results_of_a_stop_token_in_a_stop_string(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_results_of_a_stop_token_in_a_stop_string(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     eos = generator.tokenizer.eos_token_id
     tokens = [*ids_of("y", "e"), eos]
     results = streamed(run(generator, gen_settings=scripted(tokens), stop_conditions=[eos, "yes"]))
@@ -201,7 +201,7 @@ def test_9_results_of_a_stop_token_in_a_stop_string(generator: Any, ids_of: Call
     assert last["held"]["text"] == "ye" and last["held"]["token_ids"].tolist() == [tokens]
 
 
-def test_9_results_of_a_stop_string(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_results_of_a_stop_string(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     tokens = ids_of("do", "y", "es")
     results = streamed(run(generator, gen_settings=scripted(tokens), stop_conditions=["yes"], identifier=0))
     assert [result.get("text") for result in results] == ["do", None, None]
@@ -212,7 +212,7 @@ def test_9_results_of_a_stop_string(generator: Any, ids_of: Callable[..., list[i
     assert last["token_ids"].tolist() == [tokens[1:]] and last["held"] == {"text": "yes"}
 
 
-def test_9_results_of_the_last_token(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_results_of_the_last_token(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     tokens = ids_of("y", "es")
     first, last = streamed(run(generator, "hello", 2, gen_settings=scripted(tokens), stop_conditions=["yes"]))
     assert first.keys() == PLAIN
@@ -221,7 +221,7 @@ def test_9_results_of_the_last_token(generator: Any, ids_of: Callable[..., list[
     assert last["token_ids"].tolist() == [tokens]
 
 
-def test_10_banned_strings(generator: Any) -> None:
+def test_banned_strings_are_taken_back(generator: Any) -> None:
     free = run(generator, "The quick", 16)[-1]["full_completion"]
     banned = free[4:7]
     results = streamed(run(generator, "The quick", 16, banned_strings=[banned.upper()]))
@@ -235,7 +235,7 @@ def test_10_banned_strings(generator: Any) -> None:
     assert last["new_tokens"] == released == 16
 
 
-def test_11_healing(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_a_healed_token(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     observed = recorder(ids_of("do", "red"))
     ids = torch.tensor([ids_of("The", " he")])
     results = streamed(run(generator, ids, 2, token_healing=True, filters=[observed]))
@@ -249,7 +249,7 @@ def test_11_healing(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     assert sum(result["token_ids"].shape[1] for result in results) == 3
 
 
-def test_12_the_least_number_of_tokens(generator: Any, ids_of: Callable[..., list[int]]) -> None:
+def test_the_least_number_of_tokens(generator: Any, ids_of: Callable[..., list[int]]) -> None:
     from exllamav2.generator import ExLlamaV2Sampler
 
     do, eos = *ids_of("do"), generator.tokenizer.eos_token_id
@@ -271,7 +271,7 @@ def prefilled(results: Results) -> list[int]:
     return [result["curr_progress"] for result in results if result["stage"] == "prefill"]
 
 
-def test_13_pages_are_reused(generator: Any) -> None:
+def test_pages_are_reused(generator: Any) -> None:
     prompt = prompt_of(600, 1)
     first = run(generator, prompt, 4)
     assert first[-1]["cached_tokens"] == 0 and prefilled(first)[-1] == 599
@@ -284,7 +284,7 @@ def test_13_pages_are_reused(generator: Any) -> None:
     assert run(generator, changed, 4)[-1]["cached_tokens"] == 550
 
 
-def test_14_a_whole_page_is_reused_without_a_pass(generator: Any) -> None:
+def test_a_whole_page_is_reused_without_a_pass(generator: Any) -> None:
     prompt = prompt_of(257, 3)
     run(generator, prompt, 4)
     again = run(generator, prompt, 4)
@@ -292,7 +292,7 @@ def test_14_a_whole_page_is_reused_without_a_pass(generator: Any) -> None:
     assert not prefilled(again)
 
 
-def test_15_long_prompts_go_in_parts(loaded: Any) -> None:
+def test_long_prompts_go_in_parts(loaded: Any) -> None:
     from exllamav2.generator import ExLlamaV2DynamicGenerator
 
     generator = ExLlamaV2DynamicGenerator(loaded.model, loaded.cache, loaded.tokenizer, max_chunk_size=256)
@@ -308,7 +308,7 @@ def test_15_long_prompts_go_in_parts(loaded: Any) -> None:
     assert generator.num_remaining_jobs() == 0
 
 
-def test_16_generate(generator: Any) -> None:
+def test_generate_takes_a_prompt_or_a_list(generator: Any) -> None:
     from exllamav2.generator import ExLlamaV2Sampler
 
     options = {"max_new_tokens": 6, "seed": 5, "gen_settings": ExLlamaV2Sampler.Settings(top_k=0, top_p=0)}

@@ -1,4 +1,4 @@
-"""What programs for exllamav2 rely on of the streaming generator, item by item, through the alias."""
+"""What programs for exllamav2 rely on of the streaming generator, through the alias."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def passes(generator: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return widths
 
 
-def test_18_prompts_are_reused(generator: Any, passes: list[int]) -> None:
+def test_prefixes_of_prompts_are_reused(generator: Any, passes: list[int]) -> None:
     first = generator.tokenizer.encode("The quick brown fox jumps over")
     generator.begin_stream_ex(first, settings())
     assert sum(passes) == first.shape[1] - 1 == generator.cache.current_seq_len
@@ -71,7 +71,7 @@ def test_18_prompts_are_reused(generator: Any, passes: list[int]) -> None:
     assert sum(passes) == longer.shape[1] - 1 - (first.shape[1] + 4)
 
 
-def test_18_a_stop_string_cuts_inside_a_token(generator: Any) -> None:
+def test_a_stop_string_cuts_inside_a_token(generator: Any) -> None:
     tokens = [generator.tokenizer.single_id(text) for text in ("do", "Yes", " please", "red")]
     generator.set_stop_conditions(["es p", generator.tokenizer.eos_token_id])
     generator.begin_stream_ex(generator.tokenizer.encode("hello"), settings(tokens))
@@ -82,7 +82,7 @@ def test_18_a_stop_string_cuts_inside_a_token(generator: Any) -> None:
     generator.set_stop_conditions([generator.tokenizer.eos_token_id])
 
 
-def test_19_a_character_over_several_tokens(generator: Any) -> None:
+def test_a_character_over_several_tokens(generator: Any) -> None:
     tokens = generator.tokenizer.encode("😀")[0].tolist()
     assert len(tokens) == 4
     generator.begin_stream_ex(generator.tokenizer.encode("hello"), settings(tokens))

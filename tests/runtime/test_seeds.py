@@ -111,13 +111,20 @@ def test_batches_of_all_kinds(
 ) -> None:
     runtime = mode(make(16384, jump_forward=jump_forward, num_draft_tokens=3))
     if proposer == "n-gram":
-        runtime.proposer = NgramProposer(3)
+        runtime.decode_loop.proposer = NgramProposer(3)
     elif proposer == "draft model":
         cache = ExLlamaV2Cache(runtime.model, max_seq_len=16384)
-        runtime.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380)
-    handles = {kind: runtime.submit(request(kind, runtime.model, runtime.tokenizer, greedy)) for kind in KINDS}
-    found = {kind: outcome(handle.result()) for kind, handle in handles.items()}
+        runtime.decode_loop.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380)
+    found, drafted = {}, 0
+    # Proposals are made where a pass has few rows.
+    size = len(KINDS) if proposer is None else 8
+    for first in range(0, len(KINDS), size):
+        kinds = KINDS[first : first + size]
+        handles = {kind: runtime.submit(request(kind, runtime.model, runtime.tokenizer, greedy)) for kind in kinds}
+        found |= {kind: outcome(handle.result()) for kind, handle in handles.items()}
+        drafted += sum(h.sequence.accepted_draft_tokens + h.sequence.rejected_draft_tokens for h in handles.values())
     assert differing(found, expected_greedy if greedy else expected) == {}
+    assert (drafted > 20) == (proposer is not None)
     assert not runtime.has_work and not any(page.users for page in runtime.allocator.pages)
 
 

@@ -1,0 +1,68 @@
+"""Adapters: sequences with different ones run in one runtime, and share neither passes nor pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from constrain import ExLlamaV2
+from constrain.model import ExLlamaV2Lora
+from constrain.runtime import Request, Runtime, SamplingParams
+from constrain.runtime.model_runner import ModelRunner
+
+Make = Callable[..., Runtime]
+
+
+@pytest.fixture
+def loras(model: ExLlamaV2, tmp_path: Path) -> list[ExLlamaV2Lora]:
+    """Two adapters that change a lot."""
+    made = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        random = torch.Generator().manual_seed(number)
+        name = f"model.layers.{number}.mlp.down_proj"
+        weights = {"A": torch.randn(2, 64, generator=random), "B": torch.randn(32, 2, generator=random)}
+        tensors = {f"{name}.lora_{part}.weight": each for part, each in weights.items()}
+        save_file(tensors, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 2}))
+        made.append(ExLlamaV2Lora.from_directory(model, folder))
+    return made
+
+
+def asked(loras: tuple[ExLlamaV2Lora, ...], seed: int) -> Request:
+    ids = torch.randint(3, 350, (1, 300), generator=torch.Generator().manual_seed(seed))
+    return Request([ids], SamplingParams(temperature=2.0, top_k=0), seed=seed, max_new_tokens=12, loras=loras)
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous", "graphs"])
+def test_each_sequence_is_as_if_it_were_alone(
+    make: Make, loras: list[ExLlamaV2Lora], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    groups: list[tuple[ExLlamaV2Lora, ...]] = [(), (loras[0],), (loras[1],), tuple(loras)]
+    expected = {(g, s): make().submit(asked(groups[g], s)).result().text for g in range(4) for s in range(2)}
+    # The same prompt and seed give something else under each adapter.
+    assert len(set(expected.values())) == 8
+    monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: mode == "graphs"))
+    runtime = make(8192)
+    runtime.runner.is_asynchronous = mode != "synchronous"
+    used: list[tuple[ExLlamaV2Lora, ...]] = []
+    decode = runtime.runner.decode
+    monkeypatch.setattr(runtime.runner, "decode", lambda rows, loras=(): used.append(loras) or decode(rows, loras))
+    handles = {key: runtime.submit(asked(groups[key[0]], key[1])) for key in expected}
+    assert {key: handle.result().text for key, handle in handles.items()} == expected
+    # The groups take turns, and none starves.
+    assert used[:4] == used[4:8] and set(used) == set(groups)
+
+
+def test_prefixes_of_other_adapters_are_not_reused(make: Make, loras: list[ExLlamaV2Lora]) -> None:
+    runtime = make()
+    for each, cached in (((), 0), ((), 299), ((loras[0],), 0), ((loras[0],), 299), ((loras[1],), 0), ((), 299)):
+        handle = runtime.submit(asked(each, 0))
+        handle.result()
+        assert handle.sequence.rows[0].cached_tokens == cached
