@@ -271,7 +271,7 @@ class BatchSampler:
                 protected=self._chosen(inputs, "protected") if variant.shaped else None,
                 top=top,
                 shaped=variant.shaped,
-                most_candidates=variant.candidates or None,
+                max_candidates=variant.candidates or None,
             )
             if variant.guided:
                 out[0].copy_(out[0][inputs.chosen["pairs"].long()])
