@@ -1,4 +1,4 @@
-"""Filters: constraints on the next token, built in or offered by plugins, and the protocol that a runtime sees."""
+"""Filters: constraints on the next token, built in or from plugins, and the protocol that the runtime uses."""
 
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.combined import combine

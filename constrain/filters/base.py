@@ -20,27 +20,27 @@ FilterResult: TypeAlias = tuple[Collection[int] | None, Collection[int]]
 class ExLlamaV2Filter:
     """Base class of every filter.
 
-    A filter follows one sequence: :meth:`begin` once, then for every token :meth:`get_next` (before it is sampled) and
-    :meth:`feed` (after). A subclass implements ``begin``, ``feed`` and ``next``, and ``clone`` if it has state: without
-    a ``clone`` that knows it, nothing can be speculated under the filter.
+    A filter belongs to one sequence: :meth:`begin` is called once, then for every token :meth:`get_next` before it is
+    sampled, and :meth:`feed` after. A subclass implements ``begin``, ``feed`` and ``next``, and ``clone`` if it has
+    state: there is no speculative decoding with a filter whose state cannot be copied.
 
-    A filter may offer a faster form than sets of ids: masking logits in place (:meth:`can_mask_logits`), or, in
+    A filter may have a faster form than sets of ids: masking logits in place (:meth:`can_mask_logits`), or, in
     addition to that, ``fill_bitmask(bits, row) -> bool``, which writes one bit a token into row ``row`` of an int32
-    array (bit ``i % 32`` of word ``i // 32``, 1 = allowed) and returns whether anything is excluded. The fastest form
-    that a filter has is used, whatever other filters of the sequence have. With bitmasks, ``end_tokens`` (a collection
-    of ids, optional) says which tokens end the sequence.
+    array (bit ``i % 32`` of word ``i // 32``, 1 = allowed) and returns whether any token is excluded. The fastest form
+    of a filter is used, independently of other filters of the sequence. With bitmasks, ``end_tokens`` (a collection
+    of ids, optional) are the tokens that end the sequence.
 
     Attributes:
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
-        sequence_str: text of the sequence, for subclasses that keep it.
+        sequence_str: text of the sequence, for use by subclasses.
         background_result: a pending evaluation on a worker thread, or ``None``.
     """
 
-    #: ``next`` may return ascending lists, which are cheaper than sets (third-party filters look for this name).
+    #: ``next`` may return ascending lists, which are cheaper than sets. Third-party filters check this attribute.
     allow_return_type_list: bool = True
 
-    #: What a subclass may leave unset in an instance that it makes by itself, in ``clone`` for one.
+    #: Defaults for subclasses that create instances without ``__init__``, for example in ``clone``.
     sequence_str: str = ""
     background_result: Future[Any] | None = None
 
@@ -68,12 +68,12 @@ class ExLlamaV2Filter:
 
         Args:
             prefix_str: text of a removed prompt token that the next token generates anew (token healing), usually
-                ``""``. The constraint holds for what comes after it.
+                ``""``. The constraint holds for the text after it.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement begin()")
 
     def feed(self, token: torch.Tensor) -> None:
-        """Accept a token that became part of the sequence, the last one (end of sequence) included.
+        """Accept a token that was appended to the sequence, the end-of-sequence token included.
 
         Args:
             token: int64 of shape (1, 1), on the CPU.
@@ -81,11 +81,11 @@ class ExLlamaV2Filter:
         raise NotImplementedError(f"{type(self).__name__} must implement feed()")
 
     def next(self) -> FilterResult:
-        """Return which tokens may come next, and which of them complete the constraint."""
+        """Return the allowed next tokens, and those of them that complete the constraint."""
         raise NotImplementedError(f"{type(self).__name__} must implement next()")
 
     def use_background_worker(self) -> bool:
-        """Whether evaluation is worth a worker thread, which runs at the same time as the model's forward pass."""
+        """Whether to evaluate the filter on a worker thread, in parallel with the model's forward pass."""
         return False
 
     def can_mask_logits(self) -> bool:
@@ -99,8 +99,8 @@ class ExLlamaV2Filter:
     def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Set the logits of excluded tokens to negative infinity.
 
-        Other changes are a bias: they are added to the logits of the model. What is changed must depend on the sequence
-        alone, not on the logits, since they may be zeros: then the result can be applied to logits that are elsewhere.
+        Other changes are a bias: they are added to the logits of the model. Changes must depend on the sequence alone,
+        not on the logits: these may be zeros, and then the changes are applied to the model's logits on the GPU.
 
         Args:
             logits: float32 of shape (padded vocabulary,), on the CPU; may be changed.
@@ -119,13 +119,13 @@ class ExLlamaV2Filter:
         self._submit(pool, self.prepare_logit_mask)
 
     def background_drop(self) -> None:
-        """Wait for pending background work, if any, and forget its result."""
+        """Wait for pending background work, if any, and discard its result."""
         pending, self.background_result = self.background_result, None
         if pending is not None:
             pending.exception()
 
     def get_next(self, mask: bool = False) -> Any:
-        """Return the result of ``next`` (of ``prepare_logit_mask``, with ``mask``), from the background or anew."""
+        """Return the result of pending background work, else of ``next`` (with ``mask``: ``prepare_logit_mask``)."""
         pending, self.background_result = self.background_result, None
         if pending is not None:
             return pending.result()

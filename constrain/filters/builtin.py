@@ -1,4 +1,4 @@
-"""The filters that come with constrain, offered in the way of any plugin."""
+"""The built-in filters, registered like those of a plugin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from constrain.filters.select import ExLlamaV2SelectFilter
 
 @hookimpl
 def constrain_filters() -> Mapping[str, FilterFactory]:
-    """Offer the built-in filters."""
+    """Return the built-in filters."""
     return {
         "grammar": ExLlamaV2GrammarFilter,
         "json_schema": ExLlamaV2JSONSchemaFilter,

@@ -1,4 +1,4 @@
-"""Several filters as one constraint: the intersection of what they allow."""
+"""Several filters as one constraint: the intersection of their masks."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 def combine(
     filters: Sequence[Any], tokenizer: ExLlamaV2Tokenizer, width: int, time_limit: float | None = None
 ) -> Constraint:
-    """Make one constraint of filters, which allows what all of them allow.
+    """Combine filters to one constraint, which allows the tokens that all of them allow.
 
     Args:
         filters: filters, or objects that only have ``begin``, ``feed`` and ``next``.
-        tokenizer: for the text of error messages.
+        tokenizer: the tokenizer, for error messages.
         width: number of logits.
-        time_limit: seconds that a filter that is not built in may take for a token; ``None``: any time.
+        time_limit: seconds that a third-party filter may take for a token; ``None``: no limit.
 
     Raises:
-        ArgumentError: the filters are no list.
-        FilterError: an object lacks a method that every filter has.
+        ArgumentError: ``filters`` is not a list.
+        FilterError: an object lacks a required method.
     """
     parts = [adapt(each, tokenizer, width, time_limit) for each in filters_of(filters)]
     return parts[0] if len(parts) == 1 else Combined(parts, (width + 31) // 32)
 
 
 def filters_of(filters: Any) -> list[Any]:
-    """The filters of a list of such; none for ``None``.
+    """Return an argument with filters as a list; ``None`` is an empty list.
 
     Raises:
-        ArgumentError: it is no list.
+        ArgumentError: the argument is not iterable.
     """
     if filters is None:
         return []
@@ -54,8 +54,8 @@ class Combined:
     """The constraint of several filters.
 
     Args:
-        parts: each of them as a constraint.
-        words: of a packed row.
+        parts: adapters of the filters.
+        words: number of words of a packed row.
     """
 
     def __init__(self, parts: Sequence[FilterAdapter], words: int) -> None:
@@ -75,7 +75,7 @@ class Combined:
     def matchers(self) -> Sequence[Matcher] | None:
         found = [part.matchers for part in self._parts]
         matchers = [matcher for each in found if each is not None for matcher in each]
-        # No batch can have a matcher accept two tokens at a time.
+        # A native batch cannot advance the same matcher twice, which happens if filters share one.
         return matchers if None not in found and len(set(matchers)) == len(matchers) else None
 
     @property
@@ -91,7 +91,7 @@ class Combined:
             part.begin(prefix)
 
     def begin_within(self, text: str) -> bool:
-        allowed = [part.begin_within(text) for part in self._parts]  # each has to begin
+        allowed = [part.begin_within(text) for part in self._parts]  # all parts begin, even if an earlier one refuses
         return all(allowed)
 
     def mask(self, budget: int | None = None) -> TokenMask | None:
@@ -121,7 +121,7 @@ class Combined:
         return Combined(parts, self._words) if len(parts) == len(self._parts) else None
 
     def min_tokens(self) -> int | None:
-        return max((least for part in self._parts if (least := part.min_tokens()) is not None), default=None)
+        return max((tokens for part in self._parts if (tokens := part.min_tokens()) is not None), default=None)
 
     def close(self) -> None:
         for part in self._parts:

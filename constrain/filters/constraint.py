@@ -1,4 +1,4 @@
-"""The protocol between a runtime and the constraint of one sequence."""
+"""The protocol between the runtime and the constraint of a sequence."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ if TYPE_CHECKING:
 
 
 class Constraint(Protocol):
-    """What a runtime asks of the constraint of one sequence.
+    """The constraint of one sequence.
 
-    A sequence is :meth:`begin`, then for every token :meth:`mask` and :meth:`accept`, then :meth:`close`. Every method
-    raises :class:`~constrain.errors.FilterError`, with the name of the filter at fault, where a filter fails. One
-    thread at a time may use a constraint.
+    The runtime calls :meth:`begin`, then for every token :meth:`mask` and :meth:`accept`, then :meth:`close`. If a
+    filter fails, every method raises :class:`~constrain.errors.FilterError` with the name of the filter. A constraint
+    is used by one thread at a time.
     """
 
     @property
     def end_tokens(self) -> Collection[int]:
-        """Of the tokens that the last mask allows, those that complete the constraint: the sequence ends after one."""
+        """Tokens that complete the constraint, if the last mask allows them: the sequence ends after one."""
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """Numbers to add to the logits of the next token, float32 of shape (width,) on the CPU; ``None`` for none.
+        """Values to add to the logits of the next token, float32 of shape (width,) on the CPU; ``None`` for none.
 
-        They come with the last mask, from filters that change logits in place.
+        Computed together with the last mask, by filters that change logits in place.
         """
 
     @property
     def matchers(self) -> Sequence[Matcher] | None:
-        """Matchers whose ``accept`` and ``mask`` are all there is to it at this moment; ``None`` where there is more.
+        """Matchers whose ``accept`` and ``mask`` are equivalent to those of the constraint at present, else ``None``.
 
-        They let a native batch advance many sequences in one call; see :meth:`accepted`.
+        With them, a native batch can advance many sequences in one call; see :meth:`accepted`.
         """
 
     @property
     def in_background(self) -> bool:
-        """Whether some filter is worth a worker thread, beside the forward pass of the model."""
+        """Whether to evaluate the constraint on a worker thread, in parallel with the forward pass of the model."""
 
     @property
     def is_third_party(self) -> bool:
-        """Whether some filter is not built in: it may block or be slow, and needs a thread of its own."""
+        """Whether a filter is not built in: it may block or be slow, and needs its own thread."""
 
     def begin(self, prefix: str = "") -> None:
         """Start, or restart, a sequence.
@@ -54,42 +54,42 @@ class Constraint(Protocol):
         """
 
     def begin_within(self, text: str) -> bool:
-        """Restart with the end of a token as first text; returns whether every filter allows that text."""
+        """Restart with the last part of the text of a token; returns whether every filter allows it."""
 
     def mask(self, budget: int | None = None) -> TokenMask | None:
         """Return the allowed next tokens, ``None`` for all.
 
         Args:
-            budget: tokens left, the one after the end of the text included; only tokens are allowed after which the
-                text can be completed within it, as far as filters can tell. ``None``: any number.
+            budget: remaining tokens, the end-of-sequence token included. Filters that support budgets allow only tokens
+                after which the text can be completed within it. ``None``: unlimited.
 
         Raises:
             DeadEnd: no token is allowed.
         """
 
     def accept(self, token: int) -> None:
-        """Advance by a token that became part of the sequence."""
+        """Accept a token that was appended to the sequence."""
 
     def accepted(self, token: int, masks: Sequence[TokenMask | None] | None = None) -> None:
-        """Note that :attr:`matchers` have accepted a token already, in a native batch.
+        """Notify the constraint that its :attr:`matchers` have accepted a token in a native batch.
 
         Args:
-            token: became part of the sequence.
-            masks: the next mask of each matcher, if the batch has found them. The next :meth:`mask`, with the budget
-                that the batch was given, returns their intersection without asking the filters.
+            token: the token.
+            masks: the next mask of each matcher, if the batch has computed them. The next :meth:`mask`, with the budget
+                of the batch, returns their intersection without evaluating the filters.
         """
 
     def forced_tokens(self, limit: int) -> Sequence[int]:
-        """Return tokens, ``limit`` at most, of text that must come next."""
+        """Return the tokens, at most ``limit``, of the forced text."""
 
     def fork(self) -> Constraint | None:
-        """Return an independent copy at the same place; ``None`` where a filter cannot be copied."""
+        """Return an independent copy in the same state; ``None`` if a filter cannot be copied."""
 
     def min_tokens(self) -> int | None:
-        """Return the fewest tokens that complete the constraint, the one after its end included; ``None``: unknown.
+        """Return the minimum number of tokens to complete the constraint, end-of-sequence included; ``None``: unknown.
 
-        Of several filters, it is the largest of their numbers: no fewer tokens can complete all.
+        For several filters this is the maximum of their numbers, which is a lower bound.
         """
 
     def close(self) -> None:
-        """Drop background work; nobody asks any more."""
+        """Discard background work; the constraint is not used any more."""

@@ -1,4 +1,4 @@
-"""Filters that follow a compiled grammar: the base of the regular expression, Lark and JSON Schema filters."""
+"""The filter of a compiled grammar, base class of the regular expression, Lark and JSON Schema filters."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from constrain.engine import Matcher
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
-#: Number of tokens by which vocabularies are compared.
-_SAMPLED = 64
+#: Number of tokens that are compared to tell vocabularies apart.
+_FINGERPRINT_TOKENS = 64
 
 _vocabularies: WeakKeyDictionary[ExLlamaV2Tokenizer, Vocabulary] = WeakKeyDictionary()
 _vocabularies_lock = Lock()
 
 
 def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
-    """Return the engine's vocabulary of a tokenizer, as wide as its model's logits; cached as long as the tokenizer."""
-    # Another object may not even be hashable.
+    """Return the engine's vocabulary of a tokenizer, as wide as the model's logits; cached as long as the tokenizer."""
+    # Objects that are not tokenizers may not be hashable; from_tokenizer refuses them.
     with _vocabularies_lock:  # of threads that want the same one, one makes it
         vocabulary = _vocabularies.get(tokenizer) if hasattr(tokenizer, "hf_tokenizer") else None
         if vocabulary is None:
@@ -42,28 +42,30 @@ def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
         return vocabulary
 
 
-def _sample(vocabulary: Vocabulary) -> list[bytes]:
-    """Some tokens of a vocabulary, to tell the vocabularies of different models apart."""
-    return [vocabulary.token_bytes(token) for token in range(0, vocabulary.size, 1 + vocabulary.size // _SAMPLED)]
+def _fingerprint(vocabulary: Vocabulary) -> list[bytes]:
+    """Return the bytes of evenly spaced tokens, by which vocabularies of different models can be told apart."""
+    return [
+        vocabulary.token_bytes(token) for token in range(0, vocabulary.size, 1 + vocabulary.size // _FINGERPRINT_TOKENS)
+    ]
 
 
-def _alike(one: Vocabulary, other: Vocabulary) -> bool:
-    return one is other or (one.size == other.size and _sample(one) == _sample(other))
+def _is_same_vocabulary(one: Vocabulary, other: Vocabulary) -> bool:
+    return one is other or (one.size == other.size and _fingerprint(one) == _fingerprint(other))
 
 
 class ExLlamaV2EngineFilter(ExLlamaV2Filter):
-    """A filter that admits the texts of a compiled grammar, token by token, exactly.
+    """A filter that restricts the output to the texts of a compiled grammar.
 
-    The end-of-sequence tokens are allowed where the text is complete, and end the sequence.
+    End-of-sequence tokens are allowed where the text is complete, and end the sequence.
 
     Attributes:
-        grammar: the compiled grammar, which may be shared with other filters and threads.
-        matcher: the place of the sequence in the grammar.
+        grammar: the compiled grammar, which filters and threads may share.
+        matcher: the matcher of the sequence.
         end_tokens: the end-of-sequence ids.
 
     Raises:
-        ArgumentError: ``grammar`` is no compiled grammar.
-        VocabularyError: it is compiled for the vocabulary of another model.
+        ArgumentError: ``grammar`` is not a compiled grammar.
+        VocabularyError: it was compiled for the vocabulary of another model.
     """
 
     def __init__(self, model: Any, tokenizer: ExLlamaV2Tokenizer, grammar: CompiledGrammar) -> None:
@@ -72,7 +74,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         self.grammar = grammar
         self.matcher = grammar.matcher()
         self.vocabulary = vocabulary_of(tokenizer)
-        if not _alike(grammar.vocabulary, self.vocabulary):
+        if not _is_same_vocabulary(grammar.vocabulary, self.vocabulary):
             raise VocabularyError(
                 f"the grammar is compiled for {grammar.vocabulary}, but the model has {self.vocabulary}; "
                 "compile it for Vocabulary.from_tokenizer(tokenizer)"
@@ -80,10 +82,10 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         self.end_tokens = frozenset(self.vocabulary.eos_token_ids)
         self._bits = allocate_bitmask(1, self.vocabulary.size)
         self._healing = b""
-        self._stray: int | None = None
+        self._rejected: int | None = None
 
     def clone(self, c: Self | None = None) -> Self:
-        """Copy this filter; the copy continues from the same place on its own, and shares the compiled grammar."""
+        """Copy this filter; the copy has its own state, and shares the compiled grammar."""
         c = super().clone(c)
         c.grammar = self.grammar
         c.matcher = self.matcher.clone()
@@ -91,11 +93,11 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         c.end_tokens = self.end_tokens
         c._bits = allocate_bitmask(1, self.vocabulary.size)
         c._healing = self._healing
-        c._stray = self._stray
+        c._rejected = self._rejected
         return c
 
     def use_background_worker(self) -> bool:
-        """Always true: the engine releases the interpreter's lock while it fills a mask."""
+        """Always true: the engine releases the interpreter's lock while it computes a mask."""
         return True
 
     def can_mask_logits(self) -> bool:
@@ -106,26 +108,26 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         """Start at the beginning of the grammar, which holds for the text after ``prefix_str``."""
         self.matcher.reset()
         self._healing = (prefix_str or "").encode()
-        self._stray = None
+        self._rejected = None
 
     def feed(self, token: torch.Tensor) -> None:
         """Accept a token.
 
-        A token that the grammar excludes (it was forced on the sequence by a hook, or is a stop token) is no error
-        until the filter is asked for the tokens after it.
+        A token that the grammar excludes, such as a stop token or one that a hook has chosen, is an error only if the
+        filter is asked for the tokens after it.
         """
         token_id = int(token)
-        accepted = self._feed_healed(token_id) if self._healing else self.matcher.accept(token_id)
+        accepted = self._accept_healing(token_id) if self._healing else self.matcher.accept(token_id)
         if not accepted:
-            self._stray = token_id
+            self._rejected = token_id
 
     def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0, budget: int | None = None) -> bool:
         """Write the allowed tokens into a row of a bitmask (see :func:`constrain.engine.allocate_bitmask`).
 
         Args:
-            bits, row: where they go.
-            budget: allow only tokens after which the text can be completed within this number of tokens altogether,
-                the one after its end included.
+            bits, row: the bitmask, and the index of the row.
+            budget: remaining tokens, the end-of-sequence token included; only tokens are allowed after which the text
+                can be completed within it.
 
         Returns:
             Whether any token is excluded.
@@ -134,51 +136,51 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
             FilterError: a token of the sequence lies outside the grammar.
             BudgetError: the budget is less than :meth:`min_tokens`.
         """
-        if self._stray is not None:
-            raise FilterError(f"token {self._stray} was put into the sequence although the constraint excludes it")
+        if self._rejected is not None:
+            raise FilterError(f"token {self._rejected} was put into the sequence although the constraint excludes it")
         if self._healing:
-            self._fill_healed(np.asarray(bits)[row])
+            self._fill_healing(np.asarray(bits)[row])
             return True
         return bool(self.matcher.fill_bitmask(bits, row, budget))
 
     def token_mask(self, words: int, budget: int | None = None) -> TokenMask | None:
-        """Return the tokens that :meth:`fill_bitmask` would write as a mask; ``None`` where it excludes no token.
+        """Return the allowed tokens as a mask; ``None`` if none is excluded.
 
         Args:
-            words: of a packed row.
-            budget: see there.
+            words: number of words of a packed row.
+            budget: see :meth:`fill_bitmask`.
         """
-        if self._stray is not None or self._healing:
+        if self._rejected is not None or self._healing:
             bits = np.zeros((1, words), dtype=np.int32)
             self.fill_bitmask(bits, 0, budget)
             return RowMask(bits[0])
         return self.matcher.mask(budget)
 
     def lone_matcher(self) -> Matcher | None:
-        """Return the matcher if its ``accept`` and ``mask`` are all that :meth:`feed` and :meth:`token_mask` do now.
+        """Return the matcher, if :meth:`feed` and :meth:`token_mask` are its ``accept`` and ``mask`` at present.
 
-        ``None`` after a token outside the grammar, and while a token is healed.
+        ``None`` after a token outside the grammar, and during token healing.
         """
-        return self.matcher if self._stray is None and not self._healing else None
+        return self.matcher if self._rejected is None and not self._healing else None
 
     def min_tokens(self) -> int:
-        """Return the fewest tokens that complete the text, the one after its end included."""
+        """Return the minimum number of tokens that complete the text, the end-of-sequence token included."""
         return self.matcher.min_tokens()
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """Return the tokens, ``limit`` at most, that the tokenizer makes of text that must come next."""
-        return [] if self._healing or self._stray is not None else self.matcher.forced_tokens(limit)
+        """Return the tokens, at most ``limit``, of the forced text."""
+        return [] if self._healing or self._rejected is not None else self.matcher.forced_tokens(limit)
 
     def expected(self) -> str:
-        """Describe what may come next, in words."""
+        """Describe what is allowed next."""
         return listed(expected(self.matcher))
 
     def feed_text(self, text: str) -> bool:
-        """Accept a text that need not end where a token does; returns false where it is not allowed."""
+        """Accept a text that need not end at a token boundary; returns false if it is not allowed."""
         return self.matcher.accept_bytes(text.encode())
 
     def next(self) -> FilterResult:
-        """Return the allowed ids, ascending, and the end-of-sequence ids among them; ``None`` where all are allowed."""
+        """Return the allowed ids, ascending, and the end-of-sequence ids among them; ``None`` if all are allowed."""
         if not self.fill_bitmask(self._bits):
             return None, set()
         allowed: list[int] = unpacked(self._bits[0]).tolist()
@@ -195,25 +197,25 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         apply_bitmask(logits.unsqueeze(0), torch.from_numpy(self._bits))
         return logits
 
-    def _feed_healed(self, token_id: int) -> bool:
-        rest = self._past_healing(self.vocabulary.token_bytes(token_id))
+    def _accept_healing(self, token_id: int) -> bool:
+        rest = self._after_healing(self.vocabulary.token_bytes(token_id))
         if rest is None:
             return False
         covered = len(self.vocabulary.token_bytes(token_id)) - len(rest)
         self._healing = self._healing[covered:]
         return not rest or self.matcher.accept_bytes(rest)
 
-    def _fill_healed(self, row: Any) -> None:
-        """Allow the tokens that begin, or cover, the text to be generated anew and go on inside the grammar."""
+    def _fill_healing(self, row: Any) -> None:
+        """Allow the tokens whose text is a prefix of the healed text, or extends it by text that the grammar allows."""
         allowed = []
         for token_id in range(self.vocabulary.size):
-            rest = self._past_healing(self.vocabulary.token_bytes(token_id))
+            rest = self._after_healing(self.vocabulary.token_bytes(token_id))
             if rest is not None and (not rest or self.matcher.clone().accept_bytes(rest)):
                 allowed.append(token_id)
         row[:] = packed(allowed, row.size)
 
-    def _past_healing(self, token: bytes) -> bytes | None:
-        """Return what a token adds beyond the text to be generated anew; ``None`` where it departs from that text."""
+    def _after_healing(self, token: bytes) -> bytes | None:
+        """Return the bytes of a token after the healed text; ``None`` if it differs from that text."""
         if token and self._healing.startswith(token):
             return b""
         return token[len(self._healing) :] if token.startswith(self._healing) else None

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
-    """Admits the texts that a context-free grammar derives.
+    """Restricts the output to the texts of a Lark grammar.
 
     Args:
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
         grammar: text of the grammar, in the notation of Lark.
         start: the rule to begin with.
-        grammars: further grammars, which ``@name`` stands for in it; see :func:`~constrain.engine.compile_lark`.
-        special_tokens: names of special tokens, by those of terminals that are declared for them.
+        grammars: the grammars for ``@name`` in it; see :func:`~constrain.engine.compile_lark`.
+        special_tokens: names of special tokens, by the names of the terminals that are declared for them.
 
     Raises:
         LarkError: the grammar does not compile.

@@ -23,9 +23,9 @@ FilterFactory: TypeAlias = Callable[..., Any]
 
 @hookspec
 def constrain_filters() -> Mapping[str, FilterFactory]:
-    """Return the filters that the plugin offers: a factory for each name.
+    """Return the filters of the plugin: a factory for each name.
 
-    The factory, usually the filter's class, is called as ``factory(model, tokenizer, **arguments)``. A name that
-    another plugin offers already is an error, and leaves out the later plugin.
+    The factory, usually the filter's class, is called as ``factory(model, tokenizer, **arguments)``. A plugin with a
+    name that an earlier plugin has is skipped with an error.
     """
     raise NotImplementedError

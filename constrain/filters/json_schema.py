@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
-    """Admits the JSON documents that match a schema.
+    """Restricts the output to the JSON documents that match a schema.
 
     Args:
         model: the model whose tokens are filtered.

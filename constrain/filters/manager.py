@@ -1,4 +1,4 @@
-"""Finding the filters that installed packages offer, and making one by its name."""
+"""Discovery of filters in installed packages, and creation of filters by name."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ENVIRONMENT_VARIABLE = "CONSTRAIN_PLUGINS"
 
 @dataclass(frozen=True)
 class FilterInfo:
-    """A filter that can be made by name.
+    """A filter that can be created by name.
 
     Attributes:
         name: its name for :func:`create`.
-        plugin: name of the entry point that offers it.
-        origin, version: the distribution that it comes from.
+        plugin: name of its entry point.
+        origin, version: name and version of its distribution.
         signature: its own arguments, as text.
     """
 
@@ -49,8 +49,8 @@ class BrokenPlugin:
 
     Attributes:
         name: name of its entry point.
-        origin, version: the distribution that it comes from.
-        error: why it was skipped.
+        origin, version: name and version of its distribution.
+        error: the reason.
     """
 
     name: str
@@ -65,7 +65,7 @@ class FilterManager:
     A plugin that cannot be used is skipped with a warning, and listed in :attr:`broken`.
 
     Args:
-        points: entry points to load, in the order in which they may claim names.
+        points: entry points, in the order of loading; the first with a name of a filter has it.
     """
 
     def __init__(self, points: Iterable[EntryPoint]) -> None:
@@ -77,7 +77,7 @@ class FilterManager:
             self._add(point)
 
     def create(self, name: str, model: Any, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
-        """Make a filter; see :func:`create`."""
+        """Create a filter; see :func:`create`."""
         if not isinstance(name, str) or name not in self.filters:
             raise PluginError(self._unknown(name))
         info = self.filters[name]
@@ -95,7 +95,7 @@ class FilterManager:
                 FilterInfo(name, point.name, origin, version, _own_signature(factory), factory)
                 for name, factory in offered.items()
             ]
-        except Exception as error:  # a stranger's code may raise anything, and must not take the program down
+        except Exception as error:  # plugins may raise anything, and must not stop the program
             reason = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
             self.broken.append(BrokenPlugin(point.name, origin, version, reason))
             warnings.warn(f"plugin {point.name!r} of {origin} {version} is skipped: {reason}", stacklevel=2)
@@ -130,7 +130,7 @@ class FilterManager:
 
 
 def create(name: str, model: Any, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
-    """Make a filter by its name.
+    """Create a filter by name.
 
     Args:
         name: one of :func:`available`.
@@ -145,12 +145,12 @@ def create(name: str, model: Any, tokenizer: ExLlamaV2Tokenizer, **arguments: An
 
 
 def available() -> list[FilterInfo]:
-    """Return every filter that :func:`create` can make, by name."""
+    """Return all filters for :func:`create`, sorted by name."""
     return sorted(_installed().filters.values(), key=lambda info: info.name)
 
 
 def broken() -> list[BrokenPlugin]:
-    """Return the installed plugins that could not be loaded, and why."""
+    """Return the installed plugins that could not be loaded."""
     return list(_installed().broken)
 
 
@@ -160,11 +160,11 @@ def _installed() -> FilterManager:
 
 
 def selected(points: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]:
-    """Return the entry points to load: those of constrain itself first, then the wanted ones of other packages.
+    """Select the entry points to load: those of constrain first, then the requested ones of other packages.
 
     Args:
-        points: all that are installed.
-        wanted: ``None`` for every one, ``"none"`` for none, or names separated by commas.
+        points: the installed entry points.
+        wanted: ``None`` for all, ``"none"`` for none, or names separated by commas.
     """
     names = None if wanted is None else {name.strip() for name in wanted.split(",")}
     points = sorted(points, key=lambda point: (_distribution(point)[0], point.name))

@@ -1,4 +1,4 @@
-"""Sets of allowed tokens, with an identity by which a copy on a device is found again."""
+"""Masks: sets of allowed tokens, with an identity by which copies on a device are cached."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from constrain.engine.bitmask import packed, unpacked
 
-#: Most tokens of a mask that is sent as a list of tokens rather than as bits.
-MOST_FEW = 64
-#: Combinations of masks that are cached, of each kind.
-_CACHED = 256
+#: Maximum number of tokens of a mask that is sent to the device as a list of ids instead of bits.
+MAX_LISTED_TOKENS = 64
+#: Capacity of the caches of intersections, differences and single tokens.
+_CACHE_SIZE = 256
 
 
 class TokenMask(Protocol):
-    """An immutable set of tokens, such as the engine's own masks are."""
+    """An immutable set of tokens. The engine's masks implement this protocol."""
 
     @property
     def id(self) -> Hashable:
-        """Its identity: masks of the same identity are equal, as long as one of them is referenced."""
+        """Identity: masks with the same one are equal. Valid as long as one of them is referenced."""
 
     @property
     def count(self) -> int:
@@ -31,17 +31,17 @@ class TokenMask(Protocol):
 
     @property
     def tokens(self) -> Sequence[int] | None:
-        """The tokens, ascending, where they are few; ``None`` where they are many, but never for :data:`MOST_FEW`."""
+        """The tokens, ascending; ``None`` if there are many, but never for up to :data:`MAX_LISTED_TOKENS`."""
 
     def __contains__(self, token: int, /) -> bool:
         """Whether a token is allowed."""
 
     def fill(self, bits: Any) -> None:
-        """Write the tokens into a row of bits: int32, bit ``i % 32`` of word ``i // 32``."""
+        """Write the tokens into a packed row: int32, bit ``i % 32`` of word ``i // 32``."""
 
 
 class RowMask:
-    """A mask that is known by its bits alone; tokens beyond them are excluded."""
+    """A mask of a packed row; tokens beyond the row are excluded."""
 
     def __init__(self, bits: npt.NDArray[np.int32]) -> None:
         self._bits = bits
@@ -56,7 +56,7 @@ class RowMask:
 
     @cached_property
     def tokens(self) -> Sequence[int] | None:
-        return unpacked(self._bits).tolist() if self.count <= MOST_FEW else None
+        return unpacked(self._bits).tolist() if self.count <= MAX_LISTED_TOKENS else None
 
     def __contains__(self, token: int, /) -> bool:
         return 0 <= token < 32 * len(self._bits) and bool(self._bits[token >> 5] >> (token & 31) & 1)
@@ -66,20 +66,20 @@ class RowMask:
         bits[len(self._bits) :] = 0
 
 
-def few(mask: TokenMask | None) -> Sequence[int] | None:
-    """The tokens of a mask, if they are :data:`MOST_FEW` at most."""
-    return None if mask is None or mask.count > MOST_FEW else mask.tokens
+def token_list(mask: TokenMask | None) -> Sequence[int] | None:
+    """Return the tokens of a mask, if there are at most :data:`MAX_LISTED_TOKENS`."""
+    return None if mask is None or mask.count > MAX_LISTED_TOKENS else mask.tokens
 
 
 def row(mask: TokenMask, words: int) -> npt.NDArray[np.int32]:
-    """A mask as a packed row of this many words."""
+    """Return a mask as a packed row of ``words`` words."""
     bits = np.empty(words, dtype=np.int32)
     mask.fill(bits)
     return bits
 
 
 def flags(mask: TokenMask | None, width: int) -> npt.NDArray[np.bool_]:
-    """Whether a mask, ``None`` for all tokens, allows each of this many tokens."""
+    """Return a mask (``None`` for all tokens) as one Boolean for each of ``width`` tokens."""
     if mask is None:
         return np.ones(width, dtype=np.bool_)
     bits = row(mask, (width + 31) // 32).view(np.uint8)
@@ -92,11 +92,11 @@ def contains(mask: TokenMask | None, token: int) -> bool:
 
 
 def intersect(masks: Iterable[TokenMask], words: int) -> TokenMask:
-    """The tokens that all of some masks, at least one, allow.
+    """Intersect masks.
 
     Args:
-        masks: the masks.
-        words: of a packed row.
+        masks: the masks, at least one.
+        words: number of words of a packed row.
     """
     distinct = {mask.id: mask for mask in masks}
     if len(distinct) == 1:
@@ -105,11 +105,11 @@ def intersect(masks: Iterable[TokenMask], words: int) -> TokenMask:
 
 
 def exclude(mask: TokenMask | None, tokens: Collection[int], width: int) -> TokenMask:
-    """A mask without some tokens; the mask itself where nothing would be left.
+    """Remove tokens from a mask; returns the mask itself if no token would remain.
 
     Args:
         mask: the mask; ``None`` for all tokens.
-        tokens: those that are excluded.
+        tokens: the tokens to remove.
         width: number of logits.
     """
     if mask is None:
@@ -122,15 +122,12 @@ def only_end(mask: TokenMask, eos: int | None) -> TokenMask: ...
 @overload
 def only_end(mask: TokenMask | None, eos: int | None) -> TokenMask | None: ...
 def only_end(mask: TokenMask | None, eos: int | None) -> TokenMask | None:
-    """The end of the sequence alone, where a mask allows it; the mask itself elsewhere.
-
-    ``None``, the mask of a constraint that excludes nothing, stays.
-    """
+    """Reduce a mask that allows the end-of-sequence token to this token; other masks, and ``None``, are unchanged."""
     return mask if mask is None or eos is None or eos not in mask else _single(eos)
 
 
 class _Key:
-    """A mask by its identity, which it keeps valid by referring to the mask."""
+    """A key of caches: the identity of a mask, with a reference to the mask that keeps it valid."""
 
     def __init__(self, mask: TokenMask) -> None:
         self.mask = mask
@@ -142,12 +139,12 @@ class _Key:
         return isinstance(other, _Key) and self.mask.id == other.mask.id
 
 
-@lru_cache(_CACHED)
+@lru_cache(_CACHE_SIZE)
 def _intersection(keys: frozenset[_Key], words: int) -> TokenMask:
     return RowMask(np.bitwise_and.reduce([row(key.mask, words) for key in keys]))
 
 
-@lru_cache(_CACHED)
+@lru_cache(_CACHE_SIZE)
 def _difference(key: _Key, tokens: frozenset[int], words: int) -> TokenMask:
     found = [token for token in tokens if token in key.mask]
     if not found or len(found) == key.mask.count:
@@ -155,7 +152,7 @@ def _difference(key: _Key, tokens: frozenset[int], words: int) -> TokenMask:
     return RowMask(row(key.mask, words) & ~packed(found, words))
 
 
-@lru_cache(_CACHED)
+@lru_cache(_CACHE_SIZE)
 def _single(token: int) -> TokenMask:
     return RowMask(packed([token], (token >> 5) + 1))
 

@@ -21,7 +21,7 @@ def any_case(text: str) -> str:
 
 
 def alternatives(patterns: Iterable[str]) -> str:
-    """Return a pattern that matches what any of ``patterns`` matches."""
+    """Return the alternation of ``patterns``."""
     return "(?:" + "|".join(patterns) + ")"
 
 

@@ -1,4 +1,4 @@
-"""A filter for the beginning of the output."""
+"""A filter for the start of the output."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
-    """Admits texts that begin with one of several strings; anything may follow.
+    """Restricts the output to texts that start with one of several strings; any text may follow.
 
-    The token that completes a string may go on beyond it. Where one string begins another, the shorter is enough.
+    The token that completes a string may extend beyond it. If one string is a prefix of another, the shorter suffices.
 
     Args:
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
-        prefix_strings: a string, or several of which one must come first.
+        prefix_strings: a string, or a sequence of alternatives.
 
     Raises:
-        GrammarError: there is no string, or something else than strings.
+        GrammarError: there is no string, or an element is not a string.
     """
 
     def __init__(self, model: Any, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]) -> None:
@@ -49,37 +49,37 @@ class ExLlamaV2PrefixFilter(ExLlamaV2EngineFilter):
         self.satisfied = self.matcher.is_accepting()
 
     def clone(self, c: Self | None = None) -> Self:
-        """Copy this filter; the copy continues from the same place in the strings."""
+        """Copy this filter with its state."""
         c = super().clone(c)
         c.prefix_strings = self.prefix_strings
         c.satisfied = self.satisfied
         return c
 
     def begin(self, prefix_str: str | None = "") -> None:
-        """Start anew; the strings follow ``prefix_str``."""
+        """Start a new sequence; the strings follow ``prefix_str``."""
         super().begin(prefix_str)
         self.satisfied = not self._healing and self.matcher.is_accepting()
 
     def feed(self, token: torch.Tensor) -> None:
-        """Accept a token; once a string is complete, the filter excludes nothing more."""
+        """Accept a token; once a string is complete, all tokens are allowed."""
         if not self.satisfied:
             super().feed(token)
             self.satisfied = not self._healing and self.matcher.is_accepting()
 
     def feed_text(self, text: str) -> bool:
-        """Accept a text; returns false where it departs from all the strings."""
+        """Accept a text; returns false if it differs from all strings."""
         allowed = super().feed_text(text)
         self.satisfied = self.matcher.is_accepting()
         return allowed
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """Return tokens that must come next; none once satisfied."""
+        """Return the tokens of the forced text; none once a string is complete."""
         return [] if self.satisfied else super().forced_tokens(limit)
 
     def token_mask(self, words: int, budget: int | None = None) -> TokenMask | None:
-        """Return the tokens that continue a string as a mask; ``None`` where one is complete."""
+        """Return the tokens that continue a string as a mask; ``None`` once one is complete."""
         return None if self.satisfied else super().token_mask(words, budget)
 
     def fill_bitmask(self, bits: np.ndarray | torch.Tensor, row: int = 0, budget: int | None = None) -> bool:
-        """Write the allowed tokens into a row of a bitmask; returns false, and writes nothing, once satisfied."""
+        """Write the allowed tokens into a row of a bitmask; writes nothing and returns false once one is complete."""
         return False if self.satisfied else super().fill_bitmask(bits, row, budget)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2RegexFilter(ExLlamaV2EngineFilter):
-    """Admits the texts that a regular expression matches as a whole.
+    """Restricts the output to texts that fully match a regular expression.
 
     Args:
         model: the model whose tokens are filtered.

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
-    """Admits exactly one of several options, and ends the sequence with the token that completes one.
+    """Restricts the output to one of several options, and ends the sequence with the token that completes it.
 
-    An option that is the beginning of another wins when a token ends precisely there.
+    If an option is a prefix of another, a token that ends exactly after it completes the shorter one.
 
     Args:
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
         options: the texts to choose from; not empty.
-        case_insensitive: let every letter come in either case.
+        case_insensitive: allow both cases of every letter.
 
     Raises:
-        GrammarError: there is no option, an empty one, or something else than texts.
+        GrammarError: there is no option, or one is empty or not a ``str``.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         self.complete = False
 
     def clone(self, c: Self | None = None) -> Self:
-        """Copy this filter; the copy continues from the same place in the options."""
+        """Copy this filter with its state."""
         c = super().clone(c)
         c.options = self.options
         c.case_insensitive = self.case_insensitive
@@ -63,15 +63,15 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         return c
 
     def use_background_worker(self) -> bool:
-        """Always false: few tokens are allowed, so a thread would cost more than it saves."""
+        """Always false: few tokens are allowed, so a thread costs more time than it saves."""
         return False
 
     def can_mask_logits(self) -> bool:
-        """Always false: which tokens complete an option can be said with sets only."""
+        """Always false: only the form with sets has the tokens that complete an option."""
         return False
 
     def begin(self, prefix_str: str | None = "") -> None:
-        """Start anew; the options follow ``prefix_str``."""
+        """Start a new sequence; the options follow ``prefix_str``."""
         super().begin(prefix_str)
         self.complete = False
 
@@ -82,19 +82,19 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
             self.complete = not self._healing and self.matcher.is_accepting()
 
     def feed_text(self, text: str) -> bool:
-        """Accept a text; returns false where it departs from all options."""
+        """Accept a text; returns false if it differs from all options."""
         allowed = super().feed_text(text)
         self.complete = self.matcher.is_accepting()
         return allowed
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """Return none: the sequence ends with the option, without the end-of-sequence token of the grammar."""
+        """Return no tokens: the token that completes an option ends the sequence, which forced tokens would not do."""
         return []
 
     def next(self) -> FilterResult:
         """Return the tokens that continue an option, and those that complete one.
 
-        Nothing but the end of the sequence is allowed after a complete option.
+        After a complete option, only end-of-sequence tokens are allowed.
         """
         if self.complete:
             return set(self.end_tokens), set(self.end_tokens)
@@ -102,8 +102,8 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         return allowed, {token_id for token_id in allowed or () if self._completes(token_id)}
 
     def _completes(self, token_id: int) -> bool:
-        probe = self.matcher.clone()
+        fork = self.matcher.clone()
         if not self._healing:
-            return bool(probe.accept(token_id) and probe.is_accepting())
-        rest = self._past_healing(self.vocabulary.token_bytes(token_id))
-        return bool(rest and probe.accept_bytes(rest) and probe.is_accepting())
+            return bool(fork.accept(token_id) and fork.is_accepting())
+        rest = self._after_healing(self.vocabulary.token_bytes(token_id))
+        return bool(rest and fork.accept_bytes(rest) and fork.is_accepting())

@@ -1,4 +1,4 @@
-"""Calls with a time limit."""
+"""Calls with a time limit, and the thread pool of filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Threads that wait for work.
+#: Maximum number of idle threads.
 _MAX_IDLE = 64
 
 
@@ -20,24 +20,24 @@ class OutOfTime(TimeoutError):
     """A call did not return in time."""
 
 
-class OwnThreads(Executor):
-    """Runs every call on a thread that has nothing else to do.
+class UnboundedThreadPool(Executor):
+    """A thread pool that starts a thread for every call for which none is idle.
 
-    A call that never returns keeps no other waiting, and does not keep the process from ending. Nothing can end it.
-    Threads are reused, since starting one takes as long as many calls.
+    So a call that never returns does not block others, nor the exit of the process. It cannot be cancelled. Threads are
+    reused, since starting one takes as long as many calls.
     """
 
     def __init__(self) -> None:
         self._idle: deque[SimpleQueue[Callable[[], None]]] = deque()
 
     def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Start a call; an exception of it is that of the future."""
+        """Start a call on an idle or new thread."""
         future: Future[T] = Future()
 
         def run() -> None:
             try:
                 future.set_result(call(*args, **kwargs))
-            except BaseException as error:  # it belongs to whoever waits for the result
+            except BaseException as error:  # raised again by Future.result
                 future.set_exception(error)
 
         try:
@@ -56,8 +56,8 @@ class OwnThreads(Executor):
             work = inbox.get()
 
 
-#: Where filters run: beside the model, and within a time limit.
-THREADS = OwnThreads()
+#: The thread pool of filters, for evaluation in the background and with a time limit.
+THREADS = UnboundedThreadPool()
 
 
 def call_within(seconds: float, call: Callable[..., T], *args: Any) -> T:
@@ -70,6 +70,6 @@ def call_within(seconds: float, call: Callable[..., T], *args: Any) -> T:
     try:
         return future.result(seconds)
     except FutureTimeout:
-        if future.done():  # just now, or the call itself raised it
+        if future.done():  # ended just after the time limit, or raised TimeoutError itself
             return future.result()
         raise OutOfTime(f"no result within {seconds} seconds") from None

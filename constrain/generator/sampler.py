@@ -14,7 +14,7 @@ import torch
 
 from constrain.errors import GenerationError, NoTokenLeft
 from constrain.filters import Constraint, combine
-from constrain.filters.masks import few, row
+from constrain.filters.masks import row, token_list
 from constrain.generator.settings import Settings as _Settings
 from constrain.generator.special_sets import dry_breakers, xtc_protected
 from constrain.kernels import (
@@ -207,7 +207,7 @@ def _apply_constraint(constraint: Constraint, logits: torch.Tensor, eos: int | N
         return eos
     words = (len(logits) + 31) // 32
     apply_bitmask(logits.unsqueeze(0), torch.from_numpy(row(mask, words)).unsqueeze(0))
-    tokens = few(mask)
+    tokens = token_list(mask)
     return tokens[0] if tokens is not None and len(tokens) == 1 else None
 
 

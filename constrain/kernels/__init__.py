@@ -18,7 +18,7 @@ from constrain.kernels.repetition import DryTensors, apply_dry
 from constrain.kernels.rotary import rotate
 from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
-from constrain.kernels.step_tokens import StepTokens, TextPages, enter_tokens
+from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
 
 __all__ = [
     "GREEDY_TEMPERATURE",
@@ -35,7 +35,7 @@ __all__ = [
     "RowNorm",
     "SamplingTensors",
     "StepTokens",
-    "TextPages",
+    "TokenPages",
     "TopTokens",
     "TruncatedFloat",
     "Unquantized",

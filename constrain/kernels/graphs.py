@@ -22,7 +22,7 @@ class Graph(Generic[T]):
 
     def __init__(self, compute: Callable[[], T]) -> None:
         """Run and record ``compute``, which must queue the same kernels each time."""
-        # Keeps memory alive that the graph uses, and that `compute` may own.
+        # The graph uses memory that `compute` may own.
         self._compute = compute
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -79,7 +79,7 @@ class SideStream:
 
 
 class Event:
-    """Marks the work that is queued on the current stream of a device when this is made."""
+    """A CUDA event, recorded on the current stream of a device by the constructor; elsewhere it has always passed."""
 
     def __init__(self, device: torch.device) -> None:
         self._event: Any = None
@@ -89,7 +89,7 @@ class Event:
 
     @property
     def passed(self) -> bool:
-        """True once the device has done that work."""
+        """True once the device has done the work that was queued before the event."""
         return self._event is None or self._event.query()
 
 

@@ -45,14 +45,14 @@ def paged_attention(
 
     Args:
         qkv: ``[batch, queries, heads + 2 * kv_heads, head_dim]``, contiguous, of the last ``queries`` positions, in
-            order: each sees the positions up to its own.
+            order: each attends to the positions up to its own.
         cos, sin: by position, ``[positions, 1, d]``, in the form that :func:`constrain.kernels.rotate` takes.
         pages: keys and values of earlier positions, and slots for the new ones.
         lengths: int32 ``[batch]``, positions of each sequence, the new ones included; 0: the row is idle, writes
             nothing, and its output is zero. At least one kernel must lie between one that writes the lengths or the
             block table and this one.
         scale: factor of the scores.
-        window: a query sees this number of positions at most, its own included.
+        window: maximum number of positions that a query attends to, its own included.
         cap: soft cap of the scores.
         workspace: scratch memory, reused between calls on one stream.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from constrain.kernels import cuda
-from constrain.kernels.step_tokens import TextPages
+from constrain.kernels.step_tokens import TokenPages
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PenaltyScratch:
 
 def penalise(
     logits: torch.Tensor,
-    text: TextPages,
+    sequences: TokenPages,
     lengths: torch.Tensor,
     parameters: PenaltyParameters,
     scratch: PenaltyScratch | None = None,
@@ -52,16 +52,16 @@ def penalise(
 
     Args:
         logits: float32 ``[rows, width]``, the last dimension contiguous.
-        text: the tokens of each sequence; ids outside of the width do not count.
+        sequences: the tokens of each sequence; ids outside of the width do not count.
         lengths: int32 ``[rows]``, their numbers.
         parameters: settings of each row.
         scratch: counters, reused between calls on one stream.
     """
     if logits.is_cuda and cuda.module is not None:
-        _penalise_cuda(logits, text, lengths, parameters, scratch or PenaltyScratch())
+        _penalise_cuda(logits, sequences, lengths, parameters, scratch or PenaltyScratch())
         return
     fields = (field.tolist() for field in vars(parameters).values())
-    for row, row_ids, length, *values in zip(logits, text.gather(), lengths.tolist(), *fields, strict=True):
+    for row, row_ids, length, *values in zip(logits, sequences.gather(), lengths.tolist(), *fields, strict=True):
         penalise_row(row, row_ids[:length].long(), *values)
 
 
@@ -106,7 +106,7 @@ def penalise_row(
 
 def _penalise_cuda(
     logits: torch.Tensor,
-    text: TextPages,
+    sequences: TokenPages,
     lengths: torch.Tensor,
     parameters: PenaltyParameters,
     scratch: PenaltyScratch,
@@ -116,7 +116,7 @@ def _penalise_cuda(
         cuda.module.penalise(
             logits=cuda.address(logits),
             logits_stride=logits.stride(0),
-            **text.for_kernels(),
+            **sequences.for_kernels(),
             lengths=cuda.address(lengths),
             **{name: cuda.address(values) for name, values in vars(parameters).items()},
             scratch=cuda.address(scratch.reserve(rows, width, logits.device)),

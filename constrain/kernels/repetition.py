@@ -9,7 +9,7 @@ import torch
 
 from constrain.kernels import cuda
 from constrain.kernels.bitmask import ChosenRows, check_bitmask
-from constrain.kernels.step_tokens import TextPages
+from constrain.kernels.step_tokens import TokenPages
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class DryTensors:
 
 def apply_dry(
     logits: torch.Tensor,
-    text: TextPages,
+    sequences: TokenPages,
     lengths: torch.Tensor,
     tensors: DryTensors,
     breakers: ChosenRows | None = None,
@@ -42,7 +42,7 @@ def apply_dry(
 
     Args:
         logits: float32 ``[rows, width]``, the last dimension contiguous.
-        text: the tokens of each sequence.
+        sequences: the tokens of each sequence.
         lengths: int32 ``[rows]``, their numbers, contiguous.
         tensors: settings of each row.
         breakers: tokens over which no repetition reaches, a bit set for each; none where the chosen row is negative.
@@ -54,14 +54,14 @@ def apply_dry(
     if breakers is not None:
         check_bitmask(logits, *breakers)
     if logits.is_cuda and cuda.module is not None:
-        _apply_cuda(logits, text, lengths, tensors, breakers)
+        _apply_cuda(logits, sequences, lengths, tensors, breakers)
     else:
-        apply_dry_reference(logits, text, lengths, tensors, breakers)
+        apply_dry_reference(logits, sequences, lengths, tensors, breakers)
 
 
 def apply_dry_reference(
     logits: torch.Tensor,
-    text: TextPages,
+    sequences: TokenPages,
     lengths: torch.Tensor,
     tensors: DryTensors,
     breakers: ChosenRows | None = None,
@@ -71,7 +71,7 @@ def apply_dry_reference(
     for row in tensors.multiplier.nonzero().flatten().tolist():
         length, last = int(lengths[row]), int(tensors.ranges[row])
         first = max(0, length - last) if last else 0
-        sequence = text.row(row)[first:length].long().cpu().numpy()
+        sequence = sequences.row(row)[first:length].long().cpu().numpy()
         outside = (sequence < 0) | (sequence >= width)
         breaking = outside | _bits(breakers, row, width)[np.where(outside, 0, sequence)]
         penalties = dry_penalties(
@@ -140,7 +140,7 @@ def _bits(rows: ChosenRows | None, row: int, width: int) -> np.ndarray:
 
 
 def _apply_cuda(
-    logits: torch.Tensor, text: TextPages, lengths: torch.Tensor, tensors: DryTensors, breakers: ChosenRows | None
+    logits: torch.Tensor, sequences: TokenPages, lengths: torch.Tensor, tensors: DryTensors, breakers: ChosenRows | None
 ) -> None:
     rows, width = logits.shape
     bits, chosen = (None, None) if breakers is None else breakers
@@ -148,7 +148,7 @@ def _apply_cuda(
         cuda.module.apply_dry(
             logits=cuda.address(logits),
             logits_stride=logits.stride(0),
-            **text.for_kernels(),
+            **sequences.for_kernels(),
             lengths=cuda.address(lengths),
             **{name: cuda.address(values) for name, values in vars(tensors).items()},
             bits=cuda.address(bits),

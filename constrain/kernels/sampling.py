@@ -1,4 +1,4 @@
-"""Sampling of tokens where the logits are."""
+"""Sampling of tokens on the device of the logits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from constrain.kernels.sampling_steps import (
 )
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 
-#: Candidates of a row that the compiled kernel of shaped rows can sort.
-MOST_KERNEL_CANDIDATES = 1024
+#: Maximum number of candidates of a row in the compiled kernel of shaped rows.
+MAX_KERNEL_CANDIDATES = 1024
 
 _PLAIN = ("temperature", "top_k", "top_p", "min_p", "seeds", "positions", "uniform")
 
@@ -34,7 +34,7 @@ def sample(
     top: TopTokens | None = None,
     *,
     shaped: bool = False,
-    most_candidates: int | None = None,
+    max_candidates: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sample a token for each row.
 
@@ -46,11 +46,11 @@ def sample(
         logits: float32 ``[rows, width]``, the last dimension contiguous; not changed.
         tensors: settings of each row.
         out: tensors for the results; contiguous.
-        allowed: tokens to sample from, by default all; the logits of others are not looked at.
-        protected: tokens that XTC leaves alone; none where the chosen row is negative.
-        top: where the most likely tokens of each row go.
+        allowed: tokens to sample from, by default all; the logits of others are not read.
+        protected: tokens that XTC does not change; none where the chosen row is negative.
+        top: output for the most likely tokens of each row.
         shaped: whether the settings of the second group apply to any row; implied by ``top``.
-        most_candidates: the largest ``top_k`` of shaped rows, and of those that want top tokens, none of which may be 0
+        max_candidates: the largest ``top_k`` of shaped rows, and of those that want top tokens, none of which may be 0
             then; greedy rows count as 1. ``None`` is the width. On a GPU, a compiled kernel samples these rows up to
             1024 candidates, and torch, which sorts whole rows, beyond that.
 
@@ -69,7 +69,7 @@ def sample(
         rows = len(logits)
         out = torch.empty(rows, dtype=torch.int64, device=logits.device), logits.new_empty(rows, dtype=torch.float32)
     if logits.is_cuda and cuda.module is not None:
-        _sample_cuda(logits, tensors, out, allowed, protected, top, shaped, most_candidates)
+        _sample_cuda(logits, tensors, out, allowed, protected, top, shaped, max_candidates)
     else:
         found = sample_reference(logits, tensors, allowed, protected, top, shaped=shaped)
         for target, values in zip(out, found, strict=True):
@@ -85,11 +85,11 @@ def sample_reference(
     top: TopTokens | None = None,
     *,
     shaped: bool = False,
-    most_candidates: int | None = None,
+    max_candidates: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """:func:`sample` in plain torch, in float64 on the CPU and in float32 elsewhere.
 
-    ``most_candidates`` bounds the candidates of all rows.
+    ``max_candidates`` bounds the candidates of all rows.
     """
     width = logits.shape[1]
     if allowed is not None:
@@ -97,10 +97,10 @@ def sample_reference(
         apply_bitmask(logits, *allowed)
     if not (shaped or top is not None):
         tensors = SamplingTensors(**{name: getattr(tensors, name) for name in _PLAIN})
-    if most_candidates is None and not logits.is_cuda:
-        most_candidates = _most_candidates(tensors, width)
-    most = min(most_candidates or width, width)
-    c = find_candidates(logits, tensors, most, torch.float32 if logits.is_cuda else torch.float64)
+    if max_candidates is None and not logits.is_cuda:
+        max_candidates = _max_candidates(tensors, width)
+    num_columns = min(max_candidates or width, width)
+    c = find_candidates(logits, tensors, num_columns, torch.float32 if logits.is_cuda else torch.float64)
     c = exclude_top_choices(reheat(truncate(c, tensors), tensors), tensors, protected)
     descending = c.descending() if tensors.skew is not None or top is not None else None
     if top is not None and descending is not None:
@@ -108,8 +108,8 @@ def sample_reference(
     return choose(c, _uniform(tensors), tensors.skew, descending, width)
 
 
-def _most_candidates(tensors: SamplingTensors, width: int) -> int:
-    """The most tokens that a row keeps by ``top_k`` and temperature."""
+def _max_candidates(tensors: SamplingTensors, width: int) -> int:
+    """Return the maximum number of candidates of a row, by ``top_k`` and temperature."""
     greedy = tensors.temperature < GREEDY_TEMPERATURE
     if tensors.temperature_last is not None:
         greedy = greedy & (tensors.temperature_last == 0)
@@ -133,7 +133,7 @@ def _sample_cuda(
     protected: ChosenRows | None,
     top: TopTokens | None,
     shaped: bool,
-    most_candidates: int | None,
+    max_candidates: int | None,
 ) -> None:
     rows, width = logits.shape
     tokens, probabilities = out
@@ -152,10 +152,10 @@ def _sample_cuda(
         cuda.module.sample(call, stream=cuda.stream(logits))
         if not shaped:
             return
-        most = min(most_candidates or width, width)
+        num_columns = min(max_candidates or width, width)
         ids, probs, counts = top or (None, None, None)
         columns = 0 if ids is None else ids.shape[1]
-        if max(most, columns) <= MOST_KERNEL_CANDIDATES:
+        if max(num_columns, columns) <= MAX_KERNEL_CANDIDATES:
             settings = cuda.module.Shaping(
                 **addresses,
                 **_mask("protected_", protected),
@@ -163,11 +163,11 @@ def _sample_cuda(
                 top_probabilities=cuda.address(probs),
                 top_counts=cuda.address(counts),
                 top_columns=columns,
-                most_candidates=most,
+                most_candidates=num_columns,
             )
             cuda.module.sample_shaped(call, settings, stream=cuda.stream(logits))
             return
-    found = sample_reference(logits, tensors, allowed, protected, top, shaped=True, most_candidates=most)
+    found = sample_reference(logits, tensors, allowed, protected, top, shaped=True, max_candidates=num_columns)
     replaced = tensors.is_shaped()
     if top is not None:
         replaced = replaced | (top.counts > 0)

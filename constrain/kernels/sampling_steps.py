@@ -50,8 +50,8 @@ class Candidates(NamedTuple):
         return self.probs.masked_fill(~self.kept, -1.0).argsort(dim=1, descending=True, stable=True)
 
 
-def find_candidates(logits: torch.Tensor, tensors: SamplingTensors, most: int, dtype: torch.dtype) -> Candidates:
-    """Softmax over the ``top_k`` tokens with the largest logits, ``most`` of them at most.
+def find_candidates(logits: torch.Tensor, tensors: SamplingTensors, num_columns: int, dtype: torch.dtype) -> Candidates:
+    """Softmax over the ``top_k`` tokens with the largest logits, at most ``num_columns`` of them.
 
     With a smoothing factor f, over ``-f (l - l_max) ** 2`` instead of the logits l (quadratic sampling,
     https://github.com/oobabooga/text-generation-webui/pull/5403).
@@ -59,10 +59,10 @@ def find_candidates(logits: torch.Tensor, tensors: SamplingTensors, most: int, d
     Args:
         logits: float32 ``[rows, width]``; those that are not finite count as -inf.
         tensors: the settings.
-        most: number of columns of the result.
+        num_columns: number of columns of the result.
         dtype: of the probabilities.
     """
-    values, ids = _largest(logits, most)
+    values, ids = _largest(logits, num_columns)
     temperature = tensors.temperature.to(dtype).unsqueeze(1)
     greedy = tensors.temperature.unsqueeze(1) < GREEDY_TEMPERATURE
     if tensors.temperature_last is not None:
@@ -70,8 +70,8 @@ def find_candidates(logits: torch.Tensor, tensors: SamplingTensors, most: int, d
         greedy, temperature = greedy & ~late, temperature.masked_fill(late, 1.0)
     temperature = temperature.masked_fill(greedy, 1.0)
     top_k = tensors.top_k.unsqueeze(1)
-    top_k = top_k.masked_fill(top_k <= 0, most).masked_fill(greedy, 1)
-    kept = (values > -torch.inf) & (torch.arange(most, device=logits.device) < top_k)
+    top_k = top_k.masked_fill(top_k <= 0, num_columns).masked_fill(greedy, 1)
+    kept = (values > -torch.inf) & (torch.arange(num_columns, device=logits.device) < top_k)
     scores = values.to(dtype) - values[:, :1].to(dtype)
     if tensors.smoothing_factor is not None:
         factor = tensors.smoothing_factor.to(dtype).unsqueeze(1)

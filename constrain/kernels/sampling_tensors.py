@@ -13,7 +13,7 @@ GREEDY_TEMPERATURE = 0.01
 
 @dataclass(frozen=True)
 class SamplingTensors:
-    """How the token of each row is sampled; tensors of shape ``[rows]``, contiguous, on the device of the logits.
+    """Sampling settings of each row: tensors of shape ``[rows]``, contiguous, on the device of the logits.
 
     A row whose settings of the second group are all off is *plain*, the others are *shaped*. ``None`` is off for all
     rows. The steps run in this order: temperature and smoothing, ``top_k``, ``top_p``, ``top_a``, ``min_p``, ``tfs``,
@@ -35,7 +35,7 @@ class SamplingTensors:
         min_temp, max_temp, temp_exponent: float32, dynamic temperature by entropy (off unless ``max_temp > min_temp``).
         xtc_probability, xtc_threshold: float32, share of their probability that XTC takes from all but the least of the
             tokens at or above the threshold (probability 0: off).
-        mirostat_mu: float32, the most bits of surprise of a token (infinity: off).
+        mirostat_mu: float32, the maximum surprise of a token in bits (infinity: off).
         temperature_last: int32, 1 to apply the temperature after the truncations.
     """
 
@@ -80,14 +80,14 @@ class SamplingTensors:
 
 
 class TopTokens(NamedTuple):
-    """Where the most likely tokens of rows go, in descending order, as they are just before one of them is sampled.
+    """Output for the most likely tokens of each row, in descending order, after all steps before the random choice.
 
-    Where fewer than ``k`` are left, the smallest other ids follow with probability 0.
+    If fewer than ``k`` candidates are left, the smallest other ids follow with probability 0.
 
     Attributes:
         ids: int64 ``[rows, k]``, contiguous.
         probabilities: float32 ``[rows, k]``, contiguous.
-        counts: int32 ``[rows]``, how many a row wants; rows that want none are not written, others have all columns.
+        counts: int32 ``[rows]``, number of top tokens of a row; rows with 0 are not written, others in all columns.
     """
 
     ids: torch.Tensor

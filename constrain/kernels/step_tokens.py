@@ -11,8 +11,8 @@ from constrain.kernels import cuda
 
 
 @dataclass(frozen=True)
-class TextPages:
-    """Token ids of sequences, in pages as their keys and values are.
+class TokenPages:
+    """Token ids of sequences, in the same pages as their keys and values.
 
     Attributes:
         tokens: int32 ``[pages, page_size]``.
@@ -59,7 +59,7 @@ class StepTokens:
     lengths: torch.Tensor
 
 
-def enter_tokens(step: StepTokens, sampled: torch.Tensor, text: TextPages) -> None:
+def enter_tokens(step: StepTokens, sampled: torch.Tensor, sequences: TokenPages) -> None:
     """Fill in ``step.ids`` and ``step.lengths``, and append the tokens to their sequences.
 
     A second call continues with the tokens that were sampled after the first.
@@ -67,28 +67,28 @@ def enter_tokens(step: StepTokens, sampled: torch.Tensor, text: TextPages) -> No
     Args:
         step: the inputs, changed in place.
         sampled: int64 ``[n]``, tokens of the last step, contiguous.
-        text: the sequences, a row for each row of the step.
+        sequences: the sequences, a row for each row of the step.
     """
     if sampled.is_cuda and cuda.module is not None:
-        _enter_cuda(step, sampled, text)
+        _enter_cuda(step, sampled, sequences)
         return
     found = torch.where(step.given < 0, sampled[(~step.given).clamp(min=0).long()].clamp(min=0), step.given).int()
     busy = step.past >= 0
     step.ids.copy_(found.where(busy, 0))
     step.lengths.copy_((step.past + 1).clamp(min=0))
-    rows, size = busy.nonzero(as_tuple=True)[0], text.tokens.shape[1]
+    rows, size = busy.nonzero(as_tuple=True)[0], sequences.tokens.shape[1]
     past = step.past[rows].long()
-    text.tokens[text.block_table[rows, past // size].long(), past % size] = found[rows]
+    sequences.tokens[sequences.block_table[rows, past // size].long(), past % size] = found[rows]
     step.past.add_(busy)
     step.given.copy_((~torch.arange(len(busy), device=busy.device)).where(busy, step.given))
 
 
-def _enter_cuda(step: StepTokens, sampled: torch.Tensor, text: TextPages) -> None:
+def _enter_cuda(step: StepTokens, sampled: torch.Tensor, sequences: TokenPages) -> None:
     with torch.cuda.device(sampled.device):
         cuda.module.enter_tokens(
             **{name: cuda.address(values) for name, values in vars(step).items()},
             sampled=cuda.address(sampled),
-            **text.for_kernels(),
+            **sequences.for_kernels(),
             rows=len(step.given),
             stream=cuda.stream(sampled),
         )

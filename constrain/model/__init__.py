@@ -1,4 +1,4 @@
-"""The inference core: configs, models, caches and adapters."""
+"""The inference core: configs, models, KV caches and adapters."""
 
 from __future__ import annotations
 

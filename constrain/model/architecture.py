@@ -1,4 +1,4 @@
-"""The families of models, as rows of one table."""
+"""Supported architectures, as a table of their differences from plain Llama."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from constrain.model.config_reader import ConfigReader
 
 @dataclass(frozen=True)
 class KeyPrefix:
-    """What stands before ``embed_tokens`` and ``layers`` (``body``), and before ``lm_head`` (``head``)."""
+    """Prefixes of tensor names: of ``embed_tokens`` and ``layers`` (``body``), and of ``lm_head`` (``head``)."""
 
     body: str = "model."
     head: str = ""
 
 
 SlidingRule = Callable[[ConfigReader, int], bool]
-"""Whether a layer sees a sliding window only: of the config and the number of the layer."""
+"""Function from the config and the index of a layer: whether the layer has a sliding window."""
 
 
 @dataclass(frozen=True)
 class DecoderTraits:
-    """What sets a family apart from plain Llama.
+    """Differences of a decoder from plain Llama.
 
     Attributes:
-        activation: of the MLP's gate.
-        qkv_bias: whether q, k and v have biases; ``None``: as ``attention_bias`` says, and the output then has one too
-            if ``output_bias_follows``.
+        activation: activation of the MLP's gate.
+        qkv_bias: whether q, k and v have biases; ``None``: as ``attention_bias`` of the config, and then the output
+            has one too if ``output_bias_follows``.
         output_bias_follows: see ``qkv_bias``.
-        mlp_bias_key: key of the config that switches on biases of the MLP.
+        mlp_bias_key: key of the config that enables biases of the MLP.
         qk_norm: RMS norm of every query and key head.
         norm_offset: added to the stored weight of every norm.
-        post_norms: a norm after attention and after the MLP as well, under the names of Gemma 2.
-        scaled_embedding: embeddings times the square root of the hidden size.
-        fused: the file has ``qkv_proj`` and ``gate_up_proj`` in one tensor each.
-        sliding: which layers have a sliding window, unless the config lists ``layer_types``.
-        requires_bos: the model is useless without BOS.
-        supports_tp, mrope: tensor parallel loading and multi-axis RoPE, which no family has here.
-        defaults: values of keys that a config may leave out.
+        post_norms: norms after attention and after the MLP too, with the names of Gemma 2.
+        scaled_embedding: embeddings are multiplied by the square root of the hidden size.
+        fused: the file has ``qkv_proj`` and ``gate_up_proj`` as one tensor each.
+        sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
+        requires_bos: the model needs a BOS token.
+        supports_tp, mrope: tensor-parallel loading and multi-axis RoPE, which no architecture has here.
+        defaults: defaults of keys of the config.
     """
 
     activation: Activation = Activation.SILU
@@ -62,7 +62,7 @@ class DecoderTraits:
 
 @dataclass(frozen=True)
 class Architecture:
-    """One row: the name in ``config.json``, the decoder, and where its tensors may be (the first prefix that fits)."""
+    """An architecture: its name in ``config.json``, the decoder, and possible prefixes of tensors (the first match)."""
 
     arch_string: str
     lm: DecoderTraits

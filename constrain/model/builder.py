@@ -1,4 +1,4 @@
-"""From a config to the modules of its model."""
+"""Construction of the modules of a model from its config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from constrain.model.modules import MLP, Attention, Embedding, Head, Module, RMS
 
 
 def build_modules(config: ExLlamaV2Config) -> list[Module]:
-    """Embedding, attention and MLP of every layer, last norm, head; none of them loaded."""
+    """Build embedding, attention and MLP of every layer, last norm and head, without weights."""
     layout = config.layout
     scale = math.sqrt(config.hidden_size) if config.arch.lm.scaled_embedding else 1.0
     embedding = Embedding(layout.embedding, config.vocab_size, config.padded_vocab_size, config.hidden_size, scale)
@@ -27,8 +27,8 @@ def build_modules(config: ExLlamaV2Config) -> list[Module]:
 
 
 def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Attention, MLP]:
-    wide = (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm)
-    norms = {name: _norm(config, name, config.hidden_size) for name in wide if name}
+    hidden_norms = (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm)
+    norms = {name: _norm(config, name, config.hidden_size) for name in hidden_norms if name}
     norms |= {name: _norm(config, name, config.head_dim) for name in (layer.query_norm, layer.key_norm) if name}
     attention = Attention(
         layer,

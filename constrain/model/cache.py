@@ -1,4 +1,4 @@
-"""Caches of keys and values."""
+"""KV caches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Slots = slice | torch.Tensor
 
 
 class CachedModel(Protocol):
-    """What a KV cache needs to know of its model."""
+    """The interface that a KV cache needs of a model."""
 
     @property
     def config(self) -> ExLlamaV2Config: ...
@@ -31,14 +31,14 @@ class CachedModel(Protocol):
 
 
 class ExLlamaV2CacheBase(ABC):
-    """Keys and values of ``batch_size`` sequences of up to ``max_seq_len`` tokens, for every layer of a model.
+    """KV cache of ``batch_size`` sequences of up to ``max_seq_len`` tokens, for every layer of a model.
 
     Attributes:
-        current_seq_len: number of valid positions. A forward pass writes behind them and counts on; assign a smaller
+        current_seq_len: number of valid positions. A forward pass appends positions and increments it; assign a smaller
             number to rewind.
-        key_states, value_states: by layer, ``[batch_size, max_seq_len, num_key_value_heads, head_dim]`` or what the
-            quantisation makes of the last dimension; ``None`` while a lazy cache has no memory.
-        has_scales: whether there are ``key_scales`` and ``value_scales`` too, with a last dimension of their own.
+        key_states, value_states: by layer, ``[batch_size, max_seq_len, num_key_value_heads, head_dim]``, where the KV
+            quantisation may change the last dimension; ``None`` while a lazy cache has no memory.
+        has_scales: whether there are ``key_scales`` and ``value_scales`` too, which differ in the last dimension.
         batch_size, max_seq_len, num_key_value_heads, num_hidden_layers, head_dim, dtype, fixed_device: its shape.
     """
 
@@ -54,19 +54,19 @@ class ExLlamaV2CacheBase(ABC):
         num_key_value_heads: int | None = None,
         fixed_device: int | str | None = None,
     ) -> None:
-        """Make an empty cache, or with ``copy_from`` a copy.
+        """Create an empty cache, or with ``copy_from`` a copy.
 
         Args:
-            model: the model it serves; loaded, unless ``lazy``.
-            batch_size: rows.
-            max_seq_len: positions; -1: the ``max_seq_len`` of the model's config.
+            model: the model; loaded, unless ``lazy``.
+            batch_size: number of rows.
+            max_seq_len: number of positions of a row; -1: the ``max_seq_len`` of the model's config.
             copy_from: a cache of the same shape, whose content is copied.
-            lazy: take memory only when ``model.load_autosplit(cache)`` or :meth:`update_cache_tensors` runs.
-            num_key_value_heads: instead of the model's.
-            fixed_device: one device for all layers, instead of each layer's own.
+            lazy: allocate memory only in ``model.load_autosplit(cache)`` or :meth:`update_cache_tensors`.
+            num_key_value_heads: overrides the model's.
+            fixed_device: one device for all layers, instead of the device of each layer.
 
         Raises:
-            CacheError: the shape is impossible, does not fit into memory, or ``copy_from`` is lazy or of another shape.
+            CacheError: the shape is invalid or does not fit into memory, or ``copy_from`` is lazy or of another shape.
         """
         if not hasattr(model, "config"):
             raise refused("model", model, "an ExLlamaV2", CacheError)
@@ -88,7 +88,7 @@ class ExLlamaV2CacheBase(ABC):
         self.current_seq_len = 0
         self.key_states: Tensors = [None] * self.num_hidden_layers
         self.value_states: Tensors = [None] * self.num_hidden_layers
-        # Keys and values take turns, part by part of what their quantisation makes of them.
+        # Alternating: the first tensor of the quantised keys, the first of the values, the second of the keys, ...
         self._stores = [self.key_states, self.value_states]
         if self.has_scales:
             self.key_scales: Tensors = [None] * self.num_hidden_layers
@@ -105,23 +105,23 @@ class ExLlamaV2CacheBase(ABC):
     @property
     @abstractmethod
     def key_quantization(self) -> KVQuantization:
-        """How keys are written down."""
+        """Quantisation of keys."""
 
     @property
     @abstractmethod
     def value_quantization(self) -> KVQuantization:
-        """How values are written down."""
+        """Quantisation of values."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of ``key_states`` and ``value_states``."""
+        """Dtype of ``key_states`` and ``value_states``."""
         return self.key_quantization.layout(self.head_dim)[0][1]
 
     def update_cache_tensors(self) -> None:
-        """Take memory on the device of each layer, as the loaded model has them; what was stored is lost.
+        """Allocate memory on the devices of the layers of the loaded model, without the former content.
 
         Raises:
-            CacheError: there is not enough.
+            CacheError: there is not enough memory.
         """
         devices = [self._device(layer) for layer in range(self.num_hidden_layers)]
         self._check_memory(devices)
@@ -136,23 +136,23 @@ class ExLlamaV2CacheBase(ABC):
             raise self._too_large() from cause
 
     def all_tensors(self) -> list[torch.Tensor]:
-        """Every stored tensor: keys by layer, then values, then where there are any the scales of both."""
+        """All stored tensors: keys by layer, then values, then their scales, if any."""
         return [tensor for store in self._stores for tensor in store if tensor is not None]
 
     def extend(
         self, layer: int, k: torch.Tensor, v: torch.Tensor, past: int, start: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store new keys and values of a layer, and give what an attention reads.
+        """Store new keys and values of a layer, and return those that attention reads.
 
         Args:
             layer: number of the layer.
             k, v: ``[batch, width, num_key_value_heads, head_dim]``, for the first ``batch`` rows.
-            past: position of the first of them.
-            start: first position wanted back.
+            past: position of the first new ones.
+            start: first position to return.
 
         Returns:
-            Keys and values of positions ``start`` to ``past + width - 1``, in the shape given, as they are stored: what
-            the attention reads does not depend on how the tokens were split into passes.
+            Keys and values of positions ``start`` to ``past + width - 1``, in the shape of the new ones. The new ones
+            are read back too, so that rounding does not depend on how the tokens were split into passes.
         """
         end = past + k.shape[1]
         return self.extend_slots(layer, k, v, slice(past, end), slice(start, end))
@@ -160,20 +160,20 @@ class ExLlamaV2CacheBase(ABC):
     def extend_slots(
         self, layer: int, k: torch.Tensor, v: torch.Tensor, write: Slots, read: Slots
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """:meth:`extend` for sequences whose positions lie anywhere in their rows.
+        """:meth:`extend` for arbitrary positions of a row.
 
         Args:
             layer: number of the layer.
             k, v: ``[batch, width, num_key_value_heads, head_dim]``, for the first ``batch`` rows.
-            write: where they go, as many as ``width``.
-            read: what is wanted back, in this order.
+            write: their ``width`` positions.
+            read: positions to return, in this order.
         """
         keys, values = self.parts(layer)
         read_keys = self._extend(self.key_quantization, keys, k, write, read)
         return read_keys, self._extend(self.value_quantization, values, v, write, read)
 
     def parts(self, layer: int) -> tuple[Parts, Parts]:
-        """Keys and values of a layer, as they are stored.
+        """Stored tensors of the keys and of the values of a layer.
 
         Raises:
             CacheError: the cache is lazy, and has no memory yet.
@@ -184,11 +184,11 @@ class ExLlamaV2CacheBase(ABC):
         return tuple(tensors[::2]), tuple(tensors[1::2])
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove the content."""
         self.current_seq_len = 0
 
     def clone(self) -> ExLlamaV2CacheBase:
-        """An independent copy, ``current_seq_len`` included."""
+        """Return an independent copy, ``current_seq_len`` included."""
         copy = type(self)(
             self.model,
             self.batch_size,
@@ -200,10 +200,10 @@ class ExLlamaV2CacheBase(ABC):
         copy.current_seq_len = self.current_seq_len
         return copy
 
-    # Here and below: a cache that was made in inference mode may be changed only in it.
+    # Here and below: tensors created in inference mode can be changed only in inference mode.
     @torch.inference_mode()
     def roll_left(self) -> None:
-        """Drop the first position."""
+        """Remove the first position."""
         for tensor in self.all_tensors():
             tensor[:, :-1] = tensor[:, 1:].clone()
         self.current_seq_len = max(0, self.current_seq_len - 1)
@@ -240,7 +240,7 @@ class ExLlamaV2CacheBase(ABC):
             )
 
     def footprint(self) -> list[int]:
-        """Bytes by device: one entry for each GPU up to the last in use, or one for the CPU."""
+        """Bytes by device: one entry for each GPU up to the last one in use, or one for the CPU."""
         sizes: dict[int, int] = {}
         for tensor in self.all_tensors():
             index = tensor.device.index or 0
@@ -248,16 +248,16 @@ class ExLlamaV2CacheBase(ABC):
         return [sizes.get(index, 0) for index in range(max(sizes, default=-1) + 1)]
 
     def layer_bytes(self) -> int:
-        """Memory of the keys and values of one layer."""
+        """Bytes of the keys and values of one layer."""
         elements = self.batch_size * self.max_seq_len * self.num_key_value_heads
         return elements * sum(width * dtype.itemsize for width, dtype in self._layout())
 
     def _whole_blocks(self, positions: int) -> int:
-        """``positions``, rounded up to what the storage comes in."""
+        """Round a number of positions up to whole blocks of the storage."""
         return positions
 
     def _layout(self) -> list[tuple[int, torch.dtype]]:
-        """Last dimension and dtype of the tensors in each of ``_stores``."""
+        """Size of the last dimension and dtype of the tensors in each of ``_stores``."""
         keys, values = self.key_quantization.layout(self.head_dim), self.value_quantization.layout(self.head_dim)
         return [part for pair in zip(keys, values, strict=True) for part in pair]
 
@@ -289,7 +289,7 @@ class ExLlamaV2CacheBase(ABC):
         return torch.device(self.model.cache_map[layer])
 
     def _check_memory(self, devices: list[torch.device]) -> None:
-        # The system lends memory that it does not have, and ends the process that then uses it.
+        # Linux overcommits: the allocation would succeed, and the process would be killed on first use.
         on_cpu = sum(self.layer_bytes() for device in devices if device.type == "cpu")
         if on_cpu > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
             raise self._too_large()
@@ -303,7 +303,7 @@ class ExLlamaV2CacheBase(ABC):
 
 
 class ExLlamaV2Cache(ExLlamaV2CacheBase):
-    """Cache in the dtype in which the model computes."""
+    """KV cache in the compute dtype of the model."""
 
     @property
     def key_quantization(self) -> KVQuantization:

@@ -1,4 +1,4 @@
-"""Caches that hold keys and values in fewer bits."""
+"""Quantised KV caches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = 512
 
 
 class ExLlamaV2Cache_8bit(ExLlamaV2CacheBase):
-    """Cache of one byte an element, a truncated float (see :class:`constrain.kernels.TruncatedFloat`)."""
+    """KV cache of one byte an element, a truncated float (see :class:`constrain.kernels.TruncatedFloat`)."""
 
     @property
     def key_quantization(self) -> KVQuantization:
@@ -22,7 +22,7 @@ class ExLlamaV2Cache_8bit(ExLlamaV2CacheBase):
 
 
 class ExLlamaV2Cache_Q(ExLlamaV2CacheBase):
-    """Cache of integers with a scale for each group (see :class:`constrain.kernels.GroupQuantization`).
+    """KV cache of integers with a scale for each group (see :class:`constrain.kernels.GroupQuantization`).
 
     ``max_seq_len`` is rounded up until the elements of a row of a layer are a multiple of 512.
 
@@ -50,18 +50,18 @@ class ExLlamaV2Cache_Q(ExLlamaV2CacheBase):
 
 
 class ExLlamaV2Cache_Q4(ExLlamaV2Cache_Q):
-    """Cache of 4-bit keys and values: 4.5 bits an element with the scales."""
+    """KV cache of 4-bit keys and values: 4.5 bits an element with the scales."""
 
     key_bits = value_bits = 4
 
 
 class ExLlamaV2Cache_Q6(ExLlamaV2Cache_Q):
-    """Cache of 8-bit keys, on which more depends, and 4-bit values: 6.5 bits an element with the scales."""
+    """KV cache of 8-bit keys, whose errors matter more, and 4-bit values: 6.5 bits an element with the scales."""
 
     key_bits, value_bits = 8, 4
 
 
 class ExLlamaV2Cache_Q8(ExLlamaV2Cache_Q):
-    """Cache of 8-bit keys and values: 8.5 bits an element with the scales."""
+    """KV cache of 8-bit keys and values: 8.5 bits an element with the scales."""
 
     key_bits = value_bits = 8

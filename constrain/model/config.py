@@ -1,4 +1,4 @@
-"""``ExLlamaV2Config``: what a model folder says about its model, and what the user asks of it."""
+"""``ExLlamaV2Config``: the config of a model folder, and settings of the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from constrain.model.rope import read_rope
 from constrain.model.tensor_files import TensorFiles
 from constrain.tokenizer.files import read_json_object
 
-# Far above any model there is, and low enough that no product of two of them overflows or exhausts memory unnoticed.
+# Far above any model, and low enough that no product of two of them overflows.
 _MAX_WIDTH = 1 << 20
 _MAX_LAYERS = 1 << 12
 _MAX_VOCAB = 1 << 24
@@ -35,28 +35,28 @@ _LENGTH_KEYS = (
 class ExLlamaV2Config:
     """Config of a model.
 
-    Attributes for the user, to be set before the model is built (``prepare`` overwrites those that the folder knows):
+    Attributes of the user, to be set before the model is built (``prepare`` overwrites those that the folder defines):
 
     Attributes:
         model_dir: folder of the model.
-        max_seq_len: tokens of a sequence; also the default length of a cache.
-        max_batch_size: rows of a batch that the buffers are meant for.
-        max_input_len: tokens of one row that go through the model in one pass.
-        max_attention_size: bound on queries times keys in one pass.
-        max_output_len: most positions with logits in one pass, or ``None``.
+        max_seq_len: maximum length of a sequence in tokens; also the default length of a KV cache.
+        max_batch_size: number of rows of a batch that passes are sized for.
+        max_input_len: maximum number of tokens of a row in one pass.
+        max_attention_size: maximum of queries times keys in one pass.
+        max_output_len: maximum number of positions with logits in one pass, or ``None``.
         scale_pos_emb: positions are divided by this; ``None`` is 1.
         scale_alpha_value: NTK scaling of the rotary base; ``None`` is 1.
-        compute_dtype: dtype of weights, states and cache; ``None``: float32 on the CPU, and on a GPU bfloat16 where the
+        compute_dtype: dtype of weights, states and KV cache; ``None``: float32 on the CPU, and on a GPU bfloat16 if the
             files hold bfloat16, else float16.
-        no_graphs: decode steps on a GPU are not recorded as CUDA graphs.
+        no_graphs: do not capture decode passes on a GPU as CUDA graphs.
         no_flash_attn, no_xformers, no_sdpa, load_in_q4, max_dq_size, fasttensors: accepted for compatibility; they
             choose among backends that this core does not have.
 
-    The others are read by :meth:`prepare`, and are named after the keys of ``config.json`` wherever they have one.
+    The others are set by :meth:`prepare`, and named after the keys of ``config.json`` where there is one.
     """
 
     def __init__(self, model_dir: str | os.PathLike[str] | None = None) -> None:
-        """A config with default settings; with a folder, :meth:`prepare` runs at once."""
+        """Create a config with default settings; with a folder, :meth:`prepare` runs at once."""
         check_type("model_dir", model_dir, (str, os.PathLike, type(None)), "the path of a folder")
         self.model_dir: str | None = None if model_dir is None else os.fspath(model_dir)
         self.max_seq_len = 2048
@@ -84,7 +84,7 @@ class ExLlamaV2Config:
             self.prepare()
 
     def prepare(self, no_tensors: bool = False) -> None:
-        """Read ``config.json`` and ``generation_config.json``, and check that the files hold the model they describe.
+        """Read ``config.json`` and ``generation_config.json``, and check that the tensors of the model are there.
 
         Args:
             no_tensors: read no safetensors file.
@@ -111,7 +111,7 @@ class ExLlamaV2Config:
         self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder))
 
     def check(self) -> None:
-        """Check what the user may have set, as is done when a model is built.
+        """Check the attributes of the user; a model does so when it is built.
 
         Raises:
             ConfigError: an attribute is of the wrong type, or out of its bounds.
@@ -131,14 +131,14 @@ class ExLlamaV2Config:
         return (self.vocab_size + 31) // 32 * 32
 
     def set_low_mem(self) -> None:
-        """Smaller passes, for less memory."""
+        """Choose smaller passes, for less memory."""
         self.max_input_len = 1024
         self.max_attention_size = 1024**2
         if self.max_output_len is not None:
             self.max_output_len = min(self.max_output_len, 1024)
 
     def arch_compat_overrides(self, quiet: bool = False, warn_only: bool = False) -> None:
-        """Nothing to override: one attention serves every family here. Kept because loaders call it."""
+        """Do nothing: all architectures use the same attention. Part of the interface of exllamav2."""
 
     def _read(self, reader: ConfigReader) -> None:
         traits = self.arch.lm
@@ -179,7 +179,7 @@ class ExLlamaV2Config:
     def _read_activation(self, reader: ConfigReader) -> None:
         name = self.arch.lm.activation.value
         key = "hidden_activation" if reader.raw("hidden_activation", None) else "hidden_act"
-        # Early Gemma configs say "gelu" and mean its approximation, as the family's own code does.
+        # Early Gemma configs say "gelu", but the models were trained with its tanh approximation.
         if reader.text(key, name) not in (name, "gelu" if key == "hidden_act" and name.startswith("gelu") else name):
             raise reader.error(key, f"{reader.text(key)!r} is not what {self.architecture} has, which is {name!r}")
 
@@ -225,7 +225,7 @@ class ExLlamaV2Config:
         self.tensor_files: list[str] = []
         if files is None:
             return
-        # A head of its own, where the files have one, is what was trained, whatever the config says.
+        # Some configs say that embedding and head are tied, although the files have a head that was trained.
         if tied and f"{self.layout.head}.weight" in files:
             self.layout = model_layout(self, self.prefix, tied=False)
         for key, shape in self.layout.tensors():

@@ -1,4 +1,4 @@
-"""Typed and bounded reads of a ``config.json``, which anybody may have written."""
+"""Typed and bounded access to a ``config.json``, which is untrusted."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _REQUIRED: Any = object()
 
 
 class ConfigReader:
-    """Looks keys up in several objects in turn, and refuses values that are not what the key needs.
+    """Looks up keys in several objects in order, and checks types and bounds of values.
 
-    A key that is absent or null has the default given; without a default it is an error.
+    The default replaces a value that is absent or null; without a default this is an error.
 
     Args:
-        path: the file, named in errors.
-        sources: the objects, the first that has a key wins.
-        where: prefix of the keys in errors.
+        path: the file, for errors.
+        sources: the objects; the first that has a key wins.
+        where: prefix of the keys, for errors.
     """
 
     def __init__(self, path: Path, sources: Sequence[Mapping[str, Any]], where: str = "") -> None:
         self.path, self.sources, self.where = path, sources, where
 
     def error(self, key: str, problem: str) -> ConfigError:
-        """An error that names file and key."""
+        """Return an error that names file and key."""
         return ConfigError(f"{self.path}: {self.where}{key}: {problem}")
 
     def has(self, key: str) -> bool:
@@ -34,7 +34,7 @@ class ConfigReader:
         return any(key in source for source in self.sources)
 
     def raw(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The value as it stands."""
+        """The value without checks."""
         for source in self.sources:
             if key in source:
                 value = source[key]
@@ -48,7 +48,7 @@ class ConfigReader:
         return default
 
     def integer(self, key: str, default: Any = _REQUIRED, *, low: int = 1, high: int) -> Any:
-        """An integer from ``low`` to ``high``; one written as a float will do."""
+        """An integer from ``low`` to ``high``; may be written as a float."""
         value = self.raw(key, default)
         if value is default:
             return value
@@ -67,7 +67,7 @@ class ConfigReader:
             return value
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise self.error(key, f"must be a number, not {value!r}")
-        # Compared before converted: an integer may be too large for a float. NaN compares as false.
+        # Compared before conversion, since an integer may be too large for a float. NaN compares as false.
         if not low < value <= high:
             raise self.error(key, f"must be above {low:g} and at most {high:g}, not {value}")
         return float(value)
@@ -93,14 +93,14 @@ class ConfigReader:
         return tuple(items.number(str(i)) for i in range(length))
 
     def strings(self, key: str) -> list[str] | None:
-        """A list of strings, or ``None`` where the key is absent."""
+        """A list of strings, or ``None`` if the key is absent."""
         values = self.raw(key, None)
         if values is not None and not (isinstance(values, list) and all(isinstance(item, str) for item in values)):
             raise self.error(key, "must be a list of strings")
         return values
 
     def section(self, key: str) -> ConfigReader:
-        """A reader of the object under ``key``, empty where it is absent."""
+        """A reader of the object under ``key``; empty if it is absent."""
         value = self.raw(key, {})
         if not isinstance(value, dict):
             raise self.error(key, f"must be an object, not {value!r}")

@@ -1,4 +1,4 @@
-"""Which module computes where."""
+"""Distribution of modules over devices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _RESERVE_OTHERS = 64 * 1024**2
 
 
 def default_dtype(device: torch.device, stored: torch.dtype) -> torch.dtype:
-    """float32 on the CPU, where nothing is faster; on a GPU bfloat16 where the files hold it, else float16."""
+    """Choose a compute dtype: float32 on the CPU (none is faster); on a GPU bfloat16 if stored as such, or float16."""
     if device.type == "cpu":
         return torch.float32
     return torch.bfloat16 if stored is torch.bfloat16 else torch.float16
 
 
 def split_by_size(sizes: Sequence[int], gpu_split: Sequence[float] | None) -> list[torch.device]:
-    """A device for every module, filling devices in order up to ``gpu_split`` GB each; without it all on the first.
+    """Choose a device for every module: fill GPUs in order up to ``gpu_split`` GB each; without it, all on the first.
 
     Raises:
         ModelError: the modules need more than the split allows.
@@ -36,7 +36,7 @@ def split_by_size(sizes: Sequence[int], gpu_split: Sequence[float] | None) -> li
 def split_by_free_memory(
     sizes: Sequence[int], reserve: int | Sequence[int] | None, working: int = 0
 ) -> list[torch.device]:
-    """A device for every module, filling devices in order up to :func:`free_memory`, less ``working`` bytes each.
+    """Choose a device for every module: fill devices in order up to :func:`free_memory`, less ``working`` bytes each.
 
     Raises:
         ModelError: the modules need more than the devices have.
@@ -46,7 +46,7 @@ def split_by_free_memory(
 
 
 def free_memory(reserve: int | Sequence[int] | None) -> list[int]:
-    """Bytes free on every GPU, less ``reserve`` bytes each; without one, those that the machine has."""
+    """Free bytes of every GPU, less ``reserve`` bytes each; without a GPU, the memory of the machine."""
     if not torch.cuda.is_available():
         return [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     count = torch.cuda.device_count()

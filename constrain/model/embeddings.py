@@ -1,4 +1,4 @@
-"""Embeddings that stand in a sequence for tokens, under ids of their own."""
+"""Indexed embeddings: rows of a model's input space that take the place of tokens, with ids of their own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from constrain.errors import GenerationError
 
 EMBEDDING_INDEX = 1_000_000_000
-"""Ids from here on are not tokens but rows of indexed embeddings."""
+"""First id of indexed embeddings; smaller ids are tokens."""
 
 
 class IndexedEmbeddings(Protocol):
-    """A block of rows and the ids by which a sequence refers to them."""
+    """A block of embeddings, and the ids by which a sequence refers to them."""
 
     @property
     def first_index(self) -> int: ...
@@ -25,31 +25,31 @@ class IndexedEmbeddings(Protocol):
 
 
 class IdAllocator:
-    """Hands out ranges of ids, none of them twice in a process."""
+    """Allocates disjoint ranges of ids."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next = EMBEDDING_INDEX
 
     def allocate(self, length: int) -> int:
-        """The first of ``length`` ids."""
+        """Allocate ``length`` ids, and return the first."""
         with self._lock:
             first, self._next = self._next, self._next + length
         return first
 
 
 ID_ALLOCATOR = IdAllocator()
-"""What all embeddings of the process take their ids from."""
+"""Allocator of the ids of all indexed embeddings of the process."""
 
 
 class ExLlamaV2MMEmbedding:
-    """Rows of a model's input space with a range of ids.
+    """Indexed embeddings, with the interface of exllamav2.
 
     Attributes:
         embeddings: ``[length, hidden_size]``.
         first_index, length: the ids are ``first_index`` to ``first_index + length - 1``.
-        text_alias: what stands for them in a text, see ``ExLlamaV2Tokenizer.encode``.
-        thw_grid, pre_tokens, post_tokens, metadata: notes of whoever made them.
+        text_alias: string that refers to them in a text, see ``ExLlamaV2Tokenizer.encode``.
+        thw_grid, pre_tokens, post_tokens, metadata: for use by the caller.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class ExLlamaV2MMEmbedding:
         pre_tokens: int = 0,
         post_tokens: int = 0,
     ) -> None:
-        """Reserve ids for ``embeddings``.
+        """Allocate ids for ``embeddings``.
 
         Raises:
-            GenerationError: they are not ``[length, hidden_size of the model]``.
+            GenerationError: their shape is not ``[length, hidden_size of the model]``.
         """
         hidden = model.config.hidden_size
         if embeddings.dim() != 2 or embeddings.shape[1] != hidden:
@@ -90,5 +90,5 @@ class ExLlamaV2MMEmbedding:
         return self.first_index + self.pre_tokens, self.first_index + self.length - self.post_tokens
 
     def get_size_in_bytes(self) -> int:
-        """Memory of the embeddings."""
+        """Memory of the embeddings in bytes."""
         return self.embeddings.numel() * self.embeddings.element_size()

@@ -1,4 +1,4 @@
-"""What the layers of a model share in one forward pass: attention metadata, adapters and indexed embeddings."""
+"""The inputs of a forward pass besides states: attention metadata, adapters and indexed embeddings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class AttentionLayer:
     """The constants of one attention layer.
 
     Attributes:
-        index: number of the layer, by which KV caches know it.
-        heads, kv_heads: heads of queries; heads of keys, and of values.
-        sliding: whether queries see a sliding window only.
+        index: number of the layer in KV caches.
+        heads, kv_heads: number of query heads; number of key heads, and of value heads.
+        sliding: whether the layer has a sliding window.
         scale: factor of the scores.
         cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
     """
@@ -38,10 +38,10 @@ class AttentionLayer:
 
 
 class AttentionMetadata(Protocol):
-    """Where the tokens of a pass lie, and what each may attend to."""
+    """Positions of the tokens of a pass, the places of their keys and values, and the keys that each attends to."""
 
     def to(self, device: torch.device) -> AttentionMetadata:
-        """This metadata with its tensors on ``device``."""
+        """Copy this metadata to ``device``."""
 
     def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
         """Rotate new queries and keys, store keys and values, and attend.
@@ -56,7 +56,7 @@ class AttentionMetadata(Protocol):
 
 
 class Adapter(Protocol):
-    """A low-rank adapter, by which linear layers find their matrices.
+    """A low-rank adapter. Linear layers keep its matrices by its identity.
 
     Attributes:
         embed_tokens, lm_head: weights that replace the model's own, or ``None``.
@@ -71,12 +71,12 @@ class Adapter(Protocol):
 
 @dataclass
 class ForwardContext:
-    """One forward pass over new tokens.
+    """The inputs of one forward pass besides the tokens.
 
     Attributes:
-        attention: where the tokens lie.
+        attention: attention metadata.
         loras: adapters to apply; the first one may replace embedding and head.
-        embeddings: rows that ids outside the vocabulary refer to.
+        embeddings: indexed embeddings for ids outside the vocabulary.
     """
 
     attention: AttentionMetadata
@@ -85,22 +85,22 @@ class ForwardContext:
     _copies: dict[torch.device, ForwardContext] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> ForwardContext:
-        """This context with its tensors on ``device``."""
+        """Copy this context to ``device``, once."""
         if device not in self._copies:
             self._copies[device] = replace(self, attention=self.attention.to(device))
         return self._copies[device]
 
 
 @dataclass(frozen=True)
-class _View:
-    """What the layers of one kind, full or sliding, see of sequences of one length.
+class _LayerMetadata:
+    """Attention metadata of the layers of one kind, full or sliding, for sequences of one length.
 
     Attributes:
         cos, sin: rotation of the new positions, see :func:`constrain.kernels.rotate`.
         past: number of cached positions.
-        start: first position that any query sees.
+        start: first position that any query attends to.
         mask: added to the scores of keys from ``start``, ``[1 or batch, 1, queries, keys]``, or ``None``.
-        causal: the last query sees all keys, and each one before it one key less; there is no mask then.
+        causal: the last query attends to all keys, each earlier one to one key less; the mask is ``None`` then.
     """
 
     cos: torch.Tensor
@@ -110,7 +110,7 @@ class _View:
     mask: torch.Tensor | None
     causal: bool
 
-    def to(self, device: torch.device) -> _View:
+    def to(self, device: torch.device) -> _LayerMetadata:
         mask = None if self.mask is None else self.mask.to(device)
         return replace(self, cos=self.cos.to(device), sin=self.sin.to(device), mask=mask)
 
@@ -119,8 +119,8 @@ class _View:
 class ContiguousAttention:
     """Attention of sequences of one length, each in its own row of a KV cache, or without a cache."""
 
-    full: _View
-    sliding: _View
+    full: _LayerMetadata
+    sliding: _LayerMetadata
     cache: ExLlamaV2CacheBase | None
 
     def to(self, device: torch.device) -> ContiguousAttention:
@@ -128,30 +128,30 @@ class ContiguousAttention:
         return replace(self, full=full, sliding=full if self.sliding is self.full else self.sliding.to(device))
 
     def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
-        view = self.sliding if layer.sliding else self.full
-        q, k, v = rotated(layer, qkv, view.cos, view.sin)
+        data = self.sliding if layer.sliding else self.full
+        q, k, v = rotated(layer, qkv, data.cos, data.sin)
         if self.cache is not None:
-            k, v = self.cache.extend(layer.index, k, v, view.past, view.start)
-        return attention(q, k, v, scale=layer.scale, mask=view.mask, causal=view.causal, cap=layer.cap)
+            k, v = self.cache.extend(layer.index, k, v, data.past, data.start)
+        return attention(q, k, v, scale=layer.scale, mask=data.mask, causal=data.causal, cap=layer.cap)
 
 
 def rotated(
     layer: AttentionLayer, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Split ``[batch, width, heads + 2 * kv_heads, head_dim]`` into rotated queries, rotated keys, and values."""
-    turned = layer.heads + layer.kv_heads
-    qk = rotate(qkv.narrow(2, 0, turned), cos, sin)
+    num_rotated = layer.heads + layer.kv_heads
+    qk = rotate(qkv.narrow(2, 0, num_rotated), cos, sin)
     return (
         qk.narrow(2, 0, layer.heads),
         qk.narrow(2, layer.heads, layer.kv_heads),
-        qkv.narrow(2, turned, layer.kv_heads),
+        qkv.narrow(2, num_rotated, layer.kv_heads),
     )
 
 
 def chunk_widths(past: int, total: int, limit: int, max_attention: int) -> Iterator[int]:
-    """Widths of the passes that take ``total`` tokens after ``past`` cached ones.
+    """Split ``total`` tokens after ``past`` cached ones into passes, and yield their widths.
 
-    Each is at most ``limit``, and queries times keys at most ``max_attention``, except for single tokens.
+    A width is at most ``limit``, and queries times keys at most ``max_attention``, except for single tokens.
     """
     end = past + total
     while past < end:
@@ -174,48 +174,49 @@ def contiguous_attention(
     dtype: torch.dtype,
     device: torch.device,
 ) -> ContiguousAttention:
-    """Metadata of a pass whose sequences all have ``past`` cached and ``width`` new positions.
+    """Build the metadata of a pass whose sequences all have ``past`` cached and ``width`` new positions.
 
     Args:
         tables: rotations of full and of sliding layers.
-        window: of sliding layers: a query at position ``i`` sees keys from ``i - window + 1`` on.
-        cache: where keys and values are stored.
-        padding: additive ``[batch, <= past + width]``, float, very negative at positions that nobody may see.
+        window: size of the sliding window: a query at position ``i`` attends to keys from ``i - window + 1`` on.
+        cache: the KV cache.
+        padding: additive mask of keys, float ``[batch, <= past + width]``, very negative at excluded positions.
         offsets: int ``[batch]``, added to the positions.
-        dtype: of masks.
-        device: of all tensors.
+        dtype: dtype of masks.
+        device: device of all tensors.
     """
 
-    def view(table: RotaryTable, limit: int | None) -> _View:
+    def build(table: RotaryTable, limit: int | None) -> _LayerMetadata:
         start, mask, causal = visible(past, width, limit, padding, dtype, device)
         if offsets is None:
             cos, sin = table.rows(slice(past, past + width), past + width, device)
         else:
-            # Offsets of left padding reach below zero at the padding itself, where any position will do.
+            # Offsets for left padding give negative positions to the padding, whose rotation does not matter.
             positions = (torch.arange(past, past + width) + offsets.view(-1, 1).cpu()).clamp_(min=0)
             cos, sin = table.rows(positions.to(device), int(positions.max()) + 1, device)
-        return _View(cos, sin, past, start, mask, causal)
+        return _LayerMetadata(cos, sin, past, start, mask, causal)
 
-    return ContiguousAttention(*full_and_sliding(view, tables, window, past + width), cache)
+    return ContiguousAttention(*full_and_sliding(build, tables, window, past + width), cache)
 
 
 def full_and_sliding(
-    view: Callable[[RotaryTable, int | None], T], tables: tuple[RotaryTable, RotaryTable], window: int | None, end: int
+    build: Callable[[RotaryTable, int | None], T], tables: tuple[RotaryTable, RotaryTable], window: int | None, end: int
 ) -> tuple[T, T]:
-    """Views of full and of sliding layers of sequences that reach up to ``end``; one object where they are equal."""
-    full, local = tables
-    whole = view(full, None)
-    return whole, whole if window is None or (local is full and end <= window) else view(local, window)
+    """Build metadata of full and of sliding layers for positions below ``end``; one object if they are equal."""
+    full_table, local_table = tables
+    full = build(full_table, None)
+    is_same = window is None or (local_table is full_table and end <= window)
+    return full, full if is_same else build(local_table, window)
 
 
 def visible(
     past: int, width: int, window: int | None, padding: torch.Tensor | None, dtype: torch.dtype, device: torch.device
 ) -> tuple[int, torch.Tensor | None, bool]:
-    """First visible position, mask and causality of ``width`` queries after ``past`` positions; see :class:`_View`."""
+    """Compute ``start``, ``mask`` and ``causal`` for ``width`` queries after ``past`` keys, see ``_LayerMetadata``."""
     start = 0 if window is None else max(0, past + 1 - window)
     keys = past + width - start
     narrow = window is not None and keys > window
-    # On a GPU there are kernels that need no mask for cached keys either; elsewhere, layers had better share one.
+    # On a GPU, attention kernels support causal attention with cached keys. Elsewhere each layer would make a mask.
     maskless = keys == width or device.type == "cuda"
     if padding is None and (width == 1 or (maskless and not narrow)):
         return start, None, width > 1
@@ -232,6 +233,6 @@ def visible(
         shown = torch.zeros(padding.shape[0], 1, 1, keys, dtype=dtype, device=device)
         given = padding[:, start : past + width].to(device, dtype)
         shown[:, 0, 0, : given.shape[1]] = given
-        # A row that sees nothing must still have a softmax: finite, and not doubled by another mask.
+        # If all keys of a row are excluded, its softmax must not be NaN: the mask is finite, and excluded only once.
         mask = torch.minimum(mask, shown.clamp_(min=excluded))
     return start, mask, False

@@ -1,4 +1,4 @@
-"""Looking at, and changing, the states between the layers of a model."""
+"""Hooks that read or change the states between the layers of a model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Hook = Callable[..., torch.Tensor]
 
 
 class Intervention(Module):
-    """Stands in ``model.modules[i]`` for the module it wraps.
+    """A wrapper of a module with hooks, to be assigned to ``model.modules[i]``.
 
     Args:
         inner: the wrapped module.
-        pre_forward, post_forward: called with the states before, and after, the module, and with the
+        pre_forward, post_forward: called before and after the module with the states and the
             :class:`~constrain.model.forward_context.ForwardContext`; they return the states to continue with.
     """
 
-    capturable = False  # the functions of the user may look at the states
+    capturable = False  # a graph would not call the hooks again
 
     def __init__(self, inner: Module, pre_forward: Hook | None = None, post_forward: Hook | None = None) -> None:
         super().__init__(inner.key)

@@ -1,4 +1,4 @@
-"""Which tensors a model has: names and shapes, as the config and the family say, before any weight is read."""
+"""Names and shapes of the tensors of a model, derived from config and architecture."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LinearLayout:
-    """One or more projections of the same input, computed as one product.
+    """One or more projections of the same input, computed as one matrix product.
 
     Attributes:
-        keys: the projections, by which adapters know them.
+        keys: names of the projections, also in adapters.
         outputs: number of output features of each.
         inputs: number of input features.
-        bias: whether each has one.
-        fused: name under which the file holds them as one, or ``None``.
+        bias: whether each has a bias.
+        fused: name of the tensor if the file stores them as one, else ``None``.
     """
 
     keys: tuple[str, ...]
@@ -30,7 +30,7 @@ class LinearLayout:
     fused: str | None = None
 
     def parts(self) -> Iterator[tuple[str, int]]:
-        """Name in the file and number of rows, in order."""
+        """Names in the file and numbers of rows, in order."""
         if self.fused:
             return iter([(self.fused, sum(self.outputs))])
         return zip(self.keys, self.outputs, strict=True)
@@ -44,7 +44,7 @@ class LinearLayout:
 
 @dataclass(frozen=True)
 class LayerLayout:
-    """One layer. Norms are given by name; an absent one is ``None``."""
+    """Names and shapes of one layer; the name of an absent norm is ``None``."""
 
     attention: str
     attention_norm: str
@@ -63,7 +63,7 @@ class LayerLayout:
 
 @dataclass(frozen=True)
 class ModelLayout:
-    """All of a model. ``tied``: the head is the embedding."""
+    """Names and shapes of a model. ``tied``: the head has the weight of the embedding."""
 
     embedding: str
     layers: tuple[LayerLayout, ...]
@@ -75,7 +75,7 @@ class ModelLayout:
     head_dim: int
 
     def tensors(self) -> Iterator[tuple[str, Shape]]:
-        """Every tensor that the files must hold."""
+        """All tensors that the files must have."""
         yield f"{self.embedding}.weight", (self.vocab_size, self.hidden_size)
         for layer in self.layers:
             yield from self._layer_tensors(layer)
@@ -94,7 +94,7 @@ class ModelLayout:
                 yield f"{norm}.weight", (self.head_dim,)
 
     def absent(self) -> Iterator[str]:
-        """Tensors of a similar model, which would go unused if the files had them."""
+        """Tensors that similar models have, and this one would ignore."""
         for layer in self.layers:
             for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
                 if not linear.bias:
@@ -104,7 +104,7 @@ class ModelLayout:
 
 
 class LayoutConfig(Protocol):
-    """The numbers of a config that names and shapes of tensors follow from."""
+    """The fields of a config that determine names and shapes of tensors."""
 
     arch: Architecture
     vocab_size: int
@@ -121,7 +121,7 @@ class LayoutConfig(Protocol):
 
 
 def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLayout:
-    """Layout of a prepared config whose tensors are under ``prefix``."""
+    """Derive the layout of a prepared config, with ``prefix`` before names of tensors."""
     return ModelLayout(
         embedding=f"{prefix.body}embed_tokens",
         layers=tuple(_layer(config, f"{prefix.body}layers.{i}.", i) for i in range(config.num_hidden_layers)),

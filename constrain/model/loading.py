@@ -1,4 +1,4 @@
-"""How the weights of a model come into memory."""
+"""Loading of the weights of a model."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ CallbackGenerator = Callable[[int, int], Iterable[Any]]
 
 
 class LoadableModel:
-    """The modules of a model, and the ways to load them. Building it reads no weights; one of the load methods does.
+    """The modules of a model, and methods to load their weights. The constructor reads no weights.
 
     Attributes:
-        config: what it was built from.
+        config: the config of the model.
         modules: embedding, then attention and MLP of every layer, the last norm, and the head.
         modules_dict: modules, and the linear layers inside them, by name.
-        loaded: whether it can compute.
-        compute_dtype: dtype of weights and states; float32 until a load method knows better.
-        cache_map: device of each layer, where caches take their memory.
+        loaded: whether the weights are loaded.
+        compute_dtype: dtype of weights and states; chosen by the load methods unless the config sets it.
+        cache_map: device of each layer, for KV caches.
         tp_context: always ``None``; tensor-parallel loading is not offered.
     """
 
     def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False) -> None:
-        """Build the modules of a prepared config. ``lazy_load`` is accepted for compatibility: loading always waits.
+        """Build the modules of a prepared config. ``lazy_load`` is accepted for compatibility; it is always lazy.
 
         Raises:
-            ModelError: the config has not been prepared, or something in it was set to what cannot be.
+            ModelError: the config has not been prepared, or an attribute is invalid.
         """
         if not hasattr(config, "layout"):
             raise ModelError(
@@ -75,14 +75,14 @@ class LoadableModel:
 
         Args:
             gpu_split: gigabytes of weights for each GPU; by default all on the first.
-            lazy: only decide on devices.
+            lazy: only assign devices.
             stats: accepted for compatibility.
             callback: called as ``callback(index, total)`` before each module and once after the last.
             callback_gen: see :meth:`load_gen`.
             progress: show a bar on the console.
 
         Raises:
-            ArgumentError: the split is no list of numbers.
+            ArgumentError: the split is not a list of numbers.
             ModelError: the split is too small.
             WeightsError: a file changed or vanished since the config was prepared.
         """
@@ -116,10 +116,10 @@ class LoadableModel:
         callback_gen: CallbackGenerator | None = None,
         progress: bool = False,
     ) -> None:
-        """Load onto the GPUs by their free memory, each layer with its share of ``cache``, and give the cache memory.
+        """Load onto the GPUs by their free memory, each layer with its share of ``cache``, and allocate the cache.
 
         Args:
-            cache: a lazy cache.
+            cache: a lazy KV cache.
             reserve_vram: bytes to leave free on every GPU, or on each.
             last_id_only: accepted for compatibility.
             callback, callback_gen, progress: as for :meth:`load`.
@@ -156,7 +156,7 @@ class LoadableModel:
     load_tp_gen = load_tp
 
     def unload(self) -> None:
-        """Give the memory of all weights back. The model cannot be used afterwards."""
+        """Release the memory of all weights. The model cannot be used afterwards."""
         self.modules, self.modules_dict = [], {}
         self.loaded, self._rotary = False, None
         if torch.cuda.is_available():
@@ -167,11 +167,11 @@ class LoadableModel:
         return self.modules
 
     def get_cache_devices(self) -> list[str]:
-        """Devices that hold layers, each once."""
+        """Distinct devices of layers."""
         return list(dict.fromkeys(self.cache_map.values()))
 
     def is_quant(self) -> bool:
-        """Whether the files hold quantised weights, which are turned into plain ones when they are loaded."""
+        """Whether the files hold quantised weights, which are dequantised when they are loaded."""
         return self.config.files is not None and bool(self.config.files.quantized)
 
     def _files(self) -> TensorFiles:
@@ -180,7 +180,7 @@ class LoadableModel:
         return self.config.files
 
     def choose_dtype(self) -> None:
-        """Decide on ``compute_dtype``, as the load methods do first."""
+        """Choose ``compute_dtype``; called by the load methods."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         stored = self._files().dtype(f"{self.config.layout.embedding}.weight")
         self.compute_dtype = self.config.compute_dtype or default_dtype(device, stored)
@@ -199,7 +199,7 @@ class LoadableModel:
                 yield from _notify(index, total, callback, callback_gen)
                 module.load(source, device, self.compute_dtype)
         config = self.config
-        # The dials of the user are for the long context; windows of sliding layers never outgrow their training.
+        # Scaling by the user is for longer contexts; the distances in sliding layers stay as in training.
         full = RotaryTable(
             config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, self.compute_dtype
         )
@@ -209,7 +209,7 @@ class LoadableModel:
         yield from _notify(total, total, callback, callback_gen)
 
     def _source(self, devices: Sequence[torch.device]) -> AbstractContextManager[TensorSource]:
-        """The files; for GPUs, what reads ahead in them, in the order in which the modules take their weights."""
+        """The files; for GPUs a reader that prefetches tensors in the order in which the modules copy them."""
         if all(device.type == "cpu" for device in devices):
             return nullcontext(self._files())
         order = LoadOrder()

@@ -1,4 +1,4 @@
-"""Low-rank adapters."""
+"""Low-rank adapters (LoRA)."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class AdaptedModel(Protocol):
 
 
 class ExLlamaV2Lora:
-    """An adapter in the form that ``peft`` saves, attached to the linear layers of a loaded model.
+    """An adapter in the format of ``peft``, attached to the linear layers of a loaded model.
 
-    A layer computes ``y + scaling * (x A^T) B^T`` when the adapter is among the ``loras`` of a forward pass (Hu et al.
-    2021), with ``scaling = lora_scaling * alpha / r``, or ``alpha / sqrt(r)`` where the adapter uses rank-stabilised
+    A layer computes ``y + scaling * (x A^T) B^T`` if the adapter is among the ``loras`` of a forward pass (Hu et al.
+    2021), with ``scaling = lora_scaling * alpha / r``, or ``lora_scaling * alpha / sqrt(r)`` with rank-stabilised
     scaling (Kalajdzievski 2023).
 
     Attributes:
         model: the model.
         lora_r, lora_alpha: rank and alpha, from the adapter's config.
         lora_scaling: the final factor.
-        tensors: the matrices by name: A as stored, B times the factor.
-        target_modules: names of the layers it changes.
+        tensors: the matrices by name: A as stored, B times ``lora_scaling``.
+        target_modules: names of the layers that it changes.
         embed_tokens, lm_head: weights that replace the model's own while the adapter is the first of ``loras``, or
             ``None``.
-        bias_ignored: whether the file had biases, all of them zero.
+        bias_ignored: whether the file has biases, all of them zero.
         lora_path, lora_config_path: its files.
     """
 
@@ -94,10 +94,10 @@ class ExLlamaV2Lora:
 
     @staticmethod
     def listed(loras: Sequence[ExLlamaV2Lora] | ExLlamaV2Lora | None) -> list[ExLlamaV2Lora]:
-        """The adapters of an argument that holds none, one, or several.
+        """Return the adapters of an argument that is ``None``, an adapter, or a list, as a list.
 
         Raises:
-            ArgumentError: it holds something else.
+            ArgumentError: the argument is anything else.
         """
         found: list[Any] = [] if loras is None else list(loras) if isinstance(loras, (list, tuple)) else [loras]
         if not all(isinstance(each, ExLlamaV2Lora) for each in found):
@@ -108,11 +108,11 @@ class ExLlamaV2Lora:
     def from_directory(
         model: AdaptedModel, directory: str | os.PathLike[str], lora_scaling: float = 1.0
     ) -> ExLlamaV2Lora:
-        """The adapter in ``directory``: ``adapter_config.json`` and ``adapter_model.safetensors``.
+        """Load the adapter in ``directory``: ``adapter_config.json`` and ``adapter_model.safetensors``.
 
         Raises:
-            ConfigError: there is no config, or as the constructor.
-            WeightsError: there is no safetensors file, or as the constructor.
+            ConfigError: there is no config, or the constructor raises it.
+            WeightsError: there is no safetensors file, or the constructor raises it.
         """
         check_type("directory", directory, (str, os.PathLike), "the path of a folder")
         folder = Path(directory)
@@ -148,16 +148,16 @@ class ExLlamaV2Lora:
                 self._check_zero(files, name)
             else:
                 raise WeightsError(
-                    f"{files.tensors[name].file}: tensor {name} is no part of an adapter that is understood"
+                    f"{files.tensors[name].file}: tensor {name} is no part of an adapter of a supported form"
                 )
-        # Nothing is attached before everything has been read, so that an error leaves the model as it was.
+        # All tensors are read before any is attached, so that an error leaves the model unchanged.
         pairs_read = [(layer, *self._pair(files, layer, names)) for layer, names in pairs.items()]
         for layer, linear, down, up in pairs_read:
             linear.adapters.setdefault(self, []).append((linear.rows_of(layer), down, up))
             self.target_modules.append(layer)
 
     def _pair(self, files: TensorFiles, layer: str, names: dict[str, str]) -> tuple[Linear, torch.Tensor, torch.Tensor]:
-        """The linear layer that holds ``layer``, and A and B times the factor."""
+        """Return the linear layer that contains ``layer``, A, and B times ``lora_scaling``."""
         where = files.tensors[next(iter(names.values()))].file
         linear = self.model.modules_dict.get(layer)
         if not isinstance(linear, Linear):
@@ -173,7 +173,7 @@ class ExLlamaV2Lora:
         return linear, down, up
 
     def _replacement(self, files: TensorFiles, name: str, module: Module) -> torch.Tensor:
-        """A weight in place of that of the embedding or head, with as many rows as theirs has."""
+        """Read a weight that replaces the embedding or head, and pad it to the same number of rows."""
         size, hidden = self.config.vocab_size, self.config.hidden_size
         weight = self._tensor(files, name, (size, hidden), module.device).to(self.model.compute_dtype)
         return torch.nn.functional.pad(weight, (0, 0, 0, -size % 32))

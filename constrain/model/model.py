@@ -1,4 +1,4 @@
-"""``ExLlamaV2``: running a model over tokens."""
+"""``ExLlamaV2``: forward passes of a model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from constrain.model.rope import RotaryTable
 
 
 class ExLlamaV2(LoadableModel):
-    """A model, which runs over tokens once one of its load methods has read the weights.
-
-    What it is made of and how it is loaded is in :class:`~constrain.model.loading.LoadableModel`.
+    """A model; its load methods are in the base class :class:`~constrain.model.loading.LoadableModel`.
 
     Attributes:
         head_layer_idx, last_kv_layer_idx: positions in ``modules`` of the head and of the last attention.
@@ -51,24 +49,24 @@ class ExLlamaV2(LoadableModel):
         attention: AttentionMetadata | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Logits of the token after each position.
+        """Compute the logits of the token after each position.
 
         Args:
             input_ids: int64 ``[batch, width]`` on the CPU. Negative ids are padding; ids from ``EMBEDDING_INDEX`` on
                 are rows of ``indexed_embeddings``.
-            cache: holds ``current_seq_len`` earlier positions; the new ones are appended and counted.
+            cache: KV cache with ``current_seq_len`` earlier positions; the new ones are appended.
             input_mask: float ``[batch, <= past + width]``, added to the scores of key positions, very negative at
                 padding (see ``ExLlamaV2Tokenizer.padding_mask``); positions beyond its width are visible.
             preprocess_only: only fill the cache.
             last_id_only: logits of the last position only.
-            loras: adapters to apply; several add up.
+            loras: adapters to apply; several are summed.
             return_last_state: return the input of the head too.
             position_offsets: int ``[batch]``, added to the positions; minus the padding of each row.
             abort_event: when set, the pass stops and returns ``None``.
             cpu_logits: collect the logits on the CPU.
-            indexed_embeddings: rows that ids refer to.
-            attention: where the tokens lie, for callers that manage the KV cache themselves: all of them take one
-                pass, and ``cache``, ``input_mask`` and ``position_offsets`` are ignored.
+            indexed_embeddings: embeddings for ids outside the vocabulary.
+            attention: attention metadata, for callers that manage the KV cache themselves: there is one pass for all
+                tokens, and ``cache``, ``input_mask`` and ``position_offsets`` are ignored.
             kwargs: ignored, for compatibility.
 
         Returns:
@@ -77,9 +75,9 @@ class ExLlamaV2(LoadableModel):
             with ``preprocess_only``, when aborted, and for no tokens at all.
 
         Raises:
-            ArgumentError: ``input_ids`` are no ids, or ``loras`` no adapters.
-            GenerationError: the model is not loaded, the cache is too short, there are more tokens than one pass takes
-                and no cache to pass them through in turns, or an id is outside the vocabulary.
+            ArgumentError: ``input_ids`` are not ids, or ``loras`` not adapters.
+            GenerationError: the model is not loaded, the cache is too short, there are too many tokens for one pass
+                and no cache for several, or an id is outside the vocabulary.
         """
         self._check(input_ids, cache if attention is None else None, last_id_only or preprocess_only, attention is None)
         if input_ids.shape[1] == 0:
@@ -128,13 +126,13 @@ class ExLlamaV2(LoadableModel):
         attention: AttentionMetadata | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """One pass of :meth:`forward`, however many tokens there are.
+        """Run one pass of :meth:`forward` over all tokens.
 
         Args:
-            extract_state_indices: positions in ``modules`` whose input is wanted.
+            extract_state_indices: positions in ``modules`` whose inputs to return.
 
         Returns:
-            ``"logits"`` unless ``preprocess_only``; ``"last_state"`` and ``"states"`` (by position) where asked for.
+            ``"logits"`` unless ``preprocess_only``; ``"last_state"`` and ``"states"`` (by position) if requested.
             Empty when aborted.
         """
         if attention is None:
@@ -161,22 +159,22 @@ class ExLlamaV2(LoadableModel):
             x = x[:, -1:]
         if return_last_state:
             result["last_state"] = x.clone()
-        # Outside of inference mode, so that the logits are an ordinary tensor which a sampler may change.
+        # Not in inference mode, since callers may change the logits in place outside of it.
         with torch.no_grad():
             result["logits"] = self._run(self.modules[-1], x, context)
         return result
 
     def layers(self, ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        """States ``[batch, width, hidden]`` that :meth:`head` takes, of ids ``[batch, width]``."""
+        """Compute the input ``[batch, width, hidden]`` of :meth:`head` from ids ``[batch, width]``."""
         x = ids
         for module in self.modules[: self.head_layer_idx]:
             x = self._run(module, x, context)
         return x
 
     def head(self, states: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
-        """Logits ``[..., vocabulary rounded up to 32]`` of states ``[..., hidden]``.
+        """Compute logits ``[..., vocabulary rounded up to 32]`` from states ``[..., hidden]``.
 
-        With int64 ``tokens`` ``[n]``, the logits ``[..., n]`` of these alone.
+        With int64 ``tokens`` ``[n]``, only their logits ``[..., n]``.
         """
         head = self.modules[self.head_layer_idx]
         assert isinstance(head, Head)
@@ -184,14 +182,14 @@ class ExLlamaV2(LoadableModel):
 
     @property
     def capturable(self) -> bool:
-        """Whether passes can be recorded in CUDA graphs: on one device, and nothing depends on lengths or hooks."""
+        """Whether passes can be captured as CUDA graphs: on one device, without hooks or length-dependent rotation."""
         tables = self._rotary or ()
         fixed = not any(table.depends_on_length for table in tables)
         return self.loaded and not self._spread and fixed and all(module.capturable for module in self.modules)
 
     @property
     def rotary_tables(self) -> tuple[RotaryTable, RotaryTable]:
-        """Rotations of full and of sliding layers.
+        """Rotary tables of full and of sliding layers.
 
         Raises:
             GenerationError: the model is not loaded.
@@ -201,7 +199,7 @@ class ExLlamaV2(LoadableModel):
         return self._rotary
 
     def update_loras(self) -> None:
-        """Nothing to do: adapters attach themselves to the layers they change."""
+        """Do nothing: adapters attach themselves to layers. Part of the interface of exllamav2."""
 
     def _run(self, module: Module, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         if not self._spread:
@@ -232,7 +230,7 @@ class ExLlamaV2(LoadableModel):
         return max(1, self.config.max_input_len * self.config.max_batch_size // batch)
 
     def _chunks(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None) -> Iterator[torch.Tensor]:
-        """Parts of the input, each small enough for one pass."""
+        """Split the input into parts that are small enough for one pass."""
         if cache is None:
             yield input_ids
             return

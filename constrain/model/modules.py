@@ -1,6 +1,6 @@
-"""The layers of a model: what they hold, and what they do with the states that pass through.
+"""The layers of a model: weights and forward passes.
 
-A module is built from the layout of its tensors, without memory; :meth:`Module.load` brings the weights.
+A module is built from the layout of its tensors, without weights; :meth:`Module.load` loads them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from constrain.model.layout import LayerLayout, LinearLayout
 from constrain.model.tensor_reader import TensorSource
 
 PADDING_LOGIT = -65504.0
-"""Logit of the columns that only round a vocabulary up; the most negative float16."""
+"""Logit of the columns that pad a vocabulary; the most negative float16."""
 
 
 class Module(ABC):
-    """A part of a model that turns states ``[batch, width, hidden]`` into states.
+    """A part of a model that maps states ``[batch, width, hidden]`` to states.
 
     Attributes:
-        key: name, as in the files.
-        device: where it computes, once loaded.
-        capturable: whether :meth:`forward` may be recorded in a CUDA graph.
+        key: name in the files.
+        device: device of weights and computation, once loaded.
+        capturable: whether :meth:`forward` can be captured in a CUDA graph.
     """
 
     capturable = True
@@ -46,7 +46,7 @@ class Module(ABC):
         self.device = torch.device("cpu")
 
     def load(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
-        """Bring the weights to ``device`` as ``dtype``."""
+        """Load the weights to ``device`` as ``dtype``."""
         self.device = device
         self._load(source, dtype)
 
@@ -61,7 +61,7 @@ class Module(ABC):
         """Number of weights."""
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
-        """Linear layers inside by the name of each of their projections."""
+        """The linear layers inside, by the names of their projections."""
         return iter(())
 
 
@@ -86,12 +86,12 @@ class RMSNorm(Module):
 
     @property
     def fused(self) -> RowNorm:
-        """This norm as the first part of a matrix product."""
+        """The parameters of this norm, for fusion with a matrix product."""
         return RowNorm(self.weight, self.eps)
 
 
 class Linear(Module):
-    """One product for one or more projections of the same input, with their adapters."""
+    """One or more projections of the same input as one matrix product, with their adapters."""
 
     def __init__(self, layout: LinearLayout) -> None:
         super().__init__(layout.fused or layout.keys[0])
@@ -108,7 +108,7 @@ class Linear(Module):
         yield from ((name, self) for name in names)
 
     def rows_of(self, key: str) -> slice:
-        """Output features of the projection ``key``; of all for the name that the file has for them."""
+        """Output features of the projection ``key``; all of them for the name of the fused tensor."""
         if key == self.layout.fused:
             return slice(0, sum(self.layout.outputs))
         number = self.layout.keys.index(key)
@@ -133,7 +133,7 @@ class Linear(Module):
         residual: torch.Tensor | None = None,
         norm: RMSNorm | None = None,
     ) -> torch.Tensor:
-        """``norm(x) @ weight.T + bias + residual``, and what the adapters add to it."""
+        """Compute ``norm(x) @ weight.T + bias + residual``, plus the products of adapters."""
         adapters = self.active_adapters(context)
         if adapters and norm is not None:
             x, norm = norm.forward(x, context), None
@@ -143,12 +143,12 @@ class Linear(Module):
         return y
 
     def active_adapters(self, context: ForwardContext) -> list[tuple[slice, torch.Tensor, torch.Tensor]]:
-        """Output features and the two matrices of every adapter of this pass that changes this layer."""
+        """Output features and both matrices of the adapters of this pass that change this layer."""
         return [each for lora in context.loras for each in self.adapters.get(lora, ())] if self.adapters else []
 
 
 class Embedding(Module):
-    """Token ids to states; has ``padded_size`` rows, so that a tied head may use them all."""
+    """Embedding of token ids, with ``padded_size`` rows, so that a tied head can share its weight."""
 
     def __init__(self, key: str, size: int, padded_size: int, hidden_size: int, scale: float) -> None:
         super().__init__(key)
@@ -162,10 +162,10 @@ class Embedding(Module):
         self.weight = load_padded(source, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        """States ``[batch, width, hidden]`` of ids ``[batch, width]``.
+        """Compute states ``[batch, width, hidden]`` from ids ``[batch, width]``.
 
-        Ids on the CPU are checked: negative ones are padding and look like id 0, and indexed embeddings are looked up.
-        Ids on a GPU are trusted to be tokens, since looking at them would wait for the device.
+        Ids on the CPU are checked: negative ones are padding and read as id 0, and indexed embeddings are looked up.
+        Ids on a GPU are trusted to be tokens, since a check would synchronise with the device.
         """
         if x.device.type == "cpu":
             low, high = (int(bound) for bound in x.aminmax())
@@ -200,7 +200,7 @@ def _rows(ids: torch.Tensor, block: IndexedEmbeddings) -> torch.Tensor:
 
 
 class Attention(Module):
-    """Norm, projections, rotation, attention over the cache, and the residual sum."""
+    """Norm, projections, rotation, attention over the KV cache, and residual sum."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Attention(Module):
             if part is not None:
                 part.load(source, self.device, dtype)
         if self.head_norms:
-            # Queries and keys are normalised together, each head by its own weight.
+            # One weight for queries and keys, so that they are normalised in one kernel.
             query, key = (norm.weight for norm in self.head_norms)
             counts = (self.layer.heads, self.layer.kv_heads)
             self.head_norm_weight = torch.cat((query.expand(counts[0], -1), key.expand(counts[1], -1)))
@@ -253,7 +253,7 @@ class Attention(Module):
 
 
 class MLP(Module):
-    """Norm, gated MLP, and the residual sum."""
+    """Norm, gated MLP, and residual sum."""
 
     def __init__(self, layer: LayerLayout, norms: dict[str, RMSNorm], activation: Activation) -> None:
         super().__init__(layer.mlp)
@@ -285,7 +285,7 @@ class MLP(Module):
 
 
 class Head(Module):
-    """States to logits ``[batch, width, padded_size]``."""
+    """Projection of states to logits ``[batch, width, padded_size]``."""
 
     def __init__(
         self, key: str, size: int, padded_size: int, hidden_size: int, cap: float | None, tied: Embedding | None
@@ -306,11 +306,12 @@ class Head(Module):
             self.weight = self.tied.weight.to(self.device)
 
     def forward(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
-        """Logits ``[..., padded_size]`` of states ``[..., hidden]``; ``[..., n]`` of int64 ``tokens`` ``[n]`` alone."""
+        """Compute logits ``[..., padded_size]`` from states; of int64 ``tokens`` ``[n]`` alone, ``[..., n]``."""
         replaced = context.loras[0].lm_head if context.loras else None
         weight = self.weight if replaced is None else replaced
         if tokens is not None:
-            # A kernel has to come between the one that gathers the weight and its product: see `linear`.
+            # The product prefetches its weight before the previous kernel has ended, so that must not be the one that
+            # writes the weight: the copy of x runs in between.
             gathered = weight[tokens]
             return self._capped(linear(x.clone(), gathered))
         logits = self._capped(linear(x, weight))
@@ -325,12 +326,12 @@ class Head(Module):
 def load_padded(
     source: TensorSource, key: str, size: int, padded: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """Weight ``[size, width]`` of ``key``, with rows of zeros up to ``padded``."""
+    """Load the weight ``[size, width]`` of ``key``, with rows of zeros up to ``padded``."""
     weight = torch.zeros(padded, width, dtype=dtype, device=device)
     source.copy(f"{key}.weight", weight[:size])
     return weight
 
 
 def find_linear(modules: Sequence[Module]) -> dict[str, Linear]:
-    """Linear layers of a model by the names of their projections."""
+    """Return the linear layers of a model by the names of their projections."""
     return {key: found for module in modules for key, found in module.submodules()}

@@ -1,7 +1,7 @@
-"""Quantised weights in safetensors files: which there are, and what they stand for.
+"""Quantised weights in safetensors files: detection and dequantisation.
 
-They are turned into plain weights while a model is loaded, so that nothing else has to know of them. Formats: EXL2 and
-GPTQ of four bits.
+They are dequantised while a model is loaded, so no other code has to support them. Formats: EXL2, and GPTQ of four
+bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from constrain.errors import WeightsError
 from constrain.kernels import dequantize_exl2, dequantize_gptq
 
-#: Gives a tensor by its name, as it is stored.
+#: Returns a stored tensor by its name.
 Read = Callable[[str], torch.Tensor]
 
 
@@ -35,13 +35,13 @@ _EXL2_BITS = {2, 3, 4, 5, 6, 8}
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """A weight ``[outputs, inputs]`` that a file holds in another form.
+    """A weight ``[outputs, inputs]`` that a file holds in quantised form.
 
     Attributes:
         key: name of the layer, without ``.weight``.
         form: ``"exl2"`` or ``"gptq"``.
         outputs, inputs: shape; outputs may be rounded up to a multiple of 32.
-        ordered: whether ``g_idx`` says to which group each input feature belongs.
+        ordered: whether ``g_idx`` lists the group of each input feature.
     """
 
     key: str
@@ -61,11 +61,11 @@ class QuantizedWeight:
         return len(shape) == 2 and shape[1] == self.inputs and self.outputs in (shape[0], rounded)
 
     def read(self, read: Read, zero_offset: int) -> torch.Tensor:
-        """The weight, float16 ``[outputs, inputs]``.
+        """Dequantise the weight, to float16 ``[outputs, inputs]``.
 
         Args:
-            read: gives the parts.
-            zero_offset: of GPTQ, see :func:`constrain.kernels.dequantize_gptq`.
+            read: returns the stored parts.
+            zero_offset: for GPTQ, see :func:`constrain.kernels.dequantize_gptq`.
 
         Raises:
             WeightsError: the parts do not fit together.
@@ -73,8 +73,8 @@ class QuantizedWeight:
         try:
             return self._exl2(read) if self.form == "exl2" else self._gptq(read, zero_offset)
         except (IndexError, RuntimeError, ValueError) as cause:
-            told = f"{self.key}: the tensors of this {self.form} weight do not fit together ({cause})"
-            raise WeightsError(told) from cause
+            reason = f"{self.key}: the tensors of this {self.form} weight do not fit together ({cause})"
+            raise WeightsError(reason) from cause
 
     def _exl2(self, read: Read) -> torch.Tensor:
         q_weight, q_groups, q_scale, q_scale_max, q_invperm = (read(f"{self.key}.{part}") for part in _PARTS["exl2"])
@@ -97,7 +97,7 @@ class QuantizedWeight:
         return dequantize_gptq(qweight, qzeros, scales, groups, zero_offset)
 
     def _groups_of(self, read: Read, count: int) -> torch.Tensor:
-        """The group of each input feature: as listed, or else in groups of equal size, a power of two."""
+        """Return the group of each input feature: as listed, else groups of equal size, a power of two."""
         listed = read(f"{self.key}.g_idx").to(torch.int64) if self.ordered else torch.zeros(1)
         if listed.any():
             if len(listed) != self.inputs or listed.min() < 0:
@@ -110,7 +110,7 @@ class QuantizedWeight:
 
 
 def find_quantized(tensors: Mapping[str, StoredShape]) -> dict[str, QuantizedWeight]:
-    """The quantised weights all of whose parts are among some tensors, by the name of the plain weight of each."""
+    """Find the quantised weights with all of their parts, by the name of the dequantised weight."""
     found = {}
     for name, stored in tensors.items():
         key, _, part = name.rpartition(".")

@@ -29,13 +29,13 @@ _MAX_LENGTH = 1 << 27
 
 @dataclass(frozen=True)
 class RopeParameters:
-    """How positions turn into angles, as a config says.
+    """Parameters of rotary position embedding in a config.
 
     Attributes:
         theta: base of the geometric series of frequencies.
         method: ``None`` (plain), ``"linear"``, ``"llama3"``, ``"yarn"`` or ``"su"``.
         dim: number of rotated features of a head.
-        factor: by how much the context is longer than in pretraining.
+        factor: ratio of the context length to that of pretraining.
         original_length: context length of pretraining, in tokens.
         amplitude: factor of cosines and sines.
         low_freq_factor, high_freq_factor: bounds of the llama3 bands.
@@ -59,7 +59,7 @@ class RopeParameters:
 
 
 def read_rope(reader: ConfigReader, head_dim: int, max_length: int) -> tuple[RopeParameters, RopeParameters]:
-    """Parameters of full layers and of sliding layers, in the older form of a config and in the newer one.
+    """Read the parameters of full and of sliding layers, from a config of the older or the newer form.
 
     Older: ``rope_theta``, ``rope_scaling`` and ``rope_local_base_freq``. Newer: ``rope_parameters``, either one object
     or one for each kind of layer.
@@ -136,7 +136,8 @@ def _su_amplitude(factor: float, original_length: int) -> float:
 
 
 def inverse_frequencies(rope: RopeParameters, alpha: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Angle per position of each pair of features, float32 ``[dim / 2]``: up to the original length, and beyond it.
+    """Compute the angle per position of each pair of features, float32 ``[dim / 2]``, twice: for sequences up to the
+    original length, and for longer ones.
 
     Args:
         rope: the parameters.
@@ -157,18 +158,18 @@ def inverse_frequencies(rope: RopeParameters, alpha: float = 1.0) -> tuple[torch
 
 
 def _llama3(rope: RopeParameters, plain: torch.Tensor) -> torch.Tensor:
-    """Long waves are slowed by ``factor``, short ones kept, those between blended by their number of turns."""
-    turns = rope.original_length * plain / (2 * math.pi)
-    blend = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    """Divide low frequencies by ``factor``, leave high ones unchanged, and interpolate by rotations in between."""
+    rotations = rope.original_length * plain / (2 * math.pi)
+    blend = (rotations - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     blend = blend.clamp(0.0, 1.0)
     return (1 - blend) * plain / rope.factor + blend * plain
 
 
 def _yarn(rope: RopeParameters, theta: float, powers: torch.Tensor) -> torch.Tensor:
-    """A ramp over the features, from those that turn ``beta_fast`` times in the original context to ``beta_slow``."""
+    """Interpolate from features with ``beta_fast`` rotations in the original context to those with ``beta_slow``."""
 
-    def feature_with(turns: float) -> float:
-        return rope.dim * math.log(rope.original_length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+    def feature_with(rotations: float) -> float:
+        return rope.dim * math.log(rope.original_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
     low, high = feature_with(rope.beta_fast), feature_with(rope.beta_slow)
     if rope.truncate:
@@ -180,13 +181,13 @@ def _yarn(rope: RopeParameters, theta: float, powers: torch.Tensor) -> torch.Ten
 
 
 class RotaryTable:
-    """Cosines and sines by position, computed as far as they are needed.
+    """Table of cosines and sines by position, which grows on demand.
 
     Args:
         rope: the parameters.
         scale: positions are divided by this.
         alpha: NTK scaling of the base.
-        dtype: of the tables.
+        dtype: dtype of the table.
     """
 
     def __init__(self, rope: RopeParameters, scale: float, alpha: float, dtype: torch.dtype) -> None:
@@ -201,12 +202,11 @@ class RotaryTable:
 
         Args:
             positions: a range, or ``[batch, length]`` on ``device``.
-            end: one more than the largest position of the sequence, which also decides between the two sets of
-                frequencies of "su".
-            device: where the rows are wanted.
+            end: length of the sequence, which also selects one of the two sets of frequencies of "su".
+            device: device of the result.
 
         Returns:
-            Two of ``[1 or batch, length, 1, dim]``.
+            Two tensors ``[1 or batch, length, 1, dim]``.
         """
         cos, sin = self._table(end, device)
         if isinstance(positions, slice):
@@ -215,11 +215,11 @@ class RotaryTable:
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether the rotation of a position depends on how long the sequence is."""
+        """Whether the rotation of a position depends on the length of the sequence."""
         return self._rope.method == "su"
 
     def whole(self, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows of all positions below ``end`` and of some more, ``[positions, 1, dim]``."""
+        """Cosines and sines of at least all positions below ``end``, ``[positions, 1, dim]``."""
         return self._table(end, device)
 
     def _table(self, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

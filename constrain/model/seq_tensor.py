@@ -11,13 +11,13 @@ _MIN_CAPACITY = 64
 
 
 class SeqTensor:
-    """Growable tensor: appending costs amortised time in what is appended, however much there is already.
+    """Growable tensor; appending takes amortised time proportional to the size of the new data.
 
     Args:
-        shape: of the tensor; its size along ``seq_dim`` is ignored.
-        dtype, device: of the tensor.
+        shape: shape of the tensor; its size along ``seq_dim`` is ignored.
+        dtype, device: dtype and device of the tensor.
         seq_dim: the dimension that grows; may be negative.
-        init_cap: capacity to begin with; -1: a default.
+        init_cap: initial capacity; -1: a default.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class SeqTensor:
         sizes = [capacity if dim == self.seq_dim else size for dim, size in enumerate(shape)]
         self._storage = torch.empty(sizes, dtype=dtype, device=device)
         self._length = 0
-        self._open: list[float] = []
+        self._pending: list[float] = []
 
     @staticmethod
     def from_tensor(tensor: Tensor, seq_dim: int) -> SeqTensor:
-        """A copy of ``tensor``."""
-        made = SeqTensor(tensor.shape, tensor.dtype, seq_dim, tensor.device, init_cap=tensor.shape[seq_dim])
-        made.append(tensor)
-        return made
+        """Copy ``tensor``."""
+        copy = SeqTensor(tensor.shape, tensor.dtype, seq_dim, tensor.device, init_cap=tensor.shape[seq_dim])
+        copy.append(tensor)
+        return copy
 
     def __len__(self) -> int:
         return self._length
@@ -49,11 +49,11 @@ class SeqTensor:
         return self._length > 0
 
     def append(self, new_data: Tensor | SeqTensor | None) -> None:
-        """Add at the end; ``None`` adds nothing."""
+        """Append data; ``None`` appends nothing."""
         if new_data is None:
             return
         tensor = new_data.torch() if isinstance(new_data, SeqTensor) else new_data
-        self._close()
+        self._flush()
         end = self._length + tensor.shape[self.seq_dim]
         if end > self._storage.shape[self.seq_dim]:
             self._grow(end)
@@ -61,32 +61,32 @@ class SeqTensor:
         self._length = end
 
     def append_one(self, value: float) -> None:
-        """Add a number at the end of a tensor whose other dimensions are 1."""
-        # They become a tensor together, since making one takes as long for one number as for many.
-        self._open.append(value)
+        """Append a number to a tensor whose other dimensions are 1."""
+        # Collected and converted together, since creating a tensor takes as long for one number as for many.
+        self._pending.append(value)
         self._length += 1
 
     def set(self, new_data: Tensor | SeqTensor | None = None) -> None:
-        """Replace all content."""
-        # What is set may be a view of this very storage.
+        """Replace the content."""
+        # The new content may be a view of this storage.
         content = new_data.torch() if isinstance(new_data, SeqTensor) else new_data
         content = None if content is None else content.clone()
         self.clear()
         self.append(content)
 
     def clear(self) -> None:
-        """Forget all content."""
-        self._open.clear()
+        """Remove the content."""
+        self._pending.clear()
         self._length = 0
 
     def truncate(self, new_len: int) -> None:
-        """Forget everything from ``new_len`` on."""
-        self._close()
+        """Remove the content from ``new_len`` on."""
+        self._flush()
         self._length = min(self._length, new_len)
 
     def torch(self) -> Tensor:
         """View of the content."""
-        self._close()
+        self._flush()
         return self._storage.narrow(self.seq_dim, 0, self._length)
 
     def torch_slice(self, a: int | None, b: int | None) -> Tensor:
@@ -100,14 +100,14 @@ class SeqTensor:
         return SeqTensor.from_tensor(self.torch_slice(a, b), self.seq_dim)
 
     def clone(self, drop: int | None = None) -> SeqTensor:
-        """Copy of the content, without the last ``drop``."""
+        """Copy of the content without the last ``drop`` entries."""
         return self.slice(None, max(0, self._length - (drop or 0)))
 
-    def _close(self) -> None:
-        """Bring what was added number by number to the rest."""
-        if not self._open:
+    def _flush(self) -> None:
+        """Move numbers of :meth:`append_one` to the storage."""
+        if not self._pending:
             return
-        numbers, self._open = self._open, []
+        numbers, self._pending = self._pending, []
         self._length -= len(numbers)
         shape = [1] * self._storage.dim()
         shape[self.seq_dim] = len(numbers)

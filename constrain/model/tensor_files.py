@@ -1,8 +1,7 @@
-"""The safetensors files of a model folder: what is in them, and single tensors out of them.
+"""Access to the safetensors files of a model folder.
 
-Nothing but headers is read until a tensor is asked for; tensors are then copied straight from the mapped file to where
-they belong, so that memory never holds a model twice. What many of them takes to GPUs faster is a
-:class:`~constrain.model.tensor_reader.TensorReader`.
+Only headers are read at first. Tensors are copied directly from the mapped file to their destination, so that a model
+is never in memory twice. A :class:`~constrain.model.tensor_reader.TensorReader` loads many tensors to GPUs faster.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file, ``dtype`` by its safetensors name."""
+    """A tensor in a file; ``dtype`` is its name in safetensors."""
 
     file: Path
     shape: tuple[int, ...]
@@ -39,19 +38,19 @@ class StoredTensor:
 
 
 class TensorFiles:
-    """Tensors of some safetensors files, by name.
+    """Tensors of safetensors files, by name.
 
-    A quantised weight appears under the name of the plain one that it stands for.
+    A quantised weight has the name of the weight that it dequantises to.
 
     Attributes:
-        tensors: what is stored.
-        files: where.
+        tensors: the stored tensors.
+        files: the files.
         quantized: the quantised weights.
-        gptq_zero_offset: 1, or 0 where GPTQ weights are of the second version of that format.
+        gptq_zero_offset: 1, or 0 for the second version of the GPTQ format.
 
     Raises:
         WeightsError: there is no safetensors file, one cannot be read, two hold the same tensor, or the index names
-            something that is not there or not in the folder.
+            a tensor or file that is missing or outside of the folder.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -64,11 +63,11 @@ class TensorFiles:
 
     @classmethod
     def of_folder(cls, folder: Path) -> TensorFiles:
-        """All files of a folder, or those that its index lists where it has one."""
+        """Open the files of a folder: those that its index lists if it has one, else all."""
         index = folder / INDEX_FILE
         listed = _read_index(index) if index.exists() else {}
         if listed and not any((folder / name).exists() for name in listed.values()):
-            # Quantised weights are often published beside the index of the weights that they were made from.
+            # Quantised weights are often published together with the index of the original weights.
             unlisted = cls(sorted(folder.glob("*.safetensors")))
             if unlisted.quantized:
                 return unlisted
@@ -85,10 +84,10 @@ class TensorFiles:
         return key in self.tensors or key in self.quantized
 
     def require(self, key: str, shape: tuple[int, ...]) -> None:
-        """Check that a tensor is there.
+        """Check that a tensor exists.
 
         Raises:
-            WeightsError: it is missing, of another shape, or of a type that is not read.
+            WeightsError: it is missing, of another shape, or of an unsupported type.
         """
         quantized = self.quantized.get(key)
         if quantized is not None:
@@ -109,14 +108,14 @@ class TensorFiles:
             raise WeightsError(f"{stored.file}: tensor {key} is of type {stored.dtype}; read are {', '.join(_DTYPES)}")
 
     def dtype(self, key: str) -> torch.dtype:
-        """Type in which a tensor that is known to be there is stored."""
+        """Stored dtype of an existing tensor."""
         return _DTYPES[self.tensors[key].dtype]
 
     def copy(self, key: str, target: torch.Tensor) -> None:
-        """Fill ``target`` with a tensor of its shape, converted to its dtype and brought to its device.
+        """Fill ``target`` with a tensor of its shape, converted to its dtype and device.
 
         Raises:
-            WeightsError: as :meth:`require`, or the file has changed and cannot be read any more.
+            WeightsError: :meth:`require` raises it, or the file has changed and can no longer be read.
         """
         self.require(key, tuple(target.shape))
         if key in self.quantized:
@@ -125,13 +124,13 @@ class TensorFiles:
             target.copy_(self.stored(key))
 
     def reader(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> TensorReader:
-        """What reads many tensors ahead.
+        """Create a reader that prefetches tensors.
 
         Args:
             tensors: names and shapes, in the order in which they will be copied.
 
         Raises:
-            WeightsError: as :meth:`require`, or a file is not any more what it was. The reader raises it too.
+            WeightsError: :meth:`require` raises it, or a file has changed. The reader may raise it too.
         """
         plain = []
         for key, shape in tensors:
@@ -143,17 +142,17 @@ class TensorFiles:
         return TensorReader(regions, self.copy)
 
     def stored(self, key: str) -> torch.Tensor:
-        """A tensor that is known to be there, as it is stored.
+        """Read an existing tensor in its stored dtype.
 
         Raises:
-            WeightsError: the file has changed and cannot be read any more.
+            WeightsError: the file has changed and can no longer be read.
         """
         with _opened(self.tensors[key].file) as file:
             tensor: torch.Tensor = file.get_tensor(key)
             return tensor
 
     def has_idle_bias(self, key: str) -> bool:
-        """Whether ``key`` is a bias of zeros, which programs add to every GPTQ weight."""
+        """Whether ``key`` is a bias of zeros, which programs that write GPTQ add to every weight."""
         weight = self.quantized.get(f"{key.removesuffix('.bias')}.weight")
         return weight is not None and weight.form == "gptq" and not self.stored(key).any()
 
@@ -176,14 +175,14 @@ class TensorFiles:
 
 @dataclass(frozen=True)
 class _Header:
-    """Entries of a safetensors file by the names of tensors, and how many bytes stand before its data."""
+    """Header of a safetensors file: entries by the names of tensors, and the offset of the data in bytes."""
 
     tensors: dict[str, Any]
     size: int
 
 
 def _read_header(path: Path) -> _Header:
-    """The header of a file that safetensors has found whole."""
+    """Read the header of a file, after safetensors has validated it."""
     with _opened(path), path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         return _Header(json.loads(file.read(length)), 8 + length)
@@ -191,9 +190,9 @@ def _read_header(path: Path) -> _Header:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A mapped safetensors file, whose errors name it."""
+    """Open a safetensors file; errors name it."""
     try:
-        # A device or a pipe would never end; a link to a file, as download caches make them, is fine.
+        # Reading a device or a pipe might never end. Links are allowed, since download caches contain them.
         if not stat.S_ISREG(path.stat().st_mode):
             raise WeightsError(f"{path}: not a regular file")
         with safe_open(path, framework="pt", device="cpu") as file:
@@ -205,12 +204,12 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _read_index(path: Path) -> dict[str, str]:
-    """File name of every tensor, as an index file says."""
+    """Read the file name of every tensor from an index file."""
     listed = read_json_object(path, WeightsError).get("weight_map")
     if not isinstance(listed, dict) or not listed:
         raise WeightsError(f"{path}: weight_map must be an object that names a file for every tensor")
     for key, name in listed.items():
-        # The files lie beside the index: anything else could reach out of the folder.
+        # Only plain names are allowed: a path could lead out of the folder.
         if not isinstance(name, str) or name != Path(name).name or not name.endswith(".safetensors") or "\\" in name:
             raise WeightsError(f"{path}: {key}: {name!r} is not the name of a safetensors file in the same folder")
     return listed

@@ -1,7 +1,7 @@
-"""Many tensors from files to GPUs, at the speed of the disk.
+"""Loading of many tensors from files to GPUs, at the speed of the disk.
 
-Threads read the files part by part into a ring of pinned buffers, in the order in which the tensors will be wanted.
-Meanwhile the GPUs copy what has been read to where it belongs, and convert it there; no processor is needed for that.
+Threads read the files part by part into a ring of pinned buffers, in the order in which the tensors will be copied.
+Meanwhile the GPUs copy the parts asynchronously from the buffers to the tensors, and convert them there.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import torch
 
 from constrain.errors import WeightsError
 
-# With these the bus to an H200 is nearly full where the files are in memory; with more of anything it gets no more.
+# Enough to saturate the bus to an H200 when the files are in the page cache; larger values are not faster.
 PART_BYTES = 8 * 1024**2
 BUFFERS = 24
 THREADS = 12
 
 
 class TensorSource(Protocol):
-    """What modules take their weights from."""
+    """A source of the weights of modules."""
 
     def copy(self, key: str, target: torch.Tensor) -> None:
         """Fill ``target`` with the tensor ``key``, converted to its dtype; on a GPU by its current stream."""
 
 
 class LoadOrder:
-    """A source without tensors, which notes what modules ask it for: names and shapes, in ``tensors``."""
+    """A source without tensors, which records the requests of modules: names and shapes, in ``tensors``."""
 
     def __init__(self) -> None:
         self.tensors: list[tuple[str, tuple[int, ...]]] = []
@@ -43,7 +43,7 @@ class LoadOrder:
 
 @dataclass(frozen=True)
 class Region:
-    """Where in a file a tensor lies: ``start`` and ``size`` in bytes."""
+    """The place of a tensor in a file: ``start`` and ``size`` in bytes."""
 
     key: str
     file: Path
@@ -52,13 +52,13 @@ class Region:
     size: int
 
     def parts(self) -> Iterator[Region]:
-        """The same in pieces that fit into a buffer."""
+        """Split the region into parts that fit into a buffer."""
         for start in range(0, self.size, PART_BYTES):
             yield Region(self.key, self.file, self.dtype, self.start + start, min(PART_BYTES, self.size - start))
 
 
 class _Buffer:
-    """Room for a part, and the event after which it may be written again."""
+    """A pinned buffer for a part, and the event after which it can be reused."""
 
     def __init__(self, size: int) -> None:
         self._bytes = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
@@ -78,7 +78,7 @@ class _Buffer:
             done += count
 
     def copy_to(self, target: torch.Tensor, stored: torch.dtype) -> None:
-        """Copy what was filled in to a flat tensor, without waiting for it where that is on a GPU."""
+        """Copy the content to a flat tensor, asynchronously if that is on a GPU."""
         values = self._bytes[: target.numel() * stored.itemsize].view(stored)
         if values.dtype is not target.dtype:
             values = values.to(target.device, non_blocking=True)
@@ -92,16 +92,16 @@ class _Buffer:
 
 
 class TensorReader:
-    """Tensors of known regions, each to be copied once and in the order of ``regions``.
+    """Prefetches tensors, each of which is to be copied once, in the order of ``regions``.
 
-    Memory beside the targets is at most ``BUFFERS`` times ``PART_BYTES``.
+    Additional memory is at most ``BUFFERS`` times ``PART_BYTES``.
 
     Args:
-        regions: of all tensors that lie in files as they are.
-        other: copies the tensors that are not among them.
+        regions: regions of the tensors that files hold unquantised.
+        other: copies the other tensors.
 
     Raises:
-        WeightsError: a file cannot be opened. Also raised by ``copy``, where a part cannot be read.
+        WeightsError: a file cannot be opened. Also raised by ``copy`` if a part cannot be read.
     """
 
     def __init__(self, regions: Sequence[Region], other: Callable[[str, torch.Tensor], None]) -> None:
@@ -116,7 +116,7 @@ class TensorReader:
         self._buffers = [_Buffer(largest) for _ in parts[:BUFFERS]]
         try:
             for buffer in self._buffers:
-                self._read_on(buffer)
+                self._prefetch(buffer)
         except BaseException:
             self.close()
             raise
@@ -128,7 +128,7 @@ class TensorReader:
         self.close()
 
     def close(self) -> None:
-        """Stop reading, and wait until what was copied has arrived."""
+        """Stop reading, and wait for the copies."""
         self._pool.shutdown(cancel_futures=True)
         for buffer in self._buffers:
             buffer.wait()
@@ -145,9 +145,9 @@ class TensorReader:
             buffer, filled = self._filled.popleft()
             filled.result()
             buffer.copy_to(part, region.dtype)
-            self._read_on(buffer)
+            self._prefetch(buffer)
 
-    def _read_on(self, buffer: _Buffer) -> None:
+    def _prefetch(self, buffer: _Buffer) -> None:
         part = next(self._parts, None)
         if part is not None:
             filled = self._pool.submit(buffer.fill, part, self._descriptor(part.file))
@@ -163,7 +163,7 @@ class TensorReader:
 
 
 def _event(device: torch.device) -> Any:
-    """Passed once the GPU has done what it was given so far; threads that wait for it sleep."""
+    """Record an event on the current stream; a thread that waits for it sleeps instead of spinning."""
     event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
     return event

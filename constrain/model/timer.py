@@ -10,7 +10,7 @@ class Timer:
     """Context manager that measures wall-clock seconds.
 
     Attributes:
-        start_time, end_time: readings of a monotonic clock.
+        start_time, end_time: values of a monotonic clock.
         interval: the seconds between them.
     """
 

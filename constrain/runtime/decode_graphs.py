@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from constrain.kernels import AttentionWorkspace, Pages, Parts, StepTokens, TextPages, enter_tokens, paged_attention
+from constrain.kernels import AttentionWorkspace, Pages, Parts, StepTokens, TokenPages, enter_tokens, paged_attention
 from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.forward_context import AttentionLayer, ForwardContext
@@ -79,7 +79,7 @@ class DecodeGraph:
         self.block_table = torch.zeros(sequences, pages, dtype=torch.int, device=device)
         rows = self.block_table.repeat_interleave(width, dim=0) if width > 1 else self.block_table
         self.row_tables = rows
-        self.history = TextPages(history, rows)
+        self.history = TokenPages(history, rows)
         #: Of each sequence, up to its last token.
         self.sequence_lengths = self.lengths if width == 1 else torch.zeros_like(self.lengths[:sequences])
         self.states = torch.empty(0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from constrain.errors import GenerationError
-from constrain.kernels import TextPages
+from constrain.kernels import TokenPages
 from constrain.kernels import cuda as compiled
 from constrain.kernels.graphs import Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
@@ -33,7 +33,7 @@ class PassOutput:
 
     states: torch.Tensor
     context: ForwardContext
-    history: TextPages
+    history: TokenPages
     lengths: torch.Tensor
     starts: Sequence[int]
     static: Hashable | None = None
@@ -161,6 +161,6 @@ class ModelRunner:
         with torch.inference_mode():
             states = self.model.layers(ids, context)[0]
         width = max(len(row.block_table) for row in rows)
-        history = TextPages(self.history, batch.block_tables(width).to(self.device))
+        history = TokenPages(self.history, batch.block_tables(width).to(self.device))
         lengths = batch.lengths().to(self.device)
         return PassOutput(states, context, history, lengths, [place.start for place in places])

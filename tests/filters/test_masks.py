@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from constrain.engine import Vocabulary, compile_choices
 from constrain.engine.bitmask import packed
-from constrain.filters.masks import RowMask, TokenMask, contains, exclude, few, flags, intersect, only_end, row
+from constrain.filters.masks import RowMask, TokenMask, contains, exclude, flags, intersect, only_end, row, token_list
 from constrain.testing import byte_vocabulary
 
 WIDTH, WORDS = 257, 9
@@ -51,7 +51,7 @@ def test_a_mask_is_a_set(tokens: set[int], kind: Make) -> None:
     mask = kind(tokens)
     assert tokens_of(mask) == tokens == {token for token in range(-2, 400) if token in mask}
     assert mask.count == len(tokens)
-    listed = few(mask)
+    listed = token_list(mask)
     # Where there are few words, the engine lists fewer.
     assert listed == (sorted(tokens) if len(tokens) <= 64 else None) or (listed is None and kind is made_by_the_engine)
     assert row(mask, WORDS).tolist() == packed([*tokens], WORDS).tolist()
@@ -60,7 +60,7 @@ def test_a_mask_is_a_set(tokens: set[int], kind: Make) -> None:
 
 
 def test_all_tokens() -> None:
-    assert flags(None, 5).tolist() == [True] * 5 and few(None) is None
+    assert flags(None, 5).tolist() == [True] * 5 and token_list(None) is None
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -28,7 +28,7 @@ from constrain.kernels import (
     RowNorm,
     SamplingTensors,
     StepTokens,
-    TextPages,
+    TokenPages,
     TopTokens,
     TruncatedFloat,
     Unquantized,
@@ -145,11 +145,11 @@ def sampling() -> None:
         sample(logits, values, allowed=masks)
         top = TopTokens(torch.empty(rows, 20).long(), torch.empty(rows, 20), torch.ones(rows).int())
         for most in (1, 20, 700, 1024):
-            sample(logits, replace(values, **shaping), None, masks, masks, top, shaped=True, most_candidates=most)
+            sample(logits, replace(values, **shaping), None, masks, masks, top, shaped=True, max_candidates=most)
 
 
 def steps() -> None:
-    text = TextPages(torch.randint(0, 50, (24, 16)).int(), torch.randperm(24).view(4, 6).int())
+    text = TokenPages(torch.randint(0, 50, (24, 16)).int(), torch.randperm(24).view(4, 6).int())
     lengths = torch.tensor([90, 7, 81, 60], dtype=torch.int)
     some, places = torch.tensor([1.2, 1.0, 1.5, 1.1]), torch.tensor([-1, -1, 20, 0], dtype=torch.int)
     values = PenaltyParameters(some, places, torch.tensor([0, 0, 40, 64], dtype=torch.int), some - 1, some - 1)

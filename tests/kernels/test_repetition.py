@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from constrain.errors import BitmaskError
-from constrain.kernels import ChosenRows, DryTensors, TextPages, apply_dry
+from constrain.kernels import ChosenRows, DryTensors, TokenPages, apply_dry
 from constrain.kernels.repetition import dry_penalties
 
 WIDTH = 40
@@ -55,14 +55,14 @@ def random_rows(count: int) -> tuple[list[list[int]], list[set[int]], list[dict[
     return sequences, breakers, settings
 
 
-def paged(sequences: list[list[int]], page_size: int = 8) -> tuple[TextPages, torch.Tensor]:
+def paged(sequences: list[list[int]], page_size: int = 8) -> tuple[TokenPages, torch.Tensor]:
     blocks = max(1, -(-max(map(len, sequences)) // page_size))
     table = torch.randperm(len(sequences) * blocks, generator=torch.Generator().manual_seed(1)).view(-1, blocks).int()
     tokens = torch.full((len(sequences) * blocks, page_size), 1, dtype=torch.int)
     for row, sequence in enumerate(sequences):
         for i, token in enumerate(sequence):
             tokens[table[row, i // page_size], i % page_size] = token
-    return TextPages(tokens, table), torch.tensor([len(sequence) for sequence in sequences], dtype=torch.int)
+    return TokenPages(tokens, table), torch.tensor([len(sequence) for sequence in sequences], dtype=torch.int)
 
 
 def dry_tensors(settings: list[dict[str, Any]]) -> DryTensors:
@@ -140,7 +140,7 @@ def test_penalties_on_a_gpu(cuda: torch.device) -> None:
     apply_dry(logits, text, lengths, tensors, rows)
     apply_dry(
         actual,
-        TextPages(text.tokens.to(cuda), text.block_table.to(cuda)),
+        TokenPages(text.tokens.to(cuda), text.block_table.to(cuda)),
         lengths.to(cuda),
         DryTensors(*(x.to(cuda) for x in vars(tensors).values())),
         ChosenRows(*(x.to(cuda) for x in rows if x is not None)),

@@ -17,7 +17,7 @@ from constrain.kernels import (
     PenaltyScratch,
     SamplingTensors,
     StepTokens,
-    TextPages,
+    TokenPages,
     TopTokens,
     apply_bitmask,
     enter_tokens,
@@ -216,13 +216,13 @@ def penalty_parameters(rows: list[tuple[float, int, int, float, float]]) -> Pena
     )
 
 
-def sequences(width: int) -> tuple[torch.Tensor, TextPages, torch.Tensor]:
+def sequences(width: int) -> tuple[torch.Tensor, TokenPages, torch.Tensor]:
     random = torch.Generator().manual_seed(width)
     ids = torch.randint(-2, width + 2, (24, 16), generator=random, dtype=torch.int)
     ids[:, ::3] = ids[:, :1].abs() % width
     table = torch.randperm(24, generator=random).view(4, 6).int()
     lengths = torch.tensor([90, 7, 81, 60], dtype=torch.int)
-    return torch.randn(4, width, generator=random) * 4, TextPages(ids, table), lengths
+    return torch.randn(4, width, generator=random) * 4, TokenPages(ids, table), lengths
 
 
 def test_penalties_of_every_row() -> None:
@@ -248,12 +248,12 @@ def test_penalties_on_a_gpu(width: int, cuda: torch.device) -> None:
         torch.testing.assert_close(actual.cpu(), expected, atol=1e-5, rtol=1e-5)
 
 
-def step_tokens(device: torch.device) -> tuple[StepTokens, TextPages, torch.Tensor]:
+def step_tokens(device: torch.device) -> tuple[StepTokens, TokenPages, torch.Tensor]:
     given = torch.tensor([7, ~2, 9, ~0, 5], dtype=torch.int, device=device)
     past = torch.tensor([0, 17, -1, 16, 31], dtype=torch.int, device=device)
     out = torch.full((2, 5), -7, dtype=torch.int, device=device)
     table = torch.tensor([[3, 0], [1, 4], [0, 0], [2, 5], [6, 7]], dtype=torch.int, device=device)
-    text = TextPages(torch.zeros(8, 16, dtype=torch.int, device=device), table)
+    text = TokenPages(torch.zeros(8, 16, dtype=torch.int, device=device), table)
     return StepTokens(given, past, *out), text, torch.tensor([-1, 30, 40], device=device)
 
 

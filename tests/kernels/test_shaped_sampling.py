@@ -333,7 +333,7 @@ def test_on_a_gpu(width: int, most: int | None, cuda: torch.device) -> None:
         ChosenRows(*(x.to(cuda) for x in masks if x is not None)),
         top,
         shaped=True,
-        most_candidates=most,
+        max_candidates=most,
     )
     # Where torch works in float32, and so in the last bits here, a candidate may fall to either side of a threshold.
     same = tokens.cpu() == expected
@@ -352,12 +352,12 @@ def test_on_a_gpu(width: int, most: int | None, cuda: torch.device) -> None:
 def test_rows_alone_on_a_gpu(most: int | None, cuda: torch.device) -> None:
     rows = EACH if most is None else bounded(EACH, most)
     logits, tensors = random_logits(len(rows), 5000).to(cuda), moved(tensors_of(rows), cuda)
-    tokens, probs = sample(logits, tensors, shaped=True, most_candidates=most)
+    tokens, probs = sample(logits, tensors, shaped=True, max_candidates=most)
     plain, plain_probs = sample(logits, tensors)
     is_plain = ~tensors.is_shaped()
     assert torch.equal(tokens[is_plain], plain[is_plain]) and torch.equal(probs[is_plain], plain_probs[is_plain])
     for i in range(len(rows)):
-        token, prob = sample(logits[i, None], row_of(tensors, i), shaped=True, most_candidates=most)
+        token, prob = sample(logits[i, None], row_of(tensors, i), shaped=True, max_candidates=most)
         assert int(token) == int(tokens[i])
         torch.testing.assert_close(prob, probs[i, None], atol=1e-6, rtol=1e-4)
 
@@ -368,9 +368,9 @@ def test_sampling_is_captured(most: int | None, cuda: torch.device) -> None:
     rows = EACH if most is None else bounded(EACH, most)
     logits, tensors = random_logits(len(rows), 5000).to(cuda), moved(tensors_of(rows), cuda)
     top = TopTokens(*(x.to(cuda) for x in empty_top(len(rows), 5)))
-    graph = Graph(lambda: sample(logits, tensors, top=top, shaped=True, most_candidates=most))
+    graph = Graph(lambda: sample(logits, tensors, top=top, shaped=True, max_candidates=most))
     logits.copy_(random_logits(len(rows), 5000, 8))
-    expected = sample(logits, tensors, top=top, shaped=True, most_candidates=most)
+    expected = sample(logits, tensors, top=top, shaped=True, max_candidates=most)
     expected_top = [x.clone() for x in top]
     top.ids.zero_()
     actual = graph()

@@ -8,7 +8,7 @@ import torch
 
 from constrain.engine import Vocabulary, compile_choices
 from constrain.filters.adapter import pack
-from constrain.filters.masks import RowMask, TokenMask, few, row
+from constrain.filters.masks import RowMask, TokenMask, row, token_list
 from constrain.kernels.graphs import Uploads
 from constrain.runtime.mask_pool import MaskPool
 
@@ -59,11 +59,11 @@ def test_masks_of_the_engine_are_named_by_it() -> None:
 @pytest.mark.parametrize("tokens", [[], [33], [31], [1, 2], [1, 40, 63]])
 def test_a_row_knows_its_tokens(tokens: list[int]) -> None:
     made = mask(*tokens)
-    assert made.count == len(tokens) and made.tokens == few(made) == tokens
+    assert made.count == len(tokens) and made.tokens == token_list(made) == tokens
     assert row(made, 2).tolist() == pack(tokens, 2).tolist()
 
 
 def test_many_tokens_are_not_listed() -> None:
-    assert few(RowMask(pack(range(64), 3))) == list(range(64))
+    assert token_list(RowMask(pack(range(64), 3))) == list(range(64))
     many = RowMask(pack(range(65), 3))
-    assert many.count == 65 and few(many) is None and few(None) is None
+    assert many.count == 65 and token_list(many) is None and token_list(None) is None

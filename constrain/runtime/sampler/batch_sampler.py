@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from constrain.filters.masks import MOST_FEW, TokenMask, few
+from constrain.filters.masks import MAX_LISTED_TOKENS, TokenMask, token_list
 from constrain.kernels import (
     ChosenRows,
     DryTensors,
@@ -184,7 +184,7 @@ class BatchSampler:
         bounded = all(0 < count <= _MAX_CANDIDATES for count in counts)
         variant = _Variant(
             masked=any(row.mask is not None for row in rows),
-            sparse=allowed is not None and len(set().union(*allowed)) <= MOST_FEW,
+            sparse=allowed is not None and len(set().union(*allowed)) <= MAX_LISTED_TOKENS,
             penalised=any(each.has_penalties for each in params),
             dry=any(each.dry_multiplier > 0 for each in params),
             biased=any(row.bias is not None or row.params.bias is not None for row in rows),
@@ -271,7 +271,7 @@ class BatchSampler:
                 protected=self._chosen(inputs, "protected") if variant.shaped else None,
                 top=top,
                 shaped=variant.shaped,
-                most_candidates=variant.candidates or None,
+                max_candidates=variant.candidates or None,
             )
             if variant.guided:
                 out[0].copy_(out[0][inputs.chosen["pairs"].long()])
@@ -331,7 +331,7 @@ class _Inputs:
             name: torch.full((rows,), -1, dtype=torch.int, device=device)
             for name in ("masks", "biases", "partners", "pairs", "breakers", "protected")
         }
-        self.allowed = torch.zeros(MOST_FEW, dtype=torch.int, device=device)
+        self.allowed = torch.zeros(MAX_LISTED_TOKENS, dtype=torch.int, device=device)
         self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
         # Mirostat's mu and the weight of guidance come last.
         self._floats = torch.zeros(_NUM_FLOATS + 2, rows, device=device)
@@ -476,7 +476,7 @@ def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]]
     """The tokens of each row's mask, if all have few, and all below ``width``."""
     found: list[Sequence[int]] = []
     for row in rows:
-        tokens = few(row.mask)
+        tokens = token_list(row.mask)
         if not tokens or tokens[-1] >= width:
             return None
         found.append(tokens)
