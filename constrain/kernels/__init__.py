@@ -8,7 +8,7 @@ from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
-from constrain.kernels.linear import RowNorm, gated_linear, linear, low_rank
+from constrain.kernels.linear import RowNorm, gated_linear, linear
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
@@ -52,7 +52,6 @@ __all__ = [
     "kernels_read",
     "layer_norm",
     "linear",
-    "low_rank",
     "paged_attention",
     "penalise",
     "penalise_row",

@@ -65,11 +65,6 @@ def gated_linear(
     return gated_activation(F.linear(_normed(x, norm), weight, bias), activation)
 
 
-def low_rank(x: torch.Tensor, down: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """``x @ down.T @ up.T``: ``[..., k]`` by ``[r, k]`` and ``[n, r]`` to ``[..., n]`` (LoRA, Hu et al. 2021)."""
-    return F.linear(F.linear(x, down), up)
-
-
 def _is_small(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Return whether the product is bound by the reading of the weights, and our own kernel takes it."""
     rows = x.numel() // max(1, x.shape[-1])

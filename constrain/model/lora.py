@@ -130,7 +130,7 @@ class ExLlamaV2Lora:
         """Detach from the model."""
         for module in self.model.modules_dict.values():
             if isinstance(module, Linear):
-                module.adapters.pop(self, None)
+                module.detach(self)
         self.tensors, self.embed_tokens, self.lm_head = {}, None, None
 
     def _read(self, files: TensorFiles) -> None:
@@ -153,7 +153,7 @@ class ExLlamaV2Lora:
         # All tensors are read before any is attached, so that an error leaves the model unchanged.
         pairs_read = [(layer, *self._pair(files, layer, names)) for layer, names in pairs.items()]
         for layer, linear, down, up in pairs_read:
-            linear.adapters.setdefault(self, []).append((linear.rows_of(layer), down, up))
+            linear.attach(self, layer, down, up)
             self.target_modules.append(layer)
 
     def _pair(self, files: TensorFiles, layer: str, names: dict[str, str]) -> tuple[Linear, torch.Tensor, torch.Tensor]:

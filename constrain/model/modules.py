@@ -17,7 +17,6 @@ from constrain.kernels import (
     gated_activation,
     gated_linear,
     linear,
-    low_rank,
     rms_norm,
     soft_cap,
 )
@@ -28,6 +27,9 @@ from constrain.model.tensor_reader import TensorSource
 
 PADDING_LOGIT = -65504.0
 """Logit of the columns that pad a vocabulary; the most negative float16."""
+
+# Kernels read rows of 8 elements at a time.
+_RANK_MULTIPLE = 8
 
 
 class Module(ABC):
@@ -98,7 +100,8 @@ class Linear(Module):
         self.layout = layout
         self.weight = torch.empty(0)
         self.bias: torch.Tensor | None = None
-        self.adapters: dict[Adapter, list[tuple[slice, torch.Tensor, torch.Tensor]]] = {}
+        self._adapters: dict[Adapter, list[tuple[slice, torch.Tensor, torch.Tensor]]] = {}
+        self._merged: dict[tuple[Adapter, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
 
     def parameters(self) -> int:
         return sum(self.layout.outputs) * (self.layout.inputs + self.layout.bias)
@@ -134,17 +137,52 @@ class Linear(Module):
         norm: RMSNorm | None = None,
     ) -> torch.Tensor:
         """Compute ``norm(x) @ weight.T + bias + residual``, plus the products of adapters."""
-        adapters = self.active_adapters(context)
-        if adapters and norm is not None:
-            x, norm = norm.forward(x, context), None
-        y = linear(x, self.weight, self.bias, residual, None if norm is None else norm.fused)
-        for rows, down, up in adapters:
-            y[..., rows] += low_rank(x, down, up)
-        return y
+        fused = None if norm is None else norm.fused
+        y = linear(x, self.weight, self.bias, residual, fused)
+        adapter = self.merged_adapter(context)
+        if adapter is None:
+            return y
+        down, up = adapter
+        return linear(linear(x, down, norm=fused), up, residual=y)
 
-    def active_adapters(self, context: ForwardContext) -> list[tuple[slice, torch.Tensor, torch.Tensor]]:
-        """Output features and both matrices of the adapters of this pass that change this layer."""
-        return [each for lora in context.loras for each in self.adapters.get(lora, ())] if self.adapters else []
+    def attach(self, adapter: Adapter, key: str, down: torch.Tensor, up: torch.Tensor) -> None:
+        """Add ``x @ down.T @ up.T`` to the projection ``key`` when ``adapter`` is active.
+
+        Args:
+            adapter: the adapter.
+            key: name of the projection, or of the fused tensor.
+            down: ``[r, k]``, of the dtype and on the device of the weight.
+            up: ``[n, r]``, likewise; with its scaling.
+        """
+        self._adapters.setdefault(adapter, []).append((self.rows_of(key), down, up))
+
+    def detach(self, adapter: Adapter) -> None:
+        """Remove an adapter; no effect if it is not attached."""
+        self._adapters.pop(adapter, None)
+        self._merged = {active: merged for active, merged in self._merged.items() if adapter not in active}
+
+    def merged_adapter(self, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the active adapters of this layer as one: ``[r, k]`` and ``[n, r]``; ``None`` if there are none."""
+        if not self._adapters or not context.loras:
+            return None
+        active = tuple(context.loras)
+        if active not in self._merged:
+            self._merged[active] = self._merge([each for lora in active for each in self._adapters.get(lora, ())])
+        return self._merged[active]
+
+    def _merge(self, parts: list[tuple[slice, torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if not parts:
+            return None
+        rank = sum(down.shape[0] for _, down, _ in parts)
+        padded = -(-rank // _RANK_MULTIPLE) * _RANK_MULTIPLE
+        all_down = self.weight.new_zeros(padded, self.layout.inputs)
+        all_up = self.weight.new_zeros(sum(self.layout.outputs), padded)
+        start = 0
+        for rows, down, up in parts:
+            all_down[start : start + down.shape[0]] = down
+            all_up[rows, start : start + down.shape[0]] = up
+            start += down.shape[0]
+        return all_down, all_up
 
 
 class Embedding(Module):
@@ -275,7 +313,7 @@ class MLP(Module):
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         gate_up = self.gate_up
-        if gate_up.active_adapters(context):
+        if gate_up.merged_adapter(context) is not None:
             out = gated_activation(gate_up.forward(x, context, norm=self.norm), self.activation)
         else:
             out = gated_linear(x, gate_up.weight, gate_up.bias, self.activation, self.norm.fused)

@@ -7,10 +7,12 @@ background worker run on Python threads. All others are asked when their mask is
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from os import cpu_count
+from threading import Lock
 from time import perf_counter
 from typing import Protocol
 
@@ -20,19 +22,14 @@ from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask, contains, only_end
 from constrain.filters.time_limit import THREADS
 
-#: What it costs, roughly, to hand work to a Python thread and back.
-_HANDOFF_SECONDS = 1e-4
-#: Masks in a row that have to take less before a constraint is asked without one.
-_MIN_QUICK = 16
+#: Time without a result after which another Python thread joins a batch.
+_STALL_SECONDS = 1e-3
 #: Most threads that compute masks of the engine.
 _MAX_WORKERS = 8
 
 
 class PendingMask(Protocol):
     """A token that is being accepted, and the mask after it."""
-
-    #: What it took on a Python thread; infinity where that is not known.
-    seconds: float
 
     @property
     def done(self) -> bool:
@@ -44,8 +41,6 @@ class PendingMask(Protocol):
 
 class _NativeMask:
     """A matcher that advances in a native batch."""
-
-    seconds = math.inf
 
     def __init__(self, constraint: Constraint, advance: Advance, place: int, token: int | None) -> None:
         self._constraint, self._advance, self._place, self._token = constraint, advance, place, token
@@ -66,26 +61,73 @@ class _NativeMask:
 
 
 class _ThreadedMask:
-    """A constraint that advances on a Python thread."""
+    """A constraint that advances in Python."""
 
-    def __init__(self, threads: Executor, constraint: Constraint, token: int | None, budget: int | None) -> None:
-        self._future: Future[TokenMask | None] = threads.submit(self._advance, constraint, token, budget)
-        self.seconds = math.inf
+    def __init__(self, batch: _ThreadedBatch, constraint: Constraint, token: int | None, budget: int | None) -> None:
+        self._batch, self._constraint, self._token, self._budget = batch, constraint, token, budget
+        self._claim = Lock()
+        self._future: Future[TokenMask | None] = Future()
 
     @property
     def done(self) -> bool:
-        return self._future.done()
+        if self._future.done():
+            return True
+        self._batch.add_thread_if_stalled()
+        return False
 
     def result(self, budget: int | None) -> TokenMask | None:
+        self.run()
         return self._future.result()
 
-    def _advance(self, constraint: Constraint, token: int | None, budget: int | None) -> TokenMask | None:
-        begin = perf_counter()
-        if token is not None:
-            constraint.accept(token)
-        mask = constraint.mask(budget)
-        self.seconds = perf_counter() - begin
+    def run(self) -> None:
+        """Compute the mask, unless another thread does or has."""
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            if self._token is not None:
+                self._constraint.accept(self._token)
+            self._future.set_result(self._constraint.mask(self._budget))
+        except BaseException as error:  # raised again by `result`
+            self._future.set_exception(error)
+
+
+class _ThreadedBatch:
+    """Constraints that advance one after the other on a Python thread.
+
+    Python code does not run in parallel, so a thread for each would only make them compete for Python's lock. But a
+    filter may wait, for a file or in native code: then another thread goes on with the rest.
+    """
+
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+        self._waiting: deque[_ThreadedMask] = deque()
+        self._last_progress = math.inf
+
+    def add(self, constraint: Constraint, token: int | None, budget: int | None) -> PendingMask:
+        mask = _ThreadedMask(self, constraint, token, budget)
+        self._waiting.append(mask)
         return mask
+
+    def start(self) -> None:
+        if self._waiting:
+            self._add_thread()
+
+    def add_thread_if_stalled(self) -> None:
+        if self._waiting and perf_counter() - self._last_progress > _STALL_SECONDS:
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        self._last_progress = perf_counter()
+        self._threads.submit(self._work)
+
+    def _work(self) -> None:
+        while self._waiting:
+            try:
+                mask = self._waiting.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            mask.run()
+            self._last_progress = perf_counter()
 
 
 class MaskWorkers:
@@ -104,19 +146,16 @@ class MaskBatch:
     """Constraints that advance at the same time."""
 
     def __init__(self, workers: MaskWorkers) -> None:
-        self._workers = workers
         self._advance = Advance(workers.native)
+        self._threaded = _ThreadedBatch(workers.threads)
 
-    def add(
-        self, constraint: Constraint, token: int | None, budget: int | None, is_quick: bool = False
-    ) -> PendingMask | None:
+    def add(self, constraint: Constraint, token: int | None, budget: int | None) -> PendingMask | None:
         """Have a constraint accept a token, or none, and compute the mask after it, from :meth:`start` on.
 
         Args:
             constraint: nobody else uses it before the mask is done.
             token: becomes part of the sequence.
             budget: for the mask.
-            is_quick: whether its masks take so little that a Python thread is not worth it.
 
         Returns:
             The pending mask, before which nobody may use the constraint; ``None`` for a constraint that has to be asked
@@ -126,13 +165,12 @@ class MaskBatch:
         if matchers is not None and len(matchers) == 1:
             place = self._advance.add(matchers[0], token, budget)
             return None if place is None else _NativeMask(constraint, self._advance, place, token)
-        if not constraint.in_background or is_quick:
-            return None
-        return _ThreadedMask(self._workers.threads, constraint, token, budget)
+        return self._threaded.add(constraint, token, budget) if constraint.in_background else None
 
     def start(self) -> None:
-        """Begin with the native part."""
+        """Begin to compute the masks."""
         self._advance.start()
+        self._threaded.start()
 
 
 class SequenceConstraint:
@@ -155,7 +193,6 @@ class SequenceConstraint:
         self._pending: PendingMask | None = None
         self._promised: int | None = None
         self._known: tuple[TokenMask | None] | None = None
-        self._num_quick = 0
 
     def begin(self, prefix: str) -> None:
         """Start, or start again, after text that the next token generates anew."""
@@ -172,7 +209,7 @@ class SequenceConstraint:
         """Add the next mask to a batch; with ``token``, the one that :meth:`accept` is given next."""
         if self._pending is not None or (token is None and self._known is not None):
             return
-        self._pending = batch.add(self.constraint, token, budget, self._num_quick >= _MIN_QUICK)
+        self._pending = batch.add(self.constraint, token, budget)
         if self._pending is not None:
             self._promised, self._known = token, None
 
@@ -200,11 +237,8 @@ class SequenceConstraint:
         if self._pending is not None:
             pending, self._pending = self._pending, None
             self._known = (pending.result(budget),)
-            self._note_time(pending.seconds)
         elif self._known is None:
-            begin = perf_counter()
             self._known = (self.constraint.mask(budget),)
-            self._note_time(perf_counter() - begin)
         (mask,) = self._known
         self.ends = self.constraint.end_tokens if mask is not None else ()
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
@@ -256,9 +290,6 @@ class SequenceConstraint:
         """Drop background work: nobody asks any more."""
         self._pending = self._known = None
         self.constraint.close()
-
-    def _note_time(self, seconds: float) -> None:
-        self._num_quick = self._num_quick + 1 if seconds < _HANDOFF_SECONDS else 0
 
     def _forget(self) -> None:
         """Wait for what is pending, and drop its mask."""
