@@ -14,7 +14,7 @@ from constrain.completion.pending import Pending
 from constrain.completion.result import Completion, TokenLogprobs, finish_reason
 from constrain.errors import ArgumentError, BudgetError, GenerationError
 from constrain.filters import ExLlamaV2EngineFilter, combine
-from constrain.filters.offers import offers_of
+from constrain.filters.capabilities import capabilities_of
 from constrain.generator.hooks import as_hook
 from constrain.generator.settings import Settings
 from constrain.runtime import Handle, Request, Runtime
@@ -56,7 +56,7 @@ def fresh_filters(filters: Sequence[Any]) -> list[Any]:
         ArgumentError: a filter cannot be copied.
     """
     for each in filters:
-        if not offers_of(each).can_be_copied:
+        if not capabilities_of(each).can_be_copied:
             name = type(each).__name__
             raise ArgumentError(f"{name} has no clone() of its own, so that it can follow a single sequence only")
     return [each.clone() for each in filters]
