@@ -1,7 +1,7 @@
-"""Measure the built-in model on held-out documents: ``python -m constrain.demo.evaluate``.
+"""Evaluation of the built-in model on held-out documents: ``python -m constrain.demo.evaluate``.
 
-Every document is extracted twice, greedily, by the program's own engine: with its schema as a constraint and without.
-Two splits: wordings never trained on, of families that are; and whole families never trained on.
+A record is extracted from every document twice, with greedy sampling: with its schema as a constraint and without.
+There are two splits: held-out wordings of families in the training set, and held-out families.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIMIT = 400
 
 
 def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator[Example]:
-    """The first ``count`` examples of a split, without those too long for the model's context with an answer."""
+    """Yield the first ``count`` examples of a split that fit into the model's context together with an answer."""
     index = 0
     while count:
         sample = example(seed, split, index)
@@ -36,7 +36,7 @@ def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator
 
 
 def constrained(llm: constrain.LLM, sample: Example) -> str:
-    """The record under constraint, or nothing where it was not finished in time."""
+    """Extract a record with the constraint; an empty string if it is incomplete."""
     try:
         return llm.extract(sample.schema, sample.text, max_new_tokens=_LIMIT).text
     except ExtractionError:
@@ -44,19 +44,19 @@ def constrained(llm: constrain.LLM, sample: Example) -> str:
 
 
 def unconstrained(llm: constrain.LLM, sample: Example) -> str:
-    """What the model writes of its own accord."""
+    """Extract a record without the constraint."""
     prompt = build_prompt(sample.schema, sample.text)
     return complete(llm.generator, prompt, max_new_tokens=_LIMIT, settings=ExLlamaV2Sampler.Settings.greedy()).text
 
 
 def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[Score, Score]:
-    """Scores with and without constraint on ``count`` examples of a split."""
-    kept = list(samples(llm, split, count, seed))
+    """Compute the scores with and without constraint on ``count`` examples of a split."""
+    examples = list(samples(llm, split, count, seed))
 
     def scored(texts: list[str]) -> Score:
-        return score(((text, s.record, s.schema) for text, s in zip(texts, kept, strict=True)), _matches)
+        return score(((text, s.record, s.schema) for text, s in zip(texts, examples, strict=True)), _matches)
 
-    return scored([constrained(llm, s) for s in kept]), scored([unconstrained(llm, s) for s in kept])
+    return scored([constrained(llm, s) for s in examples]), scored([unconstrained(llm, s) for s in examples])
 
 
 def _matches(record: object, schema: dict[str, object]) -> bool:
@@ -68,7 +68,7 @@ def _matches(record: object, schema: dict[str, object]) -> bool:
 @click.option("--count", default=500, show_default=True, help="Documents of each split.")
 @click.option("--seed", default=1, show_default=True)
 def main(model: Path | None, count: int, seed: int) -> None:
-    """Measure a model on held-out documents, with and without constraint."""
+    """Evaluate a model on held-out documents, with and without constraint."""
     llm = constrain.load(model)
     for split in (Split.WORDINGS, Split.FAMILIES):
         bound, free = evaluate(llm, split, count, seed)
