@@ -179,8 +179,8 @@ def url(rng: Random) -> str:
 
 def ascii_word(text: str, keep: str = "") -> str:
     """Convert a text to lower case, without characters that are not allowed in an address; never empty."""
-    kept = "".join(c for c in text.lower() if c in string.ascii_lowercase or c in keep)
-    return kept or "x"
+    allowed = "".join(c for c in text.lower() if c in string.ascii_lowercase or c in keep)
+    return allowed or "x"
 
 
 def code(pattern: str, rng: Random) -> str:

@@ -14,7 +14,7 @@ class Slot:
     Attributes:
         key: its name in the wordings.
         kind: what values it takes.
-        labels: what it is called, in lower case; field names and printed labels are drawn from these independently.
+        labels: what it is called, in lower case; field names and printed labels are sampled from these independently.
         about: a description for schemas, or ``""``.
         says: sentences that state the value at ``{}``.
     """
