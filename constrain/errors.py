@@ -1,4 +1,4 @@
-"""The exceptions of constrain: every mistake of a user ends in one of these, which says what, where and what to do."""
+"""The exceptions of constrain. For a mistake of the user, the message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ModelError(ConstrainError, ValueError):
 
 
 class ConfigError(ModelError):
-    """A ``config.json`` or another JSON file of a model folder is missing, malformed or asks for something unknown."""
+    """A ``config.json`` or another JSON file of a model folder is missing, malformed or has an unsupported value."""
 
 
 class WeightsError(ModelError):
@@ -32,7 +32,7 @@ class TokenizerNotFound(TokenizerError, FileNotFoundError):
 
 
 class VocabularyError(ConstrainError, ValueError):
-    """A vocabulary has no faithful byte view of its tokens, so that no constraint over text can be exact."""
+    """The tokens of a vocabulary do not map to bytes exactly, so no constraint can be exact."""
 
 
 class BitmaskError(ConstrainError, ValueError):
@@ -49,8 +49,8 @@ class SchemaError(GrammarError):
     Attributes:
         pointer: JSON pointer to the schema node at fault (``""`` is the root).
         keyword: the keyword at fault, or ``None``.
-        reason: what is wrong, without the place.
-        document: URI of the document that the pointer is in, where it is one of the registry.
+        reason: the message without the position.
+        document: URI of the document of the pointer, if it is one of the registry.
     """
 
     def __init__(self, reason: str, pointer: str = "", keyword: str | None = None, document: str = "") -> None:
@@ -60,7 +60,7 @@ class SchemaError(GrammarError):
 
 
 class UnsupportedSchema(SchemaError):
-    """A JSON Schema is valid but asks for something that cannot be enforced exactly."""
+    """A JSON Schema is valid but has a condition that cannot be enforced exactly."""
 
 
 class UnsatisfiableSchema(SchemaError):
@@ -71,7 +71,7 @@ class RegexError(GrammarError):
     """A regular expression does not compile.
 
     Attributes:
-        reason: what is wrong, without the place.
+        reason: the message without the position.
         offset: index of the character at fault in the pattern.
     """
 
@@ -84,9 +84,9 @@ class LarkError(GrammarError):
     """A Lark grammar does not compile.
 
     Attributes:
-        reason: what is wrong, without the place.
-        line, column: 1-based place in the grammar, or ``None`` where it has none.
-        grammar: name of the grammar that the place is in, where it is one that others refer to.
+        reason: the message without the position.
+        line, column: 1-based position in the grammar, or ``None`` if it has none.
+        grammar: name of the grammar of the position, unless it is the main one.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class ResourceLimit(GrammarError):
     Attributes:
         kind: name of the limit: a field of :class:`constrain.engine.Limits`, or one that cannot be changed.
         limit: its value.
-        where: what was being built when it was reached.
-        pointer: of a JSON Schema, the node that was being compiled; ``None`` elsewhere.
-        document: URI of the document that the pointer is in, where it is one of the registry.
+        where: the operation that reached it.
+        pointer: JSON pointer to the node that was being compiled; ``None`` outside of JSON Schemas.
+        document: URI of the document of the pointer, if it is one of the registry.
     """
 
     def __init__(self, kind: str, limit: int, where: str = "", pointer: str | None = None, document: str = "") -> None:
@@ -119,8 +119,8 @@ class BudgetError(ConstrainError, ValueError):
     """A budget of tokens does not suffice to complete a text.
 
     Attributes:
-        budget: tokens that are left; for a matcher or a mask, the end-of-sequence token included.
-        needed: tokens that suffice, counted in the same way.
+        budget: remaining tokens; for a matcher or a mask, the end-of-sequence token included.
+        needed: number of tokens that suffice, counted in the same way.
     """
 
     def __init__(self, budget: int, needed: int) -> None:
@@ -129,13 +129,13 @@ class BudgetError(ConstrainError, ValueError):
 
 
 class FilterError(ConstrainError, RuntimeError):
-    """A filter raised, or returned something that is not a filter's result.
+    """A filter raised an exception, or returned an invalid result.
 
     Attributes:
-        reason: what is wrong.
+        reason: the message without names and position.
         filters: class names of the filters at fault.
-        tail: end of the text up to there.
-        state: what they expected there, of filters that can tell.
+        tail: the end of the output before the error.
+        state: description of what the filters expected next, if they have one.
     """
 
     def __init__(
@@ -149,19 +149,19 @@ class FilterError(ConstrainError, RuntimeError):
 
 
 class DeadEnd(FilterError):
-    """The filters of a sequence, taken together, allow no token."""
+    """The filters of a sequence together allow no token."""
 
 
 class PluginError(ConstrainError, RuntimeError):
-    """A plugin could not be loaded, or no plugin offers the name asked for."""
+    """A plugin could not be loaded, or no plugin has a filter of the given name."""
 
 
 class AliasError(ConstrainError, RuntimeError):
-    """The name of another package cannot be taken, because that package is there."""
+    """The alias of another package cannot be installed, because that package is installed or imported."""
 
 
 class CacheError(ConstrainError, ValueError):
-    """A cache cannot have the shape asked for, has no memory yet, or does not fit what is done with it."""
+    """A KV cache has an invalid shape, has no memory yet, or does not match an operation."""
 
 
 class BenchmarkError(ConstrainError, RuntimeError):
@@ -186,16 +186,16 @@ class GenerationTimeout(GenerationError, TimeoutError):
 
 
 class NoTokenLeft(GenerationError):
-    """Bans and constraints, taken together, leave no token to go on with."""
+    """Bans and constraints together leave no token."""
 
 
 class ExtractionError(ConstrainError, RuntimeError):
     """A record could not be extracted from a document.
 
     Attributes:
-        reason: what went wrong.
-        text: what the model wrote until then, possibly cut off in the middle.
-        finish_reason: why it stopped, ``"stop"`` or ``"length"``; ``None`` where it did not begin.
+        reason: the message.
+        text: the output so far, possibly incomplete.
+        finish_reason: why generation stopped, ``"stop"`` or ``"length"``; ``None`` if it did not start.
     """
 
     def __init__(self, reason: str, text: str = "", finish_reason: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A model from the options of a command line, for scripts: arguments in, model and tokenizer out.
+"""Creation of a model and tokenizer from command-line options, for scripts.
 
 ::
 
@@ -28,29 +28,29 @@ _AUTO = "auto"
 
 
 def add_args(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which model to load, and how."""
+    """Add the options that select a model and how to load it."""
     add = parser.add_argument
     add("-m", "--model_dir", metavar="DIR", help="folder of the model")
     add("-gs", "--gpu_split", metavar="GB,GB,...", help="gigabytes of weights for each GPU, or auto")
     add("-tp", "--tensor_parallel", action="store_true", help="split every layer over all GPUs (not offered)")
-    add("-l", "--length", type=int, metavar="TOKENS", help="tokens of a sequence")
+    add("-l", "--length", type=int, metavar="TOKENS", help="maximum length of a sequence")
     add("-rs", "--rope_scale", type=float, metavar="FACTOR", help="divide positions by this")
     add("-ra", "--rope_alpha", type=float, metavar="ALPHA", help="NTK scaling of the rotary base")
     add("-ry", "--rope_yarn", type=float, metavar="FACTOR", help="YaRN scaling of the rotary frequencies")
     add("-nfa", "--no_flash_attn", action="store_true", help="accepted for compatibility")
     add("-nxf", "--no_xformers", action="store_true", help="accepted for compatibility")
     add("-nsdpa", "--no_sdpa", action="store_true", help="accepted for compatibility")
-    add("-ng", "--no_graphs", action="store_true", help="no CUDA graphs of decode steps")
+    add("-ng", "--no_graphs", action="store_true", help="no CUDA graphs of decode passes")
     add("-lm", "--low_mem", action="store_true", help="smaller passes, for less memory")
     add("-ept", "--experts_per_token", type=int, metavar="N", help="experts of a mixture (no model here has any)")
     add("-lq4", "--load_q4", action="store_true", help="accepted for compatibility")
     add("-fst", "--fast_safetensors", action="store_true", help="accepted for compatibility")
     add("-ic", "--ignore_compatibility", action="store_true", help="accepted for compatibility")
-    add("-chunk", "--chunk_size", type=int, metavar="TOKENS", help="most tokens of one pass")
+    add("-chunk", "--chunk_size", type=int, metavar="TOKENS", help="maximum number of tokens of one pass")
 
 
 def check_args(args: argparse.Namespace) -> None:
-    """End the program with a message where there is no model folder, or it lacks a file."""
+    """Exit with a message if there is no model folder, or a file is missing in it."""
     if not args.model_dir:
         sys.exit("no model: give its folder with --model_dir")
     folder = Path(args.model_dir)
@@ -119,12 +119,12 @@ def post_init_load(
         model: a model that is not loaded.
         args: parsed options of :func:`add_args`.
         quiet: print nothing.
-        allow_auto_split: whether the script can deal with a model that is not loaded.
-        benchmark: print how long it took.
+        allow_auto_split: whether the script loads the model itself with ``--gpu_split auto``.
+        benchmark: print the time.
         progress: show a bar.
 
     Raises:
-        ModelError: the model cannot be loaded like this.
+        ModelError: the model cannot be loaded with these options.
     """
     if args.tensor_parallel:
         model.load_tp()
@@ -176,7 +176,7 @@ def _gigabytes(text: str | None) -> list[float] | None:
 
 
 def _options(args: argparse.Namespace) -> argparse.Namespace:
-    """Those of ``args`` that :func:`add_args` has added; scripts add others."""
+    """Select the options of :func:`add_args` from those of the script."""
     parser = argparse.ArgumentParser()
     add_args(parser)
     return argparse.Namespace(**{name: getattr(args, name) for name in vars(parser.parse_args([]))})

@@ -1,6 +1,6 @@
 """The built-in model: a small model that extracts records, with its data generator, training and evaluation.
 
-The weights lie in :func:`model_dir`; :func:`demo_documents` gives documents to try them on.
+The weights are in :func:`model_dir`; :func:`demo_documents` returns documents to try it on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class DemoDocument:
-    """A document that comes with the program, and the JSON Schema of the record to extract from it."""
+    """A bundled document, and the JSON Schema of the record to extract from it."""
 
     name: str
     text: str
@@ -23,12 +23,12 @@ class DemoDocument:
 
 
 def model_dir() -> Path:
-    """The folder of the built-in model."""
+    """Return the folder of the built-in model."""
     return _HERE / "model"
 
 
 def demo_documents() -> list[DemoDocument]:
-    """The bundled documents, by name."""
+    """Return the bundled documents, sorted by name."""
     return [
         DemoDocument(path.stem, path.read_text(encoding="utf-8"), _schema(path.with_suffix(".schema.json")))
         for path in sorted((_HERE / "documents").glob("*.txt"))

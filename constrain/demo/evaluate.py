@@ -1,7 +1,7 @@
-"""Measure the built-in model on held-out documents: ``python -m constrain.demo.evaluate``.
+"""Evaluation of the built-in model on held-out documents: ``python -m constrain.demo.evaluate``.
 
-Every document is extracted twice, greedily, by the program's own engine: with its schema as a constraint and without.
-Two splits: wordings never trained on, of families that are; and whole families never trained on.
+A record is extracted from every document twice, with greedy sampling: with its schema as a constraint and without.
+There are two splits: held-out wordings of families in the training set, and held-out families.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIMIT = 400
 
 
 def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator[Example]:
-    """The first ``count`` examples of a split, without those too long for the model's context with an answer."""
+    """Yield the first ``count`` examples of a split that fit into the model's context together with an answer."""
     index = 0
     while count:
         sample = example(seed, split, index)
@@ -38,7 +38,7 @@ def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator
 
 
 def constrained(llm: constrain.LLM, samples: Sequence[Example]) -> list[str]:
-    """The records under constraint, or nothing where one was not finished in time."""
+    """Extract records with the constraint; an empty string for one that is incomplete."""
 
     def begin(number: int, sample: Example) -> Pending[Extraction[Any]]:
         return llm.extractor.submit(Target.of(sample.schema), sample.text, Options(max_new_tokens=_LIMIT))
@@ -47,15 +47,15 @@ def constrained(llm: constrain.LLM, samples: Sequence[Example]) -> list[str]:
 
 
 def unconstrained(llm: constrain.LLM, samples: Sequence[Example]) -> list[str]:
-    """What the model writes of its own accord."""
+    """Extract records without the constraint."""
     prompts = (build_prompt(sample.schema, sample.text) for sample in samples)
     settings = ExLlamaV2Sampler.Settings.greedy()
-    written = llm.generate_many(prompts, max_new_tokens=_LIMIT, settings=settings)
-    return [_text(each) for each in written]
+    completions = llm.generate_many(prompts, max_new_tokens=_LIMIT, settings=settings)
+    return [_text(each) for each in completions]
 
 
 def _text(result: Completion | Extraction[Any] | Failure) -> str:
-    """What was written; nothing where that is no record."""
+    """Return the output; an empty string if there is no record."""
     if not isinstance(result, Failure):
         return result.text
     if isinstance(result.error, (BudgetError, ExtractionError)):
@@ -64,13 +64,13 @@ def _text(result: Completion | Extraction[Any] | Failure) -> str:
 
 
 def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[Score, Score]:
-    """Scores with and without constraint on ``count`` examples of a split."""
-    kept = list(samples(llm, split, count, seed))
+    """Compute the scores with and without constraint on ``count`` examples of a split."""
+    examples = list(samples(llm, split, count, seed))
 
     def scored(texts: list[str]) -> Score:
-        return score(((text, s.record, s.schema) for text, s in zip(texts, kept, strict=True)), _matches)
+        return score(((text, s.record, s.schema) for text, s in zip(texts, examples, strict=True)), _matches)
 
-    return scored(constrained(llm, kept)), scored(unconstrained(llm, kept))
+    return scored(constrained(llm, examples)), scored(unconstrained(llm, examples))
 
 
 def _matches(record: object, schema: dict[str, object]) -> bool:
@@ -82,7 +82,7 @@ def _matches(record: object, schema: dict[str, object]) -> bool:
 @click.option("--count", default=500, show_default=True, help="Documents of each split.")
 @click.option("--seed", default=1, show_default=True)
 def main(model: Path | None, count: int, seed: int) -> None:
-    """Measure a model on held-out documents, with and without constraint."""
+    """Evaluate a model on held-out documents, with and without constraint."""
     llm = constrain.load(model)
     for split in (Split.WORDINGS, Split.FAMILIES):
         bound, free = evaluate(llm, split, count, seed)

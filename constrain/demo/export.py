@@ -1,4 +1,4 @@
-"""The model folder: weights and configuration in the form that every Llama loader reads."""
+"""Export of the network as a model folder in the format of Llama checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constrain.demo.network import Network, Shape
 
 
 def export(network: Network, folder: Path) -> None:
-    """Write ``model.safetensors`` (bfloat16), ``config.json`` and ``generation_config.json`` beside the tokenizer."""
+    """Write ``model.safetensors`` (bfloat16) and the config files to ``folder``, which has the tokenizer."""
     codec = Codec(folder)
     state = network.state_dict()
     tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in state.items()}
@@ -48,7 +48,7 @@ def export(network: Network, folder: Path) -> None:
 
 
 def restore(folder: Path) -> Network:
-    """The network that :func:`export` wrote to ``folder``, its parameters float32 again."""
+    """Load the network that :func:`export` wrote to ``folder``, with float32 parameters."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     shape = Shape(
         vocab=config["vocab_size"],

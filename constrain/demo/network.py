@@ -1,6 +1,6 @@
 """The network of the built-in model in plain torch: Llama, with the parameter names of its checkpoints.
 
-This form is for training only; the product runs the exported weights through its own inference core.
+It is used for training only; inference uses the exported weights with :class:`constrain.model.ExLlamaV2`.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class Body(nn.Module):
         self.embed_tokens = nn.Embedding(shape.vocab, shape.hidden)
         self.layers = nn.ModuleList([Block(shape) for _ in range(shape.layers)])
         self.norm = RMSNorm(shape.hidden, shape.norm_eps)
-        self.register_buffer("turns", torch.stack(rotations(shape)), persistent=False)
-        self.turns: Tensor
+        self.register_buffer("rotary", torch.stack(rotations(shape)), persistent=False)
+        self.rotary: Tensor
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed_tokens(ids)
-        cos, sin = self.turns[:, : ids.shape[1]].to(x.dtype).unbind()
+        cos, sin = self.rotary[:, : ids.shape[1]].to(x.dtype).unbind()
         for layer in self.layers:
             x = layer(x, cos, sin)
         normed: Tensor = self.norm(x)
@@ -104,7 +104,7 @@ class Body(nn.Module):
 
 
 class Network(nn.Module):
-    """The whole model. The state dict has the names of a Llama checkpoint with tied embeddings."""
+    """The model. Its state dict has the names of a Llama checkpoint with tied embeddings."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -116,15 +116,15 @@ class Network(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** 0.5)
 
     def forward(self, ids: Tensor, at: Tensor) -> Tensor:
-        """Logits T[n, vocab] after the positions ``at``, int64 [n], of the flattened ``ids``, int64 [b, t]."""
+        """Compute logits [n, vocab] at the positions ``at``, int64 [n], of the flattened ``ids``, int64 [b, t]."""
         hidden = self.model(ids).flatten(0, 1)[at]
         return F.linear(hidden, self.model.embed_tokens.weight)
 
     @torch.no_grad()
     def greedy(self, prompts: list[list[int]], eos: int, limit: int) -> list[list[int]]:
-        """The most likely continuation of every prompt, up to ``eos`` (left out) or ``limit`` tokens.
+        """Continue every prompt greedily, up to ``eos`` (left out) or ``limit`` tokens.
 
-        Recomputes the whole batch for each token: for quick measurements on an accelerator.
+        There is no KV cache: the batch is recomputed for each token, which suffices to evaluate on an accelerator.
         """
         device = self.model.embed_tokens.weight.device
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -145,7 +145,7 @@ class Network(nn.Module):
 
 
 def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
-    """Cosines and sines T[context, head_dim] of rotary position embeddings (Su et al. 2021), halves side by side."""
+    """Compute cosines and sines [context, head_dim] of rotary embeddings (Su et al. 2021, half-split layout)."""
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
     angles = torch.outer(torch.arange(shape.context, dtype=torch.float32), shape.rope_theta**-exponents)
     angles = torch.cat([angles, angles], dim=-1)
@@ -153,7 +153,7 @@ def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs ``(x[i], x[i + d/2])`` of T[b, h, t, d] by their positions' angles."""
+    """Rotate the pairs ``(x[i], x[i + d/2])`` of ``x`` [b, h, t, d] by the angles of their positions."""
     low, high = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-high, low], dim=-1) * sin
 

@@ -10,13 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Score:
-    """Shares over a set of records.
+    """Accuracies over a set of records.
 
     Attributes:
-        valid: of records that are JSON and match their schema.
-        fields: of fields that are right. Fields are the leaves of the gold record; one that only the answer has counts
-            as wrong, and so does every field of an answer that is no JSON.
-        records: of records that are right as a whole.
+        valid: share of records that are JSON and match their schema.
+        fields: share of fields that are correct. Fields are the leaves of the gold record, and those that only the
+            answer has, which count as wrong. If an answer is not JSON, all fields are wrong.
+        records: share of records that are entirely correct.
     """
 
     valid: float
@@ -28,7 +28,7 @@ class Score:
 
 
 Judge = Callable[[Any, dict[str, Any]], bool]
-"""Whether a record matches a schema."""
+"""Function that decides whether a record matches a schema."""
 
 
 def score(answers: Iterable[tuple[str, Any, dict[str, Any]]], judge: Judge = lambda record, schema: True) -> Score:
@@ -47,7 +47,7 @@ _BROKEN = object()
 
 
 def parse(text: str) -> Any:
-    """The record that ``text`` spells, or a value that equals nothing."""
+    """Parse a record; a text that is not JSON gives a value that is equal to no record."""
     try:
         return json.loads(text)
     except ValueError:
@@ -55,7 +55,7 @@ def parse(text: str) -> Any:
 
 
 def compare(record: Any, gold: Any) -> tuple[int, int]:
-    """How many fields of ``record`` are right, and of how many."""
+    """Count the correct fields of ``record``, and all fields."""
     wanted = dict(leaves(gold))
     found = {} if record is _BROKEN else dict(leaves(record))
     right = sum(path in found and same(found[path], value) for path, value in wanted.items())
@@ -63,7 +63,7 @@ def compare(record: Any, gold: Any) -> tuple[int, int]:
 
 
 def leaves(record: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """The leaves of a record with their paths; an empty object or array is a leaf."""
+    """Yield the leaves of a record with their paths; an empty object or array is a leaf."""
     children = record.items() if isinstance(record, dict) else enumerate(record) if isinstance(record, list) else ()
     inner = list(children)
     if not inner:
@@ -73,5 +73,5 @@ def leaves(record: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality of JSON leaves: true is not 1."""
+    """Compare JSON leaves; unlike in Python, true is not 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

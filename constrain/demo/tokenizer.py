@@ -1,8 +1,8 @@
-"""The tokenizer of the built-in model: byte-level BPE made for copying.
+"""The tokenizer of the built-in model: byte-level BPE designed for copying.
 
-A value should have the same tokens in the text and in the record, whatever stands around it. So words, single digits,
-single marks and spaces are cut apart before merging (a space never joins a word), and only the punctuation of JSON
-around a quotation mark forms longer tokens.
+A value should have the same tokens in the text and in the record, whatever its context. So words, single digits, single
+punctuation marks and spaces are split before merging (a space is never merged with a word), and only the punctuation of
+JSON around a quotation mark forms longer tokens.
 
 ``python -m constrain.demo.tokenizer`` trains it.
 """
@@ -39,7 +39,7 @@ _PIECES = "|".join(
 
 
 def train_tokenizer(documents: int, seed: int = 0) -> Tokenizer:
-    """A tokenizer trained on the prompts and records of the first ``documents`` training examples."""
+    """Train a tokenizer on the prompts and records of the first ``documents`` training examples."""
     tokenizer = Tokenizer(models.BPE())
     cut = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

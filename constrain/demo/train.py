@@ -1,9 +1,9 @@
-"""Train the built-in model: ``python -m constrain.demo.train``.
+"""Training of the built-in model: ``python -m constrain.demo.train``.
 
-Examples are written on the fly by worker processes, never twice; the loss is on the record alone. Training takes a
-given time, and the learning rate follows it; a run that was interrupted goes on from its checkpoint when started again.
-``--start-from`` improves weights that exist already. One H200 with 16 processor cores does about 26,000 steps in 25
-minutes, 2.2 million tokens a second. Needs torch 2.9 or later, for Muon.
+Examples are generated on the fly by worker processes, and none is used twice; the loss is on the record only. Training
+takes a given time, which determines the learning rate; an interrupted run resumes from its checkpoint when started
+again. ``--start-from`` continues from existing weights. One H200 with 16 processor cores does about 26,000 steps in 25
+minutes, at 2.2 million tokens a second. Needs torch 2.9 or later, for Muon.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from constrain.demo.network import Network, Shape
 from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Split, example
 
-_PROBE_LIMIT = 320
+_MAX_ANSWER_TOKENS = 320
 _REPORT_STEPS, _SAVE_STEPS = 250, 2500
 
 
 class Trainer:
-    """A network on its way, with its optimisers; resumes from ``checkpoint`` where that file exists.
+    """A network in training, with its optimisers; resumes from ``checkpoint`` if that file exists.
 
-    The matrices of the layers are trained by Muon (Jordan et al. 2024), its updates scaled to the size of AdamW's (Liu
-    et al. 2025) so that both share one learning rate; embeddings and norms by AdamW.
+    The matrices of the layers are trained with Muon (Jordan et al. 2024), its updates scaled to the size of AdamW's
+    (Liu et al. 2025), so that both share one learning rate; embeddings and norms with AdamW.
 
     Attributes:
-        step: steps done.
-        spent: seconds of training done, of ``seconds`` in all.
+        step: number of steps so far.
+        spent: seconds of training so far, out of ``seconds``.
     """
 
     def __init__(self, network: Network, seconds: float, peak: float, checkpoint: Path, device: str) -> None:
@@ -69,7 +69,7 @@ class Trainer:
             layer.compile(dynamic=False)
 
     def update(self, batch: Batch) -> torch.Tensor:
-        """One step of the optimisers; returns the loss in nats a token, on the device."""
+        """Run one step of the optimisers, and return the loss in nats a token, on the device."""
         rate = self.peak * schedule(self.step, self.spent / self.seconds)
         ids, at, targets = (part.to(self.device, non_blocking=True) for part in (batch.ids, batch.at, batch.targets))
         with torch.autocast(self.device, torch.bfloat16):
@@ -99,31 +99,34 @@ def _optimizers(network: Network, rate: float, fused: bool) -> list[torch.optim.
 
 
 def schedule(step: int, progress: float, warmup: int = 400) -> float:
-    """Share of the peak learning rate: linear over the first steps, times half a cosine of ``progress``, 0 to 1, that
-    ends at one hundredth."""
+    """Compute the learning rate as a share of its peak.
+
+    It rises linearly over ``warmup`` steps, and decays with a half cosine of ``progress``, from 0 to 1, to one
+    hundredth.
+    """
     rise = min(1.0, (step + 1) / warmup)
     return rise * (0.01 + 0.99 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
 
 
-def probe(network: Network, codec: Codec, split: Split, count: int, device: str, seed: int = 1) -> Score:
-    """Score of greedy decoding without constraint on the first ``count`` examples of a split that fit."""
+def greedy_score(network: Network, codec: Codec, split: Split, count: int, device: str, seed: int = 1) -> Score:
+    """Score greedy sampling without constraint on those of the first ``count`` examples of a split that fit."""
     samples = [example(seed, split, index) for index in range(count)]
-    kept = [(sample, codec.prompt(sample)) for sample in samples]
-    kept = sorted(
-        (pair for pair in kept if len(pair[1]) + _PROBE_LIMIT <= network.shape.context), key=lambda p: len(p[1])
+    pairs = [(sample, codec.prompt(sample)) for sample in samples]
+    pairs = sorted(
+        (pair for pair in pairs if len(pair[1]) + _MAX_ANSWER_TOKENS <= network.shape.context), key=lambda p: len(p[1])
     )
     answers: list[str] = []
     with torch.autocast(device, torch.bfloat16):
-        for start in range(0, len(kept), 256):
-            prompts = [prompt for _, prompt in kept[start : start + 256]]
-            answers += [codec.decode(ids) for ids in network.greedy(prompts, codec.eos, _PROBE_LIMIT)]
-    return score((text, sample.record, sample.schema) for text, (sample, _) in zip(answers, kept, strict=True))
+        for start in range(0, len(pairs), 256):
+            prompts = [prompt for _, prompt in pairs[start : start + 256]]
+            answers += [codec.decode(ids) for ids in network.greedy(prompts, codec.eos, _MAX_ANSWER_TOKENS)]
+    return score((text, sample.record, sample.schema) for text, (sample, _) in zip(answers, pairs, strict=True))
 
 
 def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int) -> None:
     """Train until the time is spent. Every few minutes, and at the end, save the checkpoint and export the model."""
     started = time.monotonic() - trainer.spent
-    # Fresh examples after every resumption.
+    # The position in the stream of examples is not in the checkpoint, so a resumed run has another seed.
     batches = loader(folder, seed + 1000 * trainer.step, tokens, workers)
     losses: list[torch.Tensor] = []
     while trainer.spent < trainer.seconds:
@@ -136,11 +139,11 @@ def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int) 
             )
             losses = []
         if trainer.step % _SAVE_STEPS == 0:
-            _keep(trainer, folder)
-    _keep(trainer, folder)
+            _save(trainer, folder)
+    _save(trainer, folder)
 
 
-def _keep(trainer: Trainer, folder: Path) -> None:
+def _save(trainer: Trainer, folder: Path) -> None:
     trainer.save()
     export(trainer.network, folder)
 
@@ -162,9 +165,9 @@ def _keep(trainer: Trainer, folder: Path) -> None:
 )
 @click.option("--tokens", default=131_072, show_default=True, help="Tokens of a batch, padding included.")
 @click.option("--peak", default=3e-3, show_default=True, help="Highest learning rate.")
-@click.option("--workers", default=14, show_default=True, help="Processes that write examples.")
+@click.option("--workers", default=14, show_default=True, help="Processes that generate examples.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--probe", "probes", default=512, show_default=True, help="Held-out examples to score at the end.")
+@click.option("--probe", "num_examples", default=512, show_default=True, help="Held-out examples to score at the end.")
 def main(
     out: Path,
     checkpoint: Path,
@@ -174,7 +177,7 @@ def main(
     peak: float,
     workers: int,
     seed: int,
-    probes: int,
+    num_examples: int,
 ) -> None:
     """Train the built-in model and export it."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -186,8 +189,9 @@ def main(
         trainer.compile()
     train(trainer, out, seed, tokens, workers)
     trained = restore(out).to(device)
-    for split in (Split.WORDINGS, Split.FAMILIES) if probes else ():
-        print(f"{split.value}: {probe(trained, codec, split, probes, device)} (greedy, without constraint)")
+    for split in (Split.WORDINGS, Split.FAMILIES) if num_examples else ():
+        result = greedy_score(trained, codec, split, num_examples, device)
+        print(f"{split.value}: {result} (greedy, without constraint)")
 
 
 if __name__ == "__main__":

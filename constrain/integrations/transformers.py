@@ -1,4 +1,4 @@
-"""Constraints for ``transformers``' own ``generate``."""
+"""Constraints for ``generate`` of ``transformers``."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 __all__ = ["ConstraintLogitsProcessor"]
 
-#: Tokens of a row, prompt included, and where they are in the grammar; ``None``: outside of it.
-_Places: TypeAlias = "dict[tuple[int, ...], Matcher | None]"
+#: Matchers of the rows of a step, by their tokens, prompt included; ``None`` for a row outside of the grammar.
+_Step: TypeAlias = "dict[tuple[int, ...], Matcher | None]"
 
-# An assistant model drafts some tokens ahead, and the main model then looks at each of them again.
-_REMEMBERED_STEPS = 64
+# In assisted generation the main model returns to earlier steps, to verify each token of a draft.
+_MAX_STEPS = 64
 
 
 class ConstraintLogitsProcessor(LogitsProcessor):
-    """Keeps what ``generate`` writes inside a grammar, for each row of a batch or beam by itself.
+    """Restricts the output of ``generate`` to a grammar, separately for each row of a batch or beam.
 
-    One processor serves any number of calls of ``generate``, one after another. It knows a new call by its texts, which
-    do not go on where rows of the call before stood by exactly one token; in the rare case that they do and are meant
-    to begin anew, call :meth:`reset` in between.
+    A processor can be used for any number of calls of ``generate``, one after another. A call is new unless each row
+    extends a row of an earlier step by one token. If the prompts of a new call happen to do so, call :meth:`reset`
+    before it.
 
-    A row whose text is complete can only end, again and again if ``generate`` is not told which token ends a text; so
-    can one that a beam search went on with for want of allowed tokens.
+    After a complete text, only end-of-sequence tokens are allowed, repeatedly if ``generate`` does not know them. The
+    same holds for a row that beam search has extended by an excluded token, for lack of allowed ones.
 
     Args:
         grammar: a grammar compiled for the vocabulary of the model, as wide as its logits or narrower.
@@ -44,18 +44,18 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         check_type("grammar", grammar, CompiledGrammar, "a compiled grammar")
         self.grammar = grammar
         self._end = packed(grammar.vocabulary.eos_token_ids, allocate_bitmask(1, grammar.vocabulary.size).size)
-        self._steps: deque[_Places] = deque(maxlen=_REMEMBERED_STEPS)
+        self._steps: deque[_Step] = deque(maxlen=_MAX_STEPS)
 
     def reset(self) -> None:
-        """Forget all texts: the next call begins anew."""
+        """Clear the state: the rows of the next step are prompts."""
         self._steps.clear()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Exclude tokens.
+        """Set the scores of excluded tokens to -inf.
 
         Args:
-            input_ids: int64 ``[rows, length]``, prompts and what has been written behind them.
-            scores: float ``[rows, width]``, for the next tokens.
+            input_ids: int64 ``[rows, length]``, prompts and output so far.
+            scores: float ``[rows, width]``, of the next tokens.
 
         Returns:
             New scores, -inf for the excluded tokens.
@@ -69,11 +69,11 @@ class ConstraintLogitsProcessor(LogitsProcessor):
                 f"the grammar is for a vocabulary of {size} tokens, but the model gives scores for {scores.shape[1]}"
             )
         rows = [tuple(row) for row in input_ids.tolist()]
-        places = self._continued(rows) or {row: self.grammar.matcher() for row in rows}
-        self._steps.append(places)
+        matchers = self._continued(rows) or {row: self.grammar.matcher() for row in rows}
+        self._steps.append(matchers)
         bits = allocate_bitmask(len(rows), size)
         for number, row in enumerate(rows):
-            matcher = places[row]
+            matcher = matchers[row]
             if matcher is None or matcher.is_finished():
                 bits[number] = self._end
             else:
@@ -83,15 +83,19 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         scores[:, size:] = -torch.inf
         return scores
 
-    def _continued(self, rows: list[tuple[int, ...]]) -> _Places | None:
-        """Places of rows that each go on by a token from a known one; ``None`` where some do not, or none can."""
-        places: _Places = {}
+    def _continued(self, rows: list[tuple[int, ...]]) -> _Step | None:
+        """Advance the matchers of rows that extend rows of earlier steps by one token.
+
+        Returns:
+            The matchers; ``None`` for a new call: a row extends no earlier one, or all rows are outside the grammar.
+        """
+        matchers: _Step = {}
         for row in rows:
-            before = next((step for step in reversed(self._steps) if row[:-1] in step), None)
-            if before is None:
+            earlier = next((step for step in reversed(self._steps) if row[:-1] in step), None)
+            if earlier is None:
                 return None
-            places[row] = _advanced(before[row[:-1]], row[-1])
-        return places if any(matcher is not None for matcher in places.values()) else None
+            matchers[row] = _advanced(earlier[row[:-1]], row[-1])
+        return matchers if any(matcher is not None for matcher in matchers.values()) else None
 
 
 def _advanced(matcher: Matcher | None, token: int) -> Matcher | None:

@@ -1,4 +1,4 @@
-"""What a constraint takes, what it lets through at random, and what it makes of a model that wants something else."""
+"""Checks of constraints: membership of a text, random texts, and a mock model."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 Constraint: TypeAlias = "CompiledGrammar | ExLlamaV2Filter"
 
-#: Chooses one of the tokens, or ``None`` to end the text as soon as that is possible.
+#: Function that chooses one of the tokens, or ``None`` to complete the text.
 Choose: TypeAlias = Callable[[Tokens], "int | None"]
 
-#: How often a random text ends where it may end.
+#: Probability that a random text ends where it may end.
 END = 0.3
 
 
 def accepts(constraint: Constraint, text: str, *, special_tokens: bool = False) -> bool:
     """Whether a text is in the language of a constraint.
 
-    For a filter the text is cut into tokens as its tokenizer cuts it; some take names of special tokens for these in
-    any case.
+    For a filter, the text is encoded with its tokenizer; some tokenizers encode names of special tokens as these tokens
+    in any case.
 
     Args:
         constraint: a compiled grammar, or a filter.
         text: the text.
-        special_tokens: names of special tokens in it stand for these.
+        special_tokens: read names of special tokens in it as these tokens.
 
     Raises:
-        ResourceLimit: following the text exceeds the limits of the grammar.
+        ResourceLimit: parsing the text exceeds the limits of the grammar.
         FilterError: the filter raised.
     """
     if isinstance(constraint, CompiledGrammar):
@@ -52,22 +52,22 @@ def accepts(constraint: Constraint, text: str, *, special_tokens: bool = False) 
 
 
 def sample(constraint: Constraint, seed: int = 0, *, max_tokens: int = 200) -> str:
-    """A random text of a constraint's language, the same one for the same seed.
+    """Sample a random text of a constraint's language, the same one for the same seed.
 
-    Kinds of characters (letters, digits, quotation marks, brackets, ...) are drawn first, then a token that begins so:
-    the strings and lists of a JSON Schema are short, and all of its branches are taken. Special tokens that a grammar
-    asks for show by their names.
+    At each step a kind of character (letter, digit, quotation mark, bracket, ...) is sampled uniformly, then a token
+    that starts with one of this kind. So strings and lists of a JSON Schema are short, and all branches occur. Special
+    tokens of a grammar are written as their names.
 
     Args:
         constraint: a compiled grammar, or a filter.
-        seed: seeds the draw.
-        max_tokens: after so many tokens the text is brought to its end by the shortest way.
+        seed: seed of the random numbers.
+        max_tokens: number of tokens after which the text is completed in the shortest way.
 
     Raises:
         DeadEnd: no token is allowed, and the text is not complete.
-        VocabularyError: no tokens of the vocabulary spell a text of the grammar.
-        ResourceLimit: following the text exceeds the limits of the grammar.
-        FilterError: the filter raised, or does not let the text end.
+        VocabularyError: no text of the grammar is tokenizable.
+        ResourceLimit: parsing the text exceeds the limits of the grammar.
+        FilterError: the filter raised, or the text did not end.
     """
     check_count("max_tokens", max_tokens)
     rng = random.Random(seed)
@@ -85,13 +85,13 @@ def sample(constraint: Constraint, seed: int = 0, *, max_tokens: int = 200) -> s
 
 
 class MockModel:
-    """A model without weights that insists on one text.
+    """A mock model, whose output without a constraint is one text.
 
-    It writes what it is allowed of that text, in order, and skips the rest; what the constraint still asks for then is
-    written in the shortest way. May also be given to filters in place of a model.
+    Under a constraint it writes the allowed parts of that text, in order, and skips the rest; then the output is
+    completed in the shortest way. It can also be passed to filters in place of a model.
 
     Args:
-        text: what it would write without a constraint. Names of special tokens stand for these where they are allowed.
+        text: the text. Names of special tokens in it are read as these tokens where they are allowed.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -99,7 +99,7 @@ class MockModel:
         self.text = text
 
     def write(self, constraint: Constraint, *, max_tokens: int = 1000) -> str:
-        """Write under a constraint; errors as for :func:`sample`."""
+        """Generate the output under a constraint; errors as for :func:`sample`."""
         check_count("max_tokens", max_tokens)
         course = follow(constraint)
         wanted, at = self.text.encode(), 0

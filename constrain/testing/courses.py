@@ -1,4 +1,4 @@
-"""A text under a constraint, token by token, whether that is a compiled grammar or a filter."""
+"""A common interface of grammars and filters for generating one text, token by token."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
 Tokens = npt.NDArray[np.intp]
 
-#: A filter cannot be asked for a short way to its end; so many further tokens are tried.
-LAST_TOKENS = 2000
+#: Maximum number of random tokens to complete a text under a filter, which need not know a shortest completion.
+MAX_COMPLETION_TOKENS = 2000
 
 
 class Course(ABC):
-    """One text under a constraint.
+    """The state of one text under a constraint.
 
     Attributes:
-        vocabulary: what the tokens stand for.
+        vocabulary: the vocabulary.
     """
 
     vocabulary: Vocabulary
 
     @abstractmethod
     def allowed(self) -> Tokens:
-        """The tokens that may come next, ascending: those of text, and special ones that a grammar asks for."""
+        """The allowed tokens, ascending, without end-of-sequence tokens at the end of the text."""
 
     @abstractmethod
     def may_end(self) -> bool:
-        """Whether the text may end where ``allowed`` was asked last."""
+        """Whether the text may end; to be called after :meth:`allowed`."""
 
     @abstractmethod
     def accept(self, token: int) -> None:
-        """Go on by an allowed token."""
+        """Append an allowed token."""
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Complete the text, and return what was added."""
+        """Complete the text, and return the appended bytes."""
 
     def content(self, token: int) -> bytes:
-        """What a token adds to the text; a special one as :func:`constrain.engine.special.spelling` has it."""
+        """The bytes of a token; for special tokens as in :func:`constrain.engine.special.spelling`."""
         return self.vocabulary.token_bytes(token) or self.vocabulary.core.spelling(token)
 
 
@@ -57,7 +57,7 @@ def follow(constraint: CompiledGrammar | ExLlamaV2Filter) -> Course:
     """Start a text under a constraint.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: the argument is not a constraint.
     """
     if isinstance(constraint, CompiledGrammar):
         return GrammarCourse(constraint)
@@ -132,11 +132,11 @@ class FilterCourse(Course):
 
     def finish(self) -> bytes:
         rng, added = random.Random(0), b""
-        for _ in range(LAST_TOKENS):
+        for _ in range(MAX_COMPLETION_TOKENS):
             tokens = self.allowed()
             if self.may_end() or not tokens.size:
                 return added
             token = int(rng.choice(tokens))
             self.accept(token)
             added += self.content(token)
-        raise FilterError(f"the text did not end within {LAST_TOKENS} tokens", (self._name,))
+        raise FilterError(f"the text did not end within {MAX_COMPLETION_TOKENS} tokens", (self._name,))

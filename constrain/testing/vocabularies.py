@@ -1,4 +1,4 @@
-"""Vocabularies that are there at once."""
+"""Vocabularies for tests."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @cache
 def byte_vocabulary() -> Vocabulary:
-    """One token for each byte, and token 256 for the end."""
+    """Return a vocabulary of one token for each byte, and the end-of-sequence token 256."""
     return Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + [b""], [256])
 
 
 @cache
 def small_vocabulary() -> Vocabulary:
-    """A byte-level BPE vocabulary of 6,144 tokens, as models have them: that of the built-in model."""
+    """Return the vocabulary of the built-in model: byte-level BPE of 6,144 tokens."""
     return Vocabulary.from_pretrained(model_dir())
 
 
 @cache
 def small_tokenizer() -> ExLlamaV2Tokenizer:
-    """The tokenizer of that vocabulary, for filters."""
+    """Return the tokenizer of :func:`small_vocabulary`, for filters."""
     from constrain.model import ExLlamaV2Config
     from constrain.tokenizer import ExLlamaV2Tokenizer
 

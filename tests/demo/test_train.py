@@ -18,7 +18,7 @@ from constrain.demo.batches import LENGTHS, Codec, loader
 from constrain.demo.export import export, restore
 from constrain.demo.network import Network, Shape
 from constrain.demo.synth import Split, example
-from constrain.demo.train import Trainer, main, probe, schedule, train
+from constrain.demo.train import Trainer, greedy_score, main, schedule, train
 
 TINY = Shape(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=48)
 
@@ -118,5 +118,5 @@ def test_training_starts_from_an_exported_model(folder: Path) -> None:
 
 def test_probe_scores_every_example_that_fits(folder: Path) -> None:
     assert len(example(1, Split.WORDINGS, 0).text) > 0
-    judged = probe(Network(TINY), Codec(folder), Split.WORDINGS, 1, "cpu")
+    judged = greedy_score(Network(TINY), Codec(folder), Split.WORDINGS, 1, "cpu")
     assert judged.records == 0.0

@@ -125,7 +125,7 @@ def test_limits_are_whole_numbers(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", [None, 3, ["a"], Path("a")], ids=repr)
-def test_what_is_accepted_or_explained_is_text(text: Any) -> None:
+def test_accepts_and_explain_take_text_only(text: Any) -> None:
     grammar = compile_regex("a", VOCAB)
     for ask in (grammar.accepts, grammar.explain):
         with pytest.raises(ArgumentError, match="text must be a str"):
@@ -154,7 +154,7 @@ def test_the_size_of_a_vocabulary(size: Any) -> None:
         Vocabulary.from_tokens([b"a", b""], [1], size=size)
 
 
-def test_tokenizers_of_others_are_told_where_to_go() -> None:
+def test_error_for_tokenizers_of_other_libraries() -> None:
     with pytest.raises(ArgumentError, match=r"give their folder to Vocabulary\.from_pretrained"):
         Vocabulary.from_tokenizer(object())  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="model_dir must be the path of a folder, not None"):
@@ -197,7 +197,7 @@ def test_offsets_in_compiled_patterns_are_those_of_their_text() -> None:
         assert error.value.offset == 4
 
 
-def test_flags_that_cannot_be_kept_are_refused() -> None:
+def test_unsupported_flags_are_refused() -> None:
     with pytest.raises(RegexError, match=r"let the pattern begin with \(\?a\)"):
         compile_regex(re.compile(r"\w", re.ASCII), VOCAB)
     with pytest.raises(RegexError, match="one of bytes"):

@@ -90,11 +90,11 @@ def guarded_walk(grammar: CompiledGrammar, budget: int, rng: random.Random) -> b
 
 
 def check(grammar: CompiledGrammar, walks: int = 3) -> None:
-    least = grammar.matcher().min_tokens()
-    with pytest.raises(BudgetError, match=rf"a budget of {least - 1} tokens .* {least} do") as raised:
-        tokens_of(grammar.matcher(), grammar.vocabulary, least - 1)
-    assert (raised.value.budget, raised.value.needed) == (least - 1, least)
-    for budget in range(least, least + 6):
+    minimum = grammar.matcher().min_tokens()
+    with pytest.raises(BudgetError, match=rf"a budget of {minimum - 1} tokens .* {minimum} do") as raised:
+        tokens_of(grammar.matcher(), grammar.vocabulary, minimum - 1)
+    assert (raised.value.budget, raised.value.needed) == (minimum - 1, minimum)
+    for budget in range(minimum, minimum + 6):
         for seed in range(walks):
             assert grammar.accepts(guarded_walk(grammar, budget, random.Random(seed)))
 
@@ -143,19 +143,19 @@ def test_a_token_is_allowed_where_a_completion_still_fits(schema: Any, bpe_vocab
 
 
 def test_tokens_that_hold_several_members() -> None:
-    """What is new beside keys of the same token is known to the last."""
+    """A token that holds several keys needs room for those of them that are new, exactly."""
     words = [b'"a', b'a":1,"b', b'a":1,"a', b'":1,"a":1,"', b'b":1,"c":1,"d', b'" ":1,"', b'!":1,"!":1', b'":1}']
     vocabulary = Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + words + [b""], [256 + len(words)])
-    for least in range(5):
+    for minimum in range(5):
         for required in ([], ["a"]):
-            schema = {"properties": {"a": {}}, "required": required, "minProperties": least, "type": "object"}
+            schema = {"properties": {"a": {}}, "required": required, "minProperties": minimum, "type": "object"}
             grammar = compile_json_schema(schema | {"additionalProperties": {"const": 1}}, vocabulary)
             check(grammar, walks=8)
             check_subset(grammar)
 
 
 def check_subset(grammar: CompiledGrammar) -> None:
-    """Everything that a budget allows is allowed without it, and leaves what was promised."""
+    """A mask with a budget is a subset of the mask without, and after its tokens the text can be completed."""
     for seed in range(8):
         matcher, rng = grammar.matcher(), random.Random(seed)
         budget = matcher.min_tokens() + seed
@@ -168,8 +168,8 @@ def check_subset(grammar: CompiledGrammar) -> None:
             budget = 0 if token in grammar.vocabulary.eos_token_ids else budget - 1
 
 
-def test_masks_do_not_depend_on_what_was_measured_before(bpe_vocab: Vocabulary) -> None:
-    """Thousands of different completions: not all are measured, whichever way the matcher has come."""
+def test_masks_do_not_depend_on_earlier_measurements(bpe_vocab: Vocabulary) -> None:
+    """Of thousands of different completions not all are measured, independently of the history of the matcher."""
     words = [f"{i:05}" for i in range(20_000)]
     grammar = compile_choices([word[:3] + "x" * (40 + i % 50) + word for i, word in enumerate(words)], bpe_vocab)
     fresh, used = grammar.matcher(), grammar.matcher()
@@ -281,11 +281,11 @@ def narrowed(matcher: Matcher, vocabulary: Vocabulary, budget: int, rng: random.
 
 
 @pytest.mark.parametrize("schema", FREE, ids=lambda schema: str(schema)[:40])
-def test_masks_of_large_vocabularies_keep_what_budgets_promise(schema: Any, wide_vocab: Vocabulary) -> None:
+def test_masks_of_large_vocabularies_respect_budgets(schema: Any, wide_vocab: Vocabulary) -> None:
     grammar = compile_json_schema(schema, wide_vocab, whitespace="compact")
-    least = grammar.matcher().min_tokens()
+    minimum = grammar.matcher().min_tokens()
     for extra in (0, 1, 2, 4, 9, 19, 40, 80):
-        matcher, rng, budget = grammar.matcher(), random.Random(extra), least + extra
+        matcher, rng, budget = grammar.matcher(), random.Random(extra), minimum + extra
         while budget:
             tokens = narrowed(matcher, wide_vocab, budget, rng)
             # Bytes that end something are few, but they are what leads on.
@@ -314,20 +314,20 @@ def test_masks_within_free_text_are_those_of_a_fresh_grammar(schema: Any, wide_v
             assert used.accept(taken[-1])
 
 
-def test_names_that_are_begun_near_the_end_are_spelled_out(wide_vocab: Vocabulary) -> None:
+def test_names_started_near_the_end_are_completed(wide_vocab: Vocabulary) -> None:
     """Ended early they would be members of their own, each with completions that no other text shares."""
     schema = {"type": "object", "required": ["abcd", "abef"], "additionalProperties": {"type": "integer"}}
     matcher = compile_json_schema(schema, wide_vocab, whitespace="compact").matcher()
     assert matcher.accept_bytes(b'{"ab')
-    least, (ending, letter) = matcher.min_tokens(), (ord('"'), ord("c"))
-    near, far = (set(tokens_of(matcher, wide_vocab, budget)) for budget in (least + 16, 2 * least + 64))
+    minimum, (ending, letter) = matcher.min_tokens(), (ord('"'), ord("c"))
+    near, far = (set(tokens_of(matcher, wide_vocab, budget)) for budget in (minimum + 16, 2 * minimum + 64))
     assert ending not in near
     assert letter in near
     assert {ending, letter} <= far
 
 
-def test_texts_share_what_is_known_of_budgets(bpe_vocab: Vocabulary) -> None:
-    """Whatever was asked before about other texts, also from other threads, the masks are those of a fresh grammar."""
+def test_texts_share_caches_of_budgets(bpe_vocab: Vocabulary) -> None:
+    """Masks equal those of a fresh grammar, after masks of other texts and from other threads."""
 
     def walk(grammar: CompiledGrammar, seed: int) -> list[list[int]]:
         matcher, rng, masks = grammar.matcher(), random.Random(seed), list[list[int]]()

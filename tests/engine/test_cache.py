@@ -1,4 +1,4 @@
-"""The cache of compiled grammars: what is the same, what is kept, and what other runs can read."""
+"""The cache of compiled grammars: keys, eviction, and files for other runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_same_constraint_compiles_once(byte_vocab: Vocabulary) -> None:
     assert cache.compile(compile_json_schema, schema, byte_vocab, whitespace="single") is not first
 
 
-def test_what_differs_is_kept_apart(byte_vocab: Vocabulary) -> None:
+def test_different_arguments_are_different_entries(byte_vocab: Vocabulary) -> None:
     other_vocabulary = Vocabulary.from_tokens([b"a", b"1", b""], [2])
     registry: referencing.Registry[Any] = referencing.Registry()
     cache = GrammarCache()
@@ -72,7 +72,7 @@ def test_what_differs_is_kept_apart(byte_vocab: Vocabulary) -> None:
     assert cache.compile(compile_json_schema, {"const": 1}, byte_vocab, registry=registry) is grammars[8]
 
 
-def test_failures_are_raised_every_time_and_not_kept(byte_vocab: Vocabulary) -> None:
+def test_failures_are_raised_every_time_and_not_cached(byte_vocab: Vocabulary) -> None:
     cache = GrammarCache()
     for _ in range(2):
         with pytest.raises(RegexError):
@@ -84,21 +84,21 @@ def test_failures_are_raised_every_time_and_not_kept(byte_vocab: Vocabulary) -> 
 
 def test_those_used_least_recently_are_dropped(byte_vocab: Vocabulary) -> None:
     cache = GrammarCache(max_bytes=4 * compile_regex("a", byte_vocab).nbytes)
-    kept = [cache.compile(compile_regex, pattern, byte_vocab) for pattern in "abcd"]
+    cached = [cache.compile(compile_regex, pattern, byte_vocab) for pattern in "abcd"]
     assert len(cache) == 4
-    assert cache.compile(compile_regex, "a", byte_vocab) is kept[0]
+    assert cache.compile(compile_regex, "a", byte_vocab) is cached[0]
     cache.compile(compile_regex, "e", byte_vocab)
     assert len(cache) == 4
-    assert cache.compile(compile_regex, "a", byte_vocab) is kept[0]
-    assert cache.compile(compile_regex, "b", byte_vocab) is not kept[1]
+    assert cache.compile(compile_regex, "a", byte_vocab) is cached[0]
+    assert cache.compile(compile_regex, "b", byte_vocab) is not cached[1]
 
 
 def test_growth_in_use_counts(bpe_vocab: Vocabulary) -> None:
     cache = GrammarCache(max_bytes=100_000)
-    kept = cache.compile(compile_json_schema, {"type": "string", "pattern": "^[a-z]{1,40}x$"}, bpe_vocab)
-    matcher, bits = kept.matcher(), allocate_bitmask(1, bpe_vocab.size)
+    grammar = cache.compile(compile_json_schema, {"type": "string", "pattern": "^[a-z]{1,40}x$"}, bpe_vocab)
+    matcher, bits = grammar.matcher(), allocate_bitmask(1, bpe_vocab.size)
     assert matcher.accept_bytes(b'"')
-    while kept.nbytes < 100_000:
+    while grammar.nbytes < 100_000:
         matcher.fill_bitmask(bits)
         assert matcher.accept_bytes(b"a")
     cache.compile(compile_regex, "a", bpe_vocab)
@@ -106,7 +106,7 @@ def test_growth_in_use_counts(bpe_vocab: Vocabulary) -> None:
     assert matcher.accept_bytes(b'x"'), "a grammar that was dropped can still be used"
 
 
-def test_a_grammar_larger_than_the_cache_is_not_kept(byte_vocab: Vocabulary) -> None:
+def test_a_grammar_larger_than_the_cache_is_not_cached(byte_vocab: Vocabulary) -> None:
     cache = GrammarCache(max_bytes=10)
     assert cache.compile(compile_regex, "a", byte_vocab).accepts("a")
     assert len(cache) == 0

@@ -31,7 +31,7 @@ class Language:
         self.texts = frozenset(texts)
         self.prefixes = frozenset(text[:end] for text in self.texts for end in range(len(text) + 1))
 
-        self.spelled: dict[Vocabulary, dict[bytes, bool]] = {}
+        self._completable: dict[Vocabulary, dict[bytes, bool]] = {}
 
     def expected(self, vocabulary: Vocabulary, text: bytes) -> list[int]:
         return [
@@ -48,7 +48,7 @@ class Language:
         """Some tokens lead from a text to one of the language."""
         if text not in self.prefixes or not vocabulary.core.missing_bytes:
             return text in self.prefixes
-        known = self.spelled.setdefault(vocabulary, {})
+        known = self._completable.setdefault(vocabulary, {})
         if text not in known:
             pieces = {vocabulary.token_bytes(i) for i in range(vocabulary.size)} - {b""}
             known[text] = text in self.texts or any(self.completable(vocabulary, text + piece) for piece in pieces)
@@ -267,15 +267,15 @@ def sample(rng: random.Random, values: list[Any]) -> list[Any]:
     return rng.sample(values, min(3, len(values)))
 
 
-def spellings(value: Any, in_order: tuple[str, ...] | None = None) -> Iterator[str]:
-    """The compact spellings of a value, with the members of objects in every order."""
+def serialisations(value: Any, in_order: tuple[str, ...] | None = None) -> Iterator[str]:
+    """The compact serialisations of a value, with the members of objects in every order."""
     if isinstance(value, list):
-        for items in itertools.product(*(list(spellings(item)) for item in value)):
+        for items in itertools.product(*(list(serialisations(item)) for item in value)):
             yield f"[{','.join(items)}]"
     elif isinstance(value, dict):
         for members in itertools.permutations(value.items()):
             keys = [json.dumps(name, ensure_ascii=False) for name, _ in members]
-            for values in itertools.product(*(list(spellings(member)) for _, member in members)):
+            for values in itertools.product(*(list(serialisations(member)) for _, member in members)):
                 yield "{" + ",".join(f"{key}:{text}" for key, text in zip(keys, values, strict=True)) + "}"
     else:
         yield json.dumps(value, ensure_ascii=False)
@@ -286,7 +286,7 @@ def random_schema(rng: random.Random) -> tuple[Any, Language]:
     while True:
         universe = random_universe(rng, 2)
         instances = universe.instances()
-        texts = [text for value in instances for text in spellings(value)]
+        texts = [text for value in instances for text in serialisations(value)]
         if 0 < len(texts) < 3000:
             return universe.schema, Language(text.encode() for text in texts)
 
@@ -403,7 +403,7 @@ def compiled_instances(
     schema: dict[str, Any], instances: list[Any], property_order: Any, rng: random.Random
 ) -> Spelled | None:
     """The schema with all of its instances, in a vocabulary that suits them; None where it has none, and says so."""
-    orders = spellings if property_order == "any" else lambda value: list(spellings(value))[:1]
+    orders = serialisations if property_order == "any" else lambda value: list(serialisations(value))[:1]
     language = Language(text.encode() for value in instances for text in orders(value))
     options: Any = {"whitespace": "compact", "property_order": property_order}
     if not instances:
@@ -419,12 +419,12 @@ def compiled_instances(
 def test_duties_of_objects(seed: int, property_order: Any, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     schema, instances = random_duties(rng)
-    spelled = compiled_instances(schema, instances, property_order, rng)
-    if spelled is None:
+    compiled = compiled_instances(schema, instances, property_order, rng)
+    if compiled is None:
         return
-    check(spelled.grammar, spelled.language, rng, allowed, tally)
-    for text in spelled.prefixes:
-        assert text + start(spelled.grammar, text).completion() in spelled.language.texts, text
+    check(compiled.grammar, compiled.language, rng, allowed, tally)
+    for text in compiled.prefixes:
+        assert text + start(compiled.grammar, text).completion() in compiled.language.texts, text
 
 
 def random_differing(rng: random.Random) -> tuple[dict[str, Any], list[Any], bool]:
@@ -463,14 +463,14 @@ def random_differing(rng: random.Random) -> tuple[dict[str, Any], list[Any], boo
 def test_items_that_differ(seed: int, property_order: Any, allowed: Allowed, tally: Counter[str]) -> None:
     rng = random.Random(seed)
     schema, instances, alike = random_differing(rng)
-    spelled = compiled_instances(schema, instances, property_order, rng)
-    if spelled is None:
+    compiled = compiled_instances(schema, instances, property_order, rng)
+    if compiled is None:
         return
-    check(spelled.grammar, spelled.language, rng, allowed, tally)
-    for text in spelled.prefixes:
-        completion = start(spelled.grammar, text).completion()
-        assert text + completion in spelled.language.texts, text
-        shortest = min(len(whole) - len(text) for whole in spelled.language.texts if whole.startswith(text))
+    check(compiled.grammar, compiled.language, rng, allowed, tally)
+    for text in compiled.prefixes:
+        completion = start(compiled.grammar, text).completion()
+        assert text + completion in compiled.language.texts, text
+        shortest = min(len(whole) - len(text) for whole in compiled.language.texts if whole.startswith(text))
         assert len(completion) == shortest or not alike, text
 
 

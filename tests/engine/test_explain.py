@@ -63,7 +63,7 @@ def test_an_accepted_text_needs_no_explanation(grammar: CompiledGrammar) -> None
         ('{"name": "Zoé🙂?"}', (1, 15), "/name", "`?`", {'`",`'}),
     ],
 )
-def test_the_place_and_what_was_expected(
+def test_position_and_expectation(
     grammar: CompiledGrammar, text: str, at: tuple[int, int], pointer: str, found: str, expected: set[str]
 ) -> None:
     explanation = grammar.explain(text)
@@ -97,7 +97,7 @@ def test_surrogates_are_no_text_and_can_be_printed(grammar: CompiledGrammar) -> 
     assert str(explanation).encode()
 
 
-def test_words_are_spelled_out(byte_vocab: Vocabulary) -> None:
+def test_words_are_listed(byte_vocab: Vocabulary) -> None:
     assert set(compile_choices(["yes", "no", "né"], byte_vocab).explain("x").expected) == {"`yes`", "`no`", "`né`"}
     assert compile_choices(["né", "nö"], byte_vocab).explain("nè").expected == ("`é`", "`ö`")
     assert compile_regex("[0-9]{4}-[a-z]+", byte_vocab).explain("1234-5").expected == ("[a-z]",)

@@ -89,16 +89,16 @@ def test_forced_tokens_are_those_of_the_tokenizer(
 
 
 def test_a_token_that_may_go_on_is_left_to_the_model(vocabularies: dict[str, Vocabulary]) -> None:
-    def spelled(choices: list[str], before: bytes = b"") -> list[bytes]:
+    def forced(choices: list[str], before: bytes = b"") -> list[bytes]:
         vocabulary = vocabularies["built-in"]
         matcher = compile_choices(choices, vocabulary).matcher()
         assert matcher.accept_bytes(before)
         return [vocabulary.token_bytes(token) for token in matcher.forced_tokens()]
 
-    assert b"".join(spelled(["the name", "the names"])) == b"the "
-    assert b"".join(spelled(["the name of", "the name is"])) == b"the name"
-    assert spelled(["the name"])[-1] == b"", "the end is forced as well"
-    assert spelled(["a", "b"]) == []
+    assert b"".join(forced(["the name", "the names"])) == b"the "
+    assert b"".join(forced(["the name of", "the name is"])) == b"the name"
+    assert forced(["the name"])[-1] == b"", "the end is forced as well"
+    assert forced(["a", "b"]) == []
 
 
 def test_history_is_never_cut_anew(vocabularies: dict[str, Vocabulary]) -> None:

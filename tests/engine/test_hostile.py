@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 
-def test_whatever_is_put_ends_in_masks_or_an_error() -> None:
+def test_hostile_constraints_end_in_masks_or_an_error() -> None:
     command = [sys.executable, str(Path(__file__).parent / "hostile"), "--every", "6", "--seconds", "1"]
     finished = subprocess.run(command, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stdout + finished.stderr

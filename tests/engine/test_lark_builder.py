@@ -44,7 +44,7 @@ def builder() -> _core.CfgBuilder:
         (lambda b: b.text(0, 0, "@x"), "not stand within"),
     ],
 )
-def test_what_was_not_made_cannot_be_named(
+def test_unknown_symbols_are_refused(
     builder: _core.CfgBuilder, misuse: Callable[[_core.CfgBuilder], Any], message: str
 ) -> None:
     with pytest.raises(GrammarError, match=message):

@@ -129,7 +129,7 @@ def test_flags_of_patterns(byte_vocab: Vocabulary) -> None:
     assert grammar.accepts("a\n") and not grammar.accepts("é.")
 
 
-def test_what_a_matcher_tells(byte_vocab: Vocabulary) -> None:
+def test_completion_forced_text_and_explanation(byte_vocab: Vocabulary) -> None:
     grammar = compile_lark('start: "<" @call ">"', byte_vocab, grammars=GRAMMARS)
     matcher = grammar.matcher()
     matcher.accept_bytes(b"<f(A=")
@@ -195,7 +195,7 @@ def test_refused_with_the_place(
     assert (caught.value.grammar, caught.value.line, caught.value.column) == (name, line, column)
 
 
-def test_message_tells_the_grammar() -> None:
+def test_message_names_the_grammar() -> None:
     assert str(LarkError("why", 3, 4, "money")) == "grammar 'money', line 3, column 4: why"
 
 
@@ -207,7 +207,7 @@ def test_warnings_of_all_grammars() -> None:
         lark_warnings("start: @x")
 
 
-def test_cached_by_what_the_grammars_are(byte_vocab: Vocabulary) -> None:
+def test_cache_key_has_the_grammars(byte_vocab: Vocabulary) -> None:
     cache = GrammarCache()
     choice = {"enum": ["a"]}
     grammars: dict[str, Any] = {"x": choice, "y": re.compile("b")}
@@ -220,7 +220,7 @@ def test_cached_by_what_the_grammars_are(byte_vocab: Vocabulary) -> None:
     assert cache.compile(compile_lark, "start: @x @y", byte_vocab, grammars=grammars).accepts('"a"B')
 
 
-def test_kept_in_files(tmp_path: Path, byte_vocab: Vocabulary) -> None:
+def test_cached_in_files(tmp_path: Path, byte_vocab: Vocabulary) -> None:
     for expected in (1, 1, 2):
         grammars = {**GRAMMARS, "name": re.compile("f|fg")} if expected == 2 else GRAMMARS
         grammar = GrammarCache(directory=tmp_path).compile(

@@ -53,14 +53,14 @@ def test_several_schemas_repeated_and_as_arguments(byte_vocab: Vocabulary) -> No
     assert not any(map(grammar.accepts, ['"a"1.', "5.", "[" + '1,"a",' * 4 + "]", "1"]))
 
 
-def test_what_is_narrowed_is_reported_with_its_place(byte_vocab: Vocabulary) -> None:
+def test_report_has_positions_of_schemas(byte_vocab: Vocabulary) -> None:
     report = compile_lark('start: "x"\n  | %json {"items": {"type": "integer"}, "minItems": 1}', byte_vocab).report
     place = "%json at line 2, column 5"
     assert [(entry.document, entry.pointer, entry.keyword) for entry in report.narrowed] == [(place, "/items", "type")]
     assert {(entry.document, entry.keyword) for entry in report.enforced} == {(place, "items"), (place, "minItems")}
 
 
-def test_kept_in_a_file(tmp_path: Path, byte_vocab: Vocabulary) -> None:
+def test_cached_in_a_file(tmp_path: Path, byte_vocab: Vocabulary) -> None:
     for _ in range(2):  # the second one is read from the file
         grammar = GrammarCache(directory=tmp_path).compile(compile_lark, CALLS, byte_vocab)
         assert grammar.accepts('call f{"id": 1}') and not grammar.accepts('call f{"id": "1"}')

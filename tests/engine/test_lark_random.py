@@ -36,7 +36,7 @@ INSERTS = {  # lark has neither schemas nor other grammars, but terminals for th
 }
 
 LONGEST = 40
-"""Lark is not asked about longer texts, for which its forests of readings may take gigabytes."""
+"""Longest text that is parsed with Lark, whose parse forests may take gigabytes for longer ones."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Special tokens in Lark grammars: where a grammar asks for one there is that one token, and nowhere else."""
+"""Special tokens in Lark grammars: each is allowed exactly where a grammar names it."""
 
 from __future__ import annotations
 
@@ -325,12 +325,12 @@ def test_names_of_a_tokenizer(bpe_tokenizer: Tokenizer, tmp_path: Path, allowed:
     assert narrow.special_tokens == {"<end>": 0}
 
 
-def test_grammars_that_are_kept_in_files(vocab: Vocabulary, tmp_path: Path) -> None:
+def test_grammars_cached_in_files(vocab: Vocabulary, tmp_path: Path) -> None:
     text = 'start: "a" <|got|> B "b" <|end|>\n%declare B'
     tokens = {"B": "[INST]"}
     for _ in range(2):
-        kept = GrammarCache(directory=tmp_path).compile(compile_lark, text, vocab, special_tokens=tokens)
-        assert kept.accepts("a<|got|>[INST]b<|end|>", special_tokens=True)
+        cached = GrammarCache(directory=tmp_path).compile(compile_lark, text, vocab, special_tokens=tokens)
+        assert cached.accepts("a<|got|>[INST]b<|end|>", special_tokens=True)
         assert len(list(tmp_path.glob("*.json"))) == 1
     lacking = Vocabulary.from_tokens([*BYTES, b"<|end|>"], [256])
     with pytest.raises(LarkError, match=re.escape("no special token '<|got|>'")) as error:
@@ -354,7 +354,7 @@ def test_grammars_that_are_kept_in_files(vocab: Vocabulary, tmp_path: Path) -> N
         ("/a(?!b)|ab/", "ab", True),
     ],
 )
-def test_what_terminals_look_at_ends_before_them(terminal: str, text: str, accepted: bool, vocab: Vocabulary) -> None:
+def test_lookahead_of_terminals_ends_before_them(terminal: str, text: str, accepted: bool, vocab: Vocabulary) -> None:
     grammar = compile_lark(f"start: A <|go|>\nA: {terminal}", vocab)
     assert grammar.accepts(f"{text}<|go|>", special_tokens=True) is accepted
     assert compile_lark(f"start: A\nA: {terminal}", vocab).accepts(text) is accepted

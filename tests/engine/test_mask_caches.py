@@ -154,12 +154,12 @@ def test_long_counted_text_has_a_mask_at_every_step(vocabulary: Vocabulary) -> N
 def test_equal_masks_have_one_number(vocabulary: Vocabulary) -> None:
     grammars = [compile_json_schema(PERSON, vocabulary) for _ in range(2)]
     seen: dict[bytes, int] = {}
-    kept = []
+    matchers = []
     for grammar in grammars:
         for text in prefixes(CASES[0][1][0], 40):
             matcher = grammar.matcher()
             assert matcher.accept_bytes(text)
             number = matcher.mask_id()
             assert seen.setdefault(mask(grammar, text).tobytes(), number) == number
-            kept.append(matcher)
+            matchers.append(matcher)
     assert len(set(seen.values())) == len(seen)

@@ -129,7 +129,7 @@ def test_forced_tokens_are_the_only_ones(vocabulary: Vocabulary) -> None:
     assert matcher.forced_tokens() == []
 
 
-def test_nothing_is_forced_where_two_tokens_spell_the_same(vocabulary: Vocabulary) -> None:
+def test_no_token_is_forced_if_two_have_the_same_bytes(vocabulary: Vocabulary) -> None:
     assert compile_choices(["abc"], vocabulary).matcher().forced_tokens() == []
 
 

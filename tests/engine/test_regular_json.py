@@ -91,7 +91,7 @@ def test_no_string_prefix_is_a_dead_end(content: str, escapes: str) -> None:
         assert inner.matches(json.loads(text.decode()))
 
 
-def test_every_spelling_of_one_character() -> None:
+def test_every_escape_of_one_character() -> None:
     words = Automaton.literals(["😀".encode()]).json_string("full").words(100)
     assert len(words) == 17
     assert {json.loads(word) for word in words} == {"😀"}
@@ -125,7 +125,7 @@ def in_range(value: Decimal, limits: dict[str, Any]) -> bool:
 
 
 def should_accept(text: str, limits: dict[str, Any]) -> bool:
-    """The spellings that `Automaton.number` promises, judged with decimals."""
+    """Membership in the language of `Automaton.number`, computed with decimals."""
     if not is_json_number(text):
         return False
     mantissa, _, exponent = text.lower().partition("e")

@@ -78,7 +78,7 @@ MODES = {
 
 @pytest.mark.seeds(1)
 @pytest.mark.parametrize("mode", MODES)
-def test_random_patterns_mean_what_python_says(mode: str, seed: int, tally: Counter[str]) -> None:
+def test_random_patterns_match_as_in_python(mode: str, seed: int, tally: Counter[str]) -> None:
     options, accepts = MODES[mode]
     compiled = 0
     for pattern, flags in random_patterns(seed=1000 * seed + len(mode), count=220):
@@ -165,7 +165,7 @@ def test_ecma_dialect(pattern: str, matching: list[str], others: list[str]) -> N
         (r"(?i)k", ["k", "K"], ["\u212a"], ["j"]),
     ],
 )
-def test_readings_of_the_two_dialects(pattern: str, inner: list[str], doubtful: list[str], neither: list[str]) -> None:
+def test_dialects_of_patterns(pattern: str, inner: list[str], doubtful: list[str], neither: list[str]) -> None:
     texts = inner + doubtful + neither
     small = Automaton.regex(pattern, dialect="ecma", classes="inner")
     large = Automaton.regex(pattern, dialect="ecma", classes="outer")

@@ -110,7 +110,7 @@ def test_parts_without_instances_just_cannot_occur(verify: Verify) -> None:
 
 
 def test_branches_stay_open_until_the_text_decides(byte_vocab: Vocabulary, allowed: Allowed) -> None:
-    """Forty objects told apart by one value: after it, only the members of one are left."""
+    """Forty objects that differ in one value: after it, only the members of one are allowed."""
     branches = [
         {
             "properties": {"kind": {"const": f"k{i:02}"}, f"only{i:02}": {"type": "null"}},
@@ -129,7 +129,7 @@ def test_branches_stay_open_until_the_text_decides(byte_vocab: Vocabulary, allow
 
 
 def test_ambiguity_in_depth(judge: Judge, byte_vocab: Vocabulary) -> None:
-    """Two readings of every bracket: sets of readings are shared, or two hundred levels would be 2^200 of them."""
+    """Every bracket has two parse threads: without shared stacks there would be 2^200 of them at two hundred levels."""
     tree = {"$ref": "#"}
     schema = {
         "anyOf": [{"type": "array", "items": tree}, {"type": "array", "items": tree, "maxItems": 3}, {"const": 1}]

@@ -190,7 +190,7 @@ def test_documents_within_documents(judge: Judge) -> None:
     assert not judge({"$ref": "https://example.org/nested/inner"}, ["a"], registry=known)
 
 
-def test_a_document_known_by_two_names(judge: Judge) -> None:
+def test_a_document_with_two_names(judge: Judge) -> None:
     known = registry(alias={"$id": "https://example.net/x/name", "$ref": "next"}).with_contents(
         [("https://example.net/x/next", INTEGER)], default_specification=DRAFT202012
     )
@@ -315,5 +315,5 @@ def test_unknown_dialects_are_refused(uri: str, byte_vocab: Vocabulary) -> None:
 @pytest.mark.parametrize(
     "uri", ["http://json-schema.org/schema#", "https://json-schema.org/draft-07/schema", DRAFT + "#"]
 )
-def test_spellings_of_dialects(uri: str, byte_vocab: Vocabulary) -> None:
+def test_uris_of_dialects(uri: str, byte_vocab: Vocabulary) -> None:
     compile_json_schema({"$schema": uri, "type": "integer"}, byte_vocab)

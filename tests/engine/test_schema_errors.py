@@ -106,7 +106,7 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("schema, keyword", UNSUPPORTED, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_enforced_is_refused(schema: Any, keyword: str, byte_vocab: Vocabulary) -> None:
+def test_keywords_that_cannot_be_enforced_are_refused(schema: Any, keyword: str, byte_vocab: Vocabulary) -> None:
     with pytest.raises(UnsupportedSchema) as error:
         compile_json_schema({"properties": {"x": {"items": schema}}}, byte_vocab)
     assert (error.value.pointer, error.value.keyword) == ("/properties/x/items", keyword)
@@ -120,7 +120,7 @@ def test_or_left_out_if_so_wished(schema: Any, keyword: str, byte_vocab: Vocabul
     assert not judge(grammar, ["abc"]), "the rest is enforced"
 
 
-def test_what_asks_for_nothing_is_supported(byte_vocab: Vocabulary) -> None:
+def test_keywords_without_effect_are_supported(byte_vocab: Vocabulary) -> None:
     compile_json_schema({"uniqueItems": False, "if": {"type": "string"}, "required": True}, byte_vocab)
     compile_json_schema({"then": False, "else": False, "$anchor": "x", "x-mine": {"not": {}}}, byte_vocab)
 
@@ -132,7 +132,7 @@ def test_leniency_does_not_forgive_mistakes(byte_vocab: Vocabulary) -> None:
         compile_json_schema(False, byte_vocab, lenient=True)
 
 
-def test_the_report_says_what_is_enforced_and_how(byte_vocab: Vocabulary) -> None:
+def test_report_lists_enforced_and_narrowed_keywords(byte_vocab: Vocabulary) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -276,7 +276,7 @@ def test_limits_have_a_place(byte_vocab: Vocabulary) -> None:
         assert str(error.value).startswith("#/properties/x: limit ")
 
 
-def test_what_cannot_be_combined_has_a_place(byte_vocab: Vocabulary, judge: Judge) -> None:
+def test_errors_of_combinations_have_a_pointer(byte_vocab: Vocabulary, judge: Judge) -> None:
     schema = {
         "properties": {"a": {}, "b": {}, "c": {}},
         "additionalProperties": False,

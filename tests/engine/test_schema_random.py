@@ -138,10 +138,10 @@ def dependent_schema(rng: Random, depth: int) -> Any:
 
 
 def unevaluated(rng: Random, depth: int) -> Any:
-    """Seldom alone: what is evaluated beside it decides."""
-    keyword, beside = rng.choice([("unevaluatedProperties", members), ("unevaluatedItems", items)])
-    several = {rng.choice(["anyOf", "oneOf", "allOf"]): [beside(rng, 0) for _ in range(rng.randint(1, 2))]}
-    return {keyword: rng.choice([False, False, schema(rng, 0)]), **rng.choice([{}, beside(rng, 0)]), **several}
+    """Seldom alone, since other keywords determine what is evaluated."""
+    keyword, others = rng.choice([("unevaluatedProperties", members), ("unevaluatedItems", items)])
+    several = {rng.choice(["anyOf", "oneOf", "allOf"]): [others(rng, 0) for _ in range(rng.randint(1, 2))]}
+    return {keyword: rng.choice([False, False, schema(rng, 0)]), **rng.choice([{}, others(rng, 0)]), **several}
 
 
 def reference(rng: Random, depth: int) -> Any:

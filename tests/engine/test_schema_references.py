@@ -256,7 +256,7 @@ def test_dialects(schema: Any, yes: list[Any], no: list[Any], verify: Verify) ->
     verify(schema, yes, no)
 
 
-def test_the_older_spelling_of_tuples_is_understood_everywhere(verify: Verify) -> None:
+def test_the_older_form_of_tuples_is_supported_everywhere(verify: Verify) -> None:
     """The oracle reads an array there as nothing at all."""
     schema = {"items": [INTEGER, {"type": "string"}], "additionalItems": False}
     verify(schema, [[], [1], [1, "a"]], [["a"], [1, 2], [1, "a", None]], oracle=False)

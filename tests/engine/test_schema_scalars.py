@@ -61,7 +61,7 @@ SPELLINGS: list[tuple[Any, list[bytes], list[bytes]]] = [
 
 
 @pytest.mark.parametrize("schema, yes, no", SPELLINGS)
-def test_spellings(schema: Any, yes: list[bytes], no: list[bytes], verify: Verify) -> None:
+def test_serialisations_of_scalars(schema: Any, yes: list[bytes], no: list[bytes], verify: Verify) -> None:
     verify(schema, yes, no)
 
 
@@ -107,7 +107,7 @@ def test_enum(verify: Verify) -> None:
     verify({"enum": [1, 1, "x", "x"]}, [1, "x"], ["1"])
 
 
-def test_enum_beside_other_keywords(verify: Verify) -> None:
+def test_enum_with_other_keywords(verify: Verify) -> None:
     verify({"enum": ["a", "bb", 3, None], "type": ["string", "null"], "maxLength": 1}, ["a", None], ["bb", 3])
     verify({"enum": [1, 2, 3, 4.5, 6], "type": "integer", "multipleOf": 2}, [2, 6], [1, 3, 4.5, 4])
     verify({"enum": [1, 2, 3], "const": 2}, [2], [1, 3])

@@ -46,7 +46,7 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("text, length", ESCAPES, ids=str)
-def test_lengths_count_what_is_meant_not_how_it_is_spelled(text: bytes, length: int, judge: Judge) -> None:
+def test_lengths_count_unescaped_characters(text: bytes, length: int, judge: Judge) -> None:
     assert len(json.loads(text)) == length
     assert judge({"type": "string"}, text)
     assert judge({"minLength": length, "maxLength": length}, text)

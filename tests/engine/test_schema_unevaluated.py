@@ -99,7 +99,7 @@ ITEMS: list[tuple[Any, list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize("schema, yes, no", [*MEMBERS, *ITEMS], ids=range(len(MEMBERS) + len(ITEMS)))
-def test_what_is_evaluated(schema: Any, yes: list[Any], no: list[Any], verify: Verify) -> None:
+def test_evaluated_members_and_items(schema: Any, yes: list[Any], no: list[Any], verify: Verify) -> None:
     verify(schema, yes, no)
 
 

@@ -1,4 +1,4 @@
-"""JSON Schema: `uniqueItems`. Items are compared as values, in whatever way they are spelled."""
+"""JSON Schema: `uniqueItems`. Items are compared as values, not as texts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_too_few_values(schema: Any, byte_vocab: Vocabulary) -> None:
         compile_json_schema(schema, byte_vocab)
 
 
-def test_what_has_too_few_values_is_left_out_where_it_is_optional(verify: Verify) -> None:
+def test_optional_items_with_too_few_values_are_excluded(verify: Verify) -> None:
     full = distinct(BOOLEAN, minItems=3)
     verify(closed([], x=full, y=INTEGER), [{}, {"y": 1}], [{"x": [True, False, True]}, {"x": [True, False]}, {"x": []}])
     verify({"anyOf": [full, INTEGER]}, [1], [[], [True, False]])
@@ -190,7 +190,7 @@ def test_a_string_ends_where_its_object_is_new(byte_vocab: Vocabulary, allowed: 
 
 
 @pytest.mark.seeds(12)
-def test_all_arrays_in_all_spellings(seed: int, byte_vocab: Vocabulary, judge: Judge) -> None:
+def test_all_arrays_in_all_serialisations(seed: int, byte_vocab: Vocabulary, judge: Judge) -> None:
     rng = random.Random(seed)
     values = [1, 10, 1.5, "1", True, None, [1], [1, 1], {}, {"a": 1}, {"b": 1, "a": 2}, {"a": {"b": 1, "a": []}}]
     some = rng.sample(values, 4)
@@ -271,7 +271,7 @@ def walk(grammar: CompiledGrammar, rng: random.Random, allowed: Allowed, steps: 
     ],
     ids=str,
 )
-def test_what_cannot_be_enforced(schema: Any, pointer: str, byte_vocab: Vocabulary) -> None:
+def test_unsupported_combinations(schema: Any, pointer: str, byte_vocab: Vocabulary) -> None:
     with pytest.raises(UnsupportedSchema) as error:
         compile_json_schema(schema, byte_vocab)
     assert (error.value.pointer, error.value.keyword) == (pointer, "uniqueItems")
@@ -300,8 +300,8 @@ def test_histories_share_nothing_that_changes(byte_vocab: Vocabulary, allowed: A
     assert other.accept_bytes(b',"') and bytes(allowed(other, 257)) == b"c"
 
 
-def test_masks_of_readings_that_look_at_other_items_are_not_shared(byte_vocab: Vocabulary, allowed: Allowed) -> None:
-    """Of two readings of one item the second asked, like the first, which items there are already."""
+def test_masks_that_depend_on_other_items_are_not_shared(byte_vocab: Vocabulary, allowed: Allowed) -> None:
+    """An item has two parse threads; masks of the second one depend on other items as well."""
     items = {"items": {"enum": ["b", "ab", "a"]}, "contains": {"const": "ab"}, "maxContains": 1}
     schema = {"type": "array", "uniqueItems": True, **items}
     grammar = compile_json_schema(schema, byte_vocab, whitespace="compact")

@@ -19,7 +19,7 @@ SOURCES = ["", "a", "abab", 'say "ab"\n\\ab\x01\x1f/', "naïve 🙂🙃 café �
 ALPHABET = 'ab "\n\\\x01\x1fï🙂'
 
 
-def spelled(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -43,7 +43,7 @@ def verbatim(vocabulary: Vocabulary, text: str, schema: Any = VERBATIM, **more: 
 
 @pytest.mark.parametrize("bounds", [{}, {"minLength": 2}, {"maxLength": 3}, {"minLength": 1, "maxLength": 4}], ids=str)
 @pytest.mark.parametrize("text", SOURCES)
-def test_what_occurs_in_the_text_is_taken_and_nothing_else(text: str, bounds: Any, byte_vocab: Vocabulary) -> None:
+def test_exactly_the_substrings_are_accepted(text: str, bounds: Any, byte_vocab: Vocabulary) -> None:
     strings = substrings(text, bounds.get("minLength", 0), bounds.get("maxLength", 10**9))
     if not strings:
         with pytest.raises(UnsatisfiableSchema):
@@ -51,13 +51,13 @@ def test_what_occurs_in_the_text_is_taken_and_nothing_else(text: str, bounds: An
         return
     grammar = verbatim(byte_vocab, text, **bounds)
     for string in strings:
-        assert grammar.accepts(spelled(string))
+        assert grammar.accepts(as_json(string))
     others = ("".join(letters) for n in range(4) for letters in itertools.product(ALPHABET, repeat=n))
     for string in others:
-        assert grammar.accepts(spelled(string)) == (string in strings)
+        assert grammar.accepts(as_json(string)) == (string in strings)
 
 
-def test_only_the_plain_spelling_is_taken(byte_vocab: Vocabulary) -> None:
+def test_only_minimal_escapes_are_accepted(byte_vocab: Vocabulary) -> None:
     grammar = verbatim(byte_vocab, "a/\n\x01")
     assert grammar.accepts(rb'"a/\n\u0001"')
     for other in (rb'"\u0061"', rb'"\/"', rb'"\u000a"', b'"\n"', rb'"\u0001\u"', rb'"\u001"', rb'"\U0001"'):
@@ -78,7 +78,7 @@ TEXTS_OF_WORDS = [
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 @pytest.mark.parametrize("text", TEXTS_OF_WORDS)
-def test_whole_words_are_taken_and_nothing_else(text: str, bounds: Any, byte_vocab: Vocabulary) -> None:
+def test_exactly_the_whole_words_are_accepted(text: str, bounds: Any, byte_vocab: Vocabulary) -> None:
     low, high = bounds.get("minLength", 0), bounds.get("maxLength", 10**9)
     strings = whole_words(text, low, high)
     if not strings:
@@ -88,7 +88,7 @@ def test_whole_words_are_taken_and_nothing_else(text: str, bounds: Any, byte_voc
     grammar = verbatim(byte_vocab, text, WORDS, **bounds)
     others = ("".join(letters) for n in range(4) for letters in itertools.product("ab é×_🙂", repeat=n))
     for string in [*substrings(text), *others]:
-        assert grammar.accepts(spelled(string)) == (string in strings), string
+        assert grammar.accepts(as_json(string)) == (string in strings), string
 
 
 # ---- Masks.
@@ -117,7 +117,7 @@ def check_masks(grammar: CompiledGrammar, documents: set[bytes], allowed: Any, s
 @pytest.mark.parametrize("text", ['{"name": "Ada", "age": 36}\n', "red, green and 🙂 red", 'a\x01"b\\\x02\n'])
 def test_masks_are_exact(text: str, bounds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
     strings = substrings(text, bounds.get("minLength", 0), bounds.get("maxLength", 10**9))
-    check_masks(verbatim(bpe_vocab, text, **bounds), set(map(spelled, strings)), allowed)
+    check_masks(verbatim(bpe_vocab, text, **bounds), set(map(as_json, strings)), allowed)
 
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
@@ -126,7 +126,7 @@ def test_masks_are_exact(text: str, bounds: Any, bpe_vocab: Vocabulary, allowed:
 )
 def test_masks_of_whole_words_are_exact(text: str, bounds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
     strings = whole_words(text, bounds.get("minLength", 0), bounds.get("maxLength", 10**9))
-    check_masks(verbatim(bpe_vocab, text, WORDS, **bounds), set(map(spelled, strings)), allowed)
+    check_masks(verbatim(bpe_vocab, text, WORDS, **bounds), set(map(as_json, strings)), allowed)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_masks_of_whole_words_are_exact(text: str, bounds: Any, bpe_vocab: Vocab
 def test_other_conditions_on_whole_words(condition: Any, holds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
     text = "red and reddish, one"
     grammar = compile_json_schema({**WORDS, **condition}, bpe_vocab, sources={"text": text, "other": "the reddish one"})
-    check_masks(grammar, {spelled(s) for s in whole_words(text) if holds(s)}, allowed)
+    check_masks(grammar, {as_json(s) for s in whole_words(text) if holds(s)}, allowed)
 
 
 def test_no_whole_words(byte_vocab: Vocabulary) -> None:
@@ -158,7 +158,7 @@ def test_no_whole_words(byte_vocab: Vocabulary) -> None:
     assert grammar.accepts('"bc"') and grammar.accepts('"x"')
     assert not grammar.accepts('"abc"') and not grammar.accepts('""') and not grammar.accepts('" de"')
     either = {"type": "string", "anyOf": [{"maxLength": 1, **VERBATIM}, WORDS]}
-    assert {s for s in substrings("abc de") if verbatim(byte_vocab, "abc de", either).accepts(spelled(s))} == {
+    assert {s for s in substrings("abc de") if verbatim(byte_vocab, "abc de", either).accepts(as_json(s))} == {
         *substrings("abc de", high=1),
         *whole_words("abc de"),
     }
@@ -184,10 +184,10 @@ def test_other_conditions_hold_as_well(condition: Any, holds: Any, bpe_vocab: Vo
     text = "red, green on 2024-05-06, red"
     sources = {"text": text, "other": "the red one"}
     grammar = compile_json_schema({**VERBATIM, **condition}, bpe_vocab, sources=sources)
-    check_masks(grammar, {spelled(s) for s in substrings(text) if holds(s)}, allowed)
+    check_masks(grammar, {as_json(s) for s in substrings(text) if holds(s)}, allowed)
 
 
-def test_what_is_not_in_the_text(byte_vocab: Vocabulary) -> None:
+def test_negation(byte_vocab: Vocabulary) -> None:
     grammar = compile_json_schema(
         {"type": "string", "maxLength": 3, "not": {"x-verbatim": {"source": "text"}}},
         byte_vocab,
@@ -298,7 +298,7 @@ def test_long_texts(bpe_vocab: Vocabulary, allowed: Any) -> None:
     grammar = verbatim(bpe_vocab, text)
     matcher = grammar.matcher()
     assert len(allowed(matcher, bpe_vocab.size)) > 0
-    assert matcher.accept_bytes(spelled(text[9_000:19_000])[:-1])
+    assert matcher.accept_bytes(as_json(text[9_000:19_000])[:-1])
     assert matcher.accept_bytes(text[19_000:19_010].encode() + b'"') and matcher.is_accepting()
     assert grammar.nbytes < 200 * len(text)
     with pytest.raises(ResourceLimit, match="source_bytes"):

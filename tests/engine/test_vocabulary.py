@@ -13,7 +13,7 @@ from constrain.errors import VocabularyError
 Allowed = Callable[[Matcher, int], list[int]]
 
 
-def test_bytes_and_ids_are_kept() -> None:
+def test_bytes_and_ids() -> None:
     vocabulary = Vocabulary.from_tokens([b"a", b"", b"\xff", "é".encode(), b"</s>"], [4], [1])
     assert vocabulary.size == 5
     assert vocabulary.eos_token_ids == (4,)
@@ -87,7 +87,7 @@ def test_ids_beyond_the_tokens_are_padding(size: int) -> None:
     assert not matcher.accept(-1)
 
 
-# ---- Vocabularies that do not spell every text.
+# ---- Vocabularies with which not every text is tokenizable.
 
 
 def test_texts_that_no_tokens_complete_are_not_begun(allowed: Allowed) -> None:
@@ -110,7 +110,7 @@ def test_completions_that_are_not_the_shortest_count(allowed: Allowed) -> None:
     assert matcher.accept(0) and allowed(matcher, 4) == [1, 2]
 
 
-def test_values_that_cannot_be_spelled_are_left_out(allowed: Allowed) -> None:
+def test_values_that_are_not_tokenizable_are_excluded(allowed: Allowed) -> None:
     tokens = [b"", *(bytes([byte]) for byte in b'[]",:0a\\u1'), "é".encode(), b"true", b"null"]
     vocabulary = Vocabulary.from_tokens(tokens, [0])
     matcher = compile_json_schema(

@@ -90,7 +90,7 @@ def test_added_tokens_are_text_unless_special(bpe_tokenizer: Tokenizer, tmp_path
     assert matcher.accept_bytes(b'"')
     assert tool in allowed(matcher, vocabulary.size)
     assert think not in allowed(matcher, vocabulary.size)
-    assert matcher.accept_bytes(b"<think>"), "spelled by ordinary tokens it is text"
+    assert matcher.accept_bytes(b"<think>"), "as ordinary tokens it is text"
 
 
 def test_a_special_token_is_no_text_even_where_its_id_is_in_the_base_vocabulary(
@@ -130,7 +130,7 @@ def test_sentence_piece(tmp_path: Path) -> None:
     assert [text(piece) for piece in ("<unk>", "<s>", "</s>")] == [b"", b"", b""]
 
 
-def test_bytes_are_spelled_out_only_for_a_decoder_that_knows_them(tmp_path: Path) -> None:
+def test_byte_tokens_need_a_byte_fallback_decoder(tmp_path: Path) -> None:
     tokenizer = sentence_piece(["<0xZZ>", "<0x4>", *byte_pieces()])
     vocabulary = Vocabulary.from_pretrained(save(tmp_path, tokenizer, config={"eos_token_id": 2}))
     assert [vocabulary.token_bytes(i) for i in (3, 4, 5)] == [b"<0xZZ>", b"<0x4>", b"\x00"]

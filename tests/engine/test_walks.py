@@ -1,4 +1,4 @@
-"""Random texts of many schemas: each must finish, parse, satisfy two validators, and be taken in other spellings."""
+"""Random texts of many schemas: each must end, parse, satisfy two validators, and be accepted in other formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STRUCTURE = set(b'{}[]",:')
 
 
 class Number(str):
-    """A number with a fraction or an exponent, as it was spelled."""
+    """A number with a fraction or an exponent, as its text."""
 
 
 def test_the_schemas_are_many() -> None:
@@ -84,17 +84,17 @@ def respelled(value: Any, rng: random.Random, options: dict[str, Any]) -> Iterab
     """The same value as other serialisers would write it."""
     whitespace = options.get("whitespace", "bounded")
     if isinstance(whitespace, int):
-        yield spelled(value, ",", ": ", indent=whitespace)
+        yield serialised(value, ",", ": ", indent=whitespace)
         return
-    yield spelled(value, ",", ":")
+    yield serialised(value, ",", ":")
     if whitespace != "compact":
-        yield spelled(value, ", ", ": ")
-        yield spelled(value, ",", ": ", indent=1)
+        yield serialised(value, ", ", ": ")
+        yield serialised(value, ",", ": ", indent=1)
     if "property_order" not in options:
-        yield spelled(shuffled(value, rng), ",", ":")
+        yield serialised(shuffled(value, rng), ",", ":")
 
 
-def spelled(value: Any, comma: str, colon: str, indent: int | None = None, level: int = 0) -> str:
+def serialised(value: Any, comma: str, colon: str, indent: int | None = None, level: int = 0) -> str:
     """A value as ``json.dumps`` would write it, but for numbers, which stay as they are."""
 
     def listed(brackets: str, parts: list[str]) -> str:
@@ -104,10 +104,10 @@ def spelled(value: Any, comma: str, colon: str, indent: int | None = None, level
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, list):
-        return listed("[]", [spelled(item, comma, colon, indent, level + 1) for item in value])
+        return listed("[]", [serialised(item, comma, colon, indent, level + 1) for item in value])
     if isinstance(value, dict):
         members = ((json.dumps(name, ensure_ascii=False), member) for name, member in value.items())
-        return listed("{}", [name + colon + spelled(m, comma, colon, indent, level + 1) for name, m in members])
+        return listed("{}", [name + colon + serialised(m, comma, colon, indent, level + 1) for name, m in members])
     return json.dumps(value, ensure_ascii=False)
 
 

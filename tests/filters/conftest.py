@@ -1,4 +1,4 @@
-"""A tokenizer without a model, and filters that say what they are told, in each form, for tests of filters."""
+"""A tokenizer without a model, and scripted filters of each form."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tokenizer(tiny_dir: Path) -> ExLlamaV2Tokenizer:
 
 
 class Ids(ExLlamaV2Filter):
-    """Returns scripted results, one a call; records the calls, and whether they came on another thread."""
+    """Returns scripted results as ids, one for each call; records the calls, and whether they ran on another thread."""
 
     def __init__(self, *results: Any, background: bool = False) -> None:
         self.background_result = None
@@ -65,7 +65,7 @@ class Ids(ExLlamaV2Filter):
 
 
 class Logits(Ids):
-    """The same by changes of logits: of tokens that are not among the results, and of those in a dict of numbers."""
+    """Returns scripted results as changes of logits: -inf for other tokens, and a bias if the result is a dict."""
 
     clone = Ids.clone
 
@@ -79,15 +79,15 @@ class Logits(Ids):
     def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
         self.note("mask")
         allowed = self.results.pop(0)[0]
-        kept = torch.full_like(logits, -torch.inf)
-        kept[list(allowed)] = logits[list(allowed)]
+        masked = torch.full_like(logits, -torch.inf)
+        masked[list(allowed)] = logits[list(allowed)]
         for token, bias in allowed.items() if isinstance(allowed, dict) else ():
-            kept[token] += bias
-        return kept
+            masked[token] += bias
+        return masked
 
 
 class Bits(Ids):
-    """The same by a bitmask."""
+    """Returns scripted results as bitmasks."""
 
     end_tokens = (EOS,)
     clone = Ids.clone
@@ -107,7 +107,7 @@ class Bits(Ids):
 
 
 class Duck:
-    """Has only what every version of the protocol has."""
+    """Has only the methods that every version of the protocol has."""
 
     def __init__(self, *results: Any) -> None:
         self.results = list(results)
@@ -129,5 +129,5 @@ Script: TypeAlias = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def script() -> Script:
-    """``script(form, *results)`` makes a filter of a form, by the name of its class, that says these results."""
+    """``script(form, *results)`` creates a filter with these results; the form is the name of its class."""
     return lambda form, *results, **options: FORMS[form](*results, **options)

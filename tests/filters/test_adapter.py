@@ -1,4 +1,4 @@
-"""One filter as a constraint: in which form it is asked, what becomes of its answers, and how it may fail."""
+"""Adapters of filters: choice of the form, conversion of results, and errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_filter_without_an_opinion_excludes_nothing_and_ends_nothing(script: S
 @pytest.mark.parametrize(("form", "steps"), [("Ids", ["next"]), ("Logits", ["prepare", "mask"]), ("Bits", ["fill"])])
 @pytest.mark.parametrize("background", [False, True])
 def test_the_order_of_calls(script: Script, begun: Adapt, form: str, steps: list[str], background: bool) -> None:
-    """The runtime chooses the thread: a filter whose work is worth another one is asked on that of the caller."""
+    """The runtime chooses the thread: the adapter evaluates a filter on the thread of the caller."""
     watched = script(form, *[([4, 5, 6], [])] * 2, background=background)
     made = begun(watched)
     made.begin("pre")
@@ -129,14 +129,14 @@ def test_a_bias_without_a_mask(begun: Adapt) -> None:
 
 
 class Instance:
-    """A filter whose methods are those of another, seen without its better forms."""
+    """A wrapper of a filter that hides its faster forms."""
 
     def __init__(self, inner: Any) -> None:
         self.begin, self.feed, self.next = inner.begin, inner.feed, inner.next
 
 
 class Proxy:
-    """A filter that passes on everything."""
+    """A wrapper of a filter that delegates all attributes."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -160,9 +160,9 @@ def test_something_else_than_a_filter_is_refused(tokenizer: ExLlamaV2Tokenizer) 
         adapt("yes|no", tokenizer, WIDTH)
 
 
-def test_what_is_built_in_is_told_from_what_is_not(tokenizer: ExLlamaV2Tokenizer, script: Script) -> None:
+def test_built_in_and_third_party_filters(tokenizer: ExLlamaV2Tokenizer, script: Script) -> None:
     class Renamed(ExLlamaV2RegexFilter):
-        """Somebody's own class, which does nothing in its own way."""
+        """A third-party class that overrides nothing."""
 
     class Changed(ExLlamaV2RegexFilter):
         def next(self) -> Any:
@@ -177,7 +177,7 @@ def test_what_is_built_in_is_told_from_what_is_not(tokenizer: ExLlamaV2Tokenizer
 
 
 class OwnBackground(ExLlamaV2Filter):
-    """Insists on being started in the background, in its own way."""
+    """Overrides how background work is started, and fails without it."""
 
     def __init__(self, masks: bool) -> None:
         self.background_result, self.masks, self.trace = None, masks, list[str]()
@@ -217,7 +217,7 @@ def test_a_filter_with_its_own_background_work_is_started(begun: Adapt, masks: b
 
 
 class EagerFilter(ExLlamaV2Filter):
-    """Begins its evaluation as soon as it is fed."""
+    """Starts its evaluation in the background in ``feed``."""
 
     def __init__(self) -> None:
         self.background_result, self.evaluated, self.dropped = None, 0, False
@@ -256,7 +256,7 @@ def test_a_result_that_is_pending_is_honoured(begun: Adapt) -> None:
 
 
 class Hanging(ExLlamaV2Filter):
-    """Does not return before it is told to."""
+    """Does not return before ``release`` is set."""
 
     def __init__(self, masks: str = "") -> None:
         self.background_result, self.masks, self.release = None, masks, threading.Event()
@@ -364,7 +364,7 @@ class Refusing:
         raise KeyError("expected")
 
 
-def test_whatever_raises_is_named(tokenizer: ExLlamaV2Tokenizer) -> None:
+def test_errors_name_the_method(tokenizer: ExLlamaV2Tokenizer) -> None:
     made = adapt(Refusing(), tokenizer, WIDTH)
     calls: dict[str, Callable[[], Any]] = {
         "begin raised LookupError: no such state": made.begin,
@@ -383,7 +383,7 @@ def test_whatever_raises_is_named(tokenizer: ExLlamaV2Tokenizer) -> None:
         made.begin_within("a")
 
 
-def test_an_error_shows_the_end_of_the_text_and_what_was_expected(tokenizer: ExLlamaV2Tokenizer, begun: Adapt) -> None:
+def test_errors_show_the_end_of_the_output_and_the_expectation(tokenizer: ExLlamaV2Tokenizer, begun: Adapt) -> None:
     class Exploding(ExLlamaV2RegexFilter):
         def token_mask(self, words: int, budget: int | None = None) -> Any:
             raise ZeroDivisionError("boom")
@@ -404,7 +404,7 @@ def test_an_error_shows_the_end_of_the_text_and_what_was_expected(tokenizer: ExL
     assert caught.value.tail == ""
 
 
-def test_a_token_outside_the_grammar_is_an_error_when_asked_on(tokenizer: ExLlamaV2Tokenizer, begun: Adapt) -> None:
+def test_a_token_outside_the_grammar_is_an_error_at_the_next_mask(tokenizer: ExLlamaV2Tokenizer, begun: Adapt) -> None:
     made = begun(ExLlamaV2RegexFilter(MODEL, tokenizer, "[0-9]+"))
     accept_text(made, tokenizer, "x")
     with pytest.raises(FilterError, match=r"ExLlamaV2RegexFilter: token .* was put into the sequence although"):
@@ -465,7 +465,7 @@ def test_a_filter_that_allows_nothing_is_a_dead_end(script: Script, begun: Adapt
     assert made.mask().tokens == [4]
 
 
-# What a filter may offer beside
+# Optional methods
 
 
 def test_the_end_of_a_token_may_be_the_first_text(tokenizer: ExLlamaV2Tokenizer, script: Script, begun: Adapt) -> None:
@@ -500,7 +500,7 @@ def test_budgets_reach_those_filters_that_know_them(
     tokenizer: ExLlamaV2Tokenizer, script: Script, begun: Adapt
 ) -> None:
     class Old(ExLlamaV2RegexFilter):
-        """Written before there were budgets."""
+        """Has no parameter for budgets."""
 
         def fill_bitmask(self, bits: Any, row: int = 0) -> bool:  # type: ignore[override]
             return super().fill_bitmask(bits, row)
@@ -531,7 +531,7 @@ def test_a_fork_goes_its_own_way(script: Script, begun: Adapt, form: str) -> Non
 
 def test_a_filter_is_copied_only_by_a_method_that_knows_all_of_it(tokenizer: ExLlamaV2Tokenizer, begun: Adapt) -> None:
     class Counting(ExLlamaV2RegexFilter):
-        """Keeps something that the inherited ``clone`` knows nothing of."""
+        """Has state that the inherited ``clone`` does not copy."""
 
         count = 0
 
@@ -568,7 +568,7 @@ def test_a_subclass_that_feeds_in_its_own_way_is_fed(tokenizer: ExLlamaV2Tokeniz
 
 
 class FewerBits(ExLlamaV2RegexFilter):
-    """A subclass that excludes more, in one form: the others know nothing of it."""
+    """A subclass that overrides one form, to exclude more tokens."""
 
     def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> bool:
         super().fill_bitmask(bits, row, budget)
@@ -600,7 +600,7 @@ class FewerResults(ExLlamaV2RegexFilter):
 
 
 @pytest.mark.parametrize("form", [FewerBits, FewerMasks, FewerLogits, FewerIds, FewerResults])
-def test_what_a_subclass_does_in_its_own_way_is_not_left_to_what_it_inherits(
+def test_the_form_that_a_subclass_overrides_is_used(
     tokenizer: ExLlamaV2Tokenizer, begun: Adapt, form: type[ExLlamaV2RegexFilter]
 ) -> None:
     whole = tokens(begun(ExLlamaV2RegexFilter(MODEL, tokenizer, r"[\s\S]*")).mask())
@@ -696,7 +696,7 @@ def test_a_collection_is_packed_once_a_step() -> None:
 
 
 class Shared(ExLlamaV2Filter):
-    """Returns the same set again and again; a token that it is fed is taken out."""
+    """Returns the same set in every step, and removes accepted tokens from it in place."""
 
     def __init__(self, ids: set[int]) -> None:
         self.ids = ids
@@ -709,7 +709,7 @@ class Shared(ExLlamaV2Filter):
         return self.ids, set()
 
 
-def test_sequences_share_what_was_packed_in_a_step(begun: Adapt) -> None:
+def test_sequences_share_packed_ids_in_a_step(begun: Adapt) -> None:
     ids = set(range(100))
     made = [begun(Shared(ids)) for _ in range(3)]
     assert len({id(each.mask()) for each in made}) == 3  # they have just begun

@@ -31,22 +31,22 @@ def grammars(vocabulary: Vocabulary) -> list[CompiledGrammar]:
     return [*patterns, compile_json_schema(SCHEMA, vocabulary)]
 
 
-def results(turns: Turns, count: int) -> tuple[list[bool], list[Mask | None]]:
-    taken, masks = zip(*map(turns.result, range(count)), strict=True)
-    assert all(map(turns.done, range(count)))
+def results(batch: Turns, count: int) -> tuple[list[bool], list[Mask | None]]:
+    taken, masks = zip(*map(batch.result, range(count)), strict=True)
+    assert all(map(batch.done, range(count)))
     return list(taken), list(masks)
 
 
 @pytest.mark.parametrize("threads", [0, 3])
 def test_many_matchers_take_a_token_as_one_does(tokenizer: ExLlamaV2Tokenizer, threads: int) -> None:
-    draw, workers = random.Random(3), Workers(threads)
+    rng, workers = random.Random(3), Workers(threads)
     together = [grammar.matcher() for grammar in grammars(vocabulary_of(tokenizer)) for _ in range(5)]
     alone = [matcher.clone() for matcher in together]
     taken, masks = results(workers.take(together, [None] * len(alone), [None] * len(alone)), len(alone))
     assert all(taken) and [None if mask is None else mask.id for mask in masks] == [key(each) for each in alone]
     for _ in range(12):
-        tokens = [draw.choice(allowed(each)) if draw.random() < 0.9 else draw.randrange(384) for each in alone]
-        budgets = [draw.choice([None, 12, 40]) for _ in alone]
+        tokens = [rng.choice(allowed(each)) if rng.random() < 0.9 else rng.randrange(384) for each in alone]
+        budgets = [rng.choice([None, 12, 40]) for _ in alone]
         taken, masks = results(workers.take(together, tokens, budgets), len(alone))
         for each, other, token, budget, done, mask in zip(alone, together, tokens, budgets, taken, masks, strict=True):
             before = each.accepted_tokens
@@ -76,7 +76,8 @@ def test_arguments_of_different_lengths(tokenizer: ExLlamaV2Tokenizer) -> None:
 
 def test_a_matcher_is_waited_for_alone(tokenizer: ExLlamaV2Tokenizer) -> None:
     matchers = [grammar.matcher() for grammar in grammars(vocabulary_of(tokenizer))]
-    turns = Workers(0).take(matchers, [None] * len(matchers), [None] * len(matchers))
-    assert not turns.done(1)
-    assert turns.result(1)[0]  # by whoever asks: there are no other threads, and what comes before it is done as well
-    assert turns.done(0) and turns.done(1) and not turns.done(2)
+    batch = Workers(0).take(matchers, [None] * len(matchers), [None] * len(matchers))
+    assert not batch.done(1)
+    # There are no threads, so the caller computes it, after the earlier ones of the batch.
+    assert batch.result(1)[0]
+    assert batch.done(0) and batch.done(1) and not batch.done(2)

@@ -1,4 +1,4 @@
-"""The filter protocol, as every subclass inherits it."""
+"""The base class of filters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constrain.filters import ExLlamaV2Filter
 
 
 class Counting(ExLlamaV2Filter):
-    """Counts evaluations, and notes the threads on which they ran."""
+    """Records the threads on which evaluations ran."""
 
     def __init__(self, model: Any = None, tokenizer: Any = None) -> None:
         super().__init__(model, tokenizer)
@@ -109,7 +109,7 @@ def test_a_clone_has_the_state_but_not_the_pending_work(pool: ThreadPoolExecutor
 
 
 def test_an_instance_that_was_not_initialised_has_the_defaults(pool: ThreadPoolExecutor) -> None:
-    """As filters of other packages make their clones."""
+    """Third-party filters create clones without ``__init__``."""
     made = Counting.__new__(Counting)
     made.threads = []
     assert made.get_next() == ({1}, set()) and made.sequence_str == ""

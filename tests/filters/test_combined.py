@@ -63,7 +63,7 @@ def test_two_filters_of_any_form_intersect(script: Script, begun: Combine, first
         max_size=4,
     )
 )
-def test_filters_together_allow_what_each_allows_alone(script: Script, begun: Combine, filters: Any) -> None:
+def test_masks_of_filters_are_intersected(script: Script, begun: Combine, filters: Any) -> None:
     def scripted() -> list[Any]:
         return [
             script(form, (range(300) if form == "Logits" and allowed is None else allowed, ends))
@@ -131,7 +131,7 @@ def test_end_tokens_are_united_and_biases_added(script: Script, begun: Combine) 
     assert tokens(made.mask()) == [4] and not made.end_tokens and made.bias is None
 
 
-def test_each_filter_is_asked_in_its_best_form(script: Script, begun: Combine) -> None:
+def test_each_filter_is_evaluated_in_its_fastest_form(script: Script, begun: Combine) -> None:
     filters = [script(form, ([4], []), background=True) for form in ("Logits", "Ids", "Bits")]
     made = begun(*filters)
     made.mask()
@@ -158,7 +158,7 @@ def test_filters_that_exclude_each_other_are_all_named(tokenizer: ExLlamaV2Token
     assert (caught.value.tail, caught.value.state) == ("12", "`-x`; [0-9]")
 
 
-def test_a_filter_that_allows_nothing_is_named_alone_and_all_are_asked(script: Script, begun: Combine) -> None:
+def test_a_dead_end_of_one_filter_names_it_and_all_are_evaluated(script: Script, begun: Combine) -> None:
     last = script("Ids", ([4], []))
     with pytest.raises(DeadEnd, match=r"^Duck: no token is allowed") as caught:
         begun(script("Duck", (set(), set())), last).mask()

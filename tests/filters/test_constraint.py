@@ -1,4 +1,4 @@
-"""Constraints over the engine: batches of matchers, budgets, and copies that look ahead."""
+"""Constraints of the engine: native batches, budgets, and forks."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def tokens(mask: TokenMask | None) -> list[int]:
 
 
 def key(mask: TokenMask | None) -> Any:
-    """A mask as something to compare: equal masks of different kinds have different identities."""
+    """Return the tokens of a mask, since equal masks of different classes have different identities."""
     return None if mask is None else tuple(tokens(mask))
 
 
 def outcome(constraint: Constraint, budget: int | None) -> Any:
-    """What a constraint says, or its error."""
+    """Return the mask of a constraint, or its error."""
     try:
         return key(constraint.mask(budget)), sorted(constraint.end_tokens), constraint.min_tokens()
     except FilterError as error:
@@ -72,11 +72,11 @@ def outcome(constraint: Constraint, budget: int | None) -> Any:
 
 
 def advance(constraints: Sequence[Constraint], chosen: Sequence[int], budget: int | None, with_masks: bool) -> None:
-    """Accept a token with each constraint, in one native batch where matchers are all there is to it."""
+    """Accept a token with each constraint, in one native batch for those that have matchers."""
     batch = [(each, token, each.matchers) for each, token in zip(constraints, chosen, strict=True)]
     rows = [(matcher, token) for _, token, matchers in batch for matcher in matchers or ()]
-    turns = WORKERS.take([row[0] for row in rows], [row[1] for row in rows], [budget] * len(rows))
-    results = iter([turns.result(place) for place in range(len(rows))])
+    running = WORKERS.take([row[0] for row in rows], [row[1] for row in rows], [budget] * len(rows))
+    results = iter([running.result(place) for place in range(len(rows))])
     for each, token, matchers in batch:
         found = [next(results) for _ in matchers or ()]
         if matchers is None or not all(taken for taken, _ in found):
@@ -105,7 +105,7 @@ def test_matchers_are_given_where_they_are_all_there_is(make: Make, name: str) -
 def test_a_native_batch_is_where_constraints_are_that_accept_one_by_one(
     make: Make, batch: list[list[str]], seed: int, budget: int | None
 ) -> None:
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     together, alone = [make(names) for names in batch], [make(names) for names in batch]
     for _ in range(8):
         said = [outcome(each, budget) for each in together]
@@ -114,10 +114,10 @@ def test_a_native_batch_is_where_constraints_are_that_accept_one_by_one(
         together, alone = [together[i] for i in left], [alone[i] for i in left]
         # Mostly tokens that are allowed, and some that a hook has put there.
         chosen = [
-            draw.randrange(3, 300) if draw.random() < 0.1 else draw.choice(tokens(each.mask(budget))) for each in alone
+            rng.randrange(3, 300) if rng.random() < 0.1 else rng.choice(tokens(each.mask(budget))) for each in alone
         ]
         budget = None if budget is None else budget - 1
-        advance(together, chosen, budget, draw.random() < 0.7)
+        advance(together, chosen, budget, rng.random() < 0.7)
         for each, token in zip(alone, chosen, strict=True):
             each.accept(token)
 
@@ -182,11 +182,11 @@ def test_healing_takes_no_part_in_a_batch(make: Make) -> None:
     budget=st.none() | st.integers(8, 60),
 )
 def test_forks_go_their_own_way(make: Make, names: list[str], seed: int, budget: int | None) -> None:
-    """A tree of forks: each says what a constraint does that has accepted the same tokens alone."""
-    draw = random.Random(seed)
+    """Forks of forks: each has the masks of a constraint that has accepted the same tokens."""
+    rng = random.Random(seed)
     sequences: list[tuple[Constraint, list[int]]] = [(make(names), [])]
     for _ in range(10):
-        made, path = draw.choice(sequences)
+        made, path = rng.choice(sequences)
         fork = made.fork()
         assert fork is not None
         left = None if budget is None else max(1, budget - len(path))
@@ -197,8 +197,8 @@ def test_forks_go_their_own_way(make: Make, names: list[str], seed: int, budget:
         assert said == outcome(alone, left) == outcome(made, left)
         if isinstance(said[0], type):
             continue
-        token = draw.choice(tokens(fork.mask(left)))
-        if draw.random() < 0.5:
+        token = rng.choice(tokens(fork.mask(left)))
+        if rng.random() < 0.5:
             advance([fork], [token], None if left is None else max(1, left - 1), True)
         else:
             fork.accept(token)
@@ -230,7 +230,7 @@ def test_masks_after_tokens_that_may_come(tokenizer: ExLlamaV2Tokenizer) -> None
 
 def test_a_filter_is_fed_every_token(tokenizer: ExLlamaV2Tokenizer) -> None:
     class Counting(ExLlamaV2RegexFilter):
-        """Somebody's own filter, which sees every token."""
+        """A third-party filter that overrides ``feed``."""
 
         count = 0
 

@@ -75,9 +75,9 @@ def test_the_three_forms_agree_along_random_texts(tokenizer: ExLlamaV2Tokenizer,
             assert isinstance(allowed, list)
             assert allowed == sorted(set(allowed)) == masked(filter_) == packed(filter_)
             assert ends == {EOS}.intersection(allowed)
-            drawn = EOS if EOS in allowed else choose.choice(allowed)
-            feed(filter_, [drawn])
-            if drawn == EOS:
+            sampled = EOS if EOS in allowed else choose.choice(allowed)
+            feed(filter_, [sampled])
+            if sampled == EOS:
                 break
         else:
             pytest.fail("the text did not end")
@@ -111,7 +111,7 @@ def test_a_character_may_be_split_over_tokens(tokenizer: ExLlamaV2Tokenizer) -> 
     assert filter_.next() == ([EOS], {EOS})
 
 
-def test_what_does_not_compile_says_so(tokenizer: ExLlamaV2Tokenizer) -> None:
+def test_errors_of_constraints_that_do_not_compile(tokenizer: ExLlamaV2Tokenizer) -> None:
     with pytest.raises(RegexError):
         ExLlamaV2RegexFilter(MODEL, tokenizer, "(a")
     with pytest.raises(LarkError):
@@ -138,7 +138,7 @@ def test_options_reach_the_compilers(tokenizer: ExLlamaV2Tokenizer) -> None:
     assert b not in (ordered.next()[0] or [])
 
 
-def test_a_token_outside_the_language_is_an_error_only_when_asked_on(tokenizer: ExLlamaV2Tokenizer) -> None:
+def test_a_token_outside_the_language_is_an_error_at_the_next_mask(tokenizer: ExLlamaV2Tokenizer) -> None:
     filter_ = ExLlamaV2RegexFilter(MODEL, tokenizer, "yes")
     filter_.begin("")
     stop = ids_of(tokenizer, "no")[0]
@@ -220,7 +220,7 @@ def test_a_vocabulary_is_built_once_and_dies_with_its_tokenizer(tokenizer: ExLla
 
 
 def test_a_grammar_may_ask_for_special_tokens(tokenizer: ExLlamaV2Tokenizer) -> None:
-    """``<pad>`` (2) is one that no other constraint allows; ``</s>`` (1) ends the text, ``<s>`` (0) does not."""
+    """``<pad>`` (2) is a special token; of ``</s>`` (1) and ``<s>`` (0), only the former ends the text."""
     filter_ = ExLlamaV2GrammarFilter(
         MODEL, tokenizer, 'start: <pad> "yes" BEGIN </s>\n%declare BEGIN', special_tokens={"BEGIN": "<s>"}
     )

@@ -1,4 +1,4 @@
-"""Finding filters in installed packages, good ones and broken ones."""
+"""Discovery of filters in installed packages, with and without errors."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_broken_plugin_is_named_and_skipped(site: Site, source: str, value: st
     assert manager.create("good", None, None, words=[])  # type: ignore[arg-type]
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
+def test_an_unknown_name_lists_the_available_ones() -> None:
     with pytest.raises(PluginError, match=r"no filter is called 'selct'; there are .*prefix.*select"):
         create("selct", None, None)  # type: ignore[arg-type]
 
@@ -124,7 +124,7 @@ def test_the_built_in_filters_are_found_as_plugins(tokenizer: Any) -> None:
     assert not broken()
 
 
-def test_plugins_can_be_kept_out(site: Site) -> None:
+def test_plugins_can_be_excluded(site: Site) -> None:
     for name in ("one", "two", "constrain"):
         site.install(name, good(name))
     assert [point.name for point in selected(site.points(), None)] == ["constrain", "one", "two"]

@@ -1,4 +1,4 @@
-"""Sets of tokens, and sets that are made of others."""
+"""Masks and operations on masks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_all_tokens() -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(parts=st.lists(st.tuples(TOKENS.filter(bool), KIND), min_size=1, max_size=4))
-def test_an_intersection_is_what_all_allow(parts: list[tuple[set[int], Make]]) -> None:
+def test_intersection(parts: list[tuple[set[int], Make]]) -> None:
     masks = [kind(tokens) for tokens, kind in parts]
     both = intersect(masks, WORDS)
     assert tokens_of(both) == reduce(set.intersection, (tokens for tokens, _ in parts))
@@ -113,7 +113,7 @@ def test_combinations_are_the_same_objects_again(bpe: Vocabulary = BYTES) -> Non
 
 def test_masks_of_other_kinds() -> None:
     class Even:
-        """Somebody's own mask."""
+        """A third-party mask."""
 
         id: Any = "even"
         count, tokens = 129, None

@@ -34,7 +34,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 class Characters(ExLlamaV2Filter):
-    """Allows tokens made of certain characters, by sets."""
+    """Allows tokens of certain characters; returns sets."""
 
     def begin(self, prefix_str: str | None) -> None:
         pieces = self.tokenizer.get_id_to_piece_list()
@@ -50,14 +50,14 @@ class Characters(ExLlamaV2Filter):
 
 
 class Lists:
-    """A filter seen as one that knows sets only, and nothing of background work."""
+    """A wrapper of a filter that has the form with ids only, without background work."""
 
     def __init__(self, inner: ExLlamaV2Filter) -> None:
         self.begin, self.feed, self.next = inner.begin, inner.feed, inner.next
 
 
 class Masks(Lists):
-    """A filter seen as one that masks logits, where it can, but does not fill bitmasks."""
+    """A wrapper of a filter that hides its form with bitmasks."""
 
     def __init__(self, inner: ExLlamaV2Filter) -> None:
         super().__init__(inner)
@@ -90,8 +90,8 @@ def test_all_forms_allow_the_same(tokenizer: ExLlamaV2Tokenizer, names: tuple[st
         allowed = allowed_by(best)
         assert allowed_by(ids) == allowed
         assert allowed_by(logits) == allowed
-        drawn = choose.choice(allowed)
-        if drawn == EOS or drawn in ids.end_tokens:
+        token = choose.choice(allowed)
+        if token == EOS or token in ids.end_tokens:
             break
         for each in (best, ids, logits):
-            each.accept(drawn)
+            each.accept(token)

@@ -1,4 +1,4 @@
-"""The prefix filter: how a text begins."""
+"""The prefix filter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def feed(tokenizer: ExLlamaV2Tokenizer, filter_: ExLlamaV2PrefixFilter, text: st
 
 
 def fitting(tokenizer: ExLlamaV2Tokenizer, *rests: str) -> set[str]:
-    """Tokens that begin a remainder, or that begin with one."""
+    """Return the tokens that are a prefix of a remainder, or start with one."""
     pieces = set(tokenizer.get_id_to_piece_list()) - {""}
     return {piece for piece in pieces if any(r.startswith(piece) or piece.startswith(r) for r in rests)}
 

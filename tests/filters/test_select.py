@@ -34,7 +34,7 @@ def feed(tokenizer: ExLlamaV2Tokenizer, filter_: ExLlamaV2SelectFilter, text: st
 
 
 def beginnings(tokenizer: ExLlamaV2Tokenizer, *rests: str) -> set[str]:
-    """The published rule: tokens whose text is a beginning of what remains of some option."""
+    """Return the tokens whose text is a prefix of the remainder of an option, as documented by exllamav2."""
     return {piece for piece in tokenizer.get_id_to_piece_list() if piece and any(r.startswith(piece) for r in rests)}
 
 

@@ -89,7 +89,7 @@ def test_nothing_to_do() -> None:
         (torch.zeros(1, 32), torch.zeros(1, 1, dtype=torch.int32, device="meta"), r"bits are on meta"),
     ],
 )
-def test_what_does_not_fit_is_refused(logits: torch.Tensor, bits: torch.Tensor, message: str) -> None:
+def test_invalid_arguments_are_refused(logits: torch.Tensor, bits: torch.Tensor, message: str) -> None:
     with pytest.raises(BitmaskError, match=message):
         apply_bitmask(logits, bits)
 

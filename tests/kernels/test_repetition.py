@@ -15,8 +15,8 @@ from constrain.kernels.repetition import dry_penalties
 WIDTH = 40
 
 
-def told(sequence: list[int], breakers: set[int], s: dict[str, Any]) -> dict[int, float]:
-    """As the rule is told: the longest end of the sequence that occurred before, and what followed it each time."""
+def expected_penalties(sequence: list[int], breakers: set[int], s: dict[str, Any]) -> dict[int, float]:
+    """Compute DRY literally: find the longest suffix that occurred earlier, and the tokens that followed it."""
     sequence = sequence[-s["range"] :] if s["range"] else sequence
     penalties: dict[int, float] = {}
     for length in range(min(s["max_ngram"], len(sequence) - 1), max(s["allowed_length"], 1) - 1, -1):
@@ -91,7 +91,7 @@ def test_penalties_are_those_of_the_rule() -> None:
     penalised = 0
     for row, sequence, own, s in zip(expected, sequences, breakers, settings, strict=True):
         outside = {token for token in sequence if not 0 <= token < WIDTH}
-        for token, penalty in told(sequence, own | outside, s).items():
+        for token, penalty in expected_penalties(sequence, own | outside, s).items():
             row[token] -= penalty
             penalised += 1
     apply_dry(logits, text, lengths, dry_tensors(settings), breaker_rows(breakers))

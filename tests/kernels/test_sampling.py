@@ -73,7 +73,7 @@ def on_device(values: Any, device: torch.device) -> Any:
     return each(values, lambda x: x.to(device))
 
 
-def kept_probabilities(
+def truncated_probabilities(
     logits: torch.Tensor, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> torch.Tensor:
     """Probabilities of the tokens of one row ``[width]`` that are kept, float64 ``[width]``, zero for the others."""
@@ -104,7 +104,7 @@ def test_philox_gives_the_published_numbers() -> None:
 
 
 def philox(seed: int, position: int) -> int:
-    """As the algorithm is told, with integers of any size."""
+    """Compute Philox 4x32-10 literally, with integers of any size."""
     word = 0xFFFFFFFF
     counter, key = [position & word, position >> 32 & word, 0, 0], [seed & word, seed >> 32 & word]
     for _ in range(10):
@@ -134,7 +134,7 @@ def test_random_numbers_on_a_gpu(cuda: torch.device) -> None:
     assert torch.equal(actual.cpu(), philox_uniform(seeds, positions))
 
 
-def test_what_is_kept() -> None:
+def test_truncations() -> None:
     logits = torch.cat((torch.tensor([0.5, 0.1, 0.2, 0.2]).log(), torch.tensor([-torch.inf, torch.nan])))
     expected: list[tuple[dict[str, Any], list[float]]] = [
         ({"top_k": 2}, [5 / 7, 0, 2 / 7, 0]),  # of equal logits, the first is more likely
@@ -149,7 +149,7 @@ def test_what_is_kept() -> None:
     ]
     for settings, probs in expected:
         values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
-        kept = kept_probabilities(logits, **values)
+        kept = truncated_probabilities(logits, **values)
         assert torch.allclose(kept, torch.tensor([*probs, 0, 0], dtype=torch.double), atol=1e-6), settings
         assert torch.allclose(top_probabilities(logits[None], plain_tensors(1, settings))[0].double(), kept)
 
@@ -157,7 +157,7 @@ def test_what_is_kept() -> None:
 def test_tokens_follow_the_probabilities_and_the_seeds() -> None:
     logits = torch.randn(9, generator=torch.Generator().manual_seed(0)).expand(4000, -1)
     tokens, probs = sample(logits, plain_tensors(4000, {"top_k": 4}))
-    kept = kept_probabilities(logits[0], 1.0, 4, 0.0, 0.0)
+    kept = truncated_probabilities(logits[0], 1.0, 4, 0.0, 0.0)
     shares = tokens.bincount(minlength=9) / 4000
     assert torch.allclose(shares.double(), kept, atol=0.03)
     assert torch.allclose(probs.double(), kept[tokens])
@@ -324,7 +324,7 @@ def test_a_million_tokens(settings: dict[str, Any], cuda: torch.device) -> None:
         tokens, _ = sample(rows, on_device(plain_tensors(count // 10, settings, seed << 40), cuda))
         counts += tokens.cpu().bincount(minlength=3000)
     values = {"temperature": 1.0, "top_k": 0, "top_p": 0.0, "min_p": 0.0} | settings
-    expected = kept_probabilities(logits, **values) * count
+    expected = truncated_probabilities(logits, **values) * count
     assert not counts[expected == 0].any()
     often = expected >= 5
     seen = torch.cat((counts[often], counts[~often].sum().view(1))).double()

@@ -126,7 +126,7 @@ def normalised(p: Floats) -> Floats:
 
 
 def distribution(logits: Floats, settings: dict[str, Any], protected: Floats) -> tuple[Floats, Floats]:
-    """As the rules are told: the ids of the candidates of a row, descending, and their probabilities in the end."""
+    """Compute the candidates of a row literally: ids by descending probability, and their final probabilities."""
     s = OFF | {name: float(np.float32(value)) for name, value in settings.items()}
     late, temperature = s["temperature_last"], s["temperature"]
     x = np.asarray(logits, dtype=np.float64)

@@ -79,7 +79,7 @@ def test_where_templates_are_found(save_byte_level: Save, load: Load) -> None:
     assert load(folder).apply_chat_template([], tools=TOOLS) == "own file"
 
 
-def test_what_is_wrong_with_a_template_is_said(save_byte_level: Save, load: Load) -> None:
+def test_errors_of_templates(save_byte_level: Save, load: Load) -> None:
     for template, message in [
         (None, "no chat template called default: none"),
         ([{"name": "rag", "template": ""}], "no chat template called default: only rag"),

@@ -7,7 +7,7 @@ from constrain.tokenizer.pieces import HOLE
 from constrain.tokenizer.tries import Trie
 
 
-def test_pieces_are_what_tokens_add_to_a_text(tokenizer: ExLlamaV2Tokenizer) -> None:
+def test_pieces_in_the_middle_of_a_text(tokenizer: ExLlamaV2Tokenizer) -> None:
     pieces = tokenizer.get_id_to_piece_list()
     assert len(pieces) == tokenizer.actual_vocab_size == tokenizer.get_vocab_size()
     text = "the the theory, world"

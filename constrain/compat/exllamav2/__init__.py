@@ -1,7 +1,7 @@
-"""constrain under the name of exllamav2: programs written for exllamav2 0.3.2 run without being changed.
+"""An alias of constrain under the name of exllamav2, so that programs written for exllamav2 0.3.2 run unchanged.
 
-Nothing is installed unless it is asked for, by :func:`install` or by ``python -m constrain.compat.exllamav2 SCRIPT``.
-Whatever differs between the library that such programs know and constrain itself lives in this package.
+The alias is only active after :func:`install`, or in ``python -m constrain.compat.exllamav2 SCRIPT``. Differences
+between the interfaces of exllamav2 and constrain are implemented in this package.
 """
 
 from constrain.compat.exllamav2.alias import install, uninstall

@@ -11,7 +11,7 @@ from constrain.errors import AliasError
 
 
 def main() -> None:
-    """Run the script that the command line names, as ``python SCRIPT ARGS...`` would."""
+    """Run a script with the alias, otherwise like ``python SCRIPT ARGS...``."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m constrain.compat.exllamav2 SCRIPT ARGS...")
     script = Path(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Names of what constrain does not have: programs import them, ask ``isinstance``, and mostly leave it at that."""
+"""Placeholders for classes that constrain does not have; most programs only import them or use ``isinstance``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VISION_MODELS = ("pixtral", "qwen2", "qwen2.5", "siglip_vision_model")
 
 
 class RopeStyle(IntEnum):
-    """How pairs of elements are rotated together."""
+    """Layout of the pairs of elements in rotary embeddings."""
 
     NONE = 0
     GPTJ = 1
@@ -33,15 +33,15 @@ class ExLlamaV2MoEMLP(_Layer):
 
 
 class ExLlamaV2ParallelDecoder(_Layer):
-    """Attention and MLP side by side."""
+    """Attention and MLP in parallel."""
 
 
 class ExLlamaV2PosEmbedding(_Layer):
-    """Learned positions."""
+    """Learned position embeddings."""
 
 
 class ExLlamaV2Cache_TP:  # noqa: N801 (a name of exllamav2)
-    """A cache over several GPUs, for a model loaded with ``load_tp``; constrain loads none that way.
+    """A tensor-parallel KV cache; constrain has no tensor parallelism.
 
     Raises:
         CacheError: always.
@@ -52,10 +52,10 @@ class ExLlamaV2Cache_TP:  # noqa: N801 (a name of exllamav2)
 
 
 class ExLlamaV2VisionTower(ExLlamaV2):
-    """The part of a multimodal model that sees; constrain runs text models.
+    """The vision encoder of a multimodal model; constrain runs text models only.
 
     Raises:
-        ModelError: always; as a ``ValueError``, as for every model without vision.
+        ModelError: always. It is a ``ValueError``, which exllamav2 raises for models without vision.
     """
 
     def __init__(self, config: Any) -> None:
@@ -63,10 +63,10 @@ class ExLlamaV2VisionTower(ExLlamaV2):
 
 
 class ExLlamaV2MultimodalProjector(ExLlamaV2):
-    """The part of a multimodal model between sight and language; constrain runs text models.
+    """The projector of a multimodal model; constrain runs text models only.
 
     Raises:
-        ModelError: always; as a ``ValueError``, as for every model without vision.
+        ModelError: always. It is a ``ValueError``, which exllamav2 raises for models without vision.
     """
 
     def __init__(self, config: Any) -> None:

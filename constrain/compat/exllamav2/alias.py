@@ -1,4 +1,4 @@
-"""The import hook that answers for ``exllamav2``: its modules, and the metadata of its distribution."""
+"""The import hook of the alias: the modules of ``exllamav2``, and the metadata of its distribution."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ NAME = "exllamav2"
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What ``importlib.metadata`` finds of a package that has no files."""
+    """Metadata of the alias for ``importlib.metadata``, without files."""
 
     def read_text(self, filename: str) -> str | None:
-        """The one file of metadata that every distribution has."""
+        """Return the content of ``METADATA``, the only file."""
         return f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n" if filename == "METADATA" else None
 
     def locate_file(self, path: object) -> Path:
-        """Where a file would be."""
+        """Return the path of a file, which need not exist."""
         return Path(__file__).parent / str(path)
 
 
 class _Finder(importlib.metadata.DistributionFinder, Loader):
-    """Finds the modules of the alias, and makes them of the table of names."""
+    """Finds the modules of the alias, and creates them from the table of names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The alias's module of this name, if it has one."""
+        """Return the spec of a module of the alias, if there is one of this name."""
         package, _, name = fullname.partition(".")
         if package != NAME or name not in MODULES:
             return None
         return ModuleSpec(fullname, self, origin=__name__, is_package=name in PACKAGES)
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """An ordinary, empty module."""
+        """Return ``None``, for an ordinary empty module."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module with its names."""
@@ -52,7 +52,7 @@ class _Finder(importlib.metadata.DistributionFinder, Loader):
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None
     ) -> Iterator[importlib.metadata.Distribution]:
-        """The alias's distribution, where it or any is asked for."""
+        """Yield the distribution of the alias, if its name or no name is given."""
         if context is None or context.name is None or context.name.lower() == NAME:
             yield _Distribution()
 
@@ -61,12 +61,13 @@ _finder = _Finder()
 
 
 def install(replace: bool = False) -> None:
-    """Make ``import exllamav2`` give constrain's classes, and say that version 0.3.2 of it is installed.
+    """Install the alias: ``import exllamav2`` imports constrain's classes, and its version is 0.3.2.
 
-    Does nothing where the alias is installed already.
+    Does nothing if the alias is installed already.
 
     Args:
-        replace: also where a real exllamav2 is installed, which then cannot be imported until :func:`uninstall`.
+        replace: install the alias even if a real exllamav2 is installed, which cannot be imported until
+            :func:`uninstall`.
 
     Raises:
         AliasError: a real exllamav2 is installed and ``replace`` is not set, or it has been imported.
@@ -81,7 +82,7 @@ def install(replace: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Take the alias away again. What programs have imported from it goes on working."""
+    """Remove the alias. Names that have been imported from it stay valid."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
         for name in [name for name in sys.modules if name.split(".")[0] == NAME]:
@@ -90,5 +91,5 @@ def uninstall() -> None:
 
 def _real_is_installed() -> bool:
     spec = importlib.util.find_spec(NAME)
-    # A folder of that name somewhere on the path, without an __init__.py, is no package: it has no origin.
+    # A folder of that name on the path without __init__.py would be a namespace package, which has no origin.
     return spec is not None and spec.origin is not None

@@ -1,4 +1,4 @@
-"""What programs ask of exllamav2's attention: the answers of an installation without flash-attn and xformers."""
+"""The flags of exllamav2's attention module, as in an installation without flash-attn and xformers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ has_lower_right_sdpa = True
 
 
 def assert_paged_attn() -> None:
-    """Say that there is no flash-attn, to programs that would rather do without paging then.
+    """Report that flash-attn is missing.
 
     Raises:
-        AssertionError: always. The dynamic generator pages without flash-attn all the same.
+        AssertionError: always. The dynamic generator has paged attention nevertheless.
     """
     raise AssertionError("flash-attn is not installed; paged attention here does not need it")

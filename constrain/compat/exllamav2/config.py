@@ -1,4 +1,4 @@
-"""The config as programs for exllamav2 know it."""
+"""The config with the attributes of exllamav2."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from constrain import model as native
 
 
 class ExLlamaV2Config(native.ExLlamaV2Config):
-    """:class:`constrain.model.ExLlamaV2Config`, with attributes of models and methods that constrain treats otherwise.
+    """:class:`constrain.model.ExLlamaV2Config` with further attributes of exllamav2.
 
     Attributes:
-        num_experts, num_experts_per_token: of a mixture of experts, which no model here is.
-        logit_scale, scale_depth, scale_emb: multipliers that no model here has.
-        checkpoint_fused_mlp, checkpoint_offset_qzeros: forms of quantised weights, which are not read.
-        mrope_section: of multi-axis RoPE, which no model here has.
+        num_experts, num_experts_per_token: for mixtures of experts, which constrain does not support.
+        logit_scale, scale_depth, scale_emb: multipliers that no supported model has.
+        checkpoint_fused_mlp, checkpoint_offset_qzeros: forms of quantised weights that are not supported.
+        mrope_section: for multi-axis RoPE, which no supported model has.
         scale_long_factor, scale_short_factor: divisors of the frequencies beyond, and up to, the original context.
-        yarn_rope_factor, yarn_rope_original_max_position_embeddings: of YaRN.
-        l3_rope_factor, l3_rope_low_freq_factor, l3_rope_high_freq_factor, l3_rope_original_max_position_embeddings: of
-            the method of Llama 3.
+        yarn_rope_factor, yarn_rope_original_max_position_embeddings: parameters of YaRN.
+        l3_rope_factor, l3_rope_low_freq_factor, l3_rope_high_freq_factor, l3_rope_original_max_position_embeddings:
+            parameters of the method of Llama 3.
     """
 
     num_experts: int | None = None
@@ -37,7 +37,7 @@ class ExLlamaV2Config(native.ExLlamaV2Config):
     l3_rope_original_max_position_embeddings: int | None = None
 
     def prepare(self, no_tensors: bool = False) -> None:
-        """See the native method."""
+        """See :meth:`constrain.model.ExLlamaV2Config.prepare`."""
         super().prepare(no_tensors)
         rope = self.rope
         if rope.method == "su":

@@ -1,4 +1,4 @@
-"""The functions of exllamav2's native extension that run on the host, which tools sometimes reach for."""
+"""Host functions of exllamav2's native extension that tools use."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from constrain.errors import WeightsError
 from constrain.kernels import penalise_row
 
-#: Stands for "no tensor" in arguments.
+#: Argument that means "no tensor".
 none_tensor = torch.empty((1, 1), device="meta")
 
 
 def make_q_matrix(*args: Any, **kwargs: Any) -> NoReturn:
-    """Not there.
+    """Not available.
 
     Raises:
         WeightsError: always.
@@ -43,11 +43,11 @@ def apply_rep_penalty(
 
 
 def logit_filter_exclusive(mask: torch.Tensor, allowed: Sequence[Sequence[int]]) -> None:
-    """Clear all of each row of a bool mask but the ids allowed in it, in place."""
+    """Clear each row of a bool mask except for the ids allowed in it, in place."""
     for row, ids in zip(mask, allowed, strict=True):
-        kept = row[list(ids)]
+        values = row[list(ids)]
         row.fill_(False)
-        row[list(ids)] = kept
+        row[list(ids)] = values
 
 
 def fast_fill_cpu_ones_bool(tensor: torch.Tensor) -> None:
@@ -56,7 +56,7 @@ def fast_fill_cpu_ones_bool(tensor: torch.Tensor) -> None:
 
 
 def fast_fadd_cpu(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Add ``b`` to each stretch of ``a`` that is as long, in place."""
+    """Add ``b`` to each consecutive part of ``a`` of the same length, in place."""
     a.view(-1, b.numel()).add_(b.view(-1))
 
 
@@ -66,15 +66,15 @@ def fast_copy_cpu(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def partial_strings_match(query: bytes, offsets: torch.Tensor, strings: bytes) -> int:
-    """Look for strings in a text, all of them in UTF-32LE.
+    """Find strings in a text, all encoded as UTF-32LE.
 
     Args:
         query: the text.
-        offsets: where each string begins in ``strings``, in bytes, and where the last one ends.
-        strings: the strings, one after another.
+        offsets: offsets of the strings in ``strings``, in bytes, and the end of the last one.
+        strings: the concatenated strings.
 
     Returns:
-        The index where a string begins that the text has; -2 if the text ends with the beginning of one; else -1.
+        The index of the first occurrence of a string; -2 if the text ends with a prefix of one; else -1.
     """
     text, table = query.decode("utf-32-le"), [int(offset) for offset in offsets]
     wanted = [strings[start:end].decode("utf-32-le") for start, end in pairwise(table)]
@@ -86,7 +86,7 @@ def partial_strings_match(query: bytes, offsets: torch.Tensor, strings: bytes) -
 
 
 def count_match(a: torch.Tensor, b: torch.Tensor, max_a: int) -> int:
-    """Length of the beginning that two int64 ``[1, n]`` have in common, no more than ``max_a``."""
+    """Length of the common prefix of two int64 ``[1, n]``, at most ``max_a``."""
     length = min(max_a, a.shape[-1], b.shape[-1])
     differing = torch.nonzero(a[0, :length] != b[0, :length])
     return int(differing[0]) if len(differing) else length

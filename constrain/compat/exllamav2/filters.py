@@ -1,4 +1,4 @@
-"""Filters of other packages, where they need what only an accelerator has."""
+"""Third-party filters on machines without an accelerator."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from constrain.filters.base import FilterResult
 T = TypeVar("T")
 
 
-class _AskedForIds(ExLlamaV2Filter):
-    """A filter that could mask logits, and is asked for the ids of tokens instead."""
+class _IdsOnly(ExLlamaV2Filter):
+    """A wrapper of a filter that hides its mask of logits, so that its ids are used."""
 
     def __init__(self, target: Any) -> None:
         super().__init__(getattr(target, "model", None), getattr(target, "tokenizer", None))  # type: ignore[arg-type]
@@ -37,10 +37,10 @@ class _AskedForIds(ExLlamaV2Filter):
 
 
 def takes_filters(function: Callable[..., T]) -> Callable[..., T]:
-    """``function`` with its argument ``filters`` (a list, or a list for each prompt) made fit for this machine.
+    """Wrap ``function`` so that third-party filters in its argument ``filters`` work without an accelerator.
 
-    Filters that mask logits were written for machines with a GPU, and take pinned memory for it, which torch refuses
-    where there is no accelerator. There, those of other packages are asked for ids, which they must be able to say too.
+    Filters that mask logits were written for machines with a GPU, and allocate pinned memory, which torch refuses
+    without an accelerator. There, the ids of third-party filters are used, which all filters can return.
     """
     signature = inspect.signature(function)
 
@@ -48,17 +48,17 @@ def takes_filters(function: Callable[..., T]) -> Callable[..., T]:
     def call(*args: Any, **kwargs: Any) -> T:
         bound = signature.bind(*args, **kwargs)
         if bound.arguments.get("filters") and not torch.cuda.is_available():
-            bound.arguments["filters"] = _fit(bound.arguments["filters"])
+            bound.arguments["filters"] = _without_masks(bound.arguments["filters"])
         return function(*bound.args, **bound.kwargs)
 
     return call
 
 
-def _fit(filters: Any) -> Any:
+def _without_masks(filters: Any) -> Any:
     if isinstance(filters, (list, tuple)):
-        return [_fit(entry) for entry in filters]
+        return [_without_masks(entry) for entry in filters]
     can_mask = getattr(filters, "can_mask_logits", None)
     if isinstance(filters, ExLlamaV2EngineFilter) or can_mask is None or not can_mask():
         return filters
-    # Errors name the class of the filter at fault.
-    return type(type(filters).__name__, (_AskedForIds,), {})(filters)
+    # A class of the same name, since errors name the class of the filter.
+    return type(type(filters).__name__, (_IdsOnly,), {})(filters)

@@ -1,4 +1,4 @@
-"""The generators as programs for exllamav2 know them, wherever that is not as its pages describe them."""
+"""The generators with the behaviour of exllamav2, where it differs from its documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _generate = inspect.signature(native.ExLlamaV2DynamicGenerator.generate)
 
 
 class ExLlamaV2BaseGenerator(native.ExLlamaV2BaseGenerator):
-    """:class:`constrain.generator.ExLlamaV2BaseGenerator`, with filters of other packages."""
+    """:class:`constrain.generator.ExLlamaV2BaseGenerator`, with support for third-party filters."""
 
     generate_simple = takes_filters(native.ExLlamaV2BaseGenerator.generate_simple)
 
@@ -25,8 +25,8 @@ class ExLlamaV2BaseGenerator(native.ExLlamaV2BaseGenerator):
 class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator, ExLlamaV2BaseGenerator):
     """:class:`constrain.generator.ExLlamaV2StreamingGenerator`, with these differences.
 
-    Each call draws one token, also where several are ready; the most likely tokens are reported as two tensors, and
-    probabilities with a row; reported logits are those that the sampler has left.
+    Each call returns one token, even if several have been sampled. Top tokens are returned as two tensors, and
+    probabilities with a batch dimension. Returned logits are those after the sampler's filters.
     """
 
     one_token_per_call = True
@@ -34,11 +34,11 @@ class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator, ExLlamaV2B
     begin_stream_ex = takes_filters(native.ExLlamaV2StreamingGenerator.begin_stream_ex)
 
     def stream_ex(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """See the native method.
+        """See :meth:`constrain.generator.ExLlamaV2StreamingGenerator.stream_ex`.
 
         Returns:
-            As the native method, but ``probs``: float32 of shape (1, n); and ``top_tokens`` and ``top_probs``: int64
-            and float32 of shape (1, n, k).
+            Its result, except for ``probs``: float32 of shape (1, n); and ``top_tokens`` and ``top_probs``: int64 and
+            float32 of shape (1, n, k).
         """
         result = super().stream_ex(*args, **kwargs)
         if "probs" in result:
@@ -54,8 +54,8 @@ class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator, ExLlamaV2B
 class ExLlamaV2DynamicJob(native.ExLlamaV2DynamicJob):
     """:class:`constrain.generator.ExLlamaV2DynamicJob`, with these differences.
 
-    ``min_new_tokens`` holds back stop tokens, but not stop strings; reported logits are those that the sampler has
-    left; filters are not made to complete their text in ``max_new_tokens``, unless that is asked for.
+    ``min_new_tokens`` delays stop tokens, but not stop strings. Returned logits are those after the sampler's filters.
+    By default, filters need not complete their text within ``max_new_tokens``.
     """
 
     early_stop_strings = True
@@ -68,7 +68,7 @@ class ExLlamaV2DynamicJob(native.ExLlamaV2DynamicJob):
 class ExLlamaV2DynamicGenerator(native.ExLlamaV2DynamicGenerator):
     """:class:`constrain.generator.ExLlamaV2DynamicGenerator`, with these differences.
 
-    An 8-bit cache is refused; and with ``return_last_results`` the texts are returned beside the last results.
+    An 8-bit cache is refused, and ``return_last_results`` returns the texts together with the last results.
     """
 
     job_type = ExLlamaV2DynamicJob
@@ -79,10 +79,10 @@ class ExLlamaV2DynamicGenerator(native.ExLlamaV2DynamicGenerator):
         super().__init__(model, cache, *args, **kwargs)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """See the native method.
+        """See :meth:`constrain.generator.ExLlamaV2DynamicGenerator.generate`.
 
         Returns:
-            As the native method; with ``return_last_results`` a tuple of what that returns without it and with it.
+            Its result; with ``return_last_results`` a tuple of its results without and with it.
         """
         results = super().generate(*args, **kwargs)
         given = _generate.bind(self, *args, **kwargs).arguments
@@ -94,13 +94,15 @@ class ExLlamaV2DynamicGenerator(native.ExLlamaV2DynamicGenerator):
         failed = next((result["exception"] for result in last if "exception" in result), None)
         if failed is not None:
             raise failed
-        heads = ["" if given.get("completion_only") else each if isinstance(each, str) else each[0] for each in prompt]
-        texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
+        prefixes = [
+            "" if given.get("completion_only") else each if isinstance(each, str) else each[0] for each in prompt
+        ]
+        texts = [prefix + result["full_completion"] for prefix, result in zip(prefixes, last, strict=True)]
         return (texts, results) if isinstance(results, list) else (texts[0], results)
 
 
 class ExLlamaV2DynamicGeneratorAsync(native.ExLlamaV2DynamicGeneratorAsync):
-    """:class:`constrain.generator.ExLlamaV2DynamicGeneratorAsync` over the generator and the jobs above."""
+    """:class:`constrain.generator.ExLlamaV2DynamicGeneratorAsync`, with the generator and the jobs above."""
 
     generator_type = ExLlamaV2DynamicGenerator
     job_type = ExLlamaV2DynamicJob

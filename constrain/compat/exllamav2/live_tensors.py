@@ -1,4 +1,4 @@
-"""Which tensors are alive, for finding leaks."""
+"""Lists of live tensors, to find memory leaks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _snapshot: Counter[Kind] = Counter()
 
 
 def list_live_tensors() -> None:
-    """Print the tensors that are alive, by device, dtype and shape."""
+    """Print the live tensors, by device, dtype and shape."""
     _print(_live())
 
 
 def set_snapshot() -> None:
-    """Remember which tensors are alive."""
+    """Store the live tensors."""
     _snapshot.clear()
     _snapshot.update(_live())
 
 
 def diff_snapshot() -> None:
-    """Print what has come and gone since :func:`set_snapshot`."""
+    """Print the tensors created and freed since :func:`set_snapshot`."""
     live = _live()
     print("new:")
     _print(live - _snapshot)
@@ -34,7 +34,7 @@ def diff_snapshot() -> None:
 
 def _live() -> Counter[Kind]:
     gc.collect()
-    # Not isinstance, which asks the object itself, and some objects do things when asked.
+    # Not isinstance, which reads __class__ of the object, and that has side effects for lazy proxies.
     tensors = (thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor))
     return Counter((str(tensor.device), str(tensor.dtype), tuple(tensor.shape)) for tensor in tensors)
 

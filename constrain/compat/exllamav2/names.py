@@ -1,20 +1,20 @@
-"""Which names the modules of exllamav2 0.3.2 have, and what of constrain they stand for."""
+"""The names in the modules of exllamav2 0.3.2, and the objects of constrain that they refer to."""
 
 from __future__ import annotations
 
 VERSION = "0.3.2"
 
-#: Modules that have modules inside.
+#: Modules that are packages.
 PACKAGES = frozenset({"", "generator", "generator.filters", "tokenizer", "vlm"})
 
 _HERE = "constrain.compat.exllamav2."
 
-#: Where a name comes from: a module, and its name there.
+#: Source of a name: a module, and the name there.
 Source = tuple[str, str]
 
 
 def _same(home: str, names: str) -> dict[str, Source]:
-    """Names that are the same in both."""
+    """Return sources for names that are the same in both."""
     return {name: (home, name) for name in names.split()}
 
 
@@ -56,7 +56,7 @@ _BACKENDS = {
     **_same("constrain.tokenizer", "ExLlamaV2TokenizerHF"),
 }
 
-#: By the name of the module within exllamav2 (``""``: the package itself), its names and where they come from.
+#: Sources of names, by the name of the module in exllamav2 (``""``: the package itself).
 MODULES: dict[str, dict[str, Source]] = {
     "": {
         **_VERSION,

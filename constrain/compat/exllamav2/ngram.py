@@ -1,4 +1,4 @@
-"""Guessing tokens by what followed the same tokens before."""
+"""Prediction of tokens from counts of n-grams."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class NgramCacheNode:
-    """What followed some tokens, and where longer ones go on.
+    """A node of the trie: counts for one n-gram, and longer n-grams with the same end.
 
     Attributes:
-        next_tokens: how often each token came next.
-        children: by the token before.
+        next_tokens: counts of the tokens that followed.
+        children: nodes by the preceding token.
     """
 
     next_tokens: Counter[int] = field(default_factory=Counter)
@@ -21,7 +21,7 @@ class NgramCacheNode:
 
 
 class NgramCache:
-    """Counts of the tokens that follow n-grams, in a trie over each n-gram read backwards.
+    """Counts of the tokens that follow n-grams, in a trie over reversed n-grams.
 
     Args:
         min_len, max_len: lengths of the n-grams.
@@ -35,12 +35,12 @@ class NgramCache:
             self.update(preload)
 
     def update(self, tokens: Sequence[int]) -> None:
-        """Count what follows each n-gram of ``tokens``."""
+        """Count the token after each n-gram of ``tokens``."""
         for end in range(self.min_len, len(tokens)):
             self.update_single(tokens[max(0, end - self.max_len) : end + 1])
 
     def update_single(self, tokens: Sequence[int]) -> None:
-        """Count the last token behind each n-gram that ends right before it."""
+        """Count the last token, for each n-gram that ends directly before it."""
         node = self.root
         for length, token in enumerate(reversed(tokens[-self.max_len - 1 : -1]), 1):
             node = node.children.setdefault(token, NgramCacheNode())
@@ -48,12 +48,12 @@ class NgramCache:
                 node.next_tokens[tokens[-1]] += 1
 
     def predict_next(self, context: Sequence[int], threshold: int = 1, preload: NgramCache | None = None) -> int | None:
-        """The token that most often followed the longest end of ``context`` that one followed ``threshold`` times.
+        """Predict the next token: the most frequent one after the longest suffix of ``context`` with enough counts.
 
         Args:
             context: token ids.
-            threshold: least count.
-            preload: looked into where this cache knows none.
+            threshold: minimum count.
+            preload: cache to use if this one has no prediction.
         """
         best, node = None, self.root
         for length, token in enumerate(reversed(context[-self.max_len :]), 1):

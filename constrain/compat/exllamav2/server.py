@@ -1,7 +1,7 @@
-"""A small server over web sockets: JSON messages in, JSON messages out.
+"""A small web socket server with JSON messages.
 
-A message names an ``action``: ``echo``, ``estimate_token``, ``lefttrim_token``, ``infer`` or ``stop``. Its
-``request_id`` and ``response_id`` come back in every answer to it.
+A message has an ``action``: ``echo``, ``estimate_token``, ``lefttrim_token``, ``infer`` or ``stop``. Its
+``request_id`` and ``response_id`` are repeated in every reply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from constrain.generator import ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-#: What a request calls the settings, what they are called here, and their defaults.
+#: Names of settings in requests, with their names here and defaults.
 _SETTINGS = {
     "temperature": ("temperature", 0.9),
     "top_k": ("top_k", 100),
@@ -45,7 +45,7 @@ class Socket(Protocol):
 
 @dataclass
 class _Inference:
-    """What is asked for with ``infer``, ready to run."""
+    """A parsed ``infer`` request."""
 
     ids: torch.Tensor
     settings: ExLlamaV2Sampler.Settings
@@ -57,11 +57,11 @@ class _Inference:
 
 
 class ExLlamaV2WebSocketServer:
-    """Serves one model, one text at a time; requests wait for each other.
+    """Serves one model; ``infer`` requests run one at a time.
 
     Args:
-        ip, port: where it listens.
-        model, tokenizer, cache: what it runs on.
+        ip, port: address to listen on.
+        model, tokenizer, cache: the model, its tokenizer and a KV cache.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ExLlamaV2WebSocketServer:
         self.ip, self.port = ip, port
         self.model, self.tokenizer, self.cache = model, tokenizer, cache
         self.generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
-        self._turn = asyncio.Lock()
+        self._inference_lock = asyncio.Lock()
         self._served: Socket | None = None
         self._stopped = False
 
@@ -82,7 +82,7 @@ class ExLlamaV2WebSocketServer:
         """Answer the messages of a connection until it closes."""
         running: set[asyncio.Task[None]] = set()
         async for message in socket:
-            # A request that runs must not keep the message that stops it waiting.
+            # Concurrent, so that a "stop" message is read while a request runs.
             task = asyncio.create_task(self._answer(message, socket))
             running.add(task)
             task.add_done_callback(running.discard)
@@ -107,14 +107,14 @@ class ExLlamaV2WebSocketServer:
         try:
             await self._act(request, reply, socket)
         except (ConstrainError, KeyError, TypeError, ValueError) as error:
-            told = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-            await _send(socket, {**reply, "error": told})
+            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+            await _send(socket, {**reply, "error": reason})
 
     async def _act(self, request: dict[str, Any], reply: dict[str, Any], socket: Socket) -> None:
         action = request.get("action")
         if action == "infer":
             inference = self._read(request, reply)
-            async with self._turn:
+            async with self._inference_lock:
                 await self._infer(inference, bool(request["stream"]), bool(request.get("stream_full")), socket)
         elif action == "stop":
             self._stopped = True
@@ -123,8 +123,8 @@ class ExLlamaV2WebSocketServer:
             await _send(socket, {**reply, "num_tokens": self.tokenizer.num_tokens(request["text"])})
         elif action == "lefttrim_token":
             ids = self.tokenizer.encode(request["text"])[0]
-            kept = ids[max(0, len(ids) - request["trimmed_length"]) :]
-            await _send(socket, {**reply, "trimmed_text": self.tokenizer.decode(kept)})
+            trimmed = ids[max(0, len(ids) - request["trimmed_length"]) :]
+            await _send(socket, {**reply, "trimmed_text": self.tokenizer.decode(trimmed)})
         elif action == "echo":
             await _send(socket, reply)
         else:
@@ -135,17 +135,19 @@ class ExLlamaV2WebSocketServer:
         settings = ExLlamaV2Sampler.Settings(**values)
         if request.get("bann_bann"):
             settings.disallow_tokens(self.tokenizer, request["bann_bann"])
-        most = int(request["max_new_tokens"])
-        head = self.tokenizer.encode(request.get("customBos") or "", encode_special_tokens=True)
+        max_new_tokens = int(request["max_new_tokens"])
+        bos = self.tokenizer.encode(request.get("customBos") or "", encode_special_tokens=True)
         ids = self.tokenizer.encode(request["text"], encode_special_tokens=True)
-        room = min(self.model.config.max_seq_len, self.cache.max_seq_len) - most - head.shape[1]
-        if room < 1 or most < 1:
-            raise GenerationError(f"max_new_tokens={most} leaves no room for a prompt, or is no number of tokens")
+        max_prompt = min(self.model.config.max_seq_len, self.cache.max_seq_len) - max_new_tokens - bos.shape[1]
+        if max_prompt < 1 or max_new_tokens < 1:
+            raise GenerationError(
+                f"max_new_tokens={max_new_tokens} leaves no room for a prompt, or is no number of tokens"
+            )
         eos = self.tokenizer.eos_token_id
         return _Inference(
-            torch.cat([head, ids[:, max(0, ids.shape[1] - room) :]], dim=1),
+            torch.cat([bos, ids[:, max(0, ids.shape[1] - max_prompt) :]], dim=1),
             settings,
-            most,
+            max_new_tokens,
             [*([] if eos is None else [eos]), *request.get("stop_conditions", ())],
             bool(request.get("token_healing")),
             {**reply, **({"tag": request["tag"]} if "tag" in request else {})},

@@ -1,4 +1,4 @@
-"""Reading single tensors of a safetensors file, with the interface of exllamav2's loader."""
+"""Access to single tensors of a safetensors file, with the interface of exllamav2's loader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class STFile:
         filename: its path.
 
     Raises:
-        WeightsError: it is not one.
+        WeightsError: it cannot be read.
     """
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
@@ -27,20 +27,20 @@ class STFile:
 
     @staticmethod
     def open(filename: str | os.PathLike[str]) -> STFile:
-        """The file ``filename``."""
+        """Open the file ``filename``."""
         return STFile(filename)
 
     def get_dict(self) -> dict[str, str]:
-        """The file by the name of each of its tensors."""
+        """Map the names of all tensors to the file."""
         return dict.fromkeys(self._files.tensors, self.filename)
 
     def get_tensor(
         self, key: str, device: torch.device | str | int = "cpu", out_dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """A tensor on a device, in the dtype of the file or another.
+        """Read a tensor to a device, and optionally convert its dtype.
 
         Raises:
-            WeightsError: there is none of this name.
+            WeightsError: there is no tensor of this name.
         """
         if key not in self._files.tensors:
             raise WeightsError(f"{self.filename}: no tensor {key}")
@@ -48,4 +48,4 @@ class STFile:
 
 
 def cleanup_stfiles() -> None:
-    """Nothing is kept open."""
+    """Do nothing: no file is kept open."""

@@ -1,4 +1,4 @@
-"""Small helpers of exllamav2: moving tensors, looking at memory, packing bits."""
+"""Small helpers of exllamav2: copies between devices, memory statistics, packed bits."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _MIB = 1024**2
 
 
 def safe_move_tensor(tensor: Tensors, device: str | torch.device | int, non_blocking: bool = False) -> Tensors:
-    """A tensor, or each of several, on a device."""
+    """Move a tensor, or several, to a device."""
     if isinstance(tensor, torch.Tensor):
         return tensor.to(device, non_blocking=non_blocking)
     return type(tensor)(part.to(device, non_blocking=non_blocking) for part in tensor)
 
 
 def test_gpu_peer_copy(device_a: torch.device, device_b: torch.device) -> bool:
-    """Whether a tensor survives the way from one device to the other."""
+    """Whether a copy of a tensor from one device to the other is correct."""
     sent = torch.arange(16, device=device_a)
     return torch.equal(sent.cpu(), sent.to(device_b).cpu())
 
 
 def timed(function: Callable[P, T]) -> Callable[P, T]:
-    """Print how long each call takes."""
+    """Wrap a function to print the time of each call."""
 
     @wraps(function)
     def measured(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,7 +67,7 @@ def cuda_sync_active() -> None:
 
 
 def get_basic_progress() -> Progress:
-    """A progress display for the console."""
+    """Create a progress display for the console."""
     return Progress()
 
 
@@ -86,20 +86,20 @@ def get_all_gpu_memory() -> dict[int, dict[str, float]]:
 
 
 def print_vram_usage() -> None:
-    """Print what torch has allocated on each GPU."""
+    """Print the memory that torch has allocated on each GPU."""
     for index in get_visible_devices():
         print(f"cuda:{index}: {torch.cuda.memory_allocated(index) / _MIB:,.2f} MiB")
 
 
 def print_vram_usage_peak() -> None:
-    """Print the most that torch has had allocated on each GPU since the last call."""
+    """Print the peak memory that torch has allocated on each GPU since the last call."""
     for index in get_visible_devices():
         print(f"cuda:{index}: {torch.cuda.max_memory_allocated(index) / _MIB:,.2f} MiB")
         torch.cuda.reset_peak_memory_stats(index)
 
 
 def integer_split(x: int, split: Sequence[float], minimum: int = 1) -> list[int]:
-    """``x`` in whole parts, as proportional to ``split`` as can be (largest remainders); each 0 or ``minimum`` up."""
+    """Split ``x`` into integers proportional to ``split`` (largest remainders), each 0 or at least ``minimum``."""
     exact = [x * share / sum(split) for share in split]
     parts = [int(part) if part >= minimum else 0 for part in exact]
     by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
@@ -110,7 +110,7 @@ def integer_split(x: int, split: Sequence[float], minimum: int = 1) -> list[int]
 
 
 def pack_4bit(unpacked: torch.Tensor) -> torch.Tensor:
-    """Numbers below 16, uint8 ``[k, n]``, eight to a word: int32 ``[k, n / 8]``, the first in the lowest bits."""
+    """Pack numbers below 16, uint8 ``[k, n]``, eight to a word: int32 ``[k, n / 8]``, the first in the lowest bits."""
     nibbles = unpacked.to(torch.int32).unflatten(1, (-1, 8))  # type: ignore[no-untyped-call]
     packed: torch.Tensor = torch.zeros_like(nibbles[..., 0])
     for i in range(8):
@@ -119,5 +119,5 @@ def pack_4bit(unpacked: torch.Tensor) -> torch.Tensor:
 
 
 def unpack_4bit(packed: torch.Tensor) -> torch.Tensor:
-    """The inverse of :func:`pack_4bit`."""
+    """Inverse of :func:`pack_4bit`."""
     return torch.stack([packed >> (4 * i) & 15 for i in range(8)], dim=-1).flatten(1).to(torch.uint8)

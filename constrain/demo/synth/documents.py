@@ -1,4 +1,4 @@
-"""Examples: a document, a schema, and the record that the schema wants from the document.
+"""Examples: a document, a schema, and the gold record of the document under the schema.
 
 Every example is a function of ``(seed, split, index)`` alone.
 """
@@ -23,7 +23,7 @@ from constrain.demo.synth.template import Template
 
 
 class Split(str, Enum):
-    """Which documents an example may come from."""
+    """The splits of examples."""
 
     TRAIN = "train"
     WORDINGS = "held-out wordings"
@@ -32,7 +32,7 @@ class Split(str, Enum):
 
 @dataclass(frozen=True)
 class Example:
-    """A document with a schema and its gold record; ``family`` names where it comes from."""
+    """A document with a schema and its gold record; ``family`` is the name of its family."""
 
     family: str
     text: str
@@ -41,12 +41,12 @@ class Example:
 
     @property
     def answer(self) -> str:
-        """The record as the model is to write it."""
+        """The record as JSON text, the target of the model."""
         return json.dumps(self.record, ensure_ascii=False)
 
 
 def example(seed: int, split: Split, index: int) -> Example:
-    """The example number ``index`` of a split."""
+    """Generate the example number ``index`` of a split."""
     rng = Random(f"{seed}/{split.value}/{index}")
     family, text, slots, facts = _SOURCES[split](rng)
     question = _question(slots, facts, rng)
@@ -85,7 +85,7 @@ _SOURCES: dict[Split, Callable[[Random], Source]] = {
 
 
 def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source:
-    """Half the time one of the wordings, else a mixture of them, or a layout that needs none."""
+    """Generate a document: half the time from a wording, else from a mixture of wordings, or from a generic layout."""
     form = rng.random()
     if form < 0.5:
         text, facts = _worded(family, template.parse(rng.choice(wordings)), rng)
@@ -112,7 +112,7 @@ def _worded(family: Family, wording: Template, rng: Random) -> Document:
 
 
 def _collage(rng: Random) -> Source:
-    """Slots of several families in one document: the same questions in other company."""
+    """Generate a document with slots of several families, so that slots occur in other contexts."""
     families = rng.sample(trained_families(), rng.randint(1, 5))
     slots: list[Slot] = []
     labels: set[str] = set()
@@ -141,13 +141,13 @@ def _laid_out(slots: list[Slot], rng: Random) -> Document:
 
 
 def _some(slots: list[Slot], rng: Random) -> list[Slot]:
-    """Most of the slots, in any order; at most ten."""
-    kept = [slot for slot in slots if rng.random() < 0.88] or slots[:1]
-    return rng.sample(kept, min(len(kept), 10))
+    """Select most of the slots, at most ten, in random order."""
+    chosen = [slot for slot in slots if rng.random() < 0.88] or slots[:1]
+    return rng.sample(chosen, min(len(chosen), 10))
 
 
 def _question(slots: list[Slot], facts: dict[str, Value], rng: Random) -> Question:
-    """A schema over some of the slots: mostly such as the document states, a few that it does not."""
+    """Generate a schema over some of the slots: most are in the document, a few are not."""
     stated = [slot for slot in slots if slot.key in facts]
     silent = [slot for slot in slots if slot.key not in facts]
     tables = [slot for slot in stated if isinstance(slot.kind, Records)]

@@ -35,12 +35,12 @@ from constrain.demo.synth.kinds import Kind
 from constrain.demo.synth.slots import Slot
 
 HELD_OUT_FILE = "held_out"
-"""The one file whose families are never trained on."""
+"""The file with the held-out families."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """A form of document: its slots, the wordings it is trained on, and those held out."""
+    """A family of documents: its slots, wordings for training, and held-out wordings."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -65,7 +65,7 @@ def _read(path: Path) -> list[Family]:
 
 
 def parse_family(block: str) -> Family:
-    """The family that a block of a family file (without the leading ``==``) declares."""
+    """Parse a block of a family file, without the leading ``==``."""
     head, *parts = block.split("\n---")
     name, *lines = head.split("\n")
     wordings: list[str] = []
@@ -98,7 +98,7 @@ def _cells(line: str) -> list[str]:
 
 @dataclass
 class _Draft:
-    """A slot being read: the cells of its line, and what the lines under it add."""
+    """A slot during parsing: the cells of its line, and the lines below it."""
 
     cells: list[str]
     columns: list[Slot] = field(default_factory=list)
@@ -152,7 +152,7 @@ _NOUNS: dict[str, Callable[[], Kind]] = {
 
 
 def parse_kind(spec: str) -> Kind:
-    """The kind that a specification such as ``int 1 40 pcs`` or ``enum low=minor/small, high`` names.
+    """Parse the specification of a kind, such as ``int 1 40 pcs`` or ``enum low=minor/small, high``.
 
     Raises:
         ValueError: no kind has that name.

@@ -1,7 +1,8 @@
-"""Kinds of values: how a text prints them, and how a schema may ask for them; and those kinds that are words.
+"""Kinds of values: how they are printed in a document, and which schemas may ask for them. Kinds of text are here.
 
-A kind samples a :class:`Value` (what the document says) and, independently, an :class:`Ask` (what the schema wants and
-how the gold value is read off any value of this kind). So a schema may ask for what the text leaves out.
+A kind samples a :class:`Value`, which is printed in the document, and independently an :class:`Ask`, a schema with a
+function that computes the gold value from any value of this kind. So a schema may ask for values that are not in the
+document.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True)
 class Value:
-    """One fact of a document: ``text`` as printed, ``data`` as meant (its type depends on the kind)."""
+    """A value in a document: the printed ``text``, and its meaning ``data``, whose type depends on the kind."""
 
     text: str
     data: Any = None
@@ -27,7 +28,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Ask:
-    """One way of asking for a value: a schema, and the reading of any value of the kind that the schema wants."""
+    """A schema for a value, and a function from any value of the kind to the gold value."""
 
     schema: Schema
     read: Callable[[Value], Any]
@@ -38,14 +39,14 @@ class Kind(ABC):
 
     @abstractmethod
     def sample(self, rng: Random, mode: str = "") -> Value:
-        """A new value; ``mode`` chooses a layout where the kind has several."""
+        """Sample a value; ``mode`` selects a layout if the kind has several."""
 
     @abstractmethod
     def ask(self, rng: Random) -> Ask:
-        """A random way of asking for a value of this kind."""
+        """Sample a schema for values of this kind."""
 
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
-        """Facts that follow from a value, each with the label it may be asked under."""
+        """Sample schemas for parts of a value, each with its label."""
         return []
 
 
@@ -55,7 +56,7 @@ def verbatim(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """A value that is copied as it stands: names, titles, codes, addresses. ``name`` tells such kinds apart."""
+    """A value that is copied verbatim, such as a name, title or code. ``name`` identifies such kinds."""
 
     make: Callable[[Random], str]
     formats: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ class Address(Kind):
 
 @dataclass(frozen=True)
 class Enum(Kind):
-    """One of a few classes; ``options`` maps each to phrases that say it; ``data`` is the class.
+    """One of a few classes; ``options`` maps each to phrases for it; ``data`` is the class.
 
     Mode ``label`` prints the class itself.
     """
@@ -155,7 +156,7 @@ _TRUTHS = (("yes", "no"), ("Yes", "No"), ("true", "false"), ("True", "False"), (
 
 @dataclass(frozen=True)
 class Boolean(Kind):
-    """A fact that holds or not; ``data`` is the truth value. Mode ``label`` prints yes or no in some form."""
+    """A Boolean; ``data`` is the truth value. Mode ``label`` prints yes or no in some form."""
 
     yes: tuple[str, ...]
     no: tuple[str, ...]
@@ -200,7 +201,7 @@ class Listing(Kind):
 
 
 def obj(properties: dict[str, Schema]) -> Schema:
-    """An object schema that requires all of ``properties``."""
+    """Build an object schema that requires all of ``properties``."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 

@@ -1,4 +1,4 @@
-"""Layouts that need no wording of their own: forms, key-value lines, sentences over any slots."""
+"""Generic layouts of documents: forms, key-value lines, and sentences over any slots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 
 Document = tuple[str, dict[str, Value]]
-"""A text, and the values of the slots that it states."""
+"""A text, and the values of its slots."""
 
 _FRAMES = (
     "The {label} is {value}.", "The {label} is {value}.", "{Label}: {value}.", "As {label} we noted {value}.",
@@ -28,7 +28,7 @@ _JOINS = (" ", " ", " ", "\n", "\n\n")
 
 
 def form(slots: Sequence[Slot], rng: Random) -> Document:
-    """Labels with their values, one a line or all in a row, in one of many syntaxes."""
+    """Write labels with their values, on lines or in one row, in one of many syntaxes."""
     values = {slot.key: slot.kind.sample(rng, "label") for slot in slots}
     style = naming.print_style(rng)
     pairs = [(naming.printed(_label(slot, rng), style, rng), values[slot.key].text) for slot in slots]
@@ -40,7 +40,7 @@ def form(slots: Sequence[Slot], rng: Random) -> Document:
 
 
 def prose(slots: Sequence[Slot], rng: Random) -> Document:
-    """A sentence for every slot, in any order, among sentences that say nothing."""
+    """Write a sentence for every slot, in random order, mixed with sentences without content."""
     values: dict[str, Value] = {}
     sentences: list[str] = []
     for slot in rng.sample(list(slots), len(slots)):
@@ -55,7 +55,7 @@ def prose(slots: Sequence[Slot], rng: Random) -> Document:
 
 
 def mixed(slots: Sequence[Slot], rng: Random) -> Document:
-    """Some slots in sentences, the others in a form."""
+    """Write some slots as sentences, the others as a form."""
     cut = rng.randint(1, max(1, len(slots) - 1))
     parts = [prose(slots[:cut], rng), form(slots[cut:], rng)] if cut < len(slots) else [prose(slots, rng)]
     rng.shuffle(parts)
@@ -63,24 +63,24 @@ def mixed(slots: Sequence[Slot], rng: Random) -> Document:
 
 
 def bare(slots: Sequence[Slot], rng: Random) -> Document:
-    """Values without labels, one of each kind: what they are shows in how they look."""
-    kept: dict[object, Slot] = {}
+    """Write values without labels, at most one of each kind, which can be recognised by their form."""
+    by_form: dict[object, Slot] = {}
     for slot in slots:
-        mark = _looks(slot)
-        if mark is not None:
-            kept.setdefault(mark, slot)
-    if len(kept) < 2:
+        form_key = _form_key(slot)
+        if form_key is not None:
+            by_form.setdefault(form_key, slot)
+    if len(by_form) < 2:
         return form(slots, rng)
-    values = {slot.key: slot.kind.sample(rng) for slot in kept.values()}
-    texts = [f"{_preposition(slot, rng)}{values[slot.key].text}" for slot in kept.values()]
+    values = {slot.key: slot.kind.sample(rng) for slot in by_form.values()}
+    texts = [f"{_preposition(slot, rng)}{values[slot.key].text}" for slot in by_form.values()]
     return remix.shuffled_join(texts, rng), values
 
 
-def _looks(slot: Slot) -> object:
-    """What tells the values of a slot from others without a label; None if nothing does."""
+def _form_key(slot: Slot) -> object:
+    """Return a key of the form of a slot's values; ``None`` if they cannot be recognised without a label."""
     kind = slot.kind
     if isinstance(kind, kinds.Text):
-        return kind.name if kind.name in _TELLING else None
+        return kind.name if kind.name in _RECOGNISABLE else None
     if isinstance(kind, quantities.Integer | quantities.Decimal):
         return kind.unit or None
     if isinstance(kind, kinds.Enum | kinds.Boolean):
@@ -88,7 +88,7 @@ def _looks(slot: Slot) -> object:
     return None if isinstance(kind, Records | kinds.Listing) else type(kind)
 
 
-_TELLING = "company city email phone url code country job topic version path ip uuid".split()
+_RECOGNISABLE = "company city email phone url code country job topic version path ip uuid".split()
 _BEFORE: dict[object, tuple[str, ...]] = {
     "company": ("at ", "from ", "by ", "for "),
     "city": ("in ", "from ", "near ", "to "),
@@ -103,7 +103,7 @@ _BEFORE: dict[object, tuple[str, ...]] = {
 
 
 def _preposition(slot: Slot, rng: Random) -> str:
-    return rng.choice(_BEFORE.get(_looks(slot), ("",))) if rng.random() < 0.4 else ""
+    return rng.choice(_BEFORE.get(_form_key(slot), ("",))) if rng.random() < 0.4 else ""
 
 
 def _label(slot: Slot, rng: Random) -> str:

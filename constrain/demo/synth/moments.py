@@ -1,4 +1,4 @@
-"""Kinds of values that are dates and times of day."""
+"""Kinds of values: dates and times of day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOCK_FORMATS = ("%H:%M", "%H:%M", "%H:%M", "{h}:%M {p}", "{h}:%M{p}", "%H.%M",
 
 
 def print_moment(moment: datetime, pattern: str) -> str:
-    """``strftime``, with ``{d}`` and ``{m}`` unpadded, ``{th}`` ordinal, ``{h}`` of 12 hours and ``{p}`` am or pm."""
+    """Extend ``strftime`` by ``{d}`` and ``{m}`` unpadded, ``{th}`` ordinal, ``{h}`` of 12 hours, ``{p}`` am or pm."""
     day = moment.day
     ending = "th" if 10 < day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
     half = "am" if moment.hour < 12 else "pm"

@@ -1,4 +1,4 @@
-"""From a label in words to field names and printed labels."""
+"""Field names of schemas and printed labels of documents, derived from a label."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _TAILS: dict[type[Kind], tuple[str, ...]] = {
 
 
 def style(rng: Random) -> Style:
-    """How the field names of one schema are written."""
+    """Choose a style of field names for one schema."""
     return rng.choices([s for s, _ in _STYLES], [weight for _, weight in _STYLES])[0]
 
 
 def field_name(label: str, kind: Kind, style: Style, rng: Random) -> str:
-    """A field name for a label such as ``date of issue``."""
+    """Write a label such as ``date of issue`` as a field name."""
     words = label.replace("/", " ").replace("-", " ").lower().split()
     if rng.random() < 0.5 and len(words) > 2:
         words = [word for word in words if word not in ("of", "the", "a", "for", "by", "to", "on")] or words
@@ -58,7 +58,7 @@ def field_name(label: str, kind: Kind, style: Style, rng: Random) -> str:
 
 
 def printed(label: str, style: Callable[[str], str], rng: Random) -> str:
-    """A label as a document prints it."""
+    """Write a label as in a document."""
     if rng.random() < 0.06:
         words = label.split()
         label = " ".join(rng.choice([f"{short}." for short in _SHORT.get(w, ())] or [w]) for w in words)
@@ -66,7 +66,7 @@ def printed(label: str, style: Callable[[str], str], rng: Random) -> str:
 
 
 def print_style(rng: Random) -> Callable[[str], str]:
-    """How the labels of one document are printed."""
+    """Choose a style of labels for one document."""
     return rng.choice(_PRINT_STYLES)
 
 

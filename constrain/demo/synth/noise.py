@@ -1,4 +1,4 @@
-"""What surrounds the content of a document: greetings, signatures, headers, footers, remarks."""
+"""Text around the content of a document: greetings, signatures, headers, footers, remarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLOSINGS = ("Best regards,", "Kind regards,", "Thanks,", "Yours sincerely,", "C
 
 
 def wrap(text: str, rng: Random) -> str:
-    """``text`` as it stands half the time, else with something around it that no schema asks for."""
+    """Surround a text, half the time, with text that is irrelevant to any schema."""
     form = rng.random()
     if form < 0.46:
         return text
@@ -43,6 +43,6 @@ def wrap(text: str, rng: Random) -> str:
 
 
 def _buried(text: str, rng: Random) -> str:
-    """``text`` between long passages."""
+    """Put a text between long passages."""
     before, after = (" ".join(pools.filler(rng) for _ in range(rng.randint(0, 25))) for _ in range(2))
     return "\n\n".join(part for part in (before, text, after) if part)

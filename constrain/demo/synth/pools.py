@@ -1,4 +1,4 @@
-"""Names, words and codes from large compositional pools, so that a value can only be copied, never guessed."""
+"""Names, words and codes from large compositional pools, so that a model must copy values and cannot guess them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FOREIGN = ("абвгдеиклмнопрстуя", "αβγδεζηθικλμν�
 
 @cache
 def words(name: str) -> tuple[str, ...]:
-    """The entries of the list ``words/<name>.txt``, one a line."""
+    """Read the entries of ``words/<name>.txt``, one a line."""
     text = (Path(__file__).parent / "words" / f"{name}.txt").read_text(encoding="utf-8")
     return tuple(line for line in text.split("\n") if line)
 
@@ -46,7 +46,7 @@ def verb(rng: Random) -> str:
 
 
 def coined(rng: Random, low: int = 2, high: int = 3) -> str:
-    """A made-up word in lower case: ``low`` to ``high`` plain or dense syllables, or halves of two known words."""
+    """Generate a word in lower case: ``low`` to ``high`` plain or dense syllables, or halves of two known words."""
     form = rng.random()
     if form < 0.35:
         lists = rng.choice(
@@ -64,7 +64,7 @@ def coined(rng: Random, low: int = 2, high: int = 3) -> str:
 
 
 def foreign(rng: Random) -> str:
-    """A word in another script: copying must work byte by byte too."""
+    """Generate a word in another script, since copying must work byte by byte too."""
     letters = rng.choice(_FOREIGN)
     return "".join(rng.choice(letters) for _ in range(rng.randint(2, 6)))
 
@@ -87,13 +87,13 @@ def last_name(rng: Random) -> str:
 
 
 def any_word(rng: Random) -> str:
-    """A word in lower case of any sort, known or coined."""
+    """Sample a word in lower case, known or generated."""
     word = rng.choice([noun, noun, adjective, verb, coined])(rng)
     return word + rng.choice(["", "", "", "", "s", "ing", "ed", "er", "ly"])
 
 
 def phrase(rng: Random, low: int = 1, high: int = 8) -> str:
-    """Any words in a row: values may be anything, and end where their sentence or line says so."""
+    """Sample a phrase of arbitrary words, whose end shows only in the sentence or line around it."""
     count = rng.randint(low, high)
     return " ".join(
         rng.choice(_SMALL_WORDS) if rng.random() < 0.25 and 0 < i < count - 1 else any_word(rng) for i in range(count)
@@ -178,9 +178,9 @@ def url(rng: Random) -> str:
 
 
 def ascii_word(text: str, keep: str = "") -> str:
-    """``text`` in lower case without anything that an address may not hold; never empty."""
-    kept = "".join(c for c in text.lower() if c in string.ascii_lowercase or c in keep)
-    return kept or "x"
+    """Convert a text to lower case, without characters that are not allowed in an address; never empty."""
+    allowed = "".join(c for c in text.lower() if c in string.ascii_lowercase or c in keep)
+    return allowed or "x"
 
 
 def code(pattern: str, rng: Random) -> str:
@@ -218,7 +218,7 @@ def topic(rng: Random) -> str:
 
 
 def filler(rng: Random) -> str:
-    """A sentence that says nothing that a schema could ask for."""
+    """Sample a sentence that is irrelevant to any schema."""
     form = rng.random()
     if form < 0.5:
         return rng.choice(words("fillers"))

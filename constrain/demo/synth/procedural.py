@@ -1,4 +1,4 @@
-"""Families made at random: any words as labels, any kinds as values.
+"""Random families: any words as labels, any kinds as values.
 
 They keep the model from learning forms by heart: what it can learn here is to match a field name with a label of the
 text.
@@ -52,7 +52,7 @@ _UNITS = "kg g km m cm mm l ml h min s ms MB GB kW V A bar Hz rpm t m² ha pcs d
 
 
 def random_slots(rng: Random, low: int = 2, high: int = 10) -> list[Slot]:
-    """Slots with random labels, pairwise distinct, some of them confusingly alike."""
+    """Generate slots with random, pairwise distinct labels, some of them similar."""
     slots: list[Slot] = []
     taken: set[frozenset[str]] = set()
     for index in range(rng.randint(low, high)):
@@ -67,7 +67,7 @@ def random_slots(rng: Random, low: int = 2, high: int = 10) -> list[Slot]:
 
 
 def random_table(rng: Random) -> Slot:
-    """A slot that holds a table with random columns."""
+    """Generate a slot of a table with random columns."""
     columns = [slot for slot in random_slots(rng, 2, 5) if not isinstance(slot.kind, kinds.Listing)]
     if not columns:
         return random_table(rng)
@@ -84,7 +84,7 @@ def random_table(rng: Random) -> Slot:
 
 
 def random_kind(rng: Random) -> tuple[Kind, list[str]]:
-    """A kind, and words that names of such values often carry."""
+    """Sample a kind, with words that often occur in labels of such values."""
     form = rng.random()
     if form < 0.1:
         return _random_enum(rng), ["type", "status", "category", "level", "class", "state", "mode"]
@@ -145,7 +145,7 @@ def _label(tails: list[str], others: list[str], rng: Random) -> str:
 
 
 def _variants(label: str, rng: Random) -> tuple[str, ...]:
-    """The label, and sometimes another way of putting it."""
+    """Return the label, and sometimes a variant of it."""
     words = label.split()
     if len(words) < 2 or rng.random() < 0.5:
         return (label,)

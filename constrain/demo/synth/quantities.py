@@ -1,4 +1,4 @@
-"""Kinds of values that are numbers: amounts of money, counts, and measures with their units."""
+"""Kinds of values: amounts of money, counts, and measures with units."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _SMALL = "zero one two three four five six seven eight nine ten eleven twelve".s
 
 @dataclass(frozen=True)
 class Integer(Kind):
-    """A whole number, with a unit perhaps; ``data`` is the number. Only amounts are ``grouped`` (1,000), not years."""
+    """An integer, optionally with a unit; ``data`` is the number. Amounts are ``grouped`` (1,000), years are not."""
 
     low: int
     high: int
@@ -85,7 +85,7 @@ class Integer(Kind):
 
 @dataclass(frozen=True)
 class Decimal(Kind):
-    """A number with a fraction and a unit perhaps; ``data`` is the number."""
+    """A decimal number, optionally with a unit; ``data`` is the number."""
 
     low: float
     high: float
@@ -104,7 +104,7 @@ class Decimal(Kind):
 
 
 def plain(number: float) -> int | float:
-    """The JSON number: whole numbers have no fraction."""
+    """Convert to a JSON number; integers have no fraction."""
     return int(number) if number == int(number) else number
 
 
@@ -116,6 +116,6 @@ def with_unit(digits: str, unit: str, rng: Random) -> str:
 
 
 def log_uniform(rng: Random, low: float, high: float) -> float:
-    """A number whose logarithm is uniform: small and large amounts occur alike."""
+    """Sample a number with a uniform logarithm, so that small and large amounts are equally frequent."""
     shift = 1 - min(low, 1)
     return float(((low + shift) * ((high + shift) / (low + shift)) ** rng.random()) - shift)

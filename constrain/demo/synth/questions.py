@@ -1,4 +1,4 @@
-"""Random schemas over slots, and the gold records that a document's facts give under them."""
+"""Random schemas over slots, and gold records under them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from constrain.demo.synth.kinds import Ask, Schema, Value
 from constrain.demo.synth.slots import Slot
 
 Facts = Mapping[str, Value]
-"""What a document says: the values of the slots it mentions."""
+"""Values of the slots of a document, by key."""
 
 Read = Callable[[Facts], Any]
 
@@ -22,7 +22,7 @@ _GROUPS = ("details", "info", "data", "summary", "header", "meta", "main", "gene
 
 @dataclass(frozen=True)
 class Field:
-    """A property of an object schema; ``read`` gives its gold value, or ``_ABSENT``."""
+    """A property of an object schema; ``read`` returns its gold value, or ``_ABSENT``."""
 
     name: str
     schema: Schema
@@ -32,14 +32,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Question:
-    """A schema with the reading of the record it wants from the facts of a document."""
+    """A schema, with a function from the facts of a document to the gold record."""
 
     schema: Schema
     read: Read
 
 
 def ask_object(slots: Sequence[Slot], certain: set[str], rng: Random, nest: bool = True) -> Question:
-    """An object schema with a field for every slot.
+    """Generate an object schema with a field for every slot.
 
     Args:
         certain: keys of the slots that the document surely states; the other fields may be left out or null.

@@ -1,4 +1,4 @@
-"""Tables and lists of like entries within a document."""
+"""Kinds of values: tables and lists of similar entries."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class Records(Kind):
         return template.render(template.parse(wording), rng, fill), row
 
     def _certain(self) -> set[str]:
-        """The columns that every wording states."""
+        """The columns that occur in every wording."""
         stated = [template.always(template.parse(wording)) for wording in (*self.rows, *self.inline)]
         return {column.key for column in self.columns}.intersection(*stated)
 
 
 def print_table(columns: Sequence[Slot], rows: Sequence[Row], rng: Random) -> str:
-    """``rows`` under a line of column labels, in one of the usual text layouts."""
+    """Write ``rows`` below a line of column labels, in one of the usual text layouts."""
     style = naming.print_style(rng)
     head = [naming.printed(rng.choice(column.labels[:1] * 2 + column.labels), style, rng) for column in columns]
     lines = [head, *([row[column.key].text for column in columns] for row in rows)]

@@ -1,4 +1,4 @@
-"""Documents put together from pieces of wordings, with worn words: no wording can be learned by heart as a whole."""
+"""Documents recombined from parts of wordings, with altered words, so that a model cannot memorise whole wordings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JOINS = (" ", " ", " ", "\n", ", ", "; ")
 
 @cache
 def fragments(wording: str, clauses: bool) -> tuple[Template, ...]:
-    """The sentences and lines of a wording, or its clauses, as far as they mention a slot."""
+    """Return the sentences and lines of a wording, or its clauses, that mention a slot."""
     boundary = _CLAUSES if clauses else _SENTENCES
     found: list[list[str | template.Hole | template.Choice | template.Maybe]] = [[]]
     for node in template.parse(wording):
@@ -31,7 +31,7 @@ def fragments(wording: str, clauses: bool) -> tuple[Template, ...]:
 
 
 def recombined(wordings: Iterable[str], rng: Random) -> Template:
-    """Pieces of several wordings in random order, none of which mention the same slot."""
+    """Combine parts of several wordings in random order, with disjoint slots."""
     clauses = rng.random() < 0.5
     pieces = [piece for wording in wordings for piece in fragments(wording, clauses)]
     rng.shuffle(pieces)
@@ -47,7 +47,7 @@ def recombined(wordings: Iterable[str], rng: Random) -> Template:
 
 
 def worn(text: str, rng: Random) -> str:
-    """``text`` with some of its words dropped, replaced, doubled by others, or in other case."""
+    """Alter a text: drop, replace or insert words, or change their case."""
     return re.sub(r"[^\W\d_]+", lambda match: _worn_word(match.group(), rng), text)
 
 
@@ -69,5 +69,5 @@ def _any_word(rng: Random) -> str:
 
 
 def shuffled_join(texts: Sequence[str], rng: Random) -> str:
-    """``texts`` in random order with one separator throughout."""
+    """Join texts in random order with one separator."""
     return rng.choice([", ", "; ", " / ", "\n", " - ", " | ", " "]).join(rng.sample(list(texts), len(texts)))

@@ -1,4 +1,4 @@
-"""A slot of a family: what a document can say, and what a schema can ask for."""
+"""Slots of families: values that documents may contain, and schemas may ask for."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from constrain.demo.synth.kinds import Kind
 
 @dataclass(frozen=True)
 class Slot:
-    """One thing that documents of a family may say.
+    """A value that documents of a family may contain.
 
     Attributes:
         key: its name in the wordings.
         kind: what values it takes.
-        labels: what it is called, in lower case; field names and printed labels are drawn from these independently.
+        labels: what it is called, in lower case; field names and printed labels are sampled from these independently.
         about: a description for schemas, or ``""``.
         says: sentences that state the value at ``{}``.
     """

@@ -1,4 +1,4 @@
-"""The little language of wordings.
+"""The template language of wordings.
 
 ========== =====================================================================
 ``{key}``   the value of a slot, ``{key:mode}`` in one of its layouts
@@ -16,10 +16,10 @@ from functools import cache
 from random import Random
 
 Fill = Callable[[str, str], str]
-"""Gives the text of a slot: ``fill(key, mode)``."""
+"""Function that returns the text of a slot: ``fill(key, mode)``."""
 
 Say = Callable[[str], str]
-"""Gives the text printed for the words around the slots."""
+"""Function that returns the text printed for the words around slots."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ _KEPT = 0.67
 
 @cache
 def parse(source: str) -> Template:
-    """The template that ``source`` spells.
+    """Parse a template.
 
     Raises:
         ValueError: a bracket is not closed.
@@ -54,7 +54,7 @@ def parse(source: str) -> Template:
 
 
 def render(template: Template, rng: Random, fill: Fill, say: Say = str) -> str:
-    """The text of a template; ``fill`` is called once for every slot that the text mentions, in order."""
+    """Render a template; ``fill`` is called once for every slot in the text, in order."""
     out: list[str] = []
     for node in template:
         if isinstance(node, str):
@@ -69,7 +69,7 @@ def render(template: Template, rng: Random, fill: Fill, say: Say = str) -> str:
 
 
 def keys(template: Template) -> set[str]:
-    """The slots that a template may mention."""
+    """Return the slots that occur in a template."""
     found: set[str] = set()
     for node in template:
         if isinstance(node, Hole):
@@ -82,7 +82,7 @@ def keys(template: Template) -> set[str]:
 
 
 def always(template: Template) -> set[str]:
-    """The slots that a template mentions whatever is chosen and left out."""
+    """Return the slots that occur in every text of a template."""
     found: set[str] = set()
     for node in template:
         if isinstance(node, Hole):

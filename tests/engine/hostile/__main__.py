@@ -85,7 +85,7 @@ def follow(grammar: CompiledGrammar) -> str:
 
 
 def serve(names: list[str], seconds: int) -> None:
-    """Work through some constraints within the bounds, and tell before and after each."""
+    """Run some constraints within the bounds, and report before and after each."""
     vocabulary, known, limits = small_vocabulary(), cases(), Limits(max_seconds=seconds)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, wherever it is
@@ -95,7 +95,7 @@ def serve(names: list[str], seconds: int) -> None:
         began = time.process_time()
         try:
             outcome = put(known[name], vocabulary, limits)
-        except BaseException as error:  # whatever it is, it is not what was promised
+        except BaseException as error:  # no other exception is allowed
             outcome = f"FAILED: {type(error).__name__}: {str(error)[:200]}"
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps({"outcome": outcome, "seconds": round(time.process_time() - began, 2)}), flush=True)

@@ -137,7 +137,7 @@ def overlapping(count: int) -> dict[str, Callable[[], Schema]]:
 
 
 def exclusive_objects(count: int) -> dict[str, Callable[[], Schema]]:
-    """Objects told apart by many optional members at once."""
+    """Alternatives of objects that differ in many optional members."""
 
     def bodies() -> Schema:
         def branch(i: int) -> Schema:
@@ -154,7 +154,7 @@ def exclusive_objects(count: int) -> dict[str, Callable[[], Schema]]:
 
 
 def conditions(count: int) -> dict[str, Callable[[], Schema]]:
-    """Chains of conditions, the next in the `else` of the one before or beside it."""
+    """Chains of conditions, each in the `else` of the previous one or next to it."""
 
     def chain() -> Schema:
         schema: Schema = {"type": "object"}
@@ -163,14 +163,14 @@ def conditions(count: int) -> dict[str, Callable[[], Schema]]:
             schema = {"if": test, "then": {"required": [f"r{i}"]}, "else": schema}
         return schema
 
-    def beside(test: Callable[[int], Schema]) -> Schema:
+    def siblings(test: Callable[[int], Schema]) -> Schema:
         parts = [{"if": test(i), "then": {"required": [f"r{i}"]}, "else": {"minProperties": i}} for i in range(count)]
         return {"type": "object", "allOf": parts}
 
     return {
         "chain": chain,
-        "beside": partial(beside, lambda i: {"properties": {f"k{i}": {"const": i}}}),
-        "one_key": partial(beside, lambda i: {"properties": {"k": {"const": i}}, "required": ["k"]}),
+        "siblings": partial(siblings, lambda i: {"properties": {f"k{i}": {"const": i}}}),
+        "one_key": partial(siblings, lambda i: {"properties": {"k": {"const": i}}, "required": ["k"]}),
     }
 
 
