@@ -88,6 +88,7 @@ class ExLlamaV2BaseGenerator:
         completion_only: bool = False,
         filters: Sequence[Any] | None = None,
         filter_prefer_eos: bool = False,
+        complete_within_budget: bool = True,
     ) -> Prompt:
         """Generate a continuation of each prompt.
 
@@ -110,6 +111,8 @@ class ExLlamaV2BaseGenerator:
             completion_only: return the text without the prompt.
             filters: constraints on the text, for a single prompt.
             filter_prefer_eos: end the text as soon as the filters allow it.
+            complete_within_budget: let filters of JSON Schemas, regular expressions and grammars allow only tokens
+                after which the text can be complete within ``num_tokens``.
 
         Returns:
             The text, or a list of texts for a list of prompts. Empty where it was aborted before the first token.
@@ -118,6 +121,7 @@ class ExLlamaV2BaseGenerator:
             ArgumentError: an argument is of the wrong type, or out of its bounds.
             GenerationError: the arguments do not fit together, or not into model and cache.
             FilterError: a filter failed; :class:`DeadEnd` where the filters allow no token.
+            BudgetError: the filters allow no text of as few tokens as ``num_tokens``.
         """
         prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
         check_settings(gen_settings)
@@ -146,6 +150,7 @@ class ExLlamaV2BaseGenerator:
             stop_before_hook=True,
             constraint=combine(constraints, self.tokenizer, width) if constraints else None,
             prefer_eos=filter_prefer_eos,
+            within_budget=complete_within_budget,
             heal=heal,
             constrain_healing=True,
             hook=as_hook(gen_settings),

@@ -428,6 +428,9 @@ def check_budget(request: Request) -> None:
     constraint, limit = request.constraint, request.max_new_tokens
     if constraint is None or limit is None or not request.within_budget or request.trigger is not None:
         return
+    if constraint.min_tokens() is None:
+        return
+    constraint.begin()  # filters may be given again after they were used
     needed = constraint.min_tokens()
     # The token after the end need not fit.
     if needed is not None and needed - 1 > limit:

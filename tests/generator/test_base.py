@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Lora, ExLlamaV2Tokenizer
-from constrain.errors import DeadEnd, FilterError, GenerationError
+from constrain.errors import BudgetError, DeadEnd, FilterError, GenerationError
 from constrain.filters import ExLlamaV2PrefixFilter, ExLlamaV2RegexFilter, ExLlamaV2SelectFilter
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2PostSamplingResult, ExLlamaV2Sampler
 
@@ -283,6 +283,15 @@ def test_the_end_is_preferred_as_soon_as_filters_allow_it(generator: ExLlamaV2Ba
     text = generator.generate_simple(PROMPT, RANDOM, 30, filter_prefer_eos=True, **arguments)
     assert 2 <= len(text) <= 8
     assert len(generator.generate_simple(PROMPT, RANDOM, 30, **arguments)) > len(text)
+
+
+def test_a_constrained_text_is_complete_within_its_tokens(generator: ExLlamaV2BaseGenerator) -> None:
+    constraint = ExLlamaV2RegexFilter(generator.model, generator.tokenizer, "<[a-z]*>")
+    arguments: dict[str, Any] = {"filters": [constraint], "completion_only": True, "seed": 1}
+    assert generator.generate_simple(PROMPT, RANDOM, 5, **arguments).endswith(">")
+    assert not generator.generate_simple(PROMPT, RANDOM, 5, complete_within_budget=False, **arguments).endswith(">")
+    with pytest.raises(BudgetError):
+        generator.generate_simple(PROMPT, RANDOM, 1, **arguments)
 
 
 class Raising(Chatty):

@@ -12,14 +12,20 @@ from constrain.compat.exllamav2.filters import takes_filters
 from constrain.errors import GenerationError
 from constrain.model import ExLlamaV2Cache_8bit
 
+_generate_simple = takes_filters(native.ExLlamaV2BaseGenerator.generate_simple)
 _make_job = takes_filters(native.ExLlamaV2DynamicJob.__init__)
 _generate = inspect.signature(native.ExLlamaV2DynamicGenerator.generate)
 
 
 class ExLlamaV2BaseGenerator(native.ExLlamaV2BaseGenerator):
-    """:class:`constrain.generator.ExLlamaV2BaseGenerator`, with support for third-party filters."""
+    """:class:`constrain.generator.ExLlamaV2BaseGenerator`, with support for third-party filters.
 
-    generate_simple = takes_filters(native.ExLlamaV2BaseGenerator.generate_simple)
+    By default, filters need not complete their text within ``num_tokens``.
+    """
+
+    def generate_simple(self, *args: Any, **kwargs: Any) -> Any:
+        """See :meth:`constrain.generator.ExLlamaV2BaseGenerator.generate_simple`."""
+        return _generate_simple(self, *args, **{"complete_within_budget": False, **kwargs})
 
 
 class ExLlamaV2StreamingGenerator(native.ExLlamaV2StreamingGenerator, ExLlamaV2BaseGenerator):
