@@ -1,4 +1,4 @@
-"""Conversations: a message in, an answer out while it is being written."""
+"""Conversations with streamed answers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _USER, _ASSISTANT = "User:", "Assistant:"
 class Chat:
     """A conversation with a model.
 
-    The model's chat template writes the prompt; a model without one gets a plain transcript. What was said before stays
-    in the cache between answers. Where the context is full, the oldest messages are left out.
+    The model's chat template formats the prompt; a model without one gets a plain transcript. Earlier messages stay in
+    the KV cache between answers. If the context is full, the oldest messages are dropped from the prompt.
 
     Attributes:
-        messages: what was said, each with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
+        messages: the conversation, each with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
         finish_reason: why the last answer ended: ``"stop_token"``, ``"stop_string"``, ``"end_filter"`` or
-            ``"max_new_tokens"``; ``None`` where it was broken off, and before the first.
+            ``"max_new_tokens"``; ``None`` if it was interrupted, and before the first.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Chat:
         Args:
             runtime: an :class:`~constrain.LLM`, a :class:`~constrain.runtime.Runtime`, or an
                 :class:`~constrain.ExLlamaV2DynamicGenerator`. Conversations may share it.
-            system: what the model is told before the first message.
-            settings: how tokens are sampled.
-            max_new_tokens: most tokens of an answer; it gets half of the context where that is less.
+            system: the system message.
+            settings: sampling settings.
+            max_new_tokens: most tokens of an answer; at most half of the context.
             seed: makes sampling reproducible.
 
         Raises:
-            ArgumentError: an argument is of the wrong type, or out of its bounds.
+            ArgumentError: an argument is of the wrong type or out of range.
         """
         self._runtime = runtime_of(runtime)
         if system is not None:
@@ -69,22 +69,22 @@ class Chat:
         )
 
     def reset(self) -> None:
-        """Forget what was said, but for what the model was told at the beginning."""
+        """Clear the conversation, except for the system message."""
         self.messages = [message for message in self.messages if message["role"] == "system"]
 
     def answer(self, message: str, filters: Sequence[Any] = ()) -> Iterator[str]:
-        """Say something, and get the answer piece by piece.
+        """Add a user message, and stream the answer.
 
-        An answer that is not taken to its end, closed or interrupted, counts as said so far.
+        If the iterator is closed or interrupted, the partial answer is added to the conversation.
 
         Args:
-            message: what is said.
+            message: the user message.
             filters: constraints on the answer.
 
         Raises:
-            ArgumentError: the message is no text, or the filters are no list.
+            ArgumentError: the message is not a string, or the filters are not a list.
             GenerationError: the message alone leaves no room in the context.
-            BudgetError: no answer that the filters allow is as short as an answer may be.
+            BudgetError: the filters allow no answer within its token limit.
             FilterError: a filter failed.
         """
         check_text("message", message)
@@ -101,10 +101,10 @@ class Chat:
             self.messages.append({"role": "assistant", "content": pending.handle.output.text.strip()})
 
     def _prompt(self, messages: list[dict[str, str]]) -> torch.Tensor:
-        """Ids of the longest end of a conversation that leaves room for an answer, int64 ``[1, n]``."""
+        """Encode the longest suffix of a conversation that leaves room for an answer, int64 of shape (1, n)."""
         head = [message for message in messages if message["role"] == "system"]
         rest = [message for message in messages if message["role"] != "system"]
-        # Templates expect users and assistants to take turns, so what goes are a message and its answer.
+        # Templates expect user and assistant messages to alternate, so a message is dropped along with its answer.
         for start in range(0, len(rest), 2):
             ids = self._encode([*head, *rest[start:]])
             if ids.shape[1] <= self._context - self._room:

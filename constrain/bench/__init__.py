@@ -1,1 +1,1 @@
-"""Benchmarks of constraint engines: ours and others', on the same cases in one run."""
+"""Benchmarks of inference, and of constraint engines: ours and others on the same cases in one run."""

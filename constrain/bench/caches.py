@@ -1,4 +1,4 @@
-"""What caches of several kinds cost: the memory that they take, and tokens per second of steps that read them."""
+"""Memory use and decode throughput of each kind of KV cache."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _KINDS: tuple[type[ExLlamaV2CacheBase], ...] = (ExLlamaV2Cache, ExLlamaV2Cache_Q
 
 
 def measure_caches(shape: Shape, batch: int, context: int) -> dict[str, Any]:
-    """Figures of greedy steps behind sequences whose keys and values are random.
+    """Measure greedy decode steps over caches filled with random keys and values.
 
     Args:
         shape: of the model, whose weights are random.
-        batch: sequences.
-        context: tokens of each, before the first step.
+        batch: number of sequences.
+        context: tokens of each sequence before the first step.
 
     Returns:
-        ``caches``: of each kind its ``name``, its ``bytes``, and ``tokens_per_second`` of all sequences together.
+        ``caches``: for each kind its ``name``, its ``bytes``, and ``tokens_per_second`` of all sequences together.
     """
     with tempfile.TemporaryDirectory() as folder:
         model, _ = random_model(shape, Path(folder))
@@ -39,7 +39,7 @@ def measure_caches(shape: Shape, batch: int, context: int) -> dict[str, Any]:
 
 
 def _figures(model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], batch: int, context: int) -> dict[str, Any]:
-    gc.collect()  # the graphs of the cache before
+    gc.collect()  # frees the CUDA graphs of the previous cache
     torch.cuda.empty_cache()
     pages = -(-(context + _STEPS) // PAGED_PAGE_SIZE)
     cache = kind(model, max_seq_len=batch * pages * PAGED_PAGE_SIZE)

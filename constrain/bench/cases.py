@@ -1,4 +1,4 @@
-"""Cases to measure engines on: schemas, and documents with the verdicts that they should get."""
+"""Benchmark cases for engines: schemas, and documents with their expected verdicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instance:
-    """A document as tokens, and whether it is valid."""
+    """A tokenized document, and whether it is valid."""
 
     tokens: list[int]
     valid: bool
@@ -24,7 +24,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Case:
-    """A schema, and documents that are valid or not under it."""
+    """A schema with valid and invalid documents."""
 
     name: str
     schema: Any
@@ -32,10 +32,10 @@ class Case:
 
 
 def case_files(folder: Path, stride: int = 1) -> list[Path]:
-    """Every ``stride``-th file of a folder of cases, by name.
+    """Return every ``stride``-th case file of a folder, sorted by name.
 
     Raises:
-        BenchmarkError: there is none.
+        BenchmarkError: the folder has no case files.
     """
     files = sorted(folder.glob("*.json"))[::stride]
     if not files:
@@ -44,12 +44,12 @@ def case_files(folder: Path, stride: int = 1) -> list[Path]:
 
 
 def read_cases(files: list[Path], tokenizer: Tokenizer) -> Iterator[Case]:
-    """Cases in the form of MaskBench: ``{"schema": ..., "tests": [{"data": ..., "valid": true}, ...]}``.
+    """Yield cases from MaskBench files: ``{"schema": ..., "tests": [{"data": ..., "valid": true}, ...]}``.
 
-    Documents are spelled as ``json.dumps`` does, and cut into tokens as the tokenizer does.
+    Documents are serialised by ``json.dumps`` and tokenized by the tokenizer.
 
     Raises:
-        BenchmarkError: a file is not of this form.
+        BenchmarkError: a file is not in this format.
     """
     for file in files:
         try:

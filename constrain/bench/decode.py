@@ -1,4 +1,4 @@
-"""Tokens per second of decoding, beside what the memory bandwidth of the GPU allows."""
+"""Decode throughput, compared with the limit set by the GPU's memory bandwidth."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ _REPEATS = 3
 
 
 def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers: bool) -> dict[str, Any]:
-    """Figures of greedy decoding at a shape, in tokens per second of all sequences together.
+    """Measure greedy decoding at a model shape, in tokens per second of all sequences together.
 
     Args:
         shape: of the model, whose weights are random.
-        batch: sequences.
-        prompt, new_tokens: tokens of each.
-        peers: measure transformers with a static cache, compiled, too.
+        batch: number of sequences.
+        prompt, new_tokens: tokens of each sequence.
+        peers: also measure transformers, compiled and with a static cache.
 
     Returns:
-        ``limit``: what reading weights and cache at the bandwidth measured would allow. ``model``: of steps that only
-        compute logits and take the largest. ``generator``: of the dynamic generator. ``transformers``: of that, or
-        ``None``.
+        ``limit``: upper bound from reading weights and cache at the measured bandwidth. ``model``: forward passes and
+        argmax only. ``generator``: the dynamic generator. ``transformers``: transformers, or ``None``.
     """
     bandwidth = read_bandwidth()
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +60,7 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
 
 
 def _median_rate(tokens: int, work: Callable[[], float]) -> float:
-    """Tokens per second; ``work`` gives seconds, and its first run does not count."""
+    """Return the median tokens per second; ``work`` returns seconds, and its first run is a warm-up."""
     return tokens / statistics.median([work() for _ in range(_REPEATS + 1)][1:])
 
 
@@ -70,14 +69,14 @@ def _random_ids(batch: int, length: int, size: int) -> torch.Tensor:
 
 
 def step_rate(model: ExLlamaV2, cache: ExLlamaV2CacheBase, batch: int, past: int, new_tokens: int) -> float:
-    """Tokens per second of steps that compute logits and take the largest.
+    """Return tokens per second of decode steps that only run the model and take the argmax.
 
     Args:
-        model: what it runs on.
-        cache: has pages for each of the sequences, which hold anything.
-        batch: sequences.
-        past: tokens of each before the first step.
-        new_tokens: steps.
+        model: a loaded model.
+        cache: has pages for all sequences; their content does not matter.
+        batch: number of sequences.
+        past: tokens of each sequence before the first step.
+        new_tokens: number of steps.
     """
     per_row = cache.max_seq_len // PAGED_PAGE_SIZE // batch
     block_tables = [range(row * per_row, (row + 1) * per_row) for row in range(batch)]
@@ -106,7 +105,7 @@ def _generator(
     new_tokens: int,
 ) -> float:
     settings = ExLlamaV2Sampler.Settings.greedy()
-    # One for all runs: its graphs are made in the first.
+    # Shared by all runs, so that only the first one captures CUDA graphs.
     generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer, max_batch_size=batch)
 
     def run() -> float:
@@ -144,5 +143,5 @@ def _transformers(shape: Shape, batch: int, prompt: int, new_tokens: int) -> flo
 
     for _ in range(2):
         run(new_tokens)
-    # The difference of two lengths leaves the prompt out.
+    # Prefill time cancels out in the difference between two output lengths.
     return _median_rate(batch * (new_tokens - new_tokens // 4), lambda: run(new_tokens) - run(new_tokens // 4))

@@ -1,4 +1,4 @@
-"""Times and limits of a GPU."""
+"""Timing helpers, and the measured memory bandwidth of a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REPLAYS = 15
 
 
 def conditions() -> dict[str, Any]:
-    """What figures have to be read with: ``date``, ``device``, and the versions of ``torch`` and ``cuda``."""
+    """Return the environment of a measurement: ``date``, ``device``, and the versions of ``torch`` and ``cuda``."""
     return {
         "date": date.today().isoformat(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
@@ -31,22 +31,22 @@ def conditions() -> dict[str, Any]:
 
 
 def synchronize() -> None:
-    """Wait until the GPU, if there is one, has done all that was queued."""
+    """Wait until the GPU, if there is one, has finished all queued work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def run_seconds(work: Callable[[], Any]) -> float:
-    """Time of one run, on the host's clock, until the GPU has done its part."""
+    """Return the wall-clock time of one run, including its queued GPU work."""
     synchronize()
     begin = time.perf_counter()
-    _made = work()  # is freed when the clock has stopped
+    _made = work()  # kept alive so that freeing it is not timed
     synchronize()
     return time.perf_counter() - begin
 
 
 def event_seconds(work: Callable[[], Any], repeats: int) -> list[float]:
-    """Times on the GPU's clock of work that is queued again and again, without waiting between."""
+    """Return the GPU times, by CUDA events, of work queued ``repeats`` times without synchronizing in between."""
     timed: Any = partial(torch.cuda.Event, enable_timing=True)
     events = [(timed(), timed()) for _ in range(repeats + _WARM_UP)]
     for begin, end in events:
@@ -58,14 +58,14 @@ def event_seconds(work: Callable[[], Any], repeats: int) -> list[float]:
 
 
 def _graph_seconds(work: Callable[[], Any]) -> float:
-    """Median time of work as a CUDA graph."""
+    """Return the median replay time of work captured as a CUDA graph."""
     return statistics.median(event_seconds(Graph(work), _REPLAYS))
 
 
 def seconds_per_call(calls: list[Callable[[], Any]]) -> float:
-    """Median time of one of several calls that run one after the other in a graph.
+    """Return the median time per call of several calls that run back to back in a CUDA graph.
 
-    The calls should work on different memory, more than the caches hold in all.
+    The calls should use different memory, more in total than the GPU's caches hold.
     """
 
     def work() -> None:
@@ -76,7 +76,7 @@ def seconds_per_call(calls: list[Callable[[], Any]]) -> float:
 
 
 def read_bandwidth(gigabytes: float = 8.0) -> float:
-    """Bytes per second at which a kernel that does nothing else reads memory."""
+    """Measure the memory read bandwidth, in bytes per second, of a kernel that only reads."""
     memory = torch.randn(int(gigabytes * 1e9 / 4) // 4 * 4, device="cuda")
     out = torch.empty(1, dtype=torch.int32, device="cuda")
 
@@ -89,7 +89,7 @@ def read_bandwidth(gigabytes: float = 8.0) -> float:
 
 
 def _processor() -> str:
-    """Name of the processor, and number of threads that torch uses."""
+    """Return the name of the CPU and the number of threads that torch uses."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

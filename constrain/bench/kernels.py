@@ -1,4 +1,4 @@
-"""How close single kernels come to the memory bandwidth of a GPU, beside what torch does for the same."""
+"""Memory bandwidth achieved by single kernels, compared with the GPU's limit and with torch."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from constrain.runtime.page_table import PAGED_PAGE_SIZE
 Calls: TypeAlias = list[Callable[[], Any]]
 
 _DTYPE = torch.bfloat16
-# Several times the largest cache of a GPU, so that what a call reads is never there already.
+# Several times the largest GPU cache, so that no call finds its inputs cached.
 _WORKING_SET = 600_000_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """An operation at a size.
+    """An operation at one size.
 
     Attributes:
-        name, batch: what it is.
-        bytes: that it has to read and write at least.
-        ours, torch: the same work several times over, on different memory; the latter may be empty.
+        name, batch: the operation and its batch size.
+        bytes: minimum memory traffic, reads and writes.
+        ours, torch: calls of the operation, each on different memory; ``torch`` may be empty.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Case:
 
 
 def measure_kernels(shape: Shape) -> dict[str, Any]:
-    """Figures of every kernel at a shape; times in seconds, bandwidths in bytes per second."""
+    """Measure every kernel at a model shape; times in seconds, bandwidths in bytes per second."""
     limit = read_bandwidth()
     return conditions() | {"read_bandwidth": limit, "kernels": [_figures(case, limit) for case in cases(shape)]}
 
@@ -59,7 +59,7 @@ def _figures(case: Case, limit: float) -> dict[str, Any]:
 
 
 def cases(shape: Shape) -> Iterator[Case]:
-    """All cases of a shape, one after the other, since their memory would not fit together."""
+    """Yield all cases of a shape, one at a time because they do not fit into memory together."""
     for batch in (1, 4, 8, 16):
         yield from _products(shape, batch)
     for batch, length in ((1, 256), (1, 32_768), (16, 32_768), (32, 256), (32, 8192)):

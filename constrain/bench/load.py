@@ -1,4 +1,4 @@
-"""How fast weights come from files to a GPU, beside what disk and bus allow."""
+"""Speed of loading weights from files to a GPU, compared with the limits of disk and bus."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _REPEATS = 3
 
 
 def measure_load(shape: Shape, folder: Path) -> dict[str, Any]:
-    """Figures of loading a checkpoint of a shape in bfloat16, in bytes per second.
+    """Measure loading a bfloat16 checkpoint of a model shape, in bytes per second.
 
     Args:
         shape: of the model, whose weights are random.
-        folder: an empty folder on the disk to measure, with room for the checkpoint.
+        folder: an empty folder on the disk to measure, with space for the checkpoint.
 
     Returns:
-        ``bytes``: of the checkpoint. ``bus``: of a large copy out of pinned memory. ``cached`` and ``cold``: with the
-        files in the memory of the system, and after it was told to drop them: ``read``, of reading them by as many
-        threads as the loader has, and nothing else; ``constrain``; ``safetensors``, of
-        ``load_file(..., device="cuda")``. Cold runs are single ones, the others medians.
+        ``bytes``: size of the checkpoint. ``bus``: rate of a large host-to-device copy from pinned memory. ``cached``
+        and ``cold``: with the files in the page cache, and after evicting them, the rates of ``read`` (only reading the
+        files, with as many threads as the loader), ``constrain``, and ``safetensors``
+        (``load_file(..., device="cuda")``). Cold rates are single runs, cached ones medians.
     """
     files = _write_checkpoint(shape, folder)
     size = sum(file.stat().st_size for file in files)
@@ -114,6 +114,6 @@ def _median_seconds(work: Callable[[], Any]) -> float:
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    """Time of a run, which takes memory from the GPU anew."""
+    """Return the time of a run, including fresh GPU memory allocation."""
     torch.cuda.empty_cache()
     return run_seconds(work)

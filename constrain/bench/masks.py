@@ -1,4 +1,4 @@
-"""Engines side by side on the same cases."""
+"""Comparison of constraint engines on the same cases."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from constrain.engine import Vocabulary
 
 @dataclass
 class Outcome:
-    """What an engine did.
+    """Results of one engine.
 
     Attributes:
-        set_up: how its set-up went.
-        resident: largest memory of its process after a case, in bytes.
-        results: by name of the case.
+        set_up: time and memory of its set-up.
+        resident: peak over all cases of its process's resident memory after a case, in bytes.
+        results: measurements by case name.
     """
 
     set_up: Ready
@@ -31,7 +31,7 @@ class Outcome:
 
 
 def token_table(folder: Path) -> Tokens:
-    """The tokens of the tokenizer in a folder."""
+    """Return the tokens of the tokenizer in a folder."""
     vocabulary = Vocabulary.from_pretrained(folder)
     texts = [vocabulary.token_bytes(i) for i in range(vocabulary.size)]
     return Tokens(folder, texts, list(vocabulary.eos_token_ids))
@@ -40,8 +40,8 @@ def token_table(folder: Path) -> Tokens:
 def run_masks(engines: Sequence[str], tokens: Tokens, cases: Iterable[Case], limits: Limits) -> dict[str, Outcome]:
     """Measure engines on cases.
 
-    Every engine has a process of its own. They take turns case by case, one at a time, so that whatever else happens on
-    the machine happens to all of them; who begins changes from case to case.
+    Each engine runs in its own process. Engines run one at a time and alternate case by case, so that other load on the
+    machine affects all of them equally; the order rotates from case to case.
 
     Raises:
         BenchmarkError: an engine cannot be set up.
@@ -64,7 +64,7 @@ def run_masks(engines: Sequence[str], tokens: Tokens, cases: Iterable[Case], lim
 
 
 def summaries(outcomes: dict[str, Outcome]) -> dict[str, Any]:
-    """All figures of a run, in JSON types: over all cases, and over those that every engine compiled."""
+    """Return all figures of a run as JSON types: over all cases, and over those that every engine compiled."""
     common = compiled_by_all({name: outcome.results for name, outcome in outcomes.items()})
     return {
         name: {

@@ -1,4 +1,4 @@
-"""One engine on one case: the times that it takes, and whether it judges right."""
+"""Measurement of one engine on one case: its times and its verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from constrain.bench.engines.base import Engine
 
 
 class Verdict(str, Enum):
-    """How an engine did on a case."""
+    """Result of an engine on a case."""
 
     PASSED = "passed"
     REFUSED = "refused the schema"
@@ -24,15 +24,15 @@ class Verdict(str, Enum):
 
 @dataclass
 class Measurement:
-    """What was measured on one case. Times are in nanoseconds.
+    """Measurements of one case. Times are in nanoseconds.
 
     Attributes:
-        verdict: judged over all documents of the case; a schema that is refused as unsatisfiable rejects all of them.
-        reason: why it is not ``PASSED``.
-        compile: from the schema to a constraint; ``None`` where there is none.
-        first_mask: from the schema to the first mask.
-        masks, commits: for every token that was asked about, and for every one that was taken.
-        counters: what the engine counted.
+        verdict: over all documents of the case; a schema refused as unsatisfiable rejects all of them.
+        reason: why the verdict is not ``PASSED``.
+        compile: time to compile the schema; ``None`` if that failed.
+        first_mask: time from the schema to the first mask.
+        masks, commits: time per mask, and time per accepted token.
+        counters: the engine's own counters.
     """
 
     verdict: Verdict = Verdict.PASSED
@@ -45,7 +45,7 @@ class Measurement:
 
 
 def measure(engine: Engine, case: Case) -> Measurement:
-    """Compile a schema, and take its documents token by token, with a mask before each."""
+    """Compile the schema of a case, then run its documents through the engine, computing a mask before each token."""
     result = Measurement()
     begin = perf_counter_ns()
     try:
@@ -57,7 +57,7 @@ def measure(engine: Engine, case: Case) -> Measurement:
     except MemoryError as error:
         result.verdict, result.reason = Verdict.OUT_OF_MEMORY, _told(error)
         return result
-    except Exception as error:  # an engine may refuse a schema by any exception
+    except Exception as error:  # engines refuse schemas with arbitrary exceptions
         result.verdict, result.reason = Verdict.REFUSED, _told(error)
         return result
     result.compile = perf_counter_ns() - begin

@@ -1,4 +1,4 @@
-"""When the model's passes run on the GPU, and when masks are made on the host."""
+"""Tracing of when forward passes run on the GPU and when masks are computed on the host."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from constrain.runtime.decode_loop import DecodeLoop
 
 
 class Watch:
-    """Begin and end of passes, as events, and of masks, as seconds of the host."""
+    """Start and end of forward passes, as CUDA events, and of mask computations, in host seconds."""
 
     def __init__(self) -> None:
         torch.cuda.synchronize()
         self._origin = _event()
         self._origin.synchronize()
         self._start = time.perf_counter()
-        self.started: float | None = None  # when the first mask of this step was asked for
+        self.started: float | None = None  # when the first mask of this step was requested
         self.passes: list[tuple[Any, Any]] = []
         self.masks: list[tuple[float, float]] = []
 
     def steps(self) -> list[dict[str, list[float]]]:
-        """Microseconds in which each step's pass ran and its masks were made, from the begin of the first pass."""
+        """Return each step's forward and mask intervals, in microseconds since the start of the first pass."""
         torch.cuda.synchronize()
         ran = [[self._origin.elapsed_time(event) * 1e3 for event in each] for each in self.passes]
         made = [[(moment - self._start) * 1e6 for moment in each] for each in self.masks]
@@ -40,7 +40,7 @@ class Watch:
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Notes when passes and masks of decode steps begin and end."""
+    """Record when the forward passes and masks of decode steps start and end."""
     watch = Watch()
     run, add, await_masks = DecodeGraphRunner.run, MaskBatch.add, DecodeLoop._await_masks
 

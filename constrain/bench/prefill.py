@@ -1,4 +1,4 @@
-"""Tokens per second of prompts, beside what the matrix units of the GPU allow."""
+"""Prefill throughput, compared with the limit set by the GPU's matrix units."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _REPEATS = 5
 _MATRIX = 8192
-# About half a second of products, after which the GPU has come down to the clock that it can keep up.
+# About half a second of matrix products, after which the GPU has settled at its sustained clock.
 _PRODUCTS = 400
 
 
 def measure_prefill(shape: Shape, prompt: int, peers: bool) -> dict[str, Any]:
-    """Figures of one prompt of random tokens, up to the logits behind it, in tokens per second.
+    """Measure prefill of one random prompt, up to the logits of its last token, in tokens per second.
 
     Args:
         shape: of the model, whose weights are random.
-        prompt: tokens.
-        peers: measure transformers too.
+        prompt: number of tokens.
+        peers: also measure transformers.
 
     Returns:
-        ``matrix_rate``: operations per second of large bfloat16 products, sustained. ``limit``: what that would allow.
-        ``model``: of passes as wide as the generator's. ``generator``: of the dynamic generator, up to the first token.
-        ``transformers``: of that, or ``None``.
+        ``matrix_rate``: sustained operations per second of large bfloat16 products. ``limit``: upper bound from that
+        rate. ``model``: forward passes in chunks as large as the generator's. ``generator``: the dynamic generator, up
+        to the first token. ``transformers``: transformers, or ``None``.
     """
     rate = matrix_rate()
     with tempfile.TemporaryDirectory() as folder:
@@ -57,14 +57,14 @@ def measure_prefill(shape: Shape, prompt: int, peers: bool) -> dict[str, Any]:
 
 
 def matrix_rate() -> float:
-    """Operations per second of large bfloat16 products of random matrices, one after the other for half a second."""
+    """Measure operations per second of large random bfloat16 matrix products, sustained for half a second."""
     x, y = (torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(x)
     return 2 * _MATRIX**3 / statistics.median(event_seconds(lambda: torch.mm(x, y, out=out), _PRODUCTS))
 
 
 def _median_rate(tokens: int, work: Callable[[], object]) -> float:
-    """Tokens per second; the first run does not count."""
+    """Return the median tokens per second; the first run is a warm-up."""
     return tokens / statistics.median([run_seconds(work) for _ in range(_REPEATS + 1)][1:])
 
 

@@ -1,4 +1,4 @@
-"""Models of a shape with random weights, made on the device, and a tokenizer for them."""
+"""Models of a given shape with random weights, initialised on the device, and a tokenizer for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOUD = 1e6
 
 
 class _RandomTensors:
-    """Stands in for the files of a checkpoint: norms are one, and everything else is normal."""
+    """A substitute for checkpoint files: norm weights are 1, all others normally distributed."""
 
     def dtype(self, key: str) -> torch.dtype:
         return torch.bfloat16
@@ -38,13 +38,13 @@ class _RandomTensors:
 
 
 def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
-    """A loaded model, and a tokenizer.
+    """Return a loaded model with random weights, and a tokenizer.
 
     Args:
         shape: of the model.
-        folder: an empty folder, for the files that have to be there.
-        tokenizer_dir: has the files of the tokenizer, which has no more tokens than the model; without it, the
-            tokenizer has a word for each id.
+        folder: an empty folder for the configuration and tokenizer files.
+        tokenizer_dir: has the tokenizer files, with no more tokens than the model; by default, the tokenizer has one
+            word per id.
     """
     (folder / "config.json").write_text(json.dumps(shape.config()))
     if tokenizer_dir is None:
@@ -65,20 +65,20 @@ def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) 
 
 
 def prefer(model: ExLlamaV2, weights: torch.Tensor) -> None:
-    """Let a random model draw tokens with probabilities proportional to ``weights`` ``[tokens]``, whatever came before.
+    """Make a random model's token probabilities proportional to ``weights`` ``[tokens]``, independent of the context.
 
-    One feature of its states, the same everywhere, drowns all others. Its steps cost what they did.
+    One feature of the hidden states is constant and dwarfs all others. The cost of a step does not change.
     """
     embedding, head = model.modules[0], model.modules[model.head_layer_idx]
     assert isinstance(embedding, Embedding) and isinstance(head, Head)
     embedding.weight[:, 0] = _LOUD
-    # What is left of it once the last norm has made the mean square 1.
+    # Value of that feature after the final norm, which scales the mean square to 1.
     loud = embedding.hidden_size**0.5
     head.weight[: len(weights), 0] = (weights.log() / loud).to(head.weight)
 
 
 def random_transformers_model(shape: Shape) -> Any:
-    """A model of a shape as transformers has it, in bfloat16 on the GPU."""
+    """Return a transformers model of a shape with random weights, in bfloat16 on the GPU."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.set_default_dtype(torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Named shapes of models, for benchmarks that need no checkpoint: speed does not depend on what the weights say."""
+"""Named model shapes, for benchmarks without a checkpoint: speed does not depend on the values of the weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama model, named as in ``config.json``."""
+    """Dimensions of a Llama model, with the field names of ``config.json``."""
 
     hidden_size: int
     intermediate_size: int
@@ -19,7 +19,7 @@ class Shape:
     vocab_size: int
 
     def config(self) -> dict[str, Any]:
-        """What a ``config.json`` would say."""
+        """Return the content of a ``config.json``."""
         return asdict(self) | {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
@@ -32,7 +32,7 @@ class Shape:
 
     @property
     def weights_read(self) -> int:
-        """Number of weights that one step reads: all but the embedding, of which it reads a row for each token."""
+        """Number of weights that one decode step reads: all but the embedding, of which it reads one row per token."""
         heads = self.num_attention_heads * self.head_dim
         kv = self.num_key_value_heads * self.head_dim
         attention = self.hidden_size * (2 * heads + 2 * kv)
@@ -40,14 +40,14 @@ class Shape:
         return self.num_hidden_layers * layer + self.hidden_size + self.vocab_size * self.hidden_size
 
     def prefill_operations(self, tokens: int) -> int:
-        """Multiplications and additions that a prompt needs: of all layers, and of the head for its last token."""
+        """Return the multiplications and additions to prefill a prompt: all layers, and the head for the last token."""
         head = self.vocab_size * self.hidden_size
         scores = 2 * self.num_hidden_layers * self.num_attention_heads * self.head_dim * tokens * tokens // 2
         return 2 * (tokens * (self.weights_read - head) + head + scores)
 
     @property
     def cache_elements(self) -> int:
-        """Elements of keys and values of one position, over all layers."""
+        """Number of key and value elements per position, over all layers."""
         return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
 
 

@@ -1,4 +1,4 @@
-"""What constraints cost a GPU: tokens per second under JSON Schemas and without, what is sent, and what overlaps."""
+"""Cost of constraints on a GPU: throughput with and without JSON Schemas, bytes uploaded, and mask/forward overlap."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-# A whole page and a token, so that all prompts but the first are cached.
+# One full page plus one token, so that all prompts but the first are prefix-cache hits.
 _PROMPT = PAGED_PAGE_SIZE + 1
 _REPEATS = 5
 _TRACED_STEPS = 24
 _FIRST_STEPS = 4
-# Tokens that no document has come as often as if all of them together had occurred this often.
+# Total pseudo-count spread evenly over the vocabulary, so that tokens in no document can be sampled too.
 _UNSEEN = 100.0
-# A model writes a word as one token where it can: by how much it prefers each byte of a token, and up to how many.
+# Models prefer long tokens: factor by which each byte of a token raises its weight, and maximum bytes counted.
 _PER_BYTE, _MOST_BYTES = 4.0, 8
-# Schemas that jump-forward is measured on: out of how many, how much of their texts has to be forced (more than is
-# wanted of those that are measured, which are others), how long these have to be, and how many of each are looked at.
+# Selection of schemas for jump-forward: number of candidates, maximum selected, minimum share of forced tokens (above
+# the target for the measured outputs, which are different ones), minimum output tokens, and trial outputs per schema.
 _CANDIDATES, _JUMPS, _FORCED_SHARE, _LEAST_TOKENS, _LOOKS = 1024, 8, 0.16, 16, 3
 
 
 @dataclass(frozen=True)
 class Run:
-    """Some jobs, one after the other where there is no room.
+    """Result of running a list of jobs, queued where they exceed the batch size.
 
     Attributes:
         seconds: from the first step to the last.
         texts: new tokens of each job.
-        bytes: sent to the device.
+        bytes: uploaded to the device.
     """
 
     seconds: float
@@ -70,19 +70,19 @@ class Run:
 def measure_step(
     shape: Shape, batches: Sequence[int], data_dir: Path, tokenizer_dir: Path, new_tokens: int, within_budget: bool
 ) -> Iterator[dict[str, Any]]:
-    """Tokens per second with constraints and without, for one batch size after the other.
+    """Measure tokens per second with and without constraints, yielding the figures after each batch size.
 
-    Both have the same prompts, and texts of the same lengths: those at which the constrained ones come to an end. The
-    model draws tokens that occur in the documents of the cases, long ones first. At the end jump-forward is measured,
-    on schemas that force the most tokens, in their strictest layout.
+    Both runs have the same prompts and output lengths, those of the constrained outputs. The model favours tokens that
+    occur in the documents of the cases, longer ones more. Finally, jump-forward is measured on the schemas with the
+    most forced tokens, with compact whitespace and fixed property order.
 
     Args:
-        shape: of the model, whose weights are random; its vocabulary is made as large as that of the tokenizer.
-        batches: numbers of sequences at a time.
+        shape: of the model, whose weights are random; its vocabulary size is that of the tokenizer.
+        batches: batch sizes.
         data_dir: cases whose schemas are the constraints.
         tokenizer_dir: has a ``tokenizer.json``.
-        new_tokens: most tokens of a text.
-        within_budget: constrained texts have to be complete by then.
+        new_tokens: maximum tokens of an output.
+        within_budget: constrained outputs must be complete within ``new_tokens``.
     """
     words = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
     size = words.get_vocab_size()
@@ -106,7 +106,7 @@ def measure_step(
 
 
 def forced_share(grammar: CompiledGrammar, text: Sequence[int]) -> float:
-    """The share of a text's tokens that come as they were foreseen to, because nothing else could be written."""
+    """Return the share of a text's tokens that equal the forced tokens predicted by the matcher."""
     matcher, forced, hits = grammar.matcher(), list[int](), 0
     for token in text:
         forced = forced or matcher.forced_tokens()
@@ -118,7 +118,7 @@ def forced_share(grammar: CompiledGrammar, text: Sequence[int]) -> float:
 
 
 def _weights(cases: Sequence[dict[str, Any]], words: Tokenizer, vocabulary: Vocabulary) -> torch.Tensor:
-    """How readily each token is drawn."""
+    """Return the sampling weight of each token."""
     documents = [
         json.dumps(test["data"], separators=layout)
         for case in cases
@@ -135,7 +135,7 @@ def _weights(cases: Sequence[dict[str, Any]], words: Tokenizer, vocabulary: Voca
 def _grammars(
     cases: Sequence[dict[str, Any]], tokenizer: ExLlamaV2Tokenizer, count: int, new_tokens: int, **layout: Any
 ) -> list[CompiledGrammar]:
-    """``count`` schemas from all over the cases, of those whose texts fit; all of those if they are fewer."""
+    """Compile up to ``count`` schemas, evenly spaced over those cases that can complete within ``new_tokens``."""
     vocabulary = vocabulary_of(tokenizer)
     found: list[CompiledGrammar] = []
     for case in cases:
@@ -144,12 +144,12 @@ def _grammars(
             if grammar.matcher().min_tokens() < new_tokens:
                 found.append(grammar)
         except ConstrainError:
-            continue  # a schema that is refused is none to decode under
+            continue  # refused schemas cannot be benchmarked
     return found[:: max(1, len(found) // count)][:count]
 
 
 def _forced_schemas(bench: _Bench, grammars: Sequence[CompiledGrammar]) -> list[CompiledGrammar]:
-    """Those with the most forced tokens, if that is enough of them."""
+    """Return the schemas with the largest shares of forced tokens, if above the threshold."""
     rounds = [bench.run(bench.constrained(grammars, seed)).texts for seed in range(_LOOKS)]
     found = []
     for grammar, *texts in zip(grammars, *rounds, strict=True):
@@ -180,10 +180,9 @@ class _Bench:
         self._prompt = torch.randint(0, min(1000, model.config.vocab_size), (1, _PROMPT))
 
     def compare(self, grammars: Sequence[CompiledGrammar]) -> dict[str, Any]:
-        """Figures of jobs under these schemas, and of as long ones without."""
+        """Measure jobs under these schemas, and unconstrained jobs of the same lengths."""
         self._warm_up(grammars)
-        # As servers do when they are ready, so that what is there by now is not looked through again and again for
-        # garbage.
+        # As servers do after start-up: long-lived objects are then not rescanned in each garbage collection.
         gc.collect()
         gc.freeze()
         pairs = []
@@ -217,7 +216,7 @@ class _Bench:
         return Run(seconds, texts, uploads.bytes - sent)
 
     def constrained(self, grammars: Sequence[CompiledGrammar], seed: int) -> list[ExLlamaV2DynamicJob]:
-        """A job under each schema."""
+        """Create one job per schema."""
         model, tokenizer = self._generator.model, self._generator.tokenizer
         return [
             self._job(seed, number, self._new_tokens, [ExLlamaV2EngineFilter(model, tokenizer, grammar)])
@@ -225,7 +224,7 @@ class _Bench:
         ]
 
     def trace(self, grammars: Sequence[CompiledGrammar]) -> dict[str, Any]:
-        """What of the masks was made while the model's passes ran, and when."""
+        """Trace how mask computation overlaps with forward passes."""
         self._generator.enqueue(self.constrained(grammars[: self._batch], seed=0))
         with watched() as watch:
             while len(watch.masks) < 2 * _TRACED_STEPS and self._generator.num_remaining_jobs():
@@ -236,7 +235,7 @@ class _Bench:
         return {"masks_ready_before_the_pass_ends": f"{hidden} of {len(steps)}", "steps": steps}
 
     def _warm_up(self, grammars: Sequence[CompiledGrammar]) -> None:
-        """Make the graphs of all numbers of rows, and the masks that are met again and again."""
+        """Capture the CUDA graphs of all batch sizes, and fill the cache of frequent masks."""
         for count in [1, 2, 4, *range(8, self._batch + 1, 8)]:
             if count <= self._batch:
                 self._start(self._free(0, [self._new_tokens] * count))

@@ -1,4 +1,4 @@
-"""The measurements of an engine in a few figures."""
+"""Summary statistics of an engine's measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERCENTILES = (50, 90, 99, 99.9)
 
 @dataclass(frozen=True)
 class Times:
-    """How long something took, in microseconds. Percentiles are by the nearest rank."""
+    """Distribution of times, in microseconds. Percentiles are by nearest rank."""
 
     count: int
     mean: float
@@ -23,7 +23,7 @@ class Times:
 
     @classmethod
     def of(cls, nanoseconds: Iterable[int]) -> Times | None:
-        """The distribution of some times; ``None`` where there are none."""
+        """Return the distribution of the given times, or ``None`` if there are none."""
         times = sorted(nanoseconds)
         if not times:
             return None
@@ -38,13 +38,13 @@ class Times:
 
 @dataclass(frozen=True)
 class Summary:
-    """One engine on some cases.
+    """Statistics of one engine over a set of cases.
 
     Attributes:
-        cases: how many.
-        verdicts: how many cases for each verdict.
+        cases: number of cases.
+        verdicts: number of cases per verdict.
         compile, first_mask, mask, commit: see :class:`constrain.bench.measure.Measurement`.
-        counters: what the engine counted, over all cases.
+        counters: the engine's own counters, summed over all cases.
     """
 
     cases: int
@@ -57,7 +57,7 @@ class Summary:
 
     @classmethod
     def of(cls, results: Collection[Measurement]) -> Summary:
-        """Sums up."""
+        """Summarise measurements."""
         verdicts = Counter(result.verdict for result in results)
         counters: Counter[str] = Counter()
         for result in results:
@@ -73,11 +73,15 @@ class Summary:
         )
 
     def json(self) -> dict[str, Any]:
-        """The same in JSON types."""
+        """Return the summary as JSON types."""
         return asdict(self)
 
 
 def compiled_by_all(results: Mapping[str, Mapping[str, Measurement]]) -> list[str]:
-    """The cases that every engine compiled, so that their times can be compared; by engine and case."""
+    """Return the names of the cases that every engine compiled, whose times can be compared.
+
+    Args:
+        results: measurements by engine and case.
+    """
     by_engine = [{case for case, result in cases.items() if result.compile is not None} for cases in results.values()]
     return sorted(set.intersection(*by_engine)) if by_engine else []

@@ -1,4 +1,4 @@
-"""An engine in a process of its own, which may run out of time or memory, or crash, without harm to the others."""
+"""A worker process for one engine, isolating others from its timeouts, out-of-memory errors and crashes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from constrain.bench.engines import ENGINES, Tokens, engine_class
 from constrain.bench.measure import Measurement, Verdict, measure
 from constrain.errors import BenchmarkError
 
-#: An engine that is not ready by then will not be.
+#: Timeout of an engine's set-up.
 SET_UP_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Ready:
-    """An engine is set up.
+    """Message of a worker whose engine is set up.
 
     Attributes:
-        seconds: time that took, without imports.
-        resident: bytes of memory of the process since.
+        seconds: time of the set-up, without imports.
+        resident: bytes by which the set-up increased resident memory.
     """
 
     seconds: float
@@ -33,19 +33,19 @@ class Ready:
 
 @dataclass
 class Limits:
-    """What a case may take: seconds, and bytes of memory of the whole process."""
+    """Limits of a case: seconds, and bytes of memory of the whole process."""
 
     seconds: float
     memory: int
 
 
 class Worker:
-    """The process of one engine; started anew after it was lost.
+    """The process of one engine, restarted after a timeout or crash.
 
     Attributes:
         name: of the engine.
-        ready: of the first start.
-        resident: largest memory of the process after a case, in bytes.
+        ready: set-up figures of the first start.
+        resident: peak over all cases of the process's resident memory after a case, in bytes.
     """
 
     def __init__(self, name: str, tokens: Tokens, limits: Limits) -> None:
@@ -56,7 +56,7 @@ class Worker:
         self.ready = self._start()
 
     def run(self, case: Case) -> Measurement:
-        """Measure the engine on a case. A process that is lost over it is replaced."""
+        """Measure the engine on a case. If the process dies, the next case starts a new one."""
         if not self._process.is_alive():
             self._start()
         result: Measurement
@@ -73,7 +73,7 @@ class Worker:
         return result
 
     def stop(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self._process.kill()
         self._process.join()
         self._pipe.close()
@@ -102,7 +102,7 @@ def _serve(target: str, tokens: Tokens, memory: int, pipe: Connection) -> None:
         before, begin = _resident(), perf_counter()
         engine = kind(tokens)
         pipe.send(Ready(perf_counter() - begin, _resident() - before))
-    except Exception as error:  # whatever a package raises that is missing, or does not fit
+    except Exception as error:  # missing or incompatible packages raise arbitrary exceptions
         pipe.send(f"{type(error).__name__}: {error}")
         return
     while True:
@@ -114,6 +114,6 @@ def _serve(target: str, tokens: Tokens, memory: int, pipe: Connection) -> None:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory."""
+    """Return the resident memory of this process, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""The command line ``constrain``."""
+"""The ``constrain`` command line."""
 
 from constrain.cli.group import Commands, cli, main
 

@@ -1,4 +1,4 @@
-"""``constrain bench``: how fast engines are, and whether they judge right."""
+"""``constrain bench``: benchmarks of constraint engines and of inference."""
 
 from __future__ import annotations
 

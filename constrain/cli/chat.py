@@ -59,7 +59,7 @@ def chat(
 
 
 def _read() -> str | None:
-    """The next message; ``None`` at the end."""
+    """Read the next message; return ``None`` at the end of the input."""
     try:
         message = input(PROMPT).strip()
     except (EOFError, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""``constrain check-schema``: what of a schema is enforced, and where a document departs from it."""
+"""``constrain check-schema``: report which keywords of a schema are enforced, and where a document violates it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = {"enforced": "green", "narrowed": "yellow", "ignored": "red"}
 
 
 class Row(NamedTuple):
-    """A keyword of the schema, where it stands, and what becomes of it."""
+    """A keyword of the schema, its location, and whether it is enforced."""
 
     document: str
     pointer: str
@@ -82,7 +82,7 @@ def check_schema(
 
 def _explain(ctx: click.Context, grammar: CompiledGrammar, text: IO[str]) -> None:
     try:
-        document = text.read().rstrip("\n")  # files end with a line break, which is no part of the document
+        document = text.read().rstrip("\n")  # the final newline of a file is not part of the document
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{text.name} is not UTF-8 text: {error}") from error
     explanation = grammar.explain(document)
@@ -91,13 +91,13 @@ def _explain(ctx: click.Context, grammar: CompiledGrammar, text: IO[str]) -> Non
 
 
 def _described(error: GrammarError) -> dict[str, Any]:
-    """An error as JSON: its type, and what it knows of its place."""
+    """Return an error as JSON: its type, message and location."""
     attributes = {name: value for name, value in vars(error).items() if value not in (None, "")}
     return {"type": type(error).__name__, "message": str(error), **attributes}
 
 
 def _rows(report: Report, schema: Any) -> list[Row]:
-    """The findings in the order of the schema, those about other documents last."""
+    """Return the findings in schema order, those about other documents last."""
     rows = [
         Row(entry.document, entry.pointer, entry.keyword, status, entry.note)
         for status, entries in vars(report).items()
@@ -108,7 +108,7 @@ def _rows(report: Report, schema: Any) -> list[Row]:
 
 
 def _pointers(value: Any, *path: str | int) -> Iterator[str]:
-    """The JSON pointers to a value and all values in it, in the order of its text."""
+    """Yield the JSON pointers to a value and all values in it, in document order."""
     yield pointer(path)
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:

@@ -1,4 +1,4 @@
-"""``constrain demo``: records beside the documents they were extracted from."""
+"""``constrain demo``: show extracted records next to their documents."""
 
 from __future__ import annotations
 

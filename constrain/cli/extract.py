@@ -1,4 +1,4 @@
-"""``constrain extract``: documents in, one JSON record a line out."""
+"""``constrain extract``: extract one record per document, as JSON Lines."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def extract(
 
 
 def _report(file: Path, error: Exception) -> None:
-    """Say what is wrong with a file."""
+    """Print the error of a file."""
     if not isinstance(error, (ConstrainError, OSError, UnicodeDecodeError)):
         raise error
     tqdm.write(f"{file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``constrain generate``: one answer to one prompt."""
+"""``constrain generate``: generate one output for a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group of all commands: those of constrain, and those that other packages add by entry points."""
+"""The command group: the built-in commands, and those that other packages add by entry points."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BUILT_IN = {
 
 
 class Commands(click.Group):
-    """Commands that are imported when they are asked for.
+    """A group whose commands are imported on first use.
 
-    A package adds one by an entry point of the group ``constrain.commands``, whose name is the command's and whose
-    object is a :class:`click.Command`. The names of the built-in commands are taken.
+    Other packages add commands by entry points of the group ``constrain.commands``, whose name is the command's and
+    whose object is a :class:`click.Command`. They cannot replace built-in commands.
     """
 
     @cached_property
@@ -55,10 +55,10 @@ class Commands(click.Group):
 
 
 def _load(point: EntryPoint) -> click.Command:
-    """Return the command of an entry point, or one that only says why it cannot be had."""
+    """Return the command of an entry point, or one that only reports why it cannot be loaded."""
     try:
         command = point.load()
-    except Exception as error:  # a stranger's code may raise anything, and must not take the others down
+    except Exception as error:  # third-party code may raise anything, and must not break other commands
         return _broken(point, f"{type(error).__name__}: {error}")
     if not isinstance(command, click.Command):
         return _broken(point, f"{point.value} is not a click command")
@@ -85,8 +85,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line of this process."""
-    # Read when torch is imported. Its threads would otherwise spin while they wait for one another, and where other
-    # programs want the processors too, every step of a model takes the turns of all of them.
+    """Run the command line with the arguments of this process."""
+    # Must be set before torch is imported. Otherwise its idle OpenMP threads spin, which slows every model step down
+    # when other programs compete for the CPU cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     cli(prog_name="constrain")

@@ -1,4 +1,4 @@
-"""Commands that look without generating: ``plugins`` and ``info``."""
+"""Commands that inspect without generating: ``plugins`` and ``info``."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _memory(model: ExLlamaV2) -> Table:
         try:
             table.add_row(kind.__name__, f"{token_bytes(model, kind):,}", f"{longest_cache(model, kind):,} tokens")
         except CacheError:
-            continue  # not for heads of this size
+            continue  # this cache type does not support the head size
     return table
 
 
@@ -93,6 +93,6 @@ def _tensors(files: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield the type and the number of elements of every tensor."""
     for file in files:
         with safe_open(file, framework="numpy") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - no mapping, and not iterable
+            for name in tensors.keys():  # noqa: SIM118 - neither a mapping nor iterable
                 tensor = tensors.get_slice(name)
                 yield tensor.get_dtype(), math.prod(tensor.get_shape())

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the kinds of their values."""
+"""Options shared by several commands, and their parameter types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ seed_option = click.option("--seed", type=int, help="Seed of the draw, to get th
 
 
 class OutputFile(click.Path):
-    """A file to write, in a folder that exists: better refused at once than when there is something to write."""
+    """A file to write, whose folder must exist, so that a wrong path fails before any work is done."""
 
     name = "FILE"
 
@@ -45,7 +45,7 @@ class OutputFile(click.Path):
 
 
 class TextFile(click.Path):
-    """A file whose text is wanted."""
+    """A file, converted to its text."""
 
     name = "FILE"
 
@@ -61,7 +61,7 @@ class TextFile(click.Path):
 
 
 class SchemaParam(click.ParamType[Any]):
-    """A schema: a file with JSON, or a Python type as ``module:Type``, looked up from the working directory too."""
+    """A schema: a JSON file, or a Python type as ``module:Type``, also importable from the working directory."""
 
     name = "FILE|MODULE:TYPE"
 

@@ -1,4 +1,4 @@
-"""One prompt continued: options, the request they make, and its outcome, waited for, awaited, or piece by piece."""
+"""Completions of prompts: options, submission as requests, and results, blocking, asynchronous or streamed."""
 
 from constrain.completion.many import Failure, arun_many, run_many
 from constrain.completion.options import Options

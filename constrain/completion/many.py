@@ -1,4 +1,4 @@
-"""Many requests, of which a bounded number is under way at a time, so that inputs may be endless."""
+"""Batches of requests with a bounded number in progress, so that the inputs may be endless."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from constrain.runtime import Runtime
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Seconds after which it is looked again whether the time of a request is over.
+#: Seconds between checks for requests that have timed out.
 _POLL = 0.5
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Takes the place of a result among many.
+    """Returned in place of the result of an input that failed.
 
     Attributes:
-        index: place of the input.
-        error: what went wrong.
+        index: position of the input.
+        error: the exception.
     """
 
     index: int
@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class _Task(Generic[R]):
-    """A request under way, or the error that it could not be submitted for."""
+    """A request in progress, or the error that submitting it raised."""
 
     index: int
     pending: Pending[R] | Exception
@@ -52,7 +52,7 @@ class _Task(Generic[R]):
     def outcome(self) -> R | Failure:
         try:
             return _raised(self.pending).result()
-        except Exception as error:  # of one input, which must not cost the others
+        except Exception as error:  # one failed input must not end the others
             return Failure(self.index, error)
 
     async def aoutcome(self) -> R | Failure:
@@ -69,24 +69,24 @@ def _raised(pending: Pending[R] | Exception) -> Pending[R]:
 
 
 def window_of(runtime: Runtime) -> int:
-    """Number of requests to have under way: those that run, and as many that wait for their places."""
+    """Return the number of requests to keep in progress: a full batch that runs, and as many that wait."""
     return 2 * min(runtime.max_batch_size, len(runtime.allocator.pages))
 
 
 def run_many(
     runtime: Runtime, submit: Callable[[int, T], Pending[R]], items: Iterable[T], *, ordered: bool = True
 ) -> Generator[R | Failure, None, None]:
-    """Results of many inputs, each of which is submitted when there is a place for it.
+    """Run many inputs; each is submitted as soon as a slot is free.
 
     Args:
-        runtime: that they are submitted to.
-        submit: submits an input, given its place.
-        items: the inputs; read no further than needed. Where reading them fails, the results of those before come
-            first.
-        ordered: whether results come in the order of the inputs, or as they are done.
+        runtime: the runtime that the requests are submitted to.
+        submit: submits an input, given its position.
+        items: the inputs; read only as far ahead as needed. If reading them fails, the results of earlier inputs are
+            yielded first.
+        ordered: whether results are yielded in the order of the inputs, or as they finish.
 
     Raises:
-        ArgumentError: there is a single text in place of many, or nothing that can be iterated over.
+        ArgumentError: ``items`` is a single text or mapping, or not iterable.
     """
     _check_inputs(items)
     return _run_many(runtime, submit, items, ordered)
@@ -132,7 +132,7 @@ def _start(submit: Callable[[int, T], Pending[R]], index: int, item: T) -> _Task
 
 
 def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool) -> _Task[R]:
-    """Take the first task, or the first that is done."""
+    """Pop the first task, or if not ordered, wait for the first that is done."""
     if not ordered:
         while not any(task.done for task in tasks):
             runtime.run_until(lambda: any(task.done for task in tasks), _POLL)
@@ -148,7 +148,7 @@ def arun_many(
     *,
     ordered: bool = True,
 ) -> AsyncGenerator[R | Failure, None]:
-    """Results of many inputs, for ``async for``; arguments as for :func:`run_many`, inputs may come asynchronously."""
+    """Run many inputs, for ``async for``; arguments as for :func:`run_many`, ``items`` may be an async iterable."""
     _check_inputs(items)
     return _arun_many(runtime, submit, items, ordered)
 

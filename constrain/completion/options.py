@@ -1,4 +1,4 @@
-"""How a prompt is continued, apart from constraints."""
+"""Options of a completion."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from constrain.generator.settings import Settings, check_settings
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a prompt is continued.
+    """Options of a completion.
 
     Attributes:
-        max_new_tokens: upper bound; lowered to what the context still takes.
-        settings: how tokens are sampled.
-        temperature, top_p, top_k, min_p: take the place of those in ``settings``; ``None``: keep them.
-        stop: a text or an id, or several, before which the output ends; besides the model's own end-of-sequence tokens.
-        seed: makes sampling reproducible; ``None``: from Python's ``random``.
-        logprobs: report log probabilities of each token, and of this number of most likely ones.
-        timeout: seconds after which the request is given up; ``None``: never.
-        priority: requests of a higher one start first.
-        filters: constraints on the output; each follows one sequence at a time.
+        max_new_tokens: maximum number of output tokens; lowered to what fits in the context.
+        settings: sampling settings.
+        temperature, top_p, top_k, min_p: override those in ``settings``; ``None``: keep them.
+        stop: a string or id, or several, before which the output ends; in addition to the model's end-of-sequence
+            tokens.
+        seed: makes sampling reproducible; ``None``: drawn from Python's ``random``.
+        logprobs: report the log probability of each token, and of this number of most likely ones.
+        timeout: seconds after which the request is cancelled; ``None``: never.
+        priority: requests with a higher priority start first.
+        filters: constraints on the output; each can constrain only one sequence at a time.
 
     Raises:
-        ArgumentError: something is of the wrong type, or out of its bounds.
+        ArgumentError: an option is of the wrong type or out of range.
     """
 
     max_new_tokens: int = 256
@@ -61,15 +62,15 @@ class Options:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """Sampling settings that are given by themselves."""
+        """Sampling options that override those in ``settings``."""
         given = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p")}
         return {name: value for name, value in given.items() if value is not None}
 
     def sampling(self, default: Settings) -> Settings:
-        """The settings to sample by.
+        """Return the sampling settings.
 
         Args:
-            default: those where none are given at all.
+            default: used if neither ``settings`` nor overrides are given.
         """
         overrides = self.overrides
         if not overrides:
@@ -79,14 +80,14 @@ class Options:
         return settings
 
     def stop_conditions(self) -> tuple[frozenset[int], list[str]]:
-        """The ids and texts before which the output ends."""
+        """Return the token ids and strings before which the output ends."""
         stop = [self.stop] if isinstance(self.stop, (str, int)) else self.stop
         return split_stop_conditions(stop)
 
     def numbered(self, number: int) -> Options:
-        """The options of one of several outputs, whose seeds follow each other."""
+        """Return the options of output ``number`` of several, whose seeds are consecutive."""
         return self if self.seed is None else replace(self, seed=self.seed + number)
 
     def key(self) -> int:
-        """The key of the random numbers."""
+        """Return the seed of the request, drawn at random if none is given."""
         return random.getrandbits(SEED_BITS) if self.seed is None else self.seed % 2**SEED_BITS

@@ -1,4 +1,4 @@
-"""A submitted request, and the result that is made of its output."""
+"""Submitted requests and their results."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ R = TypeVar("R")
 
 
 class Pending(Generic[R]):
-    """A submitted request; whoever waits for it and is interrupted, or out of time, cancels it.
+    """A submitted request; it is cancelled if waiting for it is interrupted or times out.
 
     Attributes:
-        handle: of the request.
+        handle: the handle of the request.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Pending(Generic[R]):
     ) -> None:
         """
         Args:
-            handle: of the request.
-            completion: makes the completion once the request has ended.
-            read: makes the result of the completion.
-            timeout: seconds from now on after which the request is given up.
+            handle: the handle of the request.
+            completion: builds the completion once the request has ended.
+            read: converts the completion into the result.
+            timeout: seconds from now after which the request is cancelled.
         """
         self.handle = handle
         self._completion, self._read = completion, read
@@ -48,15 +48,15 @@ class Pending(Generic[R]):
         return self.handle.done or self._left() == 0
 
     def cancel(self) -> None:
-        """Drop the request; nothing happens to one that has ended."""
+        """Cancel the request; no-op if it has ended."""
         self.handle.cancel()
 
     def result(self) -> R:
         """Wait for the result.
 
         Raises:
-            GenerationTimeout: it did not come in time.
-            ConstrainError: the error that ended the request, or that the output cannot be read.
+            GenerationTimeout: the request timed out.
+            ConstrainError: the request failed, or its output cannot be read.
         """
         for _ in self.pieces():
             pass
@@ -70,11 +70,11 @@ class Pending(Generic[R]):
         return self.read()
 
     def read(self) -> R:
-        """The result of a request whose pieces were taken to the end."""
+        """Return the result of a request whose pieces were all consumed."""
         return self._read(self._completion())
 
     def pieces(self) -> Generator[str, None, None]:
-        """The text as it comes; errors as for :meth:`result`."""
+        """Yield the text as it is generated; errors as for :meth:`result`."""
         try:
             for update in self.handle.updates(self._left()):
                 if update.released.text:
@@ -85,7 +85,7 @@ class Pending(Generic[R]):
             self.handle.cancel()
 
     async def apieces(self) -> AsyncGenerator[str, None]:
-        """The text as it comes; errors as for :meth:`result`."""
+        """Yield the text as it is generated; errors as for :meth:`result`."""
         updates = aiter(self.handle)
         try:
             while (update := await asyncio.wait_for(_next(updates), self._left())) is not None:

@@ -1,4 +1,4 @@
-"""What was written after a prompt, and why it ended."""
+"""Completions and their finish reasons."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import ClassVar, Literal, TypeAlias
 
 FinishReason: TypeAlias = Literal["stop", "length", "repetition"]
 
-#: This many times one token in a row is a loop.
+#: One token repeated this many times in a row is a loop.
 _LOOP = 16
-#: Tokens after a loop that may complete what a constraint asks for.
+#: Tokens that may follow a loop, to complete what a constraint requires.
 _TAIL = 32
 
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """Log probabilities at one place, by the model alone: before constraints and sampling settings.
+    """Log probabilities at one position, from the model's logits before constraints and sampling settings.
 
     Attributes:
-        logprob: of the token that was sampled.
+        logprob: log probability of the sampled token.
         top: ids of the most likely tokens and their log probabilities, the most likely first.
     """
 
@@ -30,18 +30,18 @@ class TokenLogprobs:
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote after a prompt.
+    """The output of a model for a prompt.
 
     Attributes:
-        text: the new text, without special tokens.
+        text: the generated text, without special tokens.
         tokens: its token ids, without the end-of-sequence token.
-        finish_reason: ``"stop"`` where the model, a constraint or a stop condition ended the text, ``"length"`` where
-            the tokens ran out, and ``"repetition"`` where they ran out in a loop: 16 times or more the same token.
-        complete: false where the tokens ran out before a constraint was met that cannot be kept within a budget.
-        prompt_tokens: number of tokens of the prompt.
-        logprobs: of each token, if they were asked for.
-        index: place of the prompt among many, or of this text among several for one prompt.
-        error: none; what failed among many is a :class:`Failure` instead, which has one.
+        finish_reason: ``"stop"`` if the model, a constraint or a stop condition ended the output, ``"length"`` if the
+            token limit was reached, and ``"repetition"`` if it was reached in a loop: the same token 16 times or more.
+        complete: false if the token limit was reached before the output met a constraint without budget support.
+        prompt_tokens: number of prompt tokens.
+        logprobs: log probabilities of each token, if requested.
+        index: position of the prompt among many, or of this output among several for one prompt.
+        error: always ``None``; an input that failed has a :class:`Failure` instead, with its error.
     """
 
     text: str
@@ -55,7 +55,7 @@ class Completion:
 
 
 def finish_reason(reason: str, tokens: Sequence[int]) -> FinishReason:
-    """The finish reason of a completion, from that of its sequence and from its tokens."""
+    """Return the finish reason of a completion, given that of its sequence and its tokens."""
     if reason != "max_new_tokens":
         return "stop"
     end = 0

@@ -1,4 +1,4 @@
-"""Completions that come piece by piece."""
+"""Streaming completions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ R = TypeVar("R")
 
 
 class Stream(Iterator[str]):
-    """The pieces of a text as they come. A stream that is closed, or not used any more, cancels its request.
+    """Iterator over the text as it is generated. Closing or garbage-collecting it cancels the request.
 
     Attributes:
-        completion: the whole, after the last piece; ``None`` before.
+        completion: the whole completion, after the last piece; ``None`` before.
     """
 
     def __init__(self, pending: Pending[Completion]) -> None:
@@ -45,21 +45,21 @@ class Stream(Iterator[str]):
         self.close()
 
     def close(self) -> None:
-        """Cancel the request, unless it has ended; there are no further pieces."""
+        """Cancel the request, unless it has ended; no further pieces are yielded."""
         self._closed = True
         self._pieces.close()
         self._pending.cancel()
 
 
 class AsyncStream(AsyncIterator[str]):
-    """The pieces of a text as they come, for ``async for``. Closing it cancels the request.
+    """Async iterator over the text as it is generated. Closing it cancels the request.
 
     Attributes:
-        completion: the whole, after the last piece; ``None`` before.
+        completion: the whole completion, after the last piece; ``None`` before.
     """
 
     def __init__(self, submit: Callable[[], Pending[Completion]]) -> None:
-        """``submit``: submits the request, which is done with the first piece."""
+        """``submit``: submits the request; called when the first piece is requested."""
         self.completion: Completion | None = None
         self._submit = submit
         self._pending: Pending[Completion] | None = None
@@ -90,7 +90,7 @@ class AsyncStream(AsyncIterator[str]):
             self._pending.cancel()
 
     async def aclose(self) -> None:
-        """Cancel the request, unless it has ended; there are no further pieces."""
+        """Cancel the request, unless it has ended; no further pieces are yielded."""
         self._closed = True
         if self._pending is not None and self._pieces is not None:
             await self._pieces.aclose()
@@ -98,9 +98,9 @@ class AsyncStream(AsyncIterator[str]):
 
 
 async def submitted(submit: Callable[[], Pending[R]]) -> Pending[R]:
-    """Submit on a worker thread, since compiling a constraint, and a step in progress, take their time.
+    """Submit on a worker thread, since compiling a constraint or waiting for a step would block the event loop.
 
-    A request that is submitted while the task that wants it is cancelled is cancelled too.
+    If the awaiting task is cancelled meanwhile, the submitted request is cancelled too.
     """
     future = asyncio.ensure_future(asyncio.to_thread(submit))
     try:

@@ -1,4 +1,4 @@
-"""Prompts as requests to a runtime."""
+"""Submission of prompts to a runtime as requests."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ R = TypeVar("R")
 
 
 def runtime_of(source: Any) -> Runtime:
-    """The runtime that something is, or has as its ``runtime``.
+    """Return ``source`` if it is a runtime, else its attribute ``runtime``.
 
     Raises:
-        ArgumentError: it is none, and has none.
+        ArgumentError: ``source`` is not a runtime, and has none.
     """
     found = source if isinstance(source, Runtime) else getattr(source, "runtime", None)
     if not isinstance(found, Runtime):
@@ -36,13 +36,13 @@ def runtime_of(source: Any) -> Runtime:
 
 
 def encode(tokenizer: ExLlamaV2Tokenizer, prompt: Any) -> torch.Tensor:
-    """Ids of a prompt, int64 of shape (1, n).
+    """Encode a prompt, as int64 of shape (1, n).
 
-    The text of special tokens means these tokens, and a beginning-of-sequence token is put before it where the model
+    The text of special tokens is encoded as these tokens, and a beginning-of-sequence token is prepended if the model
     has one.
 
     Raises:
-        ArgumentError: the prompt is no text.
+        ArgumentError: the prompt is not a string.
     """
     check_text("prompt", prompt)
     ids: torch.Tensor = tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True)
@@ -50,7 +50,7 @@ def encode(tokenizer: ExLlamaV2Tokenizer, prompt: Any) -> torch.Tensor:
 
 
 def fresh_filters(filters: Sequence[Any]) -> list[Any]:
-    """Copies of filters for another sequence.
+    """Return copies of filters for another sequence.
 
     Raises:
         ArgumentError: a filter cannot be copied.
@@ -70,25 +70,25 @@ def submit(
     read: Callable[[Completion], R],
     default: Settings | None = None,
 ) -> Pending[R]:
-    """Have a prompt continued.
+    """Submit a prompt to a runtime.
 
     Args:
-        runtime: where.
+        runtime: the runtime.
         ids: the prompt, int64 of shape (1, n).
-        filters: all of them hold for the output; those of the options are not looked at.
-        options: how.
-        read: makes the result of the completion.
-        default: the settings where the options have none.
+        filters: constraints on the output; ``options.filters`` is ignored.
+        options: options of the completion.
+        read: converts the completion into the result.
+        default: sampling settings if the options have none.
 
     Raises:
-        ArgumentError: an argument is of the wrong type, or out of its bounds.
-        GenerationError: the prompt leaves no room in the context, or not enough for what the filters ask for.
-        BudgetError: ``max_new_tokens`` does not suffice for what the filters ask for.
+        ArgumentError: an argument is of the wrong type or out of range.
+        GenerationError: the prompt leaves no room in the context, or too little for what the filters require.
+        BudgetError: ``max_new_tokens`` is too small for what the filters require.
     """
     length, limit = ids.shape[-1], _limit(runtime, ids, options.max_new_tokens)
     for each in filters:
         if isinstance(each, ExLlamaV2EngineFilter):
-            each.begin()  # it may have followed another sequence, and is asked now how many tokens it needs
+            each.begin()  # reset it after an earlier sequence, before its minimum number of tokens is computed
     request = _request(runtime, ids, filters, options, options.sampling(default or Settings()), limit)
     try:
         handle = runtime.submit(request)
@@ -103,7 +103,7 @@ def submit(
 
 
 def _limit(runtime: Runtime, ids: torch.Tensor, max_new_tokens: int) -> int:
-    """Number of tokens that the context takes after a prompt."""
+    """Return ``max_new_tokens``, or the number of tokens that fit in the context after the prompt if less."""
     length, context = ids.shape[-1], runtime.max_seq_len
     if length == 0:
         raise GenerationError("the prompt has no token to start from")
@@ -141,14 +141,14 @@ def _request(
 
 
 def end_tokens(runtime: Runtime) -> frozenset[int]:
-    """The tokens with which a model ends its answers."""
+    """Return the end-of-sequence tokens of the model."""
     ends = runtime.model.config.generation_config.get("eos_token_id") or []
     listed = [ends] if isinstance(ends, int) else ends
     return frozenset({runtime.tokenizer.eos_token_id, *listed} - {None})
 
 
 def _completion(handle: Handle, filters: Sequence[Any]) -> Completion:
-    """What a request that has ended has written."""
+    """Build the completion of a request that has ended."""
     output = handle.output
     if output.finish is None:
         raise GenerationError("the request was cancelled")

@@ -1,35 +1,35 @@
-"""Default bounds of numbers and strings that a schema leaves unbounded, so that a digit or a word cannot run on."""
+"""Default bounds of numbers and strings that a schema leaves unbounded, so that the model cannot repeat endlessly."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-#: Numbers have at most this many digits before the point.
+#: Maximum number of digits before the decimal point.
 MAX_DIGITS = 15
-#: Strings may be this long, however short the text is.
+#: Lower limit of the default ``maxLength`` of strings.
 MIN_LENGTH = 256
 
 _LIMIT = 10**MAX_DIGITS - 1
 _LOW, _HIGH = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 #: Keywords that bound a string.
 _STRINGS = frozenset({"maxLength", "pattern", "format", "x-verbatim"})
-#: Keywords whose value is a schema, a list of schemas, or schemas by name; narrower ones make a narrower whole.
+#: Keywords whose value is a schema, a list of schemas, or schemas by name; narrowing these narrows the whole schema.
 _ONE = ("items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "then", "else")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 
 
 def max_length(text: str) -> int:
-    """The default length of strings that are extracted from a text: twice its own, rounded up to a power of two."""
+    """Return the default ``maxLength`` of strings: twice the length of the text, rounded up to a power of two."""
     return max(MIN_LENGTH, 1 << (2 * len(text)).bit_length())
 
 
 def bounded(schema: Any, length: int) -> Any:
-    """A copy of a schema with default bounds.
+    """Return a copy of a schema with default bounds.
 
-    Numbers get a ``minimum`` and a ``maximum`` of 15 digits, strings a ``maxLength`` of ``length``. A bound that the
-    schema has is kept, and so is all that it says under ``not``, ``if`` and ``contains``.
+    Numbers get a ``minimum`` and a ``maximum`` of 15 digits, strings a ``maxLength`` of ``length``. Existing bounds are
+    kept, and subschemas of ``not``, ``if`` and ``contains`` are left unchanged.
     """
     if not isinstance(schema, Mapping):
         return schema
@@ -55,7 +55,7 @@ def bounded(schema: Any, length: int) -> Any:
 
 
 def _number_bounds(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The bounds that numbers of a node lack."""
+    """Return default bounds for the number bounds that a node lacks."""
     lows, highs = ([node[key] for key in keys if _is_number(node.get(key))] for keys in (_LOW, _HIGH))
     found: dict[str, Any] = {}
     if not lows and all(high >= -_LIMIT for high in highs):

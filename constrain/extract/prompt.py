@@ -25,20 +25,20 @@ _CHOICES = ("anyOf", "oneOf")
 
 
 def build_prompt(schema: Mapping[str, Any] | bool, text: str) -> str:
-    """The prompt that asks for the record of ``text`` under ``schema``.
+    """Build the prompt for extracting a record that matches ``schema`` from ``text``.
 
-    The marks are special tokens of the model's tokenizer (encode them as such); they cannot be forged by ``schema`` or
-    ``text``. Every schema has a rendering: what the compact form cannot express is left out, and recursion is cut.
+    The marks are special tokens of the model's tokenizer (encode them as such); ``schema`` and ``text`` cannot inject
+    them. Every schema can be rendered: parts that the compact form cannot express are omitted, and recursion is cut.
 
     Raises:
-        ArgumentError: ``text`` is no text.
+        ArgumentError: ``text`` is not a string.
     """
     check_text("text", text)
     return f"{SCHEMA_MARK}{_unmarked(describe(schema))}{TEXT_MARK}{_unmarked(text.strip())}{RECORD_MARK}"
 
 
 def describe(schema: Mapping[str, Any] | bool) -> str:
-    """The compact form of a JSON Schema, in one line."""
+    """Return the compact form of a JSON Schema, in one line."""
     return _Renderer(schema).render(schema, 0, ())
 
 
@@ -124,7 +124,7 @@ class _Renderer:
         return f"[{', '.join(members) or _ANY}]{_range(node.get('minItems'), node.get('maxItems'))}"
 
     def _merged(self, node: Mapping[str, Any], refs: tuple[str, ...]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """``node`` with what its ``$ref`` and ``allOf`` add; what the node itself says comes first."""
+        """Return ``node`` merged with its ``$ref`` and ``allOf``; keywords of the node itself take precedence."""
         ref = node.get("$ref")
         if isinstance(ref, str):
             rest = {key: value for key, value in node.items() if key != "$ref"}
@@ -142,7 +142,7 @@ class _Renderer:
         return node, refs
 
     def _resolve(self, ref: str) -> Any:
-        """The node that a reference within the schema points at, or None."""
+        """Return the node that a reference within the schema points to, or None."""
         if not ref.startswith("#"):
             return None
         node: Any = self._root
@@ -158,7 +158,7 @@ class _Renderer:
 
 
 def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Both schemas in one: properties and required names add up, elsewhere ``first`` wins."""
+    """Merge two schemas: properties and required names are combined, otherwise ``first`` takes precedence."""
     joined = {**second, **first}
     both = [part["properties"] for part in (first, second) if isinstance(part.get("properties"), Mapping)]
     if len(both) == 2:

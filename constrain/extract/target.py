@@ -1,4 +1,4 @@
-"""What a record has to be: a JSON Schema to decode under, and the Python type to read it into."""
+"""Targets of extraction: a JSON Schema that constrains the output, and the Python type that it is parsed into."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class Target(Generic[T]):
-    """A schema, and how a document that matches it becomes a value.
+    """A schema, and the type that matching documents are parsed into.
 
     Attributes:
         schema: the JSON Schema.
 
     Raises:
-        SchemaError: the schema is not valid under the meta-schema that it names (draft 2020-12 where it names none), or
-            refers to what is not part of it; says where.
+        SchemaError: the schema is not valid under the meta-schema that it names (by default draft 2020-12), or has an
+            external reference; reports where.
     """
 
     def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[T] | None = None) -> None:
@@ -66,8 +66,8 @@ class Target(Generic[T]):
             The parsed JSON, and the value made from it.
 
         Raises:
-            ArgumentError: it is no text.
-            ExtractionError: the text is not JSON, does not match the schema, or is refused by the type.
+            ArgumentError: ``text`` is not a string.
+            ExtractionError: the text is not JSON, does not match the schema, or is rejected by the type.
         """
         check_text("text", text)
         try:
@@ -101,10 +101,10 @@ def _refuse_to_fetch(uri: str) -> NoReturn:
 
 
 class _ClosedObjects(GenerateJsonSchema):
-    """Schemas in which an object has the fields of its type and no others, unless the type asks for others.
+    """Generates schemas in which objects have only the fields of their type, unless the type allows others.
 
-    For validation pydantic leaves the objects of most types open, and drops what it does not know. A model that is to
-    write the object should not spend tokens on what will be dropped.
+    For validation pydantic leaves the objects of most types open, and drops unknown fields. A model that generates the
+    object should not spend tokens on fields that will be dropped.
     """
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:

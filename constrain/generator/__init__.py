@@ -1,4 +1,4 @@
-"""Generators, and the sampler that they draw tokens with."""
+"""Generators and their sampler, under the names of exllamav2."""
 
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.dynamic import ExLlamaV2DynamicGenerator

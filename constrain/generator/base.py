@@ -1,4 +1,4 @@
-"""``ExLlamaV2BaseGenerator``: prompts in, texts out, under the names of exllamav2."""
+"""``ExLlamaV2BaseGenerator``: batch generation under the names of exllamav2."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ExLlamaV2BaseGenerator:
     """Generates a batch of outputs in one call.
 
     Attributes:
-        model, cache, tokenizer: what it was made from.
+        model, cache, tokenizer: as given.
         sequence_ids: the tokens of the last call, prompts included, int64 of shape (batch, n); ``None`` before.
         abort_event: the event that stops the running call, if it was given one.
     """
@@ -57,17 +57,17 @@ class ExLlamaV2BaseGenerator:
 
     @property
     def runtime(self) -> Runtime:
-        """What runs the requests; made when it is first asked for."""
+        """The runtime that runs the requests; created on first use."""
         if self._runtime is None:
             self._runtime = Runtime(self.model, self.cache, self.tokenizer)
         return self._runtime
 
     def warmup(self) -> None:
-        """Run a tiny forward pass, so that the first real one has nothing left to initialise."""
+        """Run a tiny forward pass, so that the first real one pays no initialisation cost."""
         self.model.forward(torch.zeros((1, 2), dtype=torch.long))
 
     def full(self) -> bool:
-        """Whether the sequence of the last call has reached the longest that the model takes."""
+        """Return whether the sequence of the last call has reached the model's maximum length."""
         return self.sequence_ids is not None and self.sequence_ids.shape[-1] >= self.model.config.max_seq_len
 
     @torch.inference_mode()
@@ -95,33 +95,33 @@ class ExLlamaV2BaseGenerator:
         Args:
             prompt: a prompt, or a list of prompts that run as a batch. With ``cfg_scale`` in the settings, two: with
                 the condition and without it.
-            gen_settings: how tokens are sampled.
-            num_tokens: the most tokens to generate. Prompts that leave no room for them are cut on the left.
-            seed: makes sampling reproducible; several prompts have this number and those that follow it. By default it
-                follows the state of Python's ``random``.
-            token_healing: generate the last token of the prompt anew, together with what follows. Ignored where a
+            gen_settings: sampling settings.
+            num_tokens: the most tokens to generate. Prompts that leave no room for them are truncated on the left.
+            seed: makes sampling reproducible; prompt ``i`` uses ``seed + i``. By default it is drawn from Python's
+                ``random``.
+            token_healing: replace the last prompt token by a generated one whose text begins with it. Ignored where a
                 prompt has a single token, or its last token is special or a part of a character.
-            encode_special_tokens: the text of special tokens in the prompt means these tokens.
+            encode_special_tokens: encode the text of special tokens in the prompt as these tokens.
             decode_special_tokens: show special tokens in the result.
             loras: adapters to apply.
-            stop_token: id that ends a text; -1 for the tokenizer's end of sequence, ``None`` for none.
-            add_bos: put the beginning-of-sequence token before the prompts.
+            stop_token: id that ends an output; -1 for the tokenizer's end-of-sequence token, ``None`` for none.
+            add_bos: prepend the beginning-of-sequence token to the prompts.
             abort_event: set it (from another thread) to end early. It is cleared first.
-            input_embeddings: of shape (batch, n, hidden size), for the place of ``{{EMBED_HERE}}`` in each prompt.
-            completion_only: return the text without the prompt.
-            filters: constraints on the text, for a single prompt.
-            filter_prefer_eos: end the text as soon as the filters allow it.
-            complete_within_budget: let filters of JSON Schemas, regular expressions and grammars allow only tokens
-                after which the text can be complete within ``num_tokens``.
+            input_embeddings: of shape (batch, n, hidden size), inserted at ``{{EMBED_HERE}}`` in each prompt.
+            completion_only: return the output without the prompt.
+            filters: constraints on the output, for a single prompt.
+            filter_prefer_eos: end the output as soon as the filters allow it.
+            complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
+                be completed within ``num_tokens``.
 
         Returns:
-            The text, or a list of texts for a list of prompts. Empty where it was aborted before the first token.
+            The text, or a list of texts for a list of prompts. Empty if aborted before the first token.
 
         Raises:
-            ArgumentError: an argument is of the wrong type, or out of its bounds.
-            GenerationError: the arguments do not fit together, or not into model and cache.
-            FilterError: a filter failed; :class:`DeadEnd` where the filters allow no token.
-            BudgetError: the filters allow no text of as few tokens as ``num_tokens``.
+            ArgumentError: an argument is of the wrong type or out of range.
+            GenerationError: the arguments contradict each other, or exceed the limits of model and cache.
+            FilterError: a filter failed; :class:`DeadEnd` if the filters allow no token.
+            BudgetError: the filters allow no output within ``num_tokens``.
         """
         prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
         check_settings(gen_settings)
@@ -144,7 +144,7 @@ class ExLlamaV2BaseGenerator:
         request = Request(
             prompt=(),
             sampling=gen_settings.params(self.tokenizer, width),
-            # The token that is generated anew counts.
+            # The healed token counts towards num_tokens.
             max_new_tokens=num_tokens - heal,
             stop_tokens=frozenset() if stop is None else frozenset({stop}),
             stop_before_hook=True,
@@ -194,14 +194,14 @@ class ExLlamaV2BaseGenerator:
             raise GenerationError(f"filters constrain a single sequence, but there are {rows} prompts")
 
     def _requests(self, batch: PromptBatch, request: Request, seed: int) -> list[Request]:
-        """A request for each prompt, or for guidance one for both."""
+        """Return one request per prompt, or a single one for both prompts under guidance."""
         rows = batch.rows
         if request.sampling.guidance is not None:
             return [replace(request, prompt=rows, seed=seed % 2**SEED_BITS)]
         return [replace(request, prompt=[row], seed=(seed + i) % 2**SEED_BITS) for i, row in enumerate(rows)]
 
     def _run(self, requests: Sequence[Request]) -> list[SequenceState] | None:
-        """Run requests, each on its own rows of the cache, to their ends; ``None`` if aborted before a token."""
+        """Run requests to completion, each on its own cache rows; ``None`` if aborted before the first token."""
         runtime = self.runtime
         sequences: list[SequenceState] = []
         first_row = 0
@@ -223,12 +223,12 @@ class ExLlamaV2BaseGenerator:
         return sequences if any(sequence.new_tokens > 0 for sequence in sequences) or not self._aborted() else None
 
     def row_pages(self, row: int) -> range:
-        """The pages that are a row of the cache."""
+        """Return the indices of the pages that make up a row of the cache."""
         pages = self.cache.max_seq_len // self.runtime.allocator.page_size
         return range(row * pages, (row + 1) * pages)
 
     def _keep(self, batch: PromptBatch, heal: bool, sequences: Sequence[SequenceState]) -> None:
-        """Put all sequences, padded on the left as the prompts and on the right up to the longest, together."""
+        """Store all sequences as ``sequence_ids``, padded left like the prompts and right to the longest sequence."""
         pad = self.tokenizer.pad_token_id
         rows = [row.sequence_ids.torch()[0] for sequence in sequences for row in sequence.rows]
         stopped = [
@@ -245,7 +245,7 @@ class ExLlamaV2BaseGenerator:
         self.cache.current_seq_len = max(sequence.rows[0].position for sequence in sequences)
 
     def _texts(self, batch: PromptBatch, healed: bool, completion_only: bool, special: bool) -> list[str]:
-        """The text of each sequence."""
+        """Return the text of each sequence."""
         assert self.sequence_ids is not None
         decode = partial(self.tokenizer.decode, decode_special_tokens=special)
         start = batch.ids.shape[1]

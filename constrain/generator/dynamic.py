@@ -23,23 +23,23 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 class ExLlamaV2DynamicGenerator:
     """Generates any number of sequences at the same time (continuous batching).
 
-    Jobs share one KV cache: it is divided into pages of 256 tokens, equal beginnings of prompts share pages (prefix
-    caching), and pages of finished jobs are reused where a later prompt begins with them.
+    Jobs share one KV cache, divided into pages of 256 tokens. Prompts with a common prefix share pages (prefix
+    caching), and pages of finished jobs stay cached for later prompts with the same prefix.
 
     Attributes:
         model, cache, draft_model, draft_cache, tokenizer: as given.
         max_batch_size: most sequences that run at a time.
         max_seq_len: longest sequence.
-        max_chunk_size: most tokens of a prompt that go through the model between two tokens of other jobs.
+        max_chunk_size: most prompt tokens per prefill chunk; other jobs sample tokens between chunks.
         max_total_tokens: tokens that the cache holds.
         page_size, max_pages: tokens in a page, and number of pages.
         padded_vocab_size: number of logits.
-        num_draft_tokens: number of tokens that are drafted at a time; 0 without drafts.
+        num_draft_tokens: draft tokens per step; 0 without speculation.
         current_loras: adapters in use; ``None`` before :meth:`set_loras`.
-        runtime: what runs the jobs.
+        runtime: the runtime that runs the jobs.
     """
 
-    #: Class of the jobs that :meth:`generate` makes.
+    #: Class of the jobs that :meth:`generate` creates.
     job_type: type[ExLlamaV2DynamicJob] = ExLlamaV2DynamicJob
 
     def __init__(
@@ -64,32 +64,31 @@ class ExLlamaV2DynamicGenerator:
         filter_time_limit: float | None = None,
         **kwargs: Any,
     ) -> None:
-        """Make a generator.
+        """Create a generator.
 
         Args:
-            model: what it runs on.
-            tokenizer: of the model.
-            cache: has one row, of a multiple of 256 positions for all jobs together; its content is lost.
-            max_batch_size: most sequences that run at a time; by default as many as a pass of the model takes.
+            model: the model.
+            tokenizer: the tokenizer of the model.
+            cache: has one row, of a multiple of 256 positions for all jobs together; its content is discarded.
+            max_batch_size: most sequences that run at a time; by default as many as fit in a forward pass.
             max_seq_len: longest sequence; by default the model's.
-            max_chunk_size: most tokens of a prompt that go through the model at once, a multiple of 256.
-            max_q_size: most tokens of a sequence that are checked in a pass.
-            draft_model, draft_cache: a smaller model with the same vocabulary, which guesses tokens; its cache is as
-                large as the other.
-            num_draft_tokens: tokens that are guessed at a time.
-            use_ngram_draft: guess by what occurred before in the same text, instead of by a model.
-            max_ngram: most tokens that are compared for that.
+            max_chunk_size: most prompt tokens per prefill chunk, a multiple of 256.
+            max_q_size: most tokens of a sequence that one forward pass verifies.
+            draft_model, draft_cache: a smaller model with the same vocabulary, which drafts tokens; its cache is as
+                large as ``cache``.
+            num_draft_tokens: draft tokens per step.
+            use_ngram_draft: draft from n-grams of the same sequence, instead of with a model.
+            max_ngram: longest n-gram that is matched for that.
             max_sampling_threads, min_sampling_threads: accepted for compatibility.
             paged: divide the cache into pages. Otherwise one sequence runs at a time.
-            filter_background_eval: evaluate filters while the model runs.
-            jump_forward: take text that filters leave no choice about through the model in one pass, where it is cheap.
-            filter_time_limit: seconds that a filter that is not built in may take for a token before its job ends with
-                an error; ``None``: any time.
+            filter_background_eval: compute filter masks while the model runs.
+            jump_forward: run tokens that the filters force through the model in one forward pass, where it is cheap.
+            filter_time_limit: seconds that a custom filter may take per token before its job fails; ``None``: no limit.
             kwargs: ignored, for compatibility.
 
         Raises:
-            ArgumentError: an argument is of the wrong type, or out of its bounds.
-            GenerationError: the arguments do not fit together.
+            ArgumentError: an argument is of the wrong type or out of range.
+            GenerationError: the arguments contradict each other.
         """
         check_parts(model, cache, tokenizer)
         if draft_model is not None and draft_cache is not None:
@@ -127,16 +126,16 @@ class ExLlamaV2DynamicGenerator:
 
     @property
     def pending_jobs(self) -> list[ExLlamaV2DynamicJob]:
-        """Jobs that wait."""
+        """Waiting jobs."""
         return [self._jobs[sequence] for sequence in self.runtime.scheduler.waiting]
 
     @property
     def active_jobs(self) -> list[ExLlamaV2DynamicJob]:
-        """Jobs that run."""
+        """Running jobs."""
         return [self._jobs[sequence] for sequence in self.runtime.scheduler.running]
 
     def warmup(self) -> None:
-        """Generate a little, so that the first job has nothing left to initialise; then forget it."""
+        """Generate a few tokens, so that the first job pays no initialisation cost; then clear the KV cache."""
         self.generate("Once upon a time,", max_new_tokens=32, add_bos=True)
         self.reset_page_table()
 
@@ -161,30 +160,29 @@ class ExLlamaV2DynamicGenerator:
         banned_strings: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Generate an output for each prompt, and wait for all.
+        """Generate an output for each prompt, and wait for all of them.
 
         Args:
             prompt: a prompt, or a list of them. For guidance each is a pair: with the condition and without it.
-            gen_settings: how tokens are sampled; settings for all prompts, or a list with an entry for each.
-            seed: makes sampling reproducible; the prompts have this number and those that follow it.
-            encode_special_tokens: the text of special tokens in a prompt means these tokens.
-            add_bos: put the beginning-of-sequence token before the prompts.
+            gen_settings: sampling settings; one for all prompts, or a list with an entry for each.
+            seed: makes sampling reproducible; prompt ``i`` uses ``seed + i``.
+            encode_special_tokens: encode the text of special tokens in a prompt as these tokens.
+            add_bos: prepend the beginning-of-sequence token to the prompts.
             abort_event: set it (from another thread) to end early.
-            completion_only: return the texts without the prompts.
-            filters: constraints on the text; with a list of prompts, a list of filters (or ``None``) for each.
+            completion_only: return the outputs without the prompts.
+            filters: constraints on the output; with a list of prompts, a list of filters (or ``None``) for each.
             embeddings: rows that aliases in the prompt refer to; with a list of prompts, a list (or ``None``) for each.
             return_last_results: return the last result of each job instead of its text; see :meth:`iterate`.
-            kwargs: further arguments of each :class:`ExLlamaV2DynamicJob`, which also says which there
-                are.
+            kwargs: further arguments of each :class:`ExLlamaV2DynamicJob`; all arguments are documented there.
 
         Returns:
-            A text or a result; a list of them for a list of prompts. ``None`` where it was aborted; then all jobs of
-            the generator are gone.
+            A text or a result; a list of them for a list of prompts. ``None`` if aborted, which cancels all jobs of
+            the generator.
 
         Raises:
-            ArgumentError: an argument is of the wrong type, or out of its bounds.
-            GenerationError: the arguments do not fit together, or into model and cache.
-            ConstrainError: an error ended an output, and is not returned as part of a result.
+            ArgumentError: an argument is of the wrong type or out of range.
+            GenerationError: the arguments contradict each other, or exceed the limits of model and cache.
+            ConstrainError: a job failed, unless ``return_last_results`` is set.
         """
         if seed is not None:
             check_count("seed", seed, minimum=None)
@@ -223,15 +221,15 @@ class ExLlamaV2DynamicGenerator:
         return self._answer(prompts, last, single, completion_only, return_last_results)
 
     def enqueue(self, job: ExLlamaV2DynamicJob | list[ExLlamaV2DynamicJob]) -> int | list[int]:
-        """Give jobs to the generator; they run when :meth:`iterate` is called.
+        """Add jobs to the queue; they run when :meth:`iterate` is called.
 
         Returns:
-            The serial number of the job, or a list of those of the jobs.
+            The serial number of the job, or a list of them.
 
         Raises:
-            ArgumentError: something is no job.
-            GenerationError: there can never be room for a job, or it was enqueued before.
-            BudgetError: no output that the filters allow has as few tokens as the job.
+            ArgumentError: ``job`` is neither a job nor a list of jobs.
+            GenerationError: a job can never fit in the cache, or was enqueued before.
+            BudgetError: the filters of a job allow no output within its ``max_new_tokens``.
         """
         if not isinstance(job, list):
             return self._enqueue(job)
@@ -240,33 +238,32 @@ class ExLlamaV2DynamicGenerator:
             for each in job:
                 numbers.append(self._enqueue(each))
         except ConstrainError:
-            # All of them or none.
+            # Enqueue all jobs or none.
             for each in job[: len(numbers)]:
                 self.cancel(each)
             raise
         return numbers
 
     def iterate(self) -> list[dict[str, Any]]:
-        """Start jobs, compute parts of prompts, and sample a token or more of each running job.
+        """Run one step: start jobs, prefill chunks of prompts, and sample one or more tokens of each running job.
 
         Returns:
             Events, as dictionaries. All have ``job``, ``serial``, ``stage``, ``eos``, and ``identifier`` if the
             job has one. Stage ``"started"``: the job left the queue. Stage ``"prefill"``: ``curr_progress`` of
-            ``max_progress`` tokens of the prompt are done. Stage ``"streaming"``: a token was sampled; if they apply
+            ``max_progress`` prompt tokens are prefilled. Stage ``"streaming"``: a token was sampled; where they apply
 
             - ``text``: text that was released;
             - ``token_ids`` (1, n), ``token_probs`` (1, n), ``top_k_tokens`` and ``top_k_probs`` (1, n, k), ``logits``
-              (1, n, padded vocabulary): its tokens, and the values asked for;
-            - ``suppressed_text``, ``suppressed_tokens``: output with a banned string, which was taken back.
+              (1, n, padded vocabulary): its tokens, and the values that the job requested;
+            - ``suppressed_text``, ``suppressed_tokens``: output with a banned string, which was rolled back.
 
             With ``eos`` true, the output is complete: ``eos_reason`` is one of ``"stop_token"`` (with
             ``eos_triggering_token_id`` and ``eos_triggering_token_str``), ``"stop_string"`` (with
             ``eos_triggering_string``), ``"max_new_tokens"``, ``"end_filter"``, and with ``exception``
-            ``"filter_error"`` where a filter failed, ``"dead_end"`` where no token was left to go on with, and
-            ``"error"``. ``full_completion`` is the output, ``held`` was generated but is no part of it;
-            ``new_tokens``, ``prompt_tokens``, ``cached_pages``, ``cached_tokens`` count; ``time_enqueued``,
-            ``time_prefill``, ``time_generate`` are seconds; ``accepted_draft_tokens`` and ``rejected_draft_tokens``
-            count drafts.
+            ``"filter_error"`` if a filter failed, ``"dead_end"`` if no token was allowed, and ``"error"``.
+            ``full_completion`` is the output, ``held`` was generated but is not part of it; ``new_tokens``,
+            ``prompt_tokens``, ``cached_pages``, ``cached_tokens`` are counts; ``time_enqueued``, ``time_prefill``,
+            ``time_generate`` are seconds; ``accepted_draft_tokens`` and ``rejected_draft_tokens`` count draft tokens.
         """
         results: list[dict[str, Any]] = []
         for job in self.active_jobs:
@@ -285,25 +282,25 @@ class ExLlamaV2DynamicGenerator:
         return results
 
     def num_remaining_jobs(self) -> int:
-        """Number of jobs that wait or run."""
+        """Return the number of waiting and running jobs."""
         return len(self._jobs)
 
     def cancel(self, job: ExLlamaV2DynamicJob) -> None:
-        """Take a job back, without a result; nothing happens to one that is not there."""
+        """Cancel a job, without a result; no-op if it is not in the generator."""
         if job.serial_number is not None and self._jobs.pop(job.sequence, None) is not None:
             self.runtime.cancel(job.sequence)
 
     def clear_queue(self) -> None:
-        """Take all jobs back."""
+        """Cancel all jobs."""
         for job in list(self._jobs.values()):
             self.cancel(job)
 
     def set_loras(self, loras: ExLlamaV2Lora | list[ExLlamaV2Lora] | None) -> None:
-        """Use these adapters from now on; the KV cache is forgotten.
+        """Use these adapters from now on, and clear the KV cache.
 
         Raises:
-            ArgumentError: something is no adapter.
-            GenerationError: there are jobs.
+            ArgumentError: ``loras`` holds anything other than adapters.
+            GenerationError: jobs are waiting or running.
         """
         if self.num_remaining_jobs():
             raise GenerationError("adapters cannot be changed while there are jobs")
@@ -311,7 +308,7 @@ class ExLlamaV2DynamicGenerator:
         self.runtime.allocator.reset()
 
     def reset_page_table(self) -> None:
-        """Forget the content of the KV cache.
+        """Clear the KV cache.
 
         Raises:
             GenerationError: jobs are running.
@@ -319,7 +316,7 @@ class ExLlamaV2DynamicGenerator:
         self.runtime.allocator.reset()
 
     def defrag_cache(self) -> None:
-        """Lay cached sequences out in one piece each; happens by itself whenever the last job is done.
+        """Move the pages of each cached sequence together; runs automatically whenever the last job is done.
 
         Raises:
             GenerationError: jobs are running.
@@ -327,7 +324,7 @@ class ExLlamaV2DynamicGenerator:
         self.runtime.allocator.defragment()
 
     def validate_cache(self) -> None:
-        """Nothing to do; here for compatibility."""
+        """Do nothing; kept for compatibility."""
 
     def print_page_list(self, short: bool = True) -> None:
         """Print one line for each page; with ``short`` only for those in use or cached."""
@@ -352,7 +349,7 @@ class ExLlamaV2DynamicGenerator:
         return sequence.serial
 
     def _run(self, jobs: list[ExLlamaV2DynamicJob], abort_event: threading.Event | None) -> list[dict[str, Any]] | None:
-        """The last result of each job, or ``None`` where it was aborted."""
+        """Run jobs to completion; return the last result of each, or ``None`` if aborted."""
         self.enqueue(jobs)
         last: dict[ExLlamaV2DynamicJob, dict[str, Any]] = {}
         try:
@@ -369,7 +366,7 @@ class ExLlamaV2DynamicGenerator:
     def _answer(
         self, prompts: list[Prompt], last: list[dict[str, Any]], single: bool, completion_only: bool, results: bool
     ) -> Any:
-        """What :meth:`generate` returns."""
+        """Build the return value of :meth:`generate`."""
         if results:
             return last[0] if single else last
         heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each in prompts]

@@ -1,4 +1,4 @@
-"""The dynamic generator for asyncio: jobs are iterated over while a task runs them all."""
+"""The dynamic generator for asyncio: one task runs all jobs, and each job is an async iterator of its results."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Results = asyncio.Queue["dict[str, Any] | Exception | None"]
 
 
 class ExLlamaV2DynamicGeneratorAsync:
-    """Runs the jobs of a dynamic generator in a task of the event loop. To be used from that loop only.
+    """Runs the jobs of a dynamic generator in a task of the event loop. Must be used from that loop only.
 
     Attributes:
-        generator: the generator.
-        jobs: the jobs that are not done, by that of the generator.
+        generator: the wrapped generator.
+        jobs: unfinished jobs, keyed by the job of the wrapped generator.
         iteration_task: the task.
     """
 
@@ -28,11 +28,11 @@ class ExLlamaV2DynamicGeneratorAsync:
     job_type: type[ExLlamaV2DynamicJob] = ExLlamaV2DynamicJob
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Make a generator, with the arguments of :class:`ExLlamaV2DynamicGenerator`, and start the task.
+        """Create a generator with the arguments of :class:`ExLlamaV2DynamicGenerator`, and start the task.
 
         Raises:
             RuntimeError: no event loop is running.
-            GenerationError: the arguments do not fit together.
+            GenerationError: the arguments contradict each other.
         """
         loop = asyncio.get_running_loop()
         self.generator = self.generator_type(*args, **kwargs)
@@ -42,10 +42,10 @@ class ExLlamaV2DynamicGeneratorAsync:
         self.iteration_task = loop.create_task(self._run())
 
     def enqueue(self, job: ExLlamaV2DynamicJobAsync) -> None:
-        """Give a job to the generator; making a job does this.
+        """Add a job to the queue; the constructor of the job calls this.
 
         Raises:
-            GenerationError: there can never be room for the job, or the generator is closed.
+            GenerationError: the job can never fit in the cache, or the generator is closed.
         """
         if self._closed:
             raise GenerationError("the generator is closed")
@@ -54,10 +54,10 @@ class ExLlamaV2DynamicGeneratorAsync:
         self._wake.set()
 
     async def cancel(self, job: ExLlamaV2DynamicJobAsync) -> None:
-        """Take a job back; who iterates over it gets to the end.
+        """Cancel a job; iteration over its results ends.
 
         Raises:
-            GenerationError: it is done, or was cancelled before.
+            GenerationError: the job is done, or was cancelled before.
         """
         if self.jobs.pop(job.job, None) is None:
             raise GenerationError("the job is not running: it is done, or was cancelled before")
@@ -65,7 +65,7 @@ class ExLlamaV2DynamicGeneratorAsync:
         job.queue.put_nowait(None)
 
     async def close(self) -> None:
-        """Stop the task, and take all jobs back."""
+        """Stop the task, and cancel all jobs."""
         self._closed = True
         self._wake.set()
         await self.iteration_task
@@ -87,7 +87,7 @@ class ExLlamaV2DynamicGeneratorAsync:
                 return
             for result in results:
                 self._deliver(result)
-            # Whoever reads the results has its turn.
+            # Let the consumers of the results run.
             await asyncio.sleep(0)
 
     def _deliver(self, result: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ class ExLlamaV2DynamicGeneratorAsync:
             del self.jobs[result["job"]]
 
     def _fail(self, error: Exception) -> None:
-        """Hand an error of the generator itself to everybody."""
+        """Close the generator after an error of its own, and raise that error in the consumer of every job."""
         self._closed = True
         for job in self.jobs.values():
             job.queue.put_nowait(error)
@@ -108,20 +108,20 @@ class ExLlamaV2DynamicGeneratorAsync:
 
 
 class ExLlamaV2DynamicJobAsync:
-    """A job of an asynchronous generator: ``async for`` gives its results as they come, and ends with the text.
+    """A job of an asynchronous generator: ``async for`` yields its results until the output is complete.
 
     Attributes:
         generator: the generator.
-        job: the job that it runs.
-        queue: results that were not read yet.
+        job: the wrapped job.
+        queue: unread results.
         cancelled: whether it was cancelled.
     """
 
     def __init__(self, generator: ExLlamaV2DynamicGeneratorAsync, *args: Any, **kwargs: Any) -> None:
-        """Make a job, with the arguments of :class:`ExLlamaV2DynamicJob`, and enqueue it.
+        """Create a job with the arguments of :class:`ExLlamaV2DynamicJob`, and enqueue it.
 
         Raises:
-            GenerationError: the arguments do not fit together, or there can never be room for the job.
+            GenerationError: the arguments contradict each other, or the job can never fit in the cache.
         """
         self.generator = generator
         self.job = generator.job_type(*args, **kwargs)
@@ -130,7 +130,7 @@ class ExLlamaV2DynamicJobAsync:
         generator.enqueue(self)
 
     async def cancel(self) -> None:
-        """Take the job back; who iterates over it gets to the end.
+        """Cancel the job; iteration over its results ends.
 
         Raises:
             GenerationError: it is done, or was cancelled before.

@@ -1,4 +1,4 @@
-"""The jobs of a call of ``ExLlamaV2DynamicGenerator.generate``: one for each prompt."""
+"""Jobs of one ``ExLlamaV2DynamicGenerator.generate`` call: one for each prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import embeddings_of
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-#: A prompt, or for guidance one with the condition and one without it.
+#: A prompt, or under guidance a pair: with the condition and without it.
 Prompt: TypeAlias = str | tuple[str, str]
 
 
@@ -24,19 +24,19 @@ def make_jobs(
     encode_special_tokens: bool,
     **options: Any,
 ) -> list[ExLlamaV2DynamicJob]:
-    """The jobs.
+    """Create a job for each prompt.
 
     Args:
         job_type: class of the jobs.
-        tokenizer: of the model.
+        tokenizer: the tokenizer of the model.
         prompts: the prompts.
-        each: options that differ, with a value for each prompt.
-        add_bos, encode_special_tokens: how prompts are encoded.
-        options: those that do not.
+        each: options that differ between prompts, with a list of one value per prompt.
+        add_bos, encode_special_tokens: as for :meth:`ExLlamaV2Tokenizer.encode`.
+        options: options shared by all prompts.
 
     Raises:
-        ArgumentError: a prompt is no text, or an option is of the wrong type.
-        GenerationError: a prompt has no token, or the options do not fit together.
+        ArgumentError: a prompt is not a string, or an option is of the wrong type.
+        GenerationError: a prompt has no token, or the options contradict each other.
     """
     jobs = []
     for number, prompt in enumerate(prompts):
@@ -55,10 +55,10 @@ def make_jobs(
 
 
 def spread(name: str, value: Any, prompts: Sequence[Prompt], single: bool) -> list[Any]:
-    """The value of an option for each prompt: lists are lists of such where there is a list of prompts.
+    """Return the value of an option for each prompt; for a list of prompts, ``value`` has one entry per prompt.
 
     Raises:
-        GenerationError: there are not as many as prompts.
+        GenerationError: the number of entries differs from that of prompts.
     """
     if value is None or single:
         return [value] * len(prompts)
@@ -68,5 +68,5 @@ def spread(name: str, value: Any, prompts: Sequence[Prompt], single: bool) -> li
 
 
 def failure(results: Sequence[dict[str, Any]]) -> Exception | None:
-    """The first error among the last results of jobs."""
+    """Return the first error among the last results of jobs."""
     return next((result["exception"] for result in results if "exception" in result), None)

@@ -1,4 +1,4 @@
-"""Hooks that look at, and may replace, a token right after it was sampled."""
+"""Post-sampling hooks, which inspect and may replace a token right after it was sampled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from constrain.runtime.request import PostSamplingHook
 
 @dataclass
 class ExLlamaV2PostSamplingResult:
-    """A sampled token, as a post-sampling hook sees it.
+    """A sampled token, as passed to post-sampling hooks.
 
     Attributes:
         sampled_token: int64 of shape (batch, 1); a hook may assign another one.
         sampled_prob: float32 of shape (batch, 1).
-        candidate_tokens, candidate_probs: the most likely tokens, of shape (batch, 1, k), if they were asked for.
-        logits: float32 of shape (batch, 1, padded vocabulary), as the sampler left them.
-        feed_filters: set to false to keep the token from the filters.
+        candidate_tokens, candidate_probs: the most likely tokens, of shape (batch, 1, k), if requested.
+        logits: float32 of shape (batch, 1, padded vocabulary), as modified by the sampler.
+        feed_filters: set to false so that the filters do not accept the token.
     """
 
     sampled_token: torch.Tensor
@@ -32,7 +32,7 @@ class ExLlamaV2PostSamplingResult:
     feed_filters: bool = True
 
 
-#: A callable that takes the result of sampling, and may change it.
+#: A callable that takes the sampling result and may modify it.
 ExLlamaV2PostSamplingHook: TypeAlias = Callable[[ExLlamaV2PostSamplingResult], None]
 
 
@@ -43,7 +43,7 @@ def call_hooks(
     logits: torch.Tensor,
     top: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, bool]:
-    """Return the token that the hooks leave, and whether the filters accept it."""
+    """Run the hooks; return the final token, and whether the filters are to accept it."""
     feed = True
     for hook in hooks:
         candidates, probs = top or (None, None)
@@ -54,7 +54,7 @@ def call_hooks(
 
 
 def as_hook(settings: Settings) -> PostSamplingHook | None:
-    """The hooks of settings as one, in the form that the runtime calls; ``None`` where there are none."""
+    """Return the hooks of the settings as one runtime hook; ``None`` if there are none."""
     if not settings.post_sampling_hooks:
         return None
 

@@ -27,18 +27,18 @@ SEED_BITS = 63
 
 
 class ExLlamaV2DynamicJob:
-    """A request, which is given to ``enqueue`` of a generator once.
+    """A request to a dynamic generator; it can be enqueued only once.
 
     Attributes:
         full_completion: output released so far.
-        serial_number: its number among the jobs of its generator; ``None`` before ``enqueue``.
+        serial_number: serial number within its generator; ``None`` before ``enqueue``.
         identifier, gen_settings, max_new_tokens, min_new_tokens, max_skips: as given.
         is_finished: whether it has ended.
     """
 
     #: Whether stop strings end the output before ``min_new_tokens``, too.
     early_stop_strings = False
-    #: Whether the logits reported are those of the model, before the sampler changes them.
+    #: Whether reported logits are the model's, before the sampler modifies them.
     raw_logits = True
 
     def __init__(
@@ -64,36 +64,37 @@ class ExLlamaV2DynamicJob:
         complete_within_budget: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Make a job.
+        """Create a job.
 
         Args:
             input_ids: the prompt, int64 of shape (1, n). A list of two, with the condition and without it, for
                 classifier-free guidance, which also needs ``cfg_scale`` in the settings.
-            max_new_tokens: after this number of tokens the output ends.
+            max_new_tokens: maximum number of output tokens.
             min_new_tokens: no stop condition ends the output before this number of tokens.
-            max_skips: how often other jobs, which need less room, may overtake this one; ``None``: any number of times.
-            gen_settings: how tokens are sampled, read anew for each; by default ``Settings()``.
-            seed: makes sampling reproducible, whatever else runs.
-            stop_conditions: ids and strings that end the output; none by default, not even the end of the sequence.
+            max_skips: most later jobs that may start first while this one does not fit the cache; ``None``: no limit.
+            gen_settings: sampling settings, re-read at every step; by default ``Settings()``.
+            seed: makes sampling reproducible, regardless of other requests in the batch.
+            stop_conditions: ids and strings that end the output; none by default, not even the end-of-sequence token.
             decode_special_tokens: show special tokens in the output.
-            return_top_tokens: report this number of most likely tokens for each.
+            return_top_tokens: report this number of most likely tokens at each position.
             return_logits: report the logits that each token was sampled from.
             return_probs: report the probability of each token.
             filters: constraints on the output.
             filter_prefer_eos: end the output as soon as the filters allow it.
-            token_healing: generate the last token of the prompt anew, together with what follows. Ignored where a
+            token_healing: replace the last prompt token by a generated one whose text begins with it. Ignored where a
                 prompt has a single token, or its last token is special or a part of a character.
-            identifier: anything; part of every result of the job.
-            banned_strings: strings that must not occur in the output, in whatever case: it is rewound to before one.
-            embeddings: rows that ids of the prompt from ``EMBEDDING_INDEX`` on refer to.
-            trigger: a string: the output is free until it has occurred, and the filters hold for the text after it.
-            complete_within_budget: let filters of JSON Schemas, regular expressions and grammars allow only tokens
-                after which the output can be completed in ``max_new_tokens``.
+            identifier: any object; included in every result of the job.
+            banned_strings: strings that must not occur in the output (case-insensitive): it is rolled back to before
+                a match.
+            embeddings: rows that prompt ids from ``EMBEDDING_INDEX`` on refer to.
+            trigger: a string: the output is unconstrained until it occurs, and the filters apply to the text after it.
+            complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
+                be completed within ``max_new_tokens``.
             kwargs: ignored, for compatibility.
 
         Raises:
-            ArgumentError: an argument is of the wrong type, or out of its bounds.
-            GenerationError: there is no prompt, or the arguments do not fit together.
+            ArgumentError: an argument is of the wrong type or out of range.
+            GenerationError: there is no prompt, or the arguments contradict each other.
         """
         prompts: list[Any] = list(input_ids) if isinstance(input_ids, (list, tuple)) else [input_ids]
         if not prompts or any(isinstance(ids, torch.Tensor) and ids.numel() == 0 for ids in prompts):
@@ -137,33 +138,33 @@ class ExLlamaV2DynamicJob:
 
     @property
     def sequences(self) -> list[CachedTokens]:
-        """The prompt and what follows it, with ``input_ids`` and ``sequence_ids``; two of them for guidance."""
+        """Tokens of the prompt and the output, as ``input_ids`` and ``sequence_ids``; two entries under guidance."""
         return self._rows if self._sequence is None else self._sequence.rows
 
     @property
     def sequence(self) -> SequenceState:
-        """Its state in the runtime, once it was enqueued."""
+        """State of the sequence in the runtime; available after ``enqueue``."""
         assert self._sequence is not None
         return self._sequence
 
     @property
     def new_tokens(self) -> int:
-        """Tokens generated so far, a stop token included."""
+        """Number of tokens generated so far, including a stop token."""
         return 0 if self._sequence is None else self._sequence.new_tokens
 
     @property
     def skips(self) -> int:
-        """How many jobs have overtaken it."""
+        """Number of jobs that were scheduled ahead of it."""
         return 0 if self._sequence is None else self._sequence.skips
 
     @property
     def accepted_draft_tokens(self) -> int:
-        """Drafted tokens that were sampled in their place."""
+        """Number of accepted draft tokens."""
         return 0 if self._sequence is None else self._sequence.accepted_draft_tokens
 
     @property
     def rejected_draft_tokens(self) -> int:
-        """Drafted tokens that were not."""
+        """Number of rejected draft tokens."""
         return 0 if self._sequence is None else self._sequence.rejected_draft_tokens
 
     def request(
@@ -173,18 +174,18 @@ class ExLlamaV2DynamicJob:
         loras: Sequence[ExLlamaV2Lora] = (),
         time_limit: float | None = None,
     ) -> Request:
-        """The request to the runtime.
+        """Build the request to the runtime.
 
         Args:
-            tokenizer: of the model.
+            tokenizer: the tokenizer of the model.
             width: number of logits.
             loras: adapters to apply.
-            time_limit: seconds that a filter that is not built in may take for a token.
+            time_limit: seconds that a custom filter may take per token.
 
         Raises:
-            ArgumentError: more tokens are to be reported than there are.
-            GenerationError: the job was enqueued before, or the bias has another shape than the logits.
-            FilterError: an object is no filter.
+            ArgumentError: ``return_top_tokens`` exceeds the vocabulary size.
+            GenerationError: the job was enqueued before, or the shape of the bias differs from that of the logits.
+            FilterError: an entry of ``filters`` is not a filter.
         """
         if self._sequence is not None:
             raise GenerationError("a job can be enqueued only once")
@@ -209,26 +210,26 @@ class ExLlamaV2DynamicJob:
         )
 
     def attach(self, sequence: SequenceState) -> None:
-        """Note that the job was enqueued."""
+        """Attach the sequence that the runtime created for this job."""
         self._sequence, self.serial_number = sequence, sequence.serial
 
     def refresh(self, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
-        """Sample the next tokens by the settings as they are now."""
+        """Update the sampling parameters of the sequence from the current settings."""
         refresh(self.sequence, self.gen_settings, tokenizer, width)
 
     def result(self, stage: str, **keys: Any) -> dict[str, Any]:
-        """A result of this job."""
+        """Build a result dictionary of this job."""
         base = {"job": self, "stage": stage, "eos": False, "serial": self.serial_number, **keys}
         return base if self.identifier is None else {**base, "identifier": self.identifier}
 
     def progress(self, done: int, total: int) -> dict[str, Any]:
-        """The result after a part of the prompt."""
+        """Build the result after a prefill chunk."""
         return self.result("prefill", curr_progress=done, max_progress=total)
 
     def report(
         self, update: Update, ids: torch.Tensor, tokenizer: ExLlamaV2Tokenizer, drafting: bool
     ) -> dict[str, Any]:
-        """The result after a token; ``ids``: those of the tokens that were released."""
+        """Build the result after a sampled token; ``ids``: the ids of the released tokens."""
         self.full_completion += update.released.text
         result = self.result("streaming", **piece_keys(update.released, ids, self.return_probs))
         if update.suppressed is not None:
@@ -262,7 +263,7 @@ class ExLlamaV2DynamicJob:
 
 
 def refresh(sequence: SequenceState, settings: Settings, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
-    """Have the next token of a sequence sampled by settings as they are now; Mirostat keeps its own state."""
+    """Update the sampling parameters of a sequence from the current settings; Mirostat state is preserved."""
     params = settings.params(tokenizer, width)
     old = sequence.sampling
     if params is old:
@@ -273,10 +274,10 @@ def refresh(sequence: SequenceState, settings: Settings, tokenizer: ExLlamaV2Tok
 
 
 def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset[int], list[str]]:
-    """The ids and the strings among stop conditions.
+    """Split stop conditions into token ids and strings.
 
     Raises:
-        ArgumentError: something is neither, or an empty string.
+        ArgumentError: a condition is neither an id nor a string, or is an empty string.
     """
     if conditions is not None and not isinstance(conditions, (list, tuple, set, frozenset)):
         raise refused("stop conditions", conditions, "a list, tuple or set")

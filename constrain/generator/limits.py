@@ -1,4 +1,4 @@
-"""Checks of the arguments of generators."""
+"""Validation of generator arguments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
 def check_parts(model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer) -> None:
-    """Raise :class:`ArgumentError` where something is not what a generator is made of."""
+    """Raise :class:`ArgumentError` if the model, cache or tokenizer is of the wrong type."""
     check_type("model", model, ExLlamaV2, "an ExLlamaV2")
     check_type("cache", cache, ExLlamaV2CacheBase, "an ExLlamaV2Cache")
     check_type("tokenizer", tokenizer, ExLlamaV2Tokenizer, "an ExLlamaV2Tokenizer")
 
 
 def check_event(event: threading.Event | None) -> None:
-    """Raise :class:`ArgumentError` where something is no event; those of other libraries will do."""
+    """Raise :class:`ArgumentError` if ``event`` lacks ``is_set`` or ``clear``; any class that has both is accepted."""
     if event is not None and not (hasattr(event, "is_set") and hasattr(event, "clear")):
         raise refused("abort_event", event, "a threading.Event")
 
@@ -31,7 +31,7 @@ def check_numbers(
     num_draft_tokens: int,
     filter_time_limit: float | None,
 ) -> None:
-    """Raise :class:`ArgumentError` where an argument of a generator is of the wrong type, or out of its bounds."""
+    """Raise :class:`ArgumentError` if a generator argument is of the wrong type or out of range."""
     given = {name: size for name, size in sizes.items() if size is not None}
     for name, number in {**given, "max_q_size": max_q_size, "max_ngram": max_ngram}.items():
         check_count(name, number, 1)
@@ -41,7 +41,7 @@ def check_numbers(
 
 
 class PagedGenerator(Protocol):
-    """The arguments of a dynamic generator, as it keeps them."""
+    """Attributes of a dynamic generator that are validated together."""
 
     model: ExLlamaV2
     draft_model: ExLlamaV2 | None
@@ -55,7 +55,7 @@ class PagedGenerator(Protocol):
 
 
 def check_generator(generator: PagedGenerator, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
-    """Raise :class:`GenerationError` where the arguments of a generator do not fit together."""
+    """Raise :class:`GenerationError` if the arguments of a generator contradict each other."""
     g, config, draft = generator, generator.model.config, generator.draft_model
     room = max(max_q_size, config.max_batch_size * config.max_input_len)
     wrong = {

@@ -1,4 +1,4 @@
-"""Prompts as batches of ids: encoded, padded on the left, and cut."""
+"""Batches of prompt ids: encoding, left padding and truncation."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from constrain.runtime.sequence import can_heal
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 PLACEHOLDER = "{{EMBED_HERE}}"
-#: Numbers in an attention mask below this one hide a position.
+#: Attention mask values below this one hide a position.
 _HIDDEN = -1e4
 
 
 def check_ids(ids: Any, name: str = "input_ids") -> None:
-    """Refuse what are no ids of shape (rows, n), or none at all.
+    """Check that ``ids`` is a non-empty integer tensor of shape (rows, n).
 
     Raises:
-        ArgumentError: that is what they are.
+        ArgumentError: it is not.
     """
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel() or ids.is_floating_point():
         raise refused(name, ids, "ids as the tokenizer gives them, int64 of shape (rows, n), and not empty")
 
 
 def embeddings_of(embeddings: Sequence[ExLlamaV2MMEmbedding] | None) -> list[ExLlamaV2MMEmbedding]:
-    """The embeddings of a list of such; none for ``None``.
+    """Return embeddings as a list; empty for ``None``.
 
     Raises:
-        ArgumentError: it holds something else.
+        ArgumentError: ``embeddings`` is not a list of embeddings.
     """
     found = () if embeddings is None else embeddings
     if not isinstance(found, (list, tuple)) or not all(isinstance(each, ExLlamaV2MMEmbedding) for each in found):
@@ -48,7 +48,7 @@ class PromptBatch:
     Attributes:
         ids: int64 of shape (batch, n), padded on the left.
         padding: int64 of shape (batch,), the number of padding tokens in each row.
-        embeddings: what the ids beyond the vocabulary stand for.
+        embeddings: embeddings that ids beyond the vocabulary refer to.
     """
 
     ids: torch.Tensor
@@ -61,12 +61,12 @@ class PromptBatch:
         return [row[pad:].unsqueeze(0) for row, pad in zip(self.ids, self.padding.tolist(), strict=True)]
 
     def cut_left(self, limit: int) -> PromptBatch:
-        """Return the last ``limit`` positions."""
+        """Return a batch with only the last ``limit`` positions."""
         cut = max(0, self.ids.shape[1] - limit)
         return replace(self, ids=self.ids[:, cut:], padding=(self.padding - cut).clamp_min(0))
 
     def can_heal(self, tokenizer: ExLlamaV2Tokenizer) -> bool:
-        """Whether the last token of every row is text, of whole characters, with another token before it."""
+        """Return whether the last token of every row is text of whole characters, and has a token before it."""
         if int(self.ids.shape[1] - self.padding.max()) < 2:
             return False
         return all(can_heal(tokenizer, token) for token in self.ids[:, -1].tolist())
@@ -79,7 +79,7 @@ def encode_prompts(
     encode_special_tokens: bool,
     embeddings: Sequence[ExLlamaV2MMEmbedding] = (),
 ) -> PromptBatch:
-    """Encode prompts; with embeddings, one for each prompt, they take the place of the placeholder.
+    """Encode prompts; embeddings, if any, one for each prompt, replace the placeholder.
 
     Raises:
         GenerationError: a prompt has no token, or not exactly one placeholder for its embeddings.
@@ -102,10 +102,10 @@ def encode_prompts(
 
 
 def split_embeddings(model: ExLlamaV2, embeddings: torch.Tensor, rows: int) -> list[ExLlamaV2MMEmbedding]:
-    """Return the embeddings of each row of a tensor of shape (batch, n, hidden size).
+    """Split a tensor of shape (batch, n, hidden size) into the embeddings of each row.
 
     Raises:
-        GenerationError: it has another shape.
+        GenerationError: the tensor has another shape.
     """
     check_type("input_embeddings", embeddings, torch.Tensor, "a tensor")
     if embeddings.dim() != 3 or embeddings.shape[0] != rows:
@@ -117,13 +117,13 @@ def split_embeddings(model: ExLlamaV2, embeddings: torch.Tensor, rows: int) -> l
 def prepend_embeddings(
     model: ExLlamaV2, ids: torch.Tensor, embeddings: torch.Tensor
 ) -> tuple[torch.Tensor, list[ExLlamaV2MMEmbedding]]:
-    """Put embeddings of shape (batch, n, hidden size) before ids of shape (batch, m).
+    """Prepend embeddings of shape (batch, n, hidden size) to ids of shape (batch, m).
 
     Returns:
-        The ids, int64 of shape (batch, n + m), and what the first of them stand for.
+        The ids, int64 of shape (batch, n + m), and the embeddings that the first ``n`` refer to.
 
     Raises:
-        GenerationError: they have another shape.
+        GenerationError: the embeddings have another shape.
     """
     blocks = split_embeddings(model, embeddings, ids.shape[0])
     return torch.cat([torch.cat([block.get_ids_tensor() for block in blocks]), ids], dim=1), blocks
@@ -138,15 +138,15 @@ def _placed(text: str, embedding: ExLlamaV2MMEmbedding) -> str:
 def left_padding(
     ids: torch.Tensor, input_mask: torch.Tensor | None, position_offsets: torch.Tensor | None
 ) -> torch.Tensor:
-    """Number of padding tokens at the beginning of each row, int64 of shape (rows,).
+    """Return the number of left padding tokens of each row, int64 of shape (rows,).
 
     Args:
         ids: int64 of shape (rows, n).
-        input_mask: added to the scores of key positions: very negative at padding.
+        input_mask: added to the attention scores of key positions: very negative at padding.
         position_offsets: minus the padding of each row.
 
     Raises:
-        GenerationError: they hide other positions than those of padding on the left.
+        GenerationError: mask or offsets hide positions other than left padding.
     """
     rows, width = ids.shape
     padding = torch.zeros(rows, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""The dictionaries in which a generator reports: see :meth:`ExLlamaV2DynamicGenerator.iterate`."""
+"""Result dictionaries of a generator: see :meth:`ExLlamaV2DynamicGenerator.iterate`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from constrain.runtime.events import Finish, Piece, SampledToken
 
 
 def ids_of_each(pieces: Sequence[Piece]) -> list[torch.Tensor]:
-    """Ids of the tokens of each piece, int64 of shape (1, n): views of one tensor, as making one takes its time."""
+    """Return the token ids of each piece, int64 of shape (1, n): views of one tensor, as allocating many is slow."""
     ids = torch.tensor([[token.id for piece in pieces for token in piece.tokens]], dtype=torch.long)
     return list(torch.split(ids, [len(piece.tokens) for piece in pieces], dim=1))
 
 
 def piece_keys(piece: Piece, ids: torch.Tensor, probs: bool) -> dict[str, Any]:
-    """``text``, ``token_ids`` and what else was asked for of released text; only keys with a value."""
+    """Return ``text``, ``token_ids`` and the requested values of released text; keys without a value are omitted."""
     result: dict[str, Any] = {"text": piece.text} if piece.text else {}
     if not piece.tokens:
         return result
@@ -35,12 +35,12 @@ def piece_keys(piece: Piece, ids: torch.Tensor, probs: bool) -> dict[str, Any]:
 
 
 def token_ids(tokens: Sequence[SampledToken]) -> torch.Tensor:
-    """Ids, int64 of shape (1, n)."""
+    """Return token ids, int64 of shape (1, n)."""
     return torch.tensor([[token.id for token in tokens]], dtype=torch.long)
 
 
 def end_keys(end: Finish, probs: bool, pieces: Sequence[str]) -> dict[str, Any]:
-    """``eos_reason`` and its details; ``pieces``: the texts of all tokens, special ones included."""
+    """Return ``eos_reason`` and its details; ``pieces``: the text of each token, special ones included."""
     result: dict[str, Any] = {"eos_reason": end.reason}
     if isinstance(end.trigger, int):
         result["eos_triggering_token_id"] = end.trigger

@@ -1,7 +1,7 @@
 """``ExLlamaV2Sampler``: sampling on the host, under the names of exllamav2.
 
 The generators sample in batches on the device of the model (:mod:`constrain.runtime.sampler`); this is the same
-arithmetic, for programs that sample from logits of their own.
+arithmetic, for programs that run the model themselves and sample from its logits.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class ExLlamaV2Sampler:
                 guidance the batch is 2 and counts as one row.
             settings: see :class:`Settings`.
             sequence_ids: int64 of shape (batch, n), the sequence so far, for the penalties.
-            random: a number in [0, 1) that decides which token is sampled.
+            random: uniform random number in [0, 1) that selects the token.
             tokenizer: the tokenizer of the model.
-            prefix_token: int64 of shape (batch, 1): only tokens whose text begins with that of this one.
+            prefix_token: int64 of shape (batch, 1): sample only tokens whose text begins with that of this one.
             return_top_tokens: number of most likely tokens to return.
-            blocked_tokens: ids that are not sampled unless nothing else is left.
+            blocked_tokens: ids that are sampled only if no other token is left.
             filters: constraints on the token, for a single row.
-            filter_prefer_eos: sample the end of the sequence as soon as the filters allow it.
+            filter_prefer_eos: sample the end-of-sequence token as soon as the filters allow it.
             sync: accepted for compatibility.
 
         Returns:
@@ -81,8 +81,8 @@ class ExLlamaV2Sampler:
             (batch, 1); and whether the token completes a filter, so that the sequence ends after it.
 
         Raises:
-            DeadEnd, FilterError: of the filters.
-            GenerationError: the arguments do not fit together, or no token has a finite logit.
+            DeadEnd, FilterError: raised by the filters.
+            GenerationError: the arguments contradict each other, or no token has a finite logit.
         """
         rows = _guided(logits, settings)
         params = settings.params(tokenizer, rows.shape[1])
@@ -115,7 +115,7 @@ class ExLlamaV2Sampler:
 
     @staticmethod
     def get_xtc_mask_tensor(tokenizer: ExLlamaV2Tokenizer, vocab_size: int, tokens: Collection[int]) -> torch.Tensor:
-        """Return a bool tensor of shape (vocab_size,) that is false for tokens that XTC leaves alone."""
+        """Return a bool tensor of shape (vocab_size,) that is false for tokens that XTC leaves unchanged."""
         mask = torch.ones(vocab_size, dtype=torch.bool)
         mask[[token for token in tokens if token < vocab_size]] = False
         return mask
@@ -146,7 +146,7 @@ class ExLlamaV2Sampler:
 
 
 def _guided(logits: torch.Tensor, settings: _Settings) -> torch.Tensor:
-    """Logits of shape (batch, V), those of two rows mixed under classifier-free guidance."""
+    """Return logits of shape (batch, V); classifier-free guidance mixes its two rows into one."""
     if settings.cfg_scale is None:
         return logits[:, 0]
     if logits.shape[0] != 2:
@@ -194,7 +194,7 @@ def _constraint(filters: Sequence[Any] | None, tokenizer: ExLlamaV2Tokenizer, ro
 
 
 def _apply_constraint(constraint: Constraint, logits: torch.Tensor, eos: int | None) -> int | None:
-    """Exclude tokens from a row of logits, in place; returns the only token that is left, if there is just one."""
+    """Mask a row of logits in place; return the token if only one is left, else ``None``."""
     mask = constraint.mask()
     if constraint.bias is not None:
         logits += constraint.bias
@@ -212,7 +212,7 @@ def _apply_constraint(constraint: Constraint, logits: torch.Tensor, eos: int | N
 
 
 def _heal(rows: torch.Tensor, prefix_token: torch.Tensor, tokenizer: ExLlamaV2Tokenizer) -> None:
-    """Exclude tokens whose text does not begin with that of the token to be generated anew."""
+    """Mask out tokens whose text does not begin with that of the prefix token (token healing)."""
     continuations = tokenizer.get_prefix_id_to_ids_dict()
     for target, token in zip(rows, prefix_token[:, 0].tolist(), strict=True):
         ids = continuations[token]
@@ -224,7 +224,7 @@ def _heal(rows: torch.Tensor, prefix_token: torch.Tensor, tokenizer: ExLlamaV2To
 def _sample(
     rows: torch.Tensor, settings: _Settings, params: SamplingParams, random: float, top_tokens: int
 ) -> tuple[torch.Tensor, torch.Tensor, TopTokens]:
-    """Sample from logits of shape (batch, V): tokens, their probabilities, and the most likely tokens."""
+    """Sample from logits of shape (batch, V); return tokens, their probabilities, and the most likely tokens."""
     count = len(rows)
     mu = _mirostat_mu(settings, count)
     uniform = torch.tensor(_row_randoms(random, count), dtype=torch.float64)
@@ -257,7 +257,7 @@ def _sample(
 
 
 def _mirostat_mu(settings: _Settings, rows: int) -> list[float]:
-    """The state of Mirostat of each row, which the settings keep."""
+    """Return the Mirostat state of each row, which is stored in the settings."""
     if not settings.mirostat:
         return [0.0] * rows
     if settings.mirostat_mu is None:
@@ -267,6 +267,6 @@ def _mirostat_mu(settings: _Settings, rows: int) -> list[float]:
 
 
 def _row_randoms(r: float, rows: int) -> list[float]:
-    """A random number for each row: ``r`` itself for the first, and others that follow from it."""
+    """Return a random number for each row: ``r`` for the first, the others from a generator seeded with it."""
     further = python_random.Random(r)
     return [r, *(further.random() for _ in range(rows - 1))]

@@ -44,7 +44,7 @@ _NUMBERS = {
     "xtc_probability": (0, 1),
     "xtc_threshold": (0, 1),
 }
-"""Fields that are finite numbers, with the least and the most that they may be."""
+"""Finite number fields, with their minimum and maximum."""
 
 _COUNTS = {
     "token_repetition_range": -1,
@@ -54,23 +54,23 @@ _COUNTS = {
     "dry_range": 0,
     "dry_max_ngram": 0,
 }
-"""Fields that are whole numbers, with the least that they may be."""
+"""Integer fields, with their minimum (``None``: no minimum)."""
 
-#: What kernels hold in 32 bits.
+#: Maximum of integer fields: kernels take int32.
 _MOST = 2**31 - 1
 
 
 @dataclass
 class Settings:
-    """Settings of :class:`ExLlamaV2Sampler`, read anew at every step; the steps run in the order of the fields' groups.
+    """Settings of :class:`ExLlamaV2Sampler`, re-read at every step; stages run in the order of the field groups.
 
     Attributes:
-        token_repetition_penalty: factor against tokens that occurred already (1: off).
-        token_repetition_range: number of last tokens that count in full (-1: all).
-        token_repetition_decay: number of tokens before those, over which the penalties fade to nothing.
+        token_repetition_penalty: penalty factor for tokens that occurred already (1: off).
+        token_repetition_range: number of last tokens that are penalised in full (-1: all).
+        token_repetition_decay: number of tokens before those, over which the penalties fade to zero.
         token_frequency_penalty: subtracted from a token's logit for each of its occurrences.
         token_presence_penalty: subtracted once from the logit of a token that occurred.
-        temperature: divides the logits; below 0.01, the most likely token is taken.
+        temperature: divides the logits; below 0.01, sampling is greedy.
         smoothing_factor: strength of quadratic sampling (0: off).
         min_temp, max_temp, temp_exponent: dynamic temperature by entropy, where ``max_temp > min_temp``.
         top_k: keep the k most likely tokens (0: off).
@@ -79,23 +79,23 @@ class Settings:
         min_p: keep tokens at or above ``min_p * p_max`` (0, or 1 and above: off).
         tfs: tail-free sampling (0, or 1 and above: off).
         typical: locally typical sampling, the probability to keep (0, or 1 and above: off).
-        skew: bends the draw to less likely tokens if positive, to more likely ones if negative (0: off).
+        skew: shifts sampling to less likely tokens if positive, to more likely ones if negative (0: off).
         temperature_last: apply the temperature after the truncations above.
         mirostat, mirostat_tau, mirostat_eta: keep the surprise of tokens near ``tau`` bits, adapting at rate ``eta``.
-        mirostat_mu: state of mirostat, a number for each row.
+        mirostat_mu: Mirostat state, a number for each row.
         token_bias: float32 of shape (padded vocabulary,), added to the logits.
         cfg_scale: classifier-free guidance: weight of the first row of two against the second.
-        post_sampling_hooks: called with an :class:`ExLlamaV2PostSamplingResult` after each draw.
-        dry_allowed_length: length of repetition that DRY lets pass.
+        post_sampling_hooks: called with an :class:`ExLlamaV2PostSamplingResult` after each sampled token.
+        dry_allowed_length: length of repetition that DRY allows.
         dry_base: growth of the DRY penalty for each further token.
         dry_multiplier: strength of DRY (0: off).
-        dry_sequence_breakers: ids over which no repetition is counted (None: punctuation and special tokens).
-        dry_range: number of last tokens that DRY looks at (0: all); else more than ``dry_max_ngram``.
+        dry_sequence_breakers: ids that no repetition extends across (None: punctuation and special tokens).
+        dry_range: number of last tokens that DRY searches (0: all); else more than ``dry_max_ngram``.
         dry_max_ngram: longest repetition that is counted.
         ngram_trie, ngram_index, ngram_history: accepted for compatibility; DRY keeps no state here.
-        xtc_probability: share of their probability that XTC takes from all but the least of the likely tokens.
-        xtc_threshold: probability from which a token is likely, for XTC.
-        xtc_ignore_tokens: ids that XTC leaves alone (None: line breaks and special tokens).
+        xtc_probability: share of its probability that XTC removes from each likely token except the least likely one.
+        xtc_threshold: minimum probability of a likely token, for XTC.
+        xtc_ignore_tokens: ids that XTC leaves unchanged (None: line breaks and special tokens).
     """
 
     token_repetition_penalty: float = 1.025
@@ -138,23 +138,23 @@ class Settings:
 
     @staticmethod
     def greedy(**kwargs: Any) -> Settings:
-        """Settings that always take the most likely token; ``kwargs`` set further fields."""
+        """Return settings for greedy sampling; ``kwargs`` set further fields."""
         return Settings(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1, **kwargs})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a field; parameters that were made before are forgotten."""
+        """Set a field, and invalidate the cached sampling parameters."""
         self.__dict__[name] = value
         self.__dict__.pop("_params", None)
 
     def params(self, tokenizer: ExLlamaV2Tokenizer, width: int) -> SamplingParams:
-        """The sampling parameters of these settings; the same object as long as nothing changes.
+        """Return the sampling parameters of these settings; cached until a field changes.
 
         Args:
-            tokenizer: of the model, for the tokens that DRY and XTC treat differently.
+            tokenizer: the tokenizer of the model, for the default token sets of DRY and XTC.
             width: number of logits.
 
         Raises:
-            GenerationError: ``token_bias`` has another shape than the logits.
+            GenerationError: the shape of ``token_bias`` differs from that of the logits.
         """
         bias = self.token_bias
         version = None if bias is None or bias.is_inference() else bias._version
@@ -197,7 +197,7 @@ class Settings:
         return copy.copy(self)
 
     def greedy_clone(self) -> Settings:
-        """Return settings that take the most likely token, with these penalties, for a draft model."""
+        """Return greedy settings with the same penalties, for a draft model."""
         kept = ("token_repetition_", "token_frequency_", "token_presence_", "dry_", "xtc_")
         fields = {name: value for name, value in vars(self).items() if name.startswith(kept)}
         return Settings(top_k=1, top_p=0, **fields)
@@ -206,25 +206,25 @@ class Settings:
         """Ban tokens by a bias of negative infinity.
 
         Raises:
-            ArgumentError: something is not an id.
+            ArgumentError: a token is not an id.
         """
         bias = self._bias(tokenizer, 0.0)
         bias[_token_ids(tokenizer, tokens, len(bias))] = -float("inf")
 
     def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int | str]) -> None:
-        """Allow tokens, given by id or text: only these where there was no bias, else these too.
+        """Allow tokens, given by id or text: without a bias only these, else these in addition.
 
         Raises:
-            ArgumentError: something is neither an id nor the text of one token.
+            ArgumentError: a token is neither an id nor the text of one token.
         """
         bias = self._bias(tokenizer, -float("inf"))
         bias[_token_ids(tokenizer, tokens, len(bias))] = 0.0
 
     def check(self) -> None:
-        """Check all fields, as every generator does when a text begins.
+        """Validate all fields, as every generator does when a sequence begins.
 
         Raises:
-            ArgumentError: a field is of the wrong type, or out of its bounds.
+            ArgumentError: a field is of the wrong type or out of range.
             GenerationError: fields contradict each other.
         """
         for name, (least, most) in _NUMBERS.items():
@@ -254,7 +254,7 @@ def _mask(tokens: Iterable[int], width: int) -> RowMask:
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse what are no settings, or settings that no sampler can go by; errors as for :meth:`Settings.check`."""
+    """Check that ``settings`` is a :class:`Settings` with valid fields; errors as for :meth:`Settings.check`."""
     check_type("gen_settings", settings, Settings, "ExLlamaV2Sampler.Settings")
     settings.check()
 

@@ -1,4 +1,4 @@
-"""Tokens that DRY and XTC treat differently unless they are told others."""
+"""Default token sets: sequence breakers of DRY, and tokens that XTC leaves unchanged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _xtc_protected: WeakKeyDictionary[ExLlamaV2Tokenizer, frozenset[int]] = WeakKeyD
 
 
 def dry_breakers(tokenizer: ExLlamaV2Tokenizer) -> set[int]:
-    """Special tokens, and tokens with punctuation or line breaks."""
+    """Return the special tokens, and tokens with punctuation or line breaks."""
     if tokenizer not in _dry_breakers:
         _dry_breakers[tokenizer] = _special_or_with(tokenizer, _DRY_BREAKERS)
     return _dry_breakers[tokenizer]
 
 
 def xtc_protected(tokenizer: ExLlamaV2Tokenizer) -> frozenset[int]:
-    """Special tokens, and tokens with line breaks."""
+    """Return the special tokens, and tokens with line breaks."""
     if tokenizer not in _xtc_protected:
         _xtc_protected[tokenizer] = frozenset(_special_or_with(tokenizer, frozenset("\n")))
     return _xtc_protected[tokenizer]

@@ -1,4 +1,4 @@
-"""``ExLlamaV2StreamingGenerator``: one sequence, a piece at a time, under the names of exllamav2."""
+"""``ExLlamaV2StreamingGenerator``: streams one sequence, under the names of exllamav2."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
-    """Generates one sequence piece by piece: ``begin_stream_ex`` once, then ``stream_ex`` until ``eos``.
+    """Streams one sequence: call ``begin_stream_ex`` once, then ``stream_ex`` until ``eos``.
 
-    The prefix that a prompt shares with the previous sequence is not computed again.
+    The KV cache of the prefix that a prompt shares with the previous sequence is reused.
 
     Attributes:
-        stop_tokens, stop_strings: what ends the output; the end-of-sequence token, unless they are set.
-        speculative_ngram: draft tokens by n-grams that occurred before in the sequence.
+        stop_tokens, stop_strings: stop conditions of the output; by default the end-of-sequence token.
+        speculative_ngram: draft tokens from n-grams that occurred before in the sequence.
         speculative_ngram_min, speculative_ngram_threshold: accepted for compatibility.
-        speculative_ngram_max, speculative_ngram_max_inf: most tokens that are compared for that, and drafted.
-        num_speculative_tokens: most tokens that the draft model drafts at a time.
-        speculative_prob_threshold: it stops at a token that is less likely than this.
-        total_tokens: tokens sampled.
+        speculative_ngram_max, speculative_ngram_max_inf: longest n-gram that is matched, and most draft tokens.
+        num_speculative_tokens: most draft tokens of the draft model per step.
+        speculative_prob_threshold: the draft model stops at a token with a lower probability than this.
+        total_tokens: number of tokens sampled.
     """
 
-    #: Whether a call of ``stream_ex`` returns a single token, however many are ready.
+    #: Whether ``stream_ex`` returns a single token even if more are ready.
     one_token_per_call = False
-    #: Whether the logits reported are those of the model, before the sampler changes them.
+    #: Whether reported logits are the model's, before the sampler modifies them.
     raw_logits = True
 
     def __init__(
@@ -58,18 +58,18 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         draft_cache: ExLlamaV2CacheBase | None = None,
         num_speculative_tokens: int = 5,
     ) -> None:
-        """Make a generator.
+        """Create a generator.
 
         Args:
-            model: what it runs on.
-            cache: bounds the length of the sequence; has two rows for guidance.
-            tokenizer: of the model.
+            model: the model.
+            cache: limits the length of the sequence; guidance needs two rows.
+            tokenizer: the tokenizer of the model.
             draft_model: a smaller model with the same vocabulary, which drafts tokens.
-            draft_cache: its cache; made, if left out, as long as the other.
-            num_speculative_tokens: most tokens that are drafted at a time.
+            draft_cache: cache of the draft model; by default created with the length of ``cache``.
+            num_speculative_tokens: most draft tokens per step.
 
         Raises:
-            GenerationError: the draft cache has several rows, or is not as long as the other.
+            GenerationError: the draft cache has several rows, or its length differs from that of ``cache``.
         """
         super().__init__(model, cache, tokenizer)
         self.stop_tokens: set[int] = set() if tokenizer.eos_token_id is None else {tokenizer.eos_token_id}
@@ -104,19 +104,19 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
     @property
     def total_draft_tokens(self) -> int:
-        """Tokens drafted."""
+        """Number of draft tokens."""
         return self._counted[0] + self._drafted()[0]
 
     @property
     def accepted_draft_tokens(self) -> int:
-        """Drafted tokens that were sampled in their place."""
+        """Number of accepted draft tokens."""
         return self._counted[1] + self._drafted()[1]
 
     def set_stop_conditions(self, stop_conditions: Collection[int | str]) -> None:
-        """End outputs, from the next one on, at these ids and strings, and at no others.
+        """Replace the stop conditions, from the next output on.
 
         Raises:
-            ArgumentError: something is neither an id nor a string.
+            ArgumentError: a condition is neither an id nor a string.
         """
         if stop_conditions is None:
             raise refused("stop conditions", None, "a list, tuple or set")
@@ -124,17 +124,17 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.stop_tokens, self.stop_strings = set(tokens), set(strings)
 
     def ngram_preload(self, input_ids: torch.Tensor | Sequence[int]) -> None:
-        """Draft from these tokens too, where ``speculative_ngram`` is set."""
+        """Add tokens to search for n-grams, used if ``speculative_ngram`` is set."""
         self._preloaded = input_ids.flatten().tolist() if isinstance(input_ids, torch.Tensor) else list(input_ids)
 
     def reset_sd_stats(self) -> None:
-        """Count sampled and drafted tokens from zero."""
+        """Reset the counts of sampled and draft tokens."""
         drafted, accepted = self._drafted()
         self.total_tokens = 0
         self._counted = -drafted, -accepted
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
-        """Shares of accepted drafts among tokens and among drafts; numbers of tokens, drafts and accepted drafts."""
+        """Return accepted drafts per token and per draft, and the numbers of tokens, drafts and accepted drafts."""
         total, drafted, accepted = self.total_tokens, self.total_draft_tokens, self.accepted_draft_tokens
         return accepted / total if total else 0.0, accepted / drafted if drafted else 0.0, total, drafted, accepted
 
@@ -149,7 +149,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         abort_event: threading.Event | None = None,
         **kwargs: Any,
     ) -> None:
-        """:meth:`begin_stream_ex` with what there was before it."""
+        """Call :meth:`begin_stream_ex` with the arguments of older versions."""
         self.begin_stream_ex(
             input_ids,
             gen_settings,
@@ -184,37 +184,38 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Begin a sequence: take a prompt through the model.
+        """Begin a sequence: prefill the prompt.
 
         Args:
             input_ids: int64 of shape (1, n); (2, n) for guidance, with the condition and without it, which also needs
                 ``cfg_scale`` in the settings.
-            gen_settings: how tokens are sampled, read anew for each.
-            token_healing: generate the last token of the prompt anew, together with what follows. Ignored where the
+            gen_settings: sampling settings, re-read at every step.
+            token_healing: replace the last prompt token by a generated one whose text begins with it. Ignored where the
                 prompt has a single token, or its last token is special or a part of a character.
             loras: adapters to apply.
-            input_mask, position_offsets: padding on the left of prompts of different lengths, in the forms that
-                :meth:`ExLlamaV2.forward` takes.
+            input_mask, position_offsets: left padding of prompts of different lengths, as for
+                :meth:`ExLlamaV2.forward`.
             return_probabilities: report the probability of each token.
-            return_top_tokens: report this number of most likely tokens for each.
+            return_top_tokens: report this number of most likely tokens at each position.
             return_logits: report the logits that each token was sampled from.
             abort_event: set it (from another thread) to end early; then the next call of ``stream_ex`` is the last.
-            input_embeddings: of shape (rows, n, hidden size), put before the prompt.
+            input_embeddings: of shape (rows, n, hidden size), prepended to the prompt.
             decode_special_tokens: show special tokens in the output.
-            banned_strings: strings that must not occur in the output, in whatever case: it is rewound to before one.
+            banned_strings: strings that must not occur in the output (case-insensitive): it is rolled back to before
+                a match.
             filters: constraints on the output.
             filter_prefer_eos: end the output as soon as the filters allow it.
-            max_new_tokens: after this number of tokens the output ends; it ends with the context in any case.
-            trigger: a string: the output is free until it has occurred, and the filters hold for the text after it.
-            complete_within_budget: let filters of JSON Schemas, regular expressions and grammars allow only tokens
-                after which the output can be completed in ``max_new_tokens``, where that is given.
-            seed: makes sampling reproducible; by default it follows the state of Python's ``random``.
+            max_new_tokens: maximum number of output tokens; by default as many as fit in the context.
+            trigger: a string: the output is unconstrained until it occurs, and the filters apply to the text after it.
+            complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
+                be completed within ``max_new_tokens``, if given.
+            seed: makes sampling reproducible; by default it is drawn from Python's ``random``.
             kwargs: ignored, for compatibility.
 
         Raises:
-            ArgumentError: an argument is of the wrong type, or out of its bounds.
-            GenerationError: the arguments do not fit together, or not into model and cache.
-            BudgetError: no output that the filters allow has as few tokens as ``max_new_tokens``.
+            ArgumentError: an argument is of the wrong type or out of range.
+            GenerationError: the arguments contradict each other, or exceed the limits of model and cache.
+            BudgetError: the filters allow no output within ``max_new_tokens``.
         """
         check_ids(input_ids)
         check_settings(gen_settings)
@@ -268,7 +269,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._begin(request, input_ids, conditions)
 
     def _begin(self, request: Request, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> None:
-        """Start a request where the KV cache holds the prefix that it shares with the previous sequence."""
+        """Start a request, reusing the KV cache of the prefix that it shares with the previous sequence."""
         last = self._sequence
         common = self._common(prompt, conditions) if last is not None else 0
         draft_position = 0 if last is None else min(last.rows[0].draft_position, common)
@@ -289,7 +290,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.sequence_ids = self._last_ids = self._ids()
 
     def _common(self, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> int:
-        """Length of the prefix of a prompt that the KV cache holds, if nothing else differs."""
+        """Return the length of the prompt prefix in the KV cache; 0 if anything else the cache depends on changed."""
         last = self._sequence
         unchanged = conditions is not None and conditions == self._conditions and self.sequence_ids is self._last_ids
         if last is None or not unchanged:
@@ -300,7 +301,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return int(differs[0]) if len(differs) else width
 
     def _ids(self) -> torch.Tensor:
-        """The sequence, prompt included, int64 of shape (rows, n), without tokens that were not returned yet."""
+        """Return the sequence with its prompt, int64 of shape (rows, n), without tokens not yet returned."""
         assert self._sequence is not None
         new = self._sequence.rows[0].sequence_ids.torch()[:, self._prompt_length :]
         new = new[:, : new.shape[1] - sum(len(update.released.tokens) for update in self._updates)]
@@ -310,12 +311,12 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return torch.cat([prompt, new.expand(len(prompt), -1)], dim=1)
 
     def _prompt_size(self) -> int:
-        """Tokens of the first prompt without padding."""
+        """Return the number of tokens of the first prompt, without padding."""
         assert self._sequence is not None
         return len(self._sequence.rows[0].input_ids)
 
     def _drafted(self) -> tuple[int, int]:
-        """Tokens drafted for the current sequence, and how many of them were accepted."""
+        """Return the number of draft tokens of the current sequence, and how many of them were accepted."""
         if self._sequence is None:
             return 0, 0
         accepted = self._sequence.accepted_draft_tokens
@@ -329,25 +330,25 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             kwargs: ignored, for compatibility.
 
         Returns:
-            A dictionary about one or more tokens:
+            A dictionary with one or more tokens:
 
-            - ``chunk``: text that was released, perhaps none;
+            - ``chunk``: text that was released, possibly empty;
             - ``eos``: whether the output has ended, with ``eos_reason`` as in the results of the dynamic generator, or
               ``"aborted"``;
             - ``chunk_token_ids``: its tokens, int64 of shape (1, n); none in the call in which a stop condition ends
               the output;
-            - ``probs``: if asked for, their probabilities, float32 of shape (n,);
-            - ``top_tokens``: if asked for, pairs of id and probability, for each token as many as were asked for, the
+            - ``probs``: if requested, their probabilities, float32 of shape (n,);
+            - ``top_tokens``: if requested, pairs of id and probability, ``return_top_tokens`` for each token, the
               most likely first;
-            - ``logits``: if asked for, float32 of shape (1, n, padded vocabulary);
-            - ``suppressed``: output with a banned string, which was taken back.
+            - ``logits``: if requested, float32 of shape (1, n, padded vocabulary);
+            - ``suppressed``: output with a banned string, which was rolled back.
 
-            A call returns several tokens where drafts were accepted, or filters leave no choice about them.
+            A call returns several tokens if draft tokens were accepted, or the filters forced tokens.
 
         Raises:
-            ArgumentError: ``ban_tokens`` are no ids.
+            ArgumentError: ``ban_tokens`` are not token ids.
             GenerationError: no sequence was begun.
-            FilterError: a filter failed; :class:`DeadEnd` where the filters allow no token.
+            FilterError: a filter failed; :class:`DeadEnd` if the filters allow no token.
         """
         sequence = self._sequence
         if sequence is None:
@@ -363,7 +364,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return self._result(updates, aborted=not updates)
 
     def _next_updates(self, sequence: SequenceState) -> list[Update]:
-        """Updates of the next tokens; none where it was aborted, or the output has ended before."""
+        """Return the updates of the next tokens; empty if aborted, or if the output has already ended."""
         assert self._settings is not None
         while not self._updates and sequence.finish is None and not self._aborted():
             before = sequence.sampling
@@ -377,14 +378,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return [self._updates.popleft() for _ in range(count)]
 
     def _ban(self, tokens: list[int]) -> None:
-        """Exclude tokens from the next call alone; one that is in flight was sampled under the last call's."""
+        """Ban tokens in this call only; if the bans changed, drop the in-flight token, sampled under the old ones."""
         assert self._sequence is not None
         if list(self._sequence.banned_tokens) != tokens:
             self._sequence.banned_tokens = tokens
             self.runtime.flush(self._sequence)
 
     def stream(self, ban_tokens: torch.Tensor | Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
-        """:meth:`stream_ex` as a tuple: chunk, eos, token ids, and if asked for probabilities and logits."""
+        """Call :meth:`stream_ex`; return a tuple of chunk, eos, token ids, and, if requested, probs and logits."""
         result = self.stream_ex(ban_tokens)
         if "logits" in result:
             result["logits"] = result["logits"][0]
@@ -399,7 +400,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return ids
 
     def _result(self, updates: list[Update], aborted: bool) -> dict[str, Any]:
-        """The result of a call with these updates."""
+        """Build the result of a call from its updates."""
         end = next((update.finish for update in updates if update.finish is not None), None)
         if end is not None and end.error is not None:
             raise end.error
@@ -418,7 +419,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return result
 
     def _token_keys(self, tokens: list[SampledToken]) -> dict[str, Any]:
-        """Values asked for of released tokens."""
+        """Return the requested values of released tokens."""
         probs, top, logits = self._wanted
         result: dict[str, Any] = {}
         if probs:
@@ -433,7 +434,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return result
 
     def _drafting(self, embeds: bool) -> tuple[Proposer | None, int]:
-        """What drafts tokens, and how many at a time."""
+        """Return the proposer, and the number of draft tokens per step."""
         if embeds:
             return None, 0
         if self.draft_model is not None and self.draft_cache is not None:

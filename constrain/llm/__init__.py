@@ -1,4 +1,4 @@
-"""A model in one object: texts, choices and typed records from a folder of weights."""
+"""High-level interface to a model: load it from a folder, generate text, choose among options, extract records."""
 
 from constrain.llm.base import GenerateOptions
 from constrain.llm.constraints import make_filters

@@ -1,4 +1,4 @@
-"""The ways to ask a model in asyncio."""
+"""Asynchronous methods of :class:`constrain.LLM`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class AsyncMethods(BaseLLM):
-    """Methods of :class:`constrain.LLM` that are awaited."""
+    """Asynchronous methods of :class:`constrain.LLM`."""
 
     @overload
     async def agenerate(  # type: ignore[overload-overlap]  # 1 is an int
@@ -61,7 +61,7 @@ class AsyncMethods(BaseLLM):
         n: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> Completion | list[Completion]:
-        """Continue a prompt, for ``await``; as :meth:`generate`. A task that is cancelled cancels the request."""
+        """Generate completions asynchronously; as :meth:`generate`. Cancelling the task cancels the requests."""
         check_count("n", n, 1)
         ask = one_of(prompt, messages)
         submit_one = await asyncio.to_thread(self.submitter, options, n > 1)
@@ -76,7 +76,7 @@ class AsyncMethods(BaseLLM):
     def astream(
         self, prompt: str | None = None, *, messages: Messages | None = None, **options: Unpack[GenerateOptions]
     ) -> AsyncStream:
-        """Continue a prompt piece by piece, for ``async for``; as :meth:`generate` with ``stream=True``."""
+        """Stream a completion, for ``async for``; as :meth:`generate` with ``stream=True``."""
         ask = one_of(prompt, messages)
         return AsyncStream(lambda: self.submitter(options, copied=False)(0, ask))
 
@@ -87,7 +87,7 @@ class AsyncMethods(BaseLLM):
         ordered: bool = True,
         **options: Unpack[GenerateOptions],
     ) -> AsyncGenerator[Completion | Failure, None]:
-        """Continue many prompts, for ``async for``; as :meth:`generate_many`. Prompts may come asynchronously."""
+        """Complete many prompts, for ``async for``; as :meth:`generate_many`. Takes async iterables too."""
         return arun_many(self.runtime, self.submitter(options, copied=True), prompts, ordered=ordered)
 
     @overload
@@ -99,7 +99,7 @@ class AsyncMethods(BaseLLM):
     async def aextract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
 
     async def aextract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
-        """Extract a record, for ``await``; as :meth:`extract`. A task that is cancelled cancels the request."""
+        """Extract a record asynchronously; as :meth:`extract`. Cancelling the task cancels the request."""
         return await self.extractor.aextract(Target.of(schema), text, **options)
 
     @overload
@@ -130,12 +130,12 @@ class AsyncMethods(BaseLLM):
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
     ) -> AsyncGenerator[Extraction[Any] | Failure, None]:
-        """Extract many records, for ``async for``; as :meth:`extract_many`. Texts may come asynchronously."""
+        """Extract many records, for ``async for``; as :meth:`extract_many`. Takes async iterables too."""
         return self.extractor.aextract_many(Target.of(schema), texts, ordered=ordered, **options)
 
 
 async def _gathered(work: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
-    """The results of coroutines; where one fails, the others are cancelled."""
+    """Await coroutines concurrently; if one fails, cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return await asyncio.gather(*tasks)

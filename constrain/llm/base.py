@@ -1,4 +1,4 @@
-"""What all ways to ask a model share: options, and prompts that become requests."""
+"""Base of :class:`constrain.LLM`: options, and the conversion of prompts into requests."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 #: A conversation, each message with ``role`` and ``content``.
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-#: A text to continue, or a conversation to answer.
+#: A text to complete, or a conversation to answer.
 PromptOrMessages: TypeAlias = "str | Messages"
 
 _CONSTRAINTS = ("json_schema", "regex", "grammar", "grammars", "choices", "prefix")
 
 
 class GenerateOptions(TypedDict, total=False):
-    """Options of :meth:`LLM.generate` and its kin; they are described there."""
+    """Options of :meth:`LLM.generate` and related methods; described there."""
 
     json_schema: Any
     regex: str | re.Pattern[str] | None
@@ -68,14 +68,14 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class BaseLLM:
-    """A loaded model, its runtime, and how calls become requests."""
+    """A loaded model and its runtime; converts calls into requests."""
 
     def __init__(self, runtime: Any, prompt: Prompt = build_prompt) -> None:
         """
         Args:
-            runtime: a :class:`~constrain.runtime.Runtime` of a model, a cache and a tokenizer, or what has one as its
-                ``runtime``, as generators have.
-            prompt: makes the prompt of an extraction from a schema and a text.
+            runtime: a :class:`~constrain.runtime.Runtime`, or an object with one as its attribute ``runtime``, such as
+                a generator.
+            prompt: builds the prompt of an extraction from a schema and a text.
 
         Raises:
             ArgumentError: an argument is of the wrong type.
@@ -90,11 +90,11 @@ class BaseLLM:
 
     @property
     def tokenizer(self) -> ExLlamaV2Tokenizer:
-        """Its tokenizer."""
+        """The tokenizer of the model."""
         return self.runtime.tokenizer
 
     def submitter(self, given: GenerateOptions, copied: bool) -> Callable[[int, PromptOrMessages], Pending[Completion]]:
-        """Compile constraints; returns what submits a prompt, given its place among several.
+        """Compile constraints; return a function that submits a prompt, given its position among several.
 
         Args:
             given: the options of the call.
@@ -105,7 +105,7 @@ class BaseLLM:
         options = Options(**others)
         filters = [*options.filters, *make_filters(self.model, self.tokenizer, **named)]
         if copied:
-            fresh_filters(filters)  # the error of one that cannot be copied comes at once
+            fresh_filters(filters)  # fail early if a filter cannot be copied
 
         def submit_one(number: int, ask: PromptOrMessages) -> Pending[Completion]:
             own = fresh_filters(filters) if copied else filters
@@ -115,7 +115,7 @@ class BaseLLM:
         return submit_one
 
     def encode_prompt(self, ask: PromptOrMessages) -> torch.Tensor:
-        """Ids of a prompt, int64 of shape (1, n)."""
+        """Encode a prompt, or a conversation with the chat template, as int64 of shape (1, n)."""
         if not isinstance(ask, (list, tuple)) or not all(isinstance(each, Mapping) for each in ask):
             return encode(self.tokenizer, ask)
         text = self.tokenizer.apply_chat_template(ask)
@@ -124,13 +124,13 @@ class BaseLLM:
 
 
 def one_of(prompt: str | None, messages: Messages | None) -> PromptOrMessages:
-    """A prompt, or messages as a list.
+    """Return the prompt, or the messages as a list.
 
     Raises:
-        ArgumentError: there are both or neither, or the messages are no list of such.
+        ArgumentError: both are given, or the messages are not a list of dicts.
     """
     if messages is None:
-        return prompt  # type: ignore[return-value]  # None is refused with everything else that is no text
+        return prompt  # type: ignore[return-value]  # None is rejected later, like any other non-string
     if prompt is not None:
         raise ArgumentError("give a prompt or messages, not both")
     if not isinstance(messages, (list, tuple)) or not all(isinstance(each, Mapping) for each in messages):

@@ -1,4 +1,4 @@
-"""Constraints as they are named in calls, as filters."""
+"""Conversion of constraint options into filters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_filters(
     choices: Sequence[str] | None = None,
     prefix: str | Sequence[str] | None = None,
 ) -> list[ExLlamaV2EngineFilter]:
-    """A filter for each constraint that is given; arguments and errors as for :meth:`LLM.generate`."""
+    """Create a filter for each given constraint; arguments and errors as for :meth:`LLM.generate`."""
     if grammars and grammar is None:
         raise GrammarError("grammars are those that @name stands for in grammar, which is missing")
     filters: list[ExLlamaV2EngineFilter] = []

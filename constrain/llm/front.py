@@ -1,4 +1,4 @@
-"""The object that a loaded model is."""
+"""The class :class:`constrain.LLM`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class LLM(AsyncMethods):
-    """A loaded model; see :func:`load`. Threads and tasks may share it: their requests run side by side.
+    """A loaded model; see :func:`load`. Threads and tasks may share it: their requests are batched together.
 
     Attributes:
-        runtime: what runs the requests.
-        extractor: what :meth:`extract` calls.
+        runtime: the runtime that runs the requests.
+        extractor: the extractor that :meth:`extract` uses.
     """
 
     @overload
@@ -81,43 +81,43 @@ class LLM(AsyncMethods):
         stream: bool = False,
         **options: Unpack[GenerateOptions],
     ) -> Completion | list[Completion] | Stream:
-        """Continue a prompt, or answer a conversation.
+        """Generate a completion of a prompt, or an answer to a conversation.
 
-        Where several constraints are given, all of them hold. A JSON Schema, regular expression, grammar or list of
-        choices is complete within ``max_new_tokens``.
+        If several constraints are given, the output meets all of them. A JSON Schema, regular expression, grammar or
+        list of choices is completed within ``max_new_tokens``.
 
         Args:
-            prompt: the text to continue.
-            messages: a conversation in its place, each message with ``role`` and ``content``, which the model's own
-                chat template turns into a prompt.
-            n: number of texts to generate; more than one are a list. With a seed, they have that seed and those after.
-            stream: return the text piece by piece. The iterator has the whole as its ``completion`` at the end; closing
+            prompt: the text to complete.
+            messages: a conversation instead of a prompt, each message with ``role`` and ``content``; the model's chat
+                template converts it into a prompt.
+            n: number of outputs; a list is returned for more than one. Output ``i`` uses ``seed + i``.
+            stream: return an iterator over the text as it is generated. Its ``completion`` is set at the end; closing
                 it cancels the request.
-            json_schema: a JSON Schema, or a type (see :meth:`extract`); the text is a document that matches it.
-            regex: a regular expression that matches the whole text, as text or compiled.
-            grammar: a Lark grammar whose rule ``start`` derives the text.
-            grammars: further grammars, which ``@name`` stands for in ``grammar``; see
+            json_schema: a JSON Schema, or a type (see :meth:`extract`); the output is a document that matches it.
+            regex: a regular expression that matches the whole output, as a string or compiled.
+            grammar: a Lark grammar whose rule ``start`` derives the output.
+            grammars: further grammars, referred to as ``@name`` in ``grammar``; see
                 :func:`~constrain.engine.compile_lark`.
-            choices: texts, one of which is written.
-            prefix: a string, or several of which one is, that the text begins with.
-            filters: further filters, for example of :func:`constrain.filters.create`.
-            max_new_tokens: upper bound, by default 256; lowered to what the model's context still takes.
-            settings: how tokens are sampled; by ``ExLlamaV2Sampler.Settings()`` by default.
-            temperature, top_p, top_k, min_p: take the place of those in ``settings``.
-            stop: a text or an id, or several, before which the text ends.
-            seed: makes sampling reproducible, whatever else runs at the same time.
+            choices: texts, one of which is the output.
+            prefix: a string that the output begins with, or several alternatives.
+            filters: further filters, for example from :func:`constrain.filters.create`.
+            max_new_tokens: maximum number of output tokens, by default 256; lowered to what fits in the context.
+            settings: sampling settings; by default ``ExLlamaV2Sampler.Settings()``.
+            temperature, top_p, top_k, min_p: override those in ``settings``.
+            stop: a string or id, or several, before which the output ends.
+            seed: makes sampling reproducible, regardless of other requests in the batch.
             logprobs: report the log probability of each token, and this number of most likely tokens with theirs.
-            timeout: seconds after which the request is given up.
-            priority: requests of a higher one start first.
+            timeout: seconds after which the request is cancelled.
+            priority: requests with a higher priority start first.
 
         Raises:
-            ArgumentError: an argument is of the wrong type, or out of its bounds.
+            ArgumentError: an argument is of the wrong type or out of range.
             GrammarError: a constraint does not compile, or there are ``grammars`` and no ``grammar``.
-            BudgetError: no text that the constraints allow is as short as ``max_new_tokens``; says how short one is.
+            BudgetError: the constraints allow no output within ``max_new_tokens``; reports the minimum.
             GenerationError: the prompt leaves no room in the context.
-            TokenizerError: there are messages, and the model has no chat template, or it refuses them.
-            FilterError: the constraints, taken together, allow nothing, or a filter failed.
-            GenerationTimeout: it took longer than ``timeout``.
+            TokenizerError: messages are given, and the model has no chat template, or the template rejects them.
+            FilterError: the constraints together allow no output, or a filter failed.
+            GenerationTimeout: the request took longer than ``timeout``.
         """
         check_count("n", n, 1)
         if stream and n > 1:
@@ -133,20 +133,20 @@ class LLM(AsyncMethods):
     def generate_many(
         self, prompts: Iterable[PromptOrMessages], *, ordered: bool = True, **options: Unpack[GenerateOptions]
     ) -> Generator[Completion | Failure, None, None]:
-        """Continue many prompts, several at a time.
+        """Generate completions of many prompts, several at a time.
 
         Args:
-            prompts: texts to continue, or conversations to answer; read as far ahead as there are places for requests.
-            ordered: whether completions come in the order of the prompts, or as they are done; their ``index`` says
-                which is which.
-            options: as for :meth:`generate`. With a seed, each prompt has its own: that seed plus its ``index``.
+            prompts: texts to complete, or conversations to answer; read only as far ahead as there are request slots.
+            ordered: whether completions are yielded in the order of the prompts, or as they finish, identified by
+                their ``index``.
+            options: as for :meth:`generate`. Prompt ``i`` uses ``seed + i``.
 
         Returns:
-            Completions, each with the place of its prompt as ``index``. Where something is wrong with one prompt there
-            is a :class:`Failure` in its place, with the ``error``.
+            Completions, each with the position of its prompt as ``index``. A prompt that failed has a :class:`Failure`
+            instead, with the ``error``.
 
         Raises:
-            ArgumentError: an argument other than a prompt is of the wrong type, or out of its bounds.
+            ArgumentError: an argument other than a prompt is of the wrong type or out of range.
             GrammarError: a constraint does not compile.
         """
         return run_many(self.runtime, self.submitter(options, copied=True), prompts, ordered=ordered)
@@ -164,15 +164,15 @@ class LLM(AsyncMethods):
             schema: a JSON Schema as a dict, or any type that pydantic can read from JSON: a model, a dataclass, a
                 TypedDict, a Literal, an Enum, a union, ``list[...]`` and so on.
             text: the document.
-            options: as for :meth:`generate`, as far as :class:`~constrain.extract.ExtractOptions` has them. The record
-                has at most ``max_new_tokens``, by default 1024, and its tokens are the most likely ones by default.
+            options: those of :meth:`generate` that :class:`~constrain.extract.ExtractOptions` has. By default
+                ``max_new_tokens`` is 1024, and sampling is greedy.
 
         Raises:
-            ArgumentError: another argument is of the wrong type, or out of its bounds.
-            SchemaError: the schema is not valid, or cannot be enforced; says where.
-            BudgetError: no record is as short as ``max_new_tokens``; says how short one is.
+            ArgumentError: another argument is of the wrong type or out of range.
+            SchemaError: the schema is not valid, or cannot be enforced; reports where.
+            BudgetError: no record fits in ``max_new_tokens``; reports the minimum.
             ExtractionError: the text is too long, or the record cannot be read.
-            GenerationTimeout: it took longer than ``timeout``.
+            GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.extractor.extract(Target.of(schema), text, **options)
 
@@ -208,37 +208,37 @@ class LLM(AsyncMethods):
 
         Args:
             schema: as for :meth:`extract`.
-            texts: the documents; read as far ahead as there are places for requests.
-            ordered: whether records come in the order of the texts, or as they are done; their ``index`` says which is
-                which.
+            texts: the documents; read only as far ahead as there are request slots.
+            ordered: whether records are yielded in the order of the texts, or as they finish, identified by their
+                ``index``.
             options: as for :meth:`extract`.
 
         Returns:
-            Extractions, each with the place of its text as ``index``. Where something is wrong with one text there is a
-            :class:`Failure` in its place, with the ``error``.
+            Extractions, each with the position of its text as ``index``. A text that failed has a :class:`Failure`
+            instead, with the ``error``.
 
         Raises:
-            ArgumentError: another argument is of the wrong type, or out of its bounds.
+            ArgumentError: another argument is of the wrong type or out of range.
             SchemaError: the schema is not valid.
         """
         return self.extractor.extract_many(Target.of(schema), texts, ordered=ordered, **options)
 
     def choose(self, prompt: str, options: Sequence[str]) -> str:
-        """Return the option that the model continues the prompt with, taking the most likely token at each step.
+        """Return the option that the model generates after the prompt, with greedy sampling.
 
         Raises:
-            ArgumentError: the prompt is no text.
-            GrammarError: there is no option, or an empty one, or a text in place of a list.
+            ArgumentError: the prompt is not a string.
+            GrammarError: there are no options, one is empty, or ``options`` is a single string.
             GenerationError: the prompt leaves no room in the context.
         """
         texts = texts_of("options", options, GrammarError)
-        # An option may be spelt in more tokens than the tokenizer would use, but not in more than it has bytes.
+        # The model may use a longer tokenization of an option than the tokenizer, but at most one token per byte.
         most = 1 + max((len(text.encode()) for text in texts), default=0)
         return self.generate(prompt, choices=texts, max_new_tokens=most, settings=Settings.greedy()).text
 
 
 def _all_or_none(submits: Sequence[Callable[[], Pending[Completion]]]) -> list[Pending[Completion]]:
-    """Submit several requests; where one cannot be, none is."""
+    """Submit several requests; if submitting one fails, cancel the others."""
     pending: list[Pending[Completion]] = []
     try:
         for each in submits:
@@ -250,7 +250,7 @@ def _all_or_none(submits: Sequence[Callable[[], Pending[Completion]]]) -> list[P
 
 
 def _results(pending: Sequence[Pending[Completion]]) -> list[Completion]:
-    """Wait for several requests; where one fails, the others are cancelled."""
+    """Wait for several requests; if one fails, cancel the others."""
     try:
         return [each.result() for each in pending]
     finally:

@@ -1,4 +1,4 @@
-"""From a folder of weights to a model that takes requests."""
+"""Loading of models from a folder of weights."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _log = logging.getLogger(__name__)
 
-#: Context that :func:`load` takes where it is not told: many models allow far more than most texts need.
+#: Maximum default context of :func:`load`: many models allow far more than most texts need.
 DEFAULT_CONTEXT = 8192
-#: Full contexts that the KV cache has room for, on a GPU and elsewhere; fewer where they are more than half of the
-#: memory that is free.
+#: Number of full contexts that fit in the default KV cache, on a GPU and elsewhere; fewer if they would take more than
+#: half of the free memory.
 _GPU_CONTEXTS, _CPU_CONTEXTS = 32, 8
 
 
@@ -34,22 +34,22 @@ def load(
     cache_tokens: int | None = None,
     prompt: Prompt = build_prompt,
 ) -> LLM:
-    """Load a model, onto the GPU where there is one.
+    """Load a model, onto the GPU if there is one.
 
     Args:
         path: folder of a model (``config.json``, ``tokenizer.json``, ``*.safetensors``); the built-in model if omitted.
         max_seq_len: longest prompt and answer together, in tokens; by default what the model allows, and no more than
             8192.
-        max_batch_size: most requests that run at a time; by default as many as the KV cache has room for.
-        cache_tokens: tokens of all running requests together that memory is reserved for, rounded up to whole pages of
-            256. By default ``max_batch_size`` times ``max_seq_len`` (without a ``max_batch_size``, 32 times on a GPU
-            and 8 times elsewhere), but no more than half of the memory that is free, and ``max_seq_len`` at least.
-        prompt: makes the prompt of an extraction from a schema and a text.
+        max_batch_size: most requests that run at a time; by default as many as fit in the KV cache.
+        cache_tokens: size of the KV cache in tokens, shared by all running requests, rounded up to whole pages of 256.
+            By default ``max_batch_size`` times ``max_seq_len`` (without a ``max_batch_size``, 32 times on a GPU and 8
+            times elsewhere), but no more than half of the free memory, and at least ``max_seq_len``.
+        prompt: builds the prompt of an extraction from a schema and a text.
 
     Raises:
-        ModelError: the folder cannot be used, or ``max_seq_len`` not be had; says which file, tensor or setting is at
-            fault.
-        ArgumentError: an argument is of the wrong type, or out of its bounds.
+        ModelError: the folder cannot be used, or ``max_seq_len`` is not supported; names the file, tensor or setting
+            at fault.
+        ArgumentError: an argument is of the wrong type or out of range.
     """
     for name, number in {"max_batch_size": max_batch_size, "cache_tokens": cache_tokens}.items():
         if number is not None:
@@ -66,7 +66,7 @@ def load(
 
 
 def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
-    """Load a model and its tokenizer, for a runtime or a generator of one's own; arguments as for :func:`load`."""
+    """Load a model and its tokenizer, to build a runtime or generator from; arguments as for :func:`load`."""
     from constrain.demo import model_dir
 
     start = perf_counter()
@@ -81,7 +81,7 @@ def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -
 
 
 def _default_tokens(model: ExLlamaV2, max_batch_size: int | None) -> int:
-    """Tokens that the KV cache holds where nobody says how many."""
+    """Return the default size of the KV cache in tokens."""
     context = _whole_pages(model.config.max_seq_len)
     device = model.modules[-1].device
     contexts = max_batch_size or (_GPU_CONTEXTS if device.type == "cuda" else _CPU_CONTEXTS)

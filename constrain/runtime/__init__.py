@@ -1,4 +1,4 @@
-"""What runs requests on a model: scheduling, paged KV cache, decode graphs, sampling under constraints, speculation."""
+"""The inference runtime: scheduling, paged KV cache, decode graphs, constrained sampling, speculative decoding."""
 
 from constrain.runtime.handle import Handle, Output
 from constrain.runtime.request import Request

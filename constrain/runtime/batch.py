@@ -1,4 +1,4 @@
-"""A forward pass over parts of many sequences, whose keys and values lie in pages of one KV cache."""
+"""Batch of a forward pass: tokens of many sequences, whose keys and values lie in pages of one KV cache."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, visible
 from constrain.model.rope import RotaryTable
 
-#: Positions of the cache, all rows one after the other: a range, or int64 ``[n]``.
+#: Positions in the concatenated rows of the cache: a range, or int64 ``[n]``.
 Slots = slice | torch.Tensor
 
 
 class BatchRow(NamedTuple):
-    """The tokens of one sequence that go through a pass.
+    """The tokens of one sequence in a forward pass.
 
     Attributes:
-        ids: the new tokens, of which the first may be unknown yet.
+        ids: the new tokens; the first may not be known yet.
         past: number of positions before them.
         block_table: the pages of the sequence, in order.
         source: row of the previous pass whose sampled token is the first of ``ids``; -1: ``ids`` has it.
@@ -39,17 +39,17 @@ class BatchRow(NamedTuple):
         return self.past + len(self.ids)
 
     def pages(self, page_size: int) -> Sequence[int]:
-        """The pages that the new tokens lie in."""
+        """Return the pages that hold the new tokens."""
         return self.block_table[self.past // page_size : (self.end - 1) // page_size + 1]
 
 
 @dataclass(frozen=True)
 class ForwardBatch:
-    """Rows of any widths, one after the other in a batch of one.
+    """Rows of any widths, concatenated into a batch of one.
 
     Attributes:
         rows: the rows.
-        page_size: positions in a page.
+        page_size: positions per page.
     """
 
     rows: Sequence[BatchRow]
@@ -57,39 +57,39 @@ class ForwardBatch:
 
     @property
     def places(self) -> list[slice]:
-        """Where each row lies in the pass."""
+        """Slice of the pass that each row takes."""
         ends = list(accumulate(len(row.ids) for row in self.rows))
         return [slice(end - len(row.ids), end) for row, end in zip(self.rows, ends, strict=True)]
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all rows."""
+        """Number of tokens of all rows."""
         return sum(len(row.ids) for row in self.rows)
 
     def ids(self) -> torch.Tensor:
-        """The tokens, int64 ``[1, num_tokens]`` on the CPU."""
+        """Return the tokens, int64 ``[1, num_tokens]`` on the CPU."""
         return torch.tensor([[token for row in self.rows for token in row.ids]])
 
     def slots(self) -> torch.Tensor:
-        """The position in the cache of every token, int64 ``[num_tokens]``."""
+        """Return the cache slot of each token, int64 ``[num_tokens]``."""
         size = self.page_size
         return torch.tensor(
             [row.block_table[at // size] * size + at % size for row in self.rows for at in range(row.past, row.end)]
         )
 
     def block_tables(self, width: int) -> torch.Tensor:
-        """The pages of each token's sequence, int32 ``[num_tokens, width]``, filled up with zeros."""
+        """Return the block table of each token's sequence, int32 ``[num_tokens, width]``, padded with zeros."""
         tables = [[*row.block_table, *[0] * (width - len(row.block_table))] for row in self.rows for _ in row.ids]
         return torch.tensor(tables, dtype=torch.int)
 
     def lengths(self) -> torch.Tensor:
-        """Length of the sequence up to each token, itself included, int32 ``[num_tokens]``."""
+        """Return the length of the sequence up to and including each token, int32 ``[num_tokens]``."""
         return torch.tensor([at + 1 for row in self.rows for at in range(row.past, row.end)], dtype=torch.int)
 
 
 @dataclass(frozen=True)
 class _Span:
-    """One row of a pass and one kind of layers: its place, its slots in the cache, and what its queries see."""
+    """Attention metadata of one row for one kind of layers: its slice of the pass, cache slots and mask."""
 
     place: slice
     write: Slots
@@ -104,7 +104,7 @@ class _Span:
 
 @dataclass(frozen=True)
 class _View:
-    """What the layers of one kind, full or sliding, see: rotations of the new positions, and a span for each row."""
+    """Attention metadata of one kind of layers, full or sliding: rotations of the new positions, and a span per row."""
 
     cos: torch.Tensor
     sin: torch.Tensor
@@ -118,7 +118,7 @@ class _View:
 class RaggedAttention:
     """Attention metadata of a :class:`ForwardBatch`.
 
-    Each row attends by itself, so that its result does not depend on what runs beside it.
+    Attention runs row by row, so that the result of a row does not depend on the rest of the batch.
     """
 
     full: _View
@@ -153,7 +153,7 @@ class RaggedAttention:
 
 
 def _extend(quantization: KVQuantization, stored: Parts, new: torch.Tensor, span: _Span) -> torch.Tensor:
-    """Store keys or values ``[1, width, kv_heads, head_dim]``, and read all that the row sees."""
+    """Store keys or values ``[1, width, kv_heads, head_dim]``, and return all that the row attends to."""
     parts = []
     for tensor, part in zip(stored, quantization.quantize(new), strict=True):
         slots = tensor.flatten(0, 1)
@@ -163,14 +163,14 @@ def _extend(quantization: KVQuantization, stored: Parts, new: torch.Tensor, span
 
 
 def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> RaggedAttention:
-    """Attention metadata of a batch, on the first device of the model."""
+    """Build the attention metadata of a batch, on the first device of the model."""
     device, dtype, size = model.modules[0].device, model.compute_dtype, batch.page_size
 
     def view(table: RotaryTable, window: int | None) -> _View:
         rotations, spans = [], []
         for row, place in zip(batch.rows, batch.places, strict=True):
             start, mask, causal = visible(row.past, len(row.ids), window, None, dtype, device)
-            # Row by row: with some scaling methods, the rotation depends on how long a sequence is.
+            # Row by row: with some scaling methods, the rotation depends on the sequence length.
             rotations.append(table.rows(slice(row.past, row.end), row.end, device))
             write = row_slots(row.block_table, size, row.past, row.end, device)
             spans.append(_Span(place, write, row_slots(row.block_table, size, start, row.end, device), mask, causal))
@@ -182,7 +182,10 @@ def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2Cach
 
 
 def row_slots(block_table: Sequence[int], page_size: int, start: int, end: int, device: torch.device) -> Slots:
-    """Where positions ``start`` to ``end - 1`` of a sequence lie; a range, which needs no copy, if its pages adjoin."""
+    """Return the slots of positions ``start`` to ``end - 1`` of a sequence.
+
+    A range, which needs no copy, if its pages are contiguous.
+    """
     first = start // page_size
     pages = block_table[first : (end - 1) // page_size + 1]
     shift = start - first * page_size

@@ -1,4 +1,4 @@
-"""The tokens of a sequence, and the pages that hold their keys and values."""
+"""Tokens of a sequence, and the pages that hold their keys and values."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from constrain.model import SeqTensor
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.page_table import KVPage, PageAllocator
 
-# Generated tokens are committed to pages this many at a time, since each time costs as much as a token; and for
-# sequences that have started together not in the same step, since the next would have to wait.
+# Generated tokens are committed to pages in groups of this size, since one commit costs as much as a token. Sequences
+# that started together commit in different steps, so that their commits do not all delay the same step.
 _COMMIT_INTERVAL = 16
 
 
 class CachedTokens:
-    """Tokens and pages.
+    """Tokens of one sequence, and its pages.
 
     Attributes:
         input_ids: the prompt, int64 of shape (1, n).
-        sequence_ids: the prompt, without a token that is to be generated anew, and what was generated.
-        pages: those that the allocator gave while the sequence runs.
-        block_table: numbers of its pages, in order.
+        sequence_ids: the prompt, without a token to regenerate (token healing), and the generated tokens.
+        pages: pages from the allocator, while the sequence runs.
+        block_table: indices of its pages, in order.
         position: number of positions whose keys and values are cached.
         draft_position: number of positions that are cached for a draft model.
-        cached_pages, cached_tokens: how much of the prompt was found in the cache.
-        copied: whether some of that came from a page that belongs to another sequence.
+        cached_pages, cached_tokens: number of full pages and of tokens of the prompt that were cache hits.
+        copied: whether some of these tokens came from a page of another sequence.
     """
 
     def __init__(self, input_ids: torch.Tensor) -> None:
@@ -43,21 +43,21 @@ class CachedTokens:
 
     @property
     def prompt_end(self) -> int:
-        """Number of positions to be computed before the first token can be sampled."""
+        """Number of positions to compute before the first token can be sampled."""
         return self._prompt_end
 
     @property
     def is_prefilled(self) -> bool:
-        """Whether all of the prompt is cached, except for its last token."""
+        """Whether the whole prompt is cached, except for its last token."""
         return self.position >= self._prompt_end
 
     def tokens(self, start: int = 0) -> list[int]:
-        """The tokens from ``start`` on."""
+        """Return the tokens from ``start`` on."""
         ids: list[int] = self.sequence_ids.torch_slice(start, None)[0].tolist()
         return ids
 
     def start(self, allocator: PageAllocator, max_new_tokens: int, root: bytes) -> bool:
-        """Take pages for the prompt and ``max_new_tokens`` more; returns false where there are not enough."""
+        """Allocate pages for the prompt and ``max_new_tokens`` more; return false if there are not enough."""
         prompt = self.tokens()
         pages = allocator.allocate(prompt, len(prompt) + max_new_tokens, root)
         if pages is None:
@@ -68,18 +68,18 @@ class CachedTokens:
         return True
 
     def start_at(self, block_table: Sequence[int], position: int) -> None:
-        """Use given pages, which hold keys and values of the first ``position`` tokens, and are no allocator's."""
+        """Use given pages that belong to no allocator and hold keys and values of the first ``position`` tokens."""
         self.block_table, self.position, self._prompt_end = block_table, position, len(self.sequence_ids) - 1
 
     def stop(self, allocator: PageAllocator) -> None:
-        """Give the pages back."""
+        """Release the pages."""
         self._commit(allocator)
         allocator.release(self.pages)
         self.pages = []
         self.block_table = ()
 
     def skip_cached(self, allocator: PageAllocator) -> int:
-        """Pass over what its pages hold already, whoever put it there; return how many tokens that is."""
+        """Skip tokens that its pages already hold, from whichever sequence; return their number."""
         before, size = self.position, allocator.page_size
         if not self.pages:
             return 0
@@ -98,7 +98,7 @@ class CachedTokens:
         return self.position - before
 
     def prompt_chunk(self, page_size: int, limit: int) -> BatchRow | None:
-        """The next part of the prompt, ``limit`` tokens at most, up to the end of a page or of the prompt."""
+        """Return the next chunk of the prompt, ``limit`` tokens at most, up to the end of a page or of the prompt."""
         end = min(self._prompt_end, self.position + limit)
         if self.pages:
             if end < self._prompt_end and end // page_size * page_size > self.position:
@@ -112,7 +112,7 @@ class CachedTokens:
         return BatchRow(self.tokens(self.position)[: end - self.position], self.position, self.block_table)
 
     def computed(self, allocator: PageAllocator, end: int, final: int) -> None:
-        """Note that keys and values up to ``end`` are cached, and those up to ``final`` will not change."""
+        """Record that keys and values up to ``end`` are cached, and those up to ``final`` will not change."""
         self.position = end
         self.draft_position = min(self.draft_position, end)
         if not self.pages:

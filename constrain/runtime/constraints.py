@@ -1,7 +1,7 @@
-"""Masks of the sequences of a batch, computed while the model runs.
+"""Computes the token masks of a batch of sequences while the model runs.
 
-Constraints of the engine advance in one native call, on threads that do not need Python's lock; filters that ask for a
-background worker run on Python threads. All others are asked when their mask is needed.
+Constraints of the engine advance in one native call, on threads that do not need the GIL; filters that ask for a
+background worker run on Python threads. All others run on the thread of the runtime when their mask is needed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask, contains, only_end
 from constrain.filters.time_limit import THREADS
 
-#: Time without a result after which another Python thread joins a batch.
+#: Seconds without a result after which another Python thread joins a batch.
 _STALL_SECONDS = 1e-3
-#: Most threads that compute masks of the engine.
+#: Maximum number of threads that compute masks of the engine.
 _MAX_WORKERS = 8
 
 
 class PendingMask(Protocol):
-    """A token that is being accepted, and the mask after it."""
+    """A mask that is being computed, after a token that is being accepted."""
 
     @property
     def done(self) -> bool:
         """Whether :meth:`result` returns at once."""
 
     def result(self, budget: int | None) -> TokenMask | None:
-        """Wait for the mask; raises what the constraint raised."""
+        """Wait for the mask, and return it; raises the error of the constraint, if any."""
 
 
 class _NativeMask:
-    """A matcher that advances in a native batch."""
+    """Pending mask of a matcher that advances in a native batch."""
 
     def __init__(self, constraint: Constraint, advance: Advance, place: int, token: int | None) -> None:
         self._constraint, self._advance, self._place, self._token = constraint, advance, place, token
@@ -61,7 +61,7 @@ class _NativeMask:
 
 
 class _ThreadedMask:
-    """A constraint that advances in Python."""
+    """Pending mask of a constraint that advances in Python."""
 
     def __init__(self, batch: _ThreadedBatch, constraint: Constraint, token: int | None, budget: int | None) -> None:
         self._batch, self._constraint, self._token, self._budget = batch, constraint, token, budget
@@ -80,7 +80,7 @@ class _ThreadedMask:
         return self._future.result()
 
     def run(self) -> None:
-        """Compute the mask, unless another thread does or has."""
+        """Compute the mask, unless another thread is computing or has computed it."""
         if not self._claim.acquire(blocking=False):
             return
         try:
@@ -92,10 +92,10 @@ class _ThreadedMask:
 
 
 class _ThreadedBatch:
-    """Constraints that advance one after the other on a Python thread.
+    """Constraints that advance one after another on a Python thread.
 
-    Python code does not run in parallel, so a thread for each would only make them compete for Python's lock. But a
-    filter may wait, for a file or in native code: then another thread goes on with the rest.
+    Python code does not run in parallel, so one thread per constraint would only contend for the GIL. But when a filter
+    blocks, on a file or in native code, another thread continues with the rest.
     """
 
     def __init__(self, threads: Executor) -> None:
@@ -131,35 +131,35 @@ class _ThreadedBatch:
 
 
 class MaskWorkers:
-    """The threads that advance constraints."""
+    """Worker threads that advance constraints."""
 
     def __init__(self) -> None:
         self.native = Workers(min(_MAX_WORKERS, cpu_count() or 1))
         self.threads: Executor = THREADS
 
     def batch(self) -> MaskBatch:
-        """A batch to add constraints to."""
+        """Return an empty batch to add constraints to."""
         return MaskBatch(self)
 
 
 class MaskBatch:
-    """Constraints that advance at the same time."""
+    """Constraints that advance concurrently."""
 
     def __init__(self, workers: MaskWorkers) -> None:
         self._advance = Advance(workers.native)
         self._threaded = _ThreadedBatch(workers.threads)
 
     def add(self, constraint: Constraint, token: int | None, budget: int | None) -> PendingMask | None:
-        """Have a constraint accept a token, or none, and compute the mask after it, from :meth:`start` on.
+        """Queue accepting ``token``, if any, and computing the next mask; the work begins with :meth:`start`.
 
         Args:
-            constraint: nobody else uses it before the mask is done.
-            token: becomes part of the sequence.
-            budget: for the mask.
+            constraint: must not be used by others until the mask is done.
+            token: next token of the sequence; ``None``: only compute the mask.
+            budget: token budget of the mask.
 
         Returns:
-            The pending mask, before which nobody may use the constraint; ``None`` for a constraint that has to be asked
-            on the thread of the runtime.
+            The pending mask, until which the constraint must not be used; ``None`` for a constraint that has to run on
+            the thread of the runtime.
         """
         matchers = constraint.matchers
         if matchers is not None and len(matchers) == 1:
@@ -168,23 +168,23 @@ class MaskBatch:
         return self._threaded.add(constraint, token, budget) if constraint.in_background else None
 
     def start(self) -> None:
-        """Begin to compute the masks."""
+        """Start computing the masks."""
         self._advance.start()
         self._threaded.start()
 
 
 class SequenceConstraint:
-    """The constraint of one sequence, with what is pending.
+    """The constraint of one sequence, with its pending mask.
 
     Attributes:
-        ends: tokens that complete the constraint, of those that may come next.
+        ends: allowed next tokens that complete the constraint.
     """
 
     def __init__(self, constraint: Constraint, eos: int | None) -> None:
         """
         Args:
-            constraint: not begun.
-            eos: allow this token alone as soon as the constraint allows it; ``None``: no preference.
+            constraint: must not have begun.
+            eos: allow only this token as soon as the constraint allows it; ``None``: no preference.
         """
         self.constraint = constraint
         self.ends: Collection[int] = ()
@@ -195,18 +195,18 @@ class SequenceConstraint:
         self._known: tuple[TokenMask | None] | None = None
 
     def begin(self, prefix: str) -> None:
-        """Start, or start again, after text that the next token generates anew."""
+        """Begin, or restart; ``prefix`` is text that the next token regenerates (token healing)."""
         self._forget()
         self._ends_after = []
         self.constraint.begin(prefix)
 
     def begin_within(self, text: str) -> bool:
-        """Start with the end of a token as first text; returns whether the constraint allows it."""
+        """Begin with ``text``, the end of a token; return whether the constraint allows it."""
         self._forget()
         return self.constraint.begin_within(text)
 
     def prefetch(self, batch: MaskBatch, token: int | None, budget: int | None) -> None:
-        """Add the next mask to a batch; with ``token``, the one that :meth:`accept` is given next."""
+        """Queue the next mask in a batch, after ``token`` if given; :meth:`accept` must get that token next."""
         if self._pending is not None or (token is None and self._known is not None):
             return
         self._pending = batch.add(self.constraint, token, budget)
@@ -215,11 +215,11 @@ class SequenceConstraint:
 
     @property
     def ready(self) -> bool:
-        """Whether :meth:`mask` has nothing to wait for."""
+        """Whether :meth:`mask` returns without waiting."""
         return self._pending is None or self._pending.done
 
     def accept(self, token: int) -> None:
-        """Accept a token, unless it is being accepted already."""
+        """Accept a token, unless :meth:`prefetch` has already queued it."""
         if self._promised is not None:
             self._promised = None
             return
@@ -228,10 +228,10 @@ class SequenceConstraint:
         self.constraint.accept(token)
 
     def mask(self, budget: int | None) -> TokenMask | None:
-        """The allowed tokens, ``None`` for all.
+        """Return the allowed tokens, ``None`` for all.
 
         Raises:
-            DeadEnd: there is none.
+            DeadEnd: no token is allowed.
             FilterError: a filter failed.
         """
         if self._pending is not None:
@@ -244,26 +244,26 @@ class SequenceConstraint:
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
 
     def fork(self, budget: int | None) -> SequenceConstraint | None:
-        """A copy at the same place, which goes its own way; ``None`` where a filter cannot be copied."""
+        """Return an independent copy in the same state; ``None`` if a filter cannot be copied."""
         try:
-            self.mask(budget)  # what is pending has to be done
+            self.mask(budget)  # the pending mask has to be done first
             fork = self.constraint.fork()
         except FilterError:
-            return None  # the same error comes when the filter is asked for its mask
+            return None  # computing the mask raises the same error again
         return None if fork is None else SequenceConstraint(fork, self._eos)
 
     def discard_mask(self) -> None:
-        """Ask for the mask again next time."""
+        """Drop the cached mask, so that the next :meth:`mask` recomputes it."""
         self._known = None
 
     def masks_after(self, proposals: Sequence[int], budget: int | None) -> list[TokenMask | None]:
-        """Masks after each of some proposed tokens, up to the first that is not allowed."""
+        """Return the masks after each proposed token, up to the first that is not allowed."""
         masks: list[TokenMask | None] = []
         self._ends_after = []
         ahead = self.fork(budget) if proposals else None
         if ahead is None:
             return masks
-        with suppress(FilterError):  # it is raised when it is known that the tokens do come
+        with suppress(FilterError):  # raised again once these tokens are actually sampled
             allowed = self.mask(budget)
             for token in proposals:
                 if not contains(allowed, token):
@@ -272,29 +272,29 @@ class SequenceConstraint:
                 budget = None if budget is None else budget - 1
                 allowed = ahead.mask(budget)
                 if ahead.constraint.bias is not None:
-                    break  # it would have to be added to the logits of this proposal alone
+                    break  # it would have to be added to the logits of this proposal only
                 masks.append(allowed)
                 self._ends_after.append(ahead.ends)
         return masks
 
     def forced_tokens(self, limit: int, budget: int | None) -> Sequence[int]:
-        """Tokens of text that is certain to follow."""
+        """Return at most ``limit`` tokens of text that is certain to follow."""
         try:
             if self._pending is not None:
                 self.mask(budget)
             return self.constraint.forced_tokens(limit)
         except FilterError:
-            return []  # the same error comes when the filter is asked for its mask
+            return []  # computing the mask raises the same error again
 
     def close(self) -> None:
-        """Drop background work: nobody asks any more."""
+        """Drop background work: no more masks are needed."""
         self._pending = self._known = None
         self.constraint.close()
 
     def _forget(self) -> None:
-        """Wait for what is pending, and drop its mask."""
+        """Wait for the pending mask, if any, and drop it."""
         pending, self._pending = self._pending, None
         self._promised, self._known = None, None
         if pending is not None:
-            with suppress(FilterError):  # the same error comes when the filter is asked again
+            with suppress(FilterError):  # the filter raises the same error when it is used again
                 pending.result(None)

@@ -1,8 +1,8 @@
-"""Decode passes as CUDA graphs: a fixed number of tokens for each of many sequences, over static buffers.
+"""Decode passes as CUDA graphs: a fixed number of tokens per sequence, over static buffers.
 
-A graph serves a bucket of sequences, of tokens for each, and of pages; idle rows fill it up. Its kernels read tokens,
-positions and block tables from tensors that stay where they are, so the host starts a pass with one call, and sends
-nothing while the same sequences go on.
+A graph serves a bucket of (sequences, tokens per sequence, pages), padded with idle rows. Its kernels read tokens,
+positions and block tables from static tensors, so the host launches a pass with one call, and uploads nothing while the
+same sequences continue.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MIN_PAGES = 4
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """Attention metadata of a decode pass: the last positions of many sequences over pages, without the host.
+    """Attention metadata of a decode pass: the last positions of many sequences, read from pages without the host.
 
     Attributes:
-        lengths: int32 ``[sequences]``, positions of each after the pass; 0 for an idle one.
+        lengths: int32 ``[sequences]``, length of each after the pass; 0 for an idle one.
         full, sliding: cosines and sines by position, ``[positions, 1, d]``, of the two kinds of layers.
-        window: positions that queries of sliding layers see.
-        pages: by layer.
+        window: number of positions that queries of sliding layers see.
+        pages: pages of the KV cache, by layer.
         workspace: memory of the attention kernels.
     """
 
@@ -58,15 +58,15 @@ class DecodeAttention:
 
 
 class DecodeGraph:
-    """Passes of one shape, whose tensors stay where they are.
+    """Decode pass of one shape, over static tensors.
 
     Attributes:
         num_rows: number of tokens, those of idle sequences included.
-        width: tokens of each sequence.
-        lengths: int32 ``[num_rows]``, of the sequence up to each token, itself included; 0 for idle ones.
+        width: tokens per sequence.
+        lengths: int32 ``[num_rows]``, length of the sequence up to and including each token; 0 for idle ones.
         history: the tokens of each row's sequence.
-        states: ``[num_rows, hidden]`` that the head takes, once a pass has run.
-        context: what its layers and the head are given.
+        states: hidden states ``[num_rows, hidden]``, the input of the head, once a pass has run.
+        context: forward context of its layers and the head.
     """
 
     def __init__(self, sequences: int, width: int, pages: int, history: torch.Tensor) -> None:
@@ -80,7 +80,7 @@ class DecodeGraph:
         rows = self.block_table.repeat_interleave(width, dim=0) if width > 1 else self.block_table
         self.row_tables = rows
         self.history = TokenPages(history, rows)
-        #: Of each sequence, up to its last token.
+        #: Length of each sequence, up to its last token.
         self.sequence_lengths = self.lengths if width == 1 else torch.zeros_like(self.lengths[:sequences])
         self.states = torch.empty(0)
         self.context: ForwardContext
@@ -89,7 +89,7 @@ class DecodeGraph:
         self._expected: list[int] = []
 
     def send(self, rows: Sequence[BatchRow], uploads: Uploads) -> None:
-        """Send what differs from what the device has: tokens and positions, and block tables."""
+        """Upload tokens, positions and block tables that differ from those on the device."""
         padded = [
             (~row.source if row.source >= 0 else row.ids[0], *row.ids[1:], *[0] * (self.width - len(row.ids)))
             for row in rows
@@ -98,7 +98,7 @@ class DecodeGraph:
         past = [row.past + i for row in rows for i in range(self.width)]
         busy, idle = len(past), self.num_rows - len(past)
         moving = [*tokens, *[0] * idle, *past, *[-1] * idle]
-        # The next tokens of the same sequences need nothing from the host.
+        # The next tokens of the same sequences need no upload.
         if moving != self._expected:
             uploads.send(self.moving, moving)
         self._expected = [*range(-1, ~busy, -1), *[0] * idle, *[each + 1 for each in past], *[-1] * idle]
@@ -116,7 +116,7 @@ class DecodeGraph:
 
 
 class DecodeGraphRunner:
-    """Records and replays decode passes of a model over the pages of a KV cache. Without a GPU they run eagerly."""
+    """Captures and replays decode passes of a model over the pages of a KV cache. Without a GPU they run eagerly."""
 
     def __init__(
         self,
@@ -130,10 +130,10 @@ class DecodeGraphRunner:
         """
         Args:
             model, cache: loaded, on one device.
-            page_size: positions of a page.
+            page_size: positions per page.
             history: int32 ``[pages, page_size]``, the tokens at the positions of the pages.
-            sampled: int64 ``[rows]``, the tokens that the previous pass ended with.
-            uploads: how values reach the device.
+            sampled: int64 ``[rows]``, the tokens sampled in the previous pass.
+            uploads: sends values to the device.
         """
         self._model, self._page_size, self._history = model, page_size, history
         self._sampled, self._uploads = sampled, uploads
@@ -148,9 +148,9 @@ class DecodeGraphRunner:
         self._graphs: dict[tuple[int, int, int, tuple[ExLlamaV2Lora, ...]], DecodeGraph] = {}
 
     def run(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
-        """Take the tokens of each row through all layers.
+        """Run the tokens of each row through all layers.
 
-        Rows are filled up to a power of two of tokens, for which there has to be room: see :func:`padded_width`.
+        Rows are padded to a power of two of tokens, for which their pages must have room: see :func:`padded_width`.
 
         Returns:
             The graph, whose states are those of this pass until its next one.
@@ -169,7 +169,7 @@ class DecodeGraphRunner:
         graph = DecodeGraph(sequences, width, pages, self._history)
         layers = [Pages(keys, values, graph.block_table, *self._quantizations) for keys, values in self._layers]
         window = self._model.config.sliding_window
-        # A workspace of its own, since one that several graphs share moves when it grows.
+        # Each graph has its own workspace, since a shared one would move when it grows.
         attention = DecodeAttention(graph.sequence_lengths, *self._rotations, window, layers, AttentionWorkspace())
         graph.context = ForwardContext(attention, loras)
         compute = partial(self._compute, graph)
@@ -186,7 +186,7 @@ class DecodeGraphRunner:
 
 
 def padded_width(tokens: int) -> int:
-    """Tokens of a sequence in a graph that takes ``tokens``: the next power of two."""
+    """Return the tokens per sequence of a graph that serves ``tokens``: the next power of two."""
     return 1 << (tokens - 1).bit_length()
 
 
@@ -195,5 +195,5 @@ def _paged(parts: Parts, page_size: int) -> Parts:
 
 
 def _bucket(rows: int) -> int:
-    """1, 2, 4, 8, and from there on multiples of 8."""
+    """Return the number of sequences of the smallest graph that fits: 1, 2, 4, 8, or a multiple of 8."""
     return 1 << (rows - 1).bit_length() if rows <= 8 else -(-rows // 8) * 8

@@ -1,4 +1,4 @@
-"""The decode loop: one pass after the other for all running sequences, queued ahead of the host on a GPU.
+"""The decode loop: one forward pass after another for all running sequences, queued on a GPU ahead of the host.
 
 While a pass runs, the host accepts the tokens of the previous one, and constraints compute the masks of the next::
 
@@ -6,7 +6,7 @@ While a pass runs, the host accepts the tokens of the previous one, and constrai
     host   accept n-1: output,      | queue sampling of n   | accept n ...
            stop strings; masks of n |                       |
 
-What was computed after the end of a sequence, or after a proposal that was not sampled, is discarded.
+Tokens computed after the end of a sequence, or after a rejected proposal, are discarded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from constrain.runtime.speculation import MAX_FORCED, Proposer, max_proposals
 
 #: At most this share of a batch may skip a step because their masks are late.
 _LATE_SHARE = 1 / 8
-#: Seconds that late masks are waited for nevertheless, since a step costs more; and between looks at which are ready.
+#: Seconds to wait for late masks, since skipping a step costs more; and between checks for masks that are ready.
 _PATIENCE, _POLL_INTERVAL = 5e-4, 5e-5
 
 #: A sequence, and the outcome of one of its tokens.
@@ -40,11 +40,11 @@ Outcome: TypeAlias = tuple[SequenceState, Update]
 
 
 class DecodeLoop:
-    """Takes running sequences on by a token, or several that are proposed, a step.
+    """Decodes running sequences by one token per step, or by several if proposed tokens are accepted.
 
     Attributes:
-        proposer: proposes tokens for speculative decoding; ``None``: nobody does.
-        num_draft_tokens: most tokens that it is asked for.
+        proposer: proposes draft tokens for speculative decoding; ``None``: no drafting.
+        num_draft_tokens: maximum number of draft tokens to propose.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class DecodeLoop:
     ) -> None:
         """
         Args:
-            runner, allocator, sampler: what it runs on.
-            workers: compute masks while the model runs; ``None``: they are computed when they are needed.
+            runner, allocator, sampler: model runner, page allocator, and sampler of the batch.
+            workers: compute masks while the model runs; ``None``: masks are computed when they are needed.
             proposer, num_draft_tokens: see the attributes.
-            jump_forward: take text that a constraint leaves no choice about through the model in one pass.
+            jump_forward: run text that a constraint forces through the model in one forward pass.
         """
         self.proposer, self.num_draft_tokens = proposer, num_draft_tokens
         self._runner, self._allocator, self._sampler = runner, allocator, sampler
@@ -72,13 +72,13 @@ class DecodeLoop:
         self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
 
     def step(self, running: Sequence[SequenceState]) -> list[Outcome]:
-        """Queue a pass of running sequences, and return what came of the previous one, or of this one."""
+        """Queue a forward pass, and return the outcomes of the previous one, or of this one if it ran synchronously."""
         new_step()
         self._running = running
         outcomes = self._begin_constraints()
         previous, step = self._in_flight, self._launch()
         if previous.scheduled and not step.scheduled:
-            # Whoever runs has to know the tokens in flight first.
+            # The running sequences can only be scheduled once their in-flight tokens are known.
             outcomes += self._collect(previous)
             self._in_flight = previous = InFlightStep()
             step = self._launch()
@@ -90,7 +90,7 @@ class DecodeLoop:
             self._sample(step)
         outcomes += self._collect(previous)
         if not freely:
-            # Those that wait for a token to be generated anew: it may have come just now.
+            # Some constraints wait for a regenerated token (token healing), which may just have been collected.
             outcomes += self._begin_constraints()
             outcomes += self._await_masks(step)
             self._sample(step)
@@ -104,7 +104,7 @@ class DecodeLoop:
         return [(sequence, update) for sequence, update in updates if update is not None]
 
     def _launch(self) -> InFlightStep:
-        """Queue a pass of the running sequences."""
+        """Queue a forward pass of the running sequences."""
         scheduled = self._schedule()
         if not scheduled:
             return InFlightStep()
@@ -118,7 +118,7 @@ class DecodeLoop:
         return InFlightStep(scheduled, output)
 
     def _schedule(self) -> list[ScheduledSequence]:
-        """The sequences of the next pass: those that share adapters, as many as have room."""
+        """Schedule sequences that share adapters, up to the maximum number of rows."""
         ready = [each for each in self._running if each.finish is None]
         groups = list(dict.fromkeys(each.request.loras for each in ready))
         if len(groups) > 1:
@@ -134,7 +134,7 @@ class DecodeLoop:
         return scheduled
 
     def _schedule_one(self, sequence: SequenceState) -> ScheduledSequence | None:
-        """What takes a sequence on from where it will be when the step in flight turns out as expected."""
+        """Schedule a sequence at its position after the in-flight step, assuming that its proposals are accepted."""
         before = self._in_flight.of.get(sequence)
         going = before if before is not None and before.continues else None
         ahead = 0 if going is None else 1 + len(going.proposals)
@@ -147,14 +147,14 @@ class DecodeLoop:
         source = -1 if going is None else going.place + ahead - 1
         rows = [BatchRow(token, past, sequence.rows[0].block_table, source)]
         for other in sequence.rows[1:]:
-            # Before the first token of the output, each prompt ends in its own.
+            # Before the first token of the output, each prompt ends in its own last token.
             last = len(other.sequence_ids) - 1
             own = token if going is not None else other.tokens(last)
             rows.append(BatchRow(own, last + ahead, other.block_table, source))
         return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
 
     def _waits_for_tokens(self, sequence: SequenceState) -> bool:
-        """Whether a sequence is scheduled only when all of its tokens are known."""
+        """Return whether a sequence can be scheduled only when all its tokens are known."""
         if sequence.request.hook is not None:
             return True
         return self.proposer is not None and self._may_draft(sequence) and self.proposer.wants(sequence)
@@ -165,7 +165,7 @@ class DecodeLoop:
     # Speculation
 
     def _propose(self, scheduled: Sequence[ScheduledSequence]) -> None:
-        """Append proposed tokens to the rows of sequences, as many as cost little."""
+        """Append proposed tokens to the rows of sequences, as many as add little cost."""
         limit = min(max_proposals(sum(len(each.rows) for each in scheduled)), MAX_FORCED)
         if limit <= 0:
             return
@@ -200,14 +200,14 @@ class DecodeLoop:
         each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *proposals))
 
     def _left(self, each: ScheduledSequence) -> int:
-        """Tokens that may come from this step on."""
+        """Return the number of tokens that may be generated from this step on."""
         remaining = each.sequence.remaining
         return MAX_FORCED if remaining is None else remaining - each.ahead
 
     # Masks
 
     def _prefetch(self, scheduled: Iterable[ScheduledSequence]) -> None:
-        """Have masks computed that are not yet being computed."""
+        """Queue the masks that are not yet being computed."""
         if self._workers is None:
             return
         batch = self._workers.batch()
@@ -216,7 +216,7 @@ class DecodeLoop:
         batch.start()
 
     def _await_masks(self, step: InFlightStep) -> list[Outcome]:
-        """Collect the masks of a step, but do not wait for a few that take longer than the layers."""
+        """Wait for the masks of a step, except for a few that take longer than the layers."""
         waiting = [each for each in step.scheduled if each.continues]
         self._prefetch(waiting)
         layers, most_late = DeviceEvent(self._runner.device), int(len(waiting) * _LATE_SHARE)
@@ -238,7 +238,7 @@ class DecodeLoop:
         return outcomes
 
     def _set_mask(self, each: ScheduledSequence) -> list[Outcome]:
-        """Ask the constraint of a sequence which tokens may come, and which after its proposals."""
+        """Set the next mask of a sequence, and the masks after its proposals."""
         sequence, each.is_masked = each.sequence, True
         each.mask, failed = sequence.guarded_mask()
         if failed is not None:
@@ -282,7 +282,7 @@ class DecodeLoop:
             rows[place] = row._replace(mask=mask)
 
     def _collect(self, step: InFlightStep) -> list[Outcome]:
-        """Give the tokens of a step to their sequences."""
+        """Wait for the tokens of a step, and pass them to their sequences."""
         outcomes: list[Outcome] = []
         if step.sampled is None:
             return outcomes
@@ -295,16 +295,16 @@ class DecodeLoop:
                     each.sequence.prefetch(batch, sampled.tokens[each.place])
             batch.start()
         for each in going:
-            outcomes += [(each.sequence, update) for update in self._take(each, sampled)]
+            outcomes += [(each.sequence, update) for update in self._verify(each, sampled)]
         return outcomes
 
-    def _take(self, each: ScheduledSequence, sampled: SampledBatch) -> list[Update]:
-        """Verify the proposals of a sequence, and take the tokens up to the first that was not proposed."""
+    def _verify(self, each: ScheduledSequence, sampled: SampledBatch) -> list[Update]:
+        """Verify the proposals of a sequence, and append tokens up to and including the first that was not proposed."""
         sequence, proposals = each.sequence, each.proposals
         updates: list[Update] = []
         constrained = sequence.is_constrained
         for place, proposal in enumerate([*proposals, None], each.place):
-            # All were sampled under the conditions of the first: these may have changed with the last token.
+            # All tokens were sampled under the conditions of the first, which the last token may have changed.
             if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
                 break
             epoch = sequence.epoch
@@ -322,13 +322,13 @@ class DecodeLoop:
             sequence.sampling = sequence.sampling._replace(mirostat=mirostat)
         for row in sequence.rows:
             length = len(row.sequence_ids)
-            # The last token has not been through the model.
+            # The last token has not been through the model yet.
             row.computed(self._allocator, length - 1, length - sequence.num_uncommitted)
         return updates
 
 
 def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:
-    """A sampled token, with what was asked for."""
+    """Return a sampled token, with the details that its request asks for."""
     request, count = sequence.request, sequence.request.return_top_tokens
     token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
     if count and sampled.top_ids is not None and sampled.top_probabilities is not None:

@@ -1,4 +1,4 @@
-"""Sampled tokens, and their outcome for a sequence."""
+"""Sampled tokens, and the updates of a sequence that follow from them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 
 @dataclass
 class SampledToken:
-    """A token that was sampled.
+    """A sampled token.
 
     Attributes:
         id: the token.
         stops: whether it is a stop token.
-        prob: its probability among the tokens that the sampler has left.
-        top: the most likely ones and their probabilities, of shape (k,), if asked for.
-        logits: float32 of shape (padded vocabulary,), if asked for.
-        logprob: its log probability by the model alone, before constraint and sampling settings, if asked for.
-        top_logprobs: tokens that the model finds most likely and their log probabilities, if asked for.
-        final_logits: those that it was sampled from, for a hook.
+        prob: its probability among the tokens that the sampler keeps.
+        top: the most likely tokens and their probabilities, of shape (k,), if requested.
+        logits: float32 of shape (padded vocabulary,), if requested.
+        logprob: its log probability by the model alone, before constraint and sampling settings, if requested.
+        top_logprobs: the most likely tokens by the model alone and their log probabilities, if requested.
+        final_logits: the logits that it was sampled from, for a hook.
     """
 
     id: int
@@ -34,7 +34,7 @@ class SampledToken:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text and the tokens that carry it."""
+    """A piece of text, and its tokens."""
 
     text: str = ""
     tokens: list[SampledToken] = field(default_factory=list)
@@ -51,8 +51,8 @@ class Finish:
         reason: ``"stop_token"``, ``"stop_string"``, ``"max_new_tokens"``, ``"end_filter"``, ``"filter_error"``,
             ``"dead_end"`` or ``"error"``.
         trigger: the stop token or stop string.
-        error: what went wrong.
-        held: what was generated but not released.
+        error: the error that ended it, if any.
+        held: text and tokens that were generated but not released.
     """
 
     reason: str
@@ -67,7 +67,7 @@ class Update:
 
     Attributes:
         released: text that is final.
-        suppressed: text that was taken back, as it had a banned string in it.
+        suppressed: text that was removed, as it contained a banned string.
         finish: why the sequence ends here, if it does.
     """
 

@@ -1,4 +1,4 @@
-"""A submitted request: iterate over its output, wait for its end, or cancel it, from any thread or event loop."""
+"""Handle of a submitted request: stream its output, wait for it, or cancel it, from any thread or event loop."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Output:
 
     Attributes:
         text: the new text.
-        tokens: the new tokens, without a stop token, and what was asked for of them.
-        finish: why it ended.
+        tokens: the new tokens, without a stop token, with the details that were requested.
+        finish: why the request ended.
     """
 
     text: str = ""
@@ -38,26 +38,26 @@ class Output:
 
 
 class Driver(Protocol):
-    """What steps the requests, as a handle sees it."""
+    """Interface through which a handle steps the runtime."""
 
     def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Step, or wait while another thread does, until a condition holds; returns whether it does."""
+        """Step, or wait while another thread steps, until ``done()`` is true; return whether it is."""
 
     def run_in_background(self) -> None:
-        """Have a thread step as long as there is work."""
+        """Step on a background thread as long as there is work."""
 
     def cancel(self, sequence: SequenceState) -> None:
-        """Drop a sequence."""
+        """Cancel a sequence."""
 
 
 class Handle:
     """A submitted request.
 
-    Iterating gives its updates as they come; waiting for it, or :meth:`result`, gives the whole output.
+    Iterating yields its updates as they arrive; awaiting it, or :meth:`result`, returns the whole output.
 
     Attributes:
         sequence: its state.
-        output: what was released so far.
+        output: the output released so far.
     """
 
     def __init__(self, sequence: SequenceState, driver: Driver) -> None:
@@ -70,35 +70,35 @@ class Handle:
 
     @property
     def done(self) -> bool:
-        """Whether there will be no more updates."""
+        """Whether no more updates will follow."""
         return self.output.finish is not None or self._cancelled or self._failure is not None
 
     def push(self, update: Update) -> None:
-        """Take an update; called by the runtime."""
-        # In this order: whoever finds the output finished finds all updates.
+        """Add an update; called by the runtime."""
+        # In this order: once a reader sees a finished output, all updates must be in the queue.
         self._updates.append(update)
         self.output.add(update)
         self._notify()
 
     def fail(self, error: BaseException) -> None:
-        """Take an error of the runtime itself."""
+        """End with an error of the runtime itself."""
         self._failure = error
         self._notify()
 
     def cancel(self) -> None:
-        """Drop the request; iterations end, and :meth:`result` raises."""
+        """Cancel the request; iterations end, and :meth:`result` raises."""
         if not self.done:
             self._cancelled = True
             self._driver.cancel(self.sequence)
             self._notify()
 
     def result(self, timeout: float | None = None) -> Output:
-        """Wait for the output.
+        """Wait for the request to end, and return its output.
 
         Raises:
-            TimeoutError: it did not end within ``timeout`` seconds; it goes on.
-            GenerationError: it was cancelled.
-            ConstrainError: the error that ended it.
+            TimeoutError: the request did not end within ``timeout`` seconds; it keeps running.
+            GenerationError: the request was cancelled.
+            ConstrainError: the error that ended the request.
         """
         if not self._driver.run_until(lambda: self.done, timeout):
             raise TimeoutError(f"the request did not end within {timeout} seconds")
@@ -108,11 +108,11 @@ class Handle:
         return self.updates()
 
     def updates(self, timeout: float | None = None) -> Iterator[Update]:
-        """The updates as they come.
+        """Yield the updates as they arrive.
 
         Raises:
-            TimeoutError: the last did not come within ``timeout`` seconds; the request goes on.
-            ConstrainError: the error that ended it.
+            TimeoutError: the last one did not arrive within ``timeout`` seconds; the request keeps running.
+            ConstrainError: the error that ended the request.
         """
         deadline = None if timeout is None else monotonic() + timeout
         while True:
@@ -151,7 +151,7 @@ class Handle:
         return self._finished()
 
     def _listen(self) -> asyncio.Event:
-        """An event of the running loop that is set whenever something happens."""
+        """Return an event of the running loop that is set on every change."""
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
         self._listeners.append(lambda: _call(loop, wake.set))
         if self._updates or self.done:
@@ -177,5 +177,5 @@ class Handle:
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed, so no task is waiting
         loop.call_soon_threadsafe(callback)

@@ -1,4 +1,4 @@
-"""A step whose tokens the host does not know yet."""
+"""In-flight step: a step whose tokens the host does not know yet."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from constrain.runtime.sequence import SequenceState
 
 @dataclass(slots=True, eq=False)
 class ScheduledSequence:
-    """A sequence's part of a step.
+    """A sequence in a step.
 
     Attributes:
         sequence: the sequence.
-        rows: its last token, and proposals; for guidance a second row.
-        epoch: of the sequence when this was scheduled.
-        ahead: tokens of the sequence that were in flight then.
-        is_drafted: whether the proposals are guesses, not text that is certain to follow.
-        expected: the token in flight that the proposals are made for; ``None``: any.
+        rows: its last token and the proposed tokens; for guidance a second row.
+        epoch: epoch of the sequence when it was scheduled.
+        ahead: number of its tokens that were in flight then.
+        is_drafted: whether the proposals are draft tokens, not text that is certain to follow.
+        expected: the in-flight token that the proposals assume; ``None``: any.
         place: row of its first token in the pass.
         is_late: whether its mask is not ready, so that it skips this step.
         is_masked: whether the masks are set.
@@ -44,12 +44,12 @@ class ScheduledSequence:
 
     @property
     def proposals(self) -> Sequence[int]:
-        """Proposed tokens that are still worth verifying."""
+        """Proposed tokens to verify: those up to the first that is not allowed."""
         return self.rows[0].ids[1 : 1 + len(self.masks_after)]
 
     @property
     def continues(self) -> bool:
-        """Whether the sequence is at the position where this step takes it on, and goes on."""
+        """Whether the sequence is at the position that this step was scheduled for, and still running."""
         sequence = self.sequence
         return (
             not self.is_late
@@ -62,7 +62,7 @@ class ScheduledSequence:
 
 @dataclass
 class InFlightStep:
-    """The sequences of a step, its pass, and its tokens once they are being sampled."""
+    """The sequences of a step, the output of its forward pass, and its tokens once sampling is queued."""
 
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     output: PassOutput | None = None
@@ -73,5 +73,5 @@ class InFlightStep:
 
     @property
     def samples_freely(self) -> bool:
-        """Whether all of its tokens can be sampled before the host knows those of the previous step."""
+        """Whether all its tokens can be sampled before the host knows those of the previous step."""
         return all(each.sequence.samples_freely for each in self.scheduled)

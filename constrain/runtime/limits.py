@@ -1,4 +1,4 @@
-"""Which requests a runtime can take."""
+"""Validation of requests against the limits of a runtime."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def check_request(
     max_seq_len: int,
     vocab_size: int,
 ) -> None:
-    """Refuse a request for which there can never be room, or whose prompt is not one of the model.
+    """Reject a request that can never fit, or whose prompt has ids that the model does not know.
 
     Args:
         request: the request.
         page_size: positions of a page.
-        num_pages: pages that can be allocated; ``None`` for a request that has its own.
-        max_batch_size: most rows that run at a time.
-        max_seq_len: longest sequence.
-        vocab_size: ids from there on are no tokens.
+        num_pages: number of pages that can be allocated; ``None`` for a request with its own pages.
+        max_batch_size: maximum number of rows that run at a time.
+        max_seq_len: maximum sequence length.
+        vocab_size: number of token ids; larger ids must refer to embeddings.
 
     Raises:
-        GenerationError: it is such a request.
+        GenerationError: the request is rejected.
     """
     new = 1 if request.max_new_tokens is None else request.max_new_tokens
     lengths = [ids.shape[-1] + new for ids in request.prompt]

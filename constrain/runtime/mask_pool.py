@@ -1,4 +1,4 @@
-"""Token masks on a device: each is sent once, and named by its row in a pool afterwards."""
+"""Pool of token masks on a device: each mask is uploaded once, then referenced by its row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constrain.kernels.graphs import Uploads
 
 
 class MaskPool:
-    """Token masks on a device; the least recently used make room for new ones.
+    """Token masks on a device, with LRU eviction.
 
     Attributes:
         bits: int32 ``[capacity, words]``.
@@ -23,18 +23,18 @@ class MaskPool:
         """
         Args:
             capacity: number of masks, more than a pass has rows.
-            words: of a mask, each of 32 tokens.
-            uploads: how values reach the device.
-            device: where they are.
+            words: number of words per mask, each for 32 tokens.
+            uploads: sends values to the device.
+            device: device of the masks.
         """
         self.bits = torch.zeros(capacity, words, dtype=torch.int, device=device)
         self._uploads = uploads
         self._rows: OrderedDict[Hashable, int] = OrderedDict()
-        # Referenced, so that no other mask gets the same id.
+        # Keeps masks alive, so that no other mask gets the same id.
         self._masks: dict[Hashable, TokenMask] = {}
 
     def rows(self, masks: Sequence[TokenMask | None]) -> list[int]:
-        """The row of each mask, -1 for none; new ones are sent, and may take the rows of masks not among these."""
+        """Return the row of each mask, -1 for none; new masks are uploaded, and may evict masks not among these."""
         names = [None if mask is None else mask.id for mask in masks]
         new: dict[Hashable, TokenMask] = {}
         for name, mask in zip(names, masks, strict=True):
@@ -46,7 +46,7 @@ class MaskPool:
         return [-1 if name is None else self._rows[name] for name in names]
 
     def _send(self, masks: Sequence[TokenMask]) -> None:
-        """Send whole rows; of masks with few tokens only the words that are not zero."""
+        """Upload whole rows; of masks with few tokens only the non-zero words."""
         sparse = []
         for mask in masks:
             place, bits = self._claim(mask), row(mask, self.bits.shape[1])

@@ -1,4 +1,4 @@
-"""Runs forward batches on a model: eagerly, or as CUDA graphs where the model and its KV cache allow it."""
+"""Runs forward batches on a model: eagerly, or as CUDA graphs where the model and its KV cache support it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
 
 @dataclass(frozen=True)
 class PassOutput:
-    """States of the tokens of a pass, and what sampling needs to know of their sequences.
+    """Hidden states of a forward pass, and the data of its sequences that sampling needs.
 
     Attributes:
         states: ``[n, hidden]``, the input of the head.
-        context: what the head is given.
+        context: forward context of the head.
         history: the tokens of each row's sequence.
-        lengths: int32 ``[n]``, of the sequence up to each token, itself included; 0 for idle rows.
+        lengths: int32 ``[n]``, length of the sequence up to and including each token; 0 for idle rows.
         starts: the row of the first token of each sequence.
-        static: names the tensors above where they stay the same from pass to pass; ``None`` where they do not.
+        static: key of the tensors above if they are the same in every pass; ``None`` if they are not.
     """
 
     states: torch.Tensor
@@ -40,26 +40,26 @@ class PassOutput:
 
 
 class ModelRunner:
-    """Takes the tokens of sequences through a model, and keeps a record of them beside their keys and values.
+    """Runs the tokens of sequences through a model, and records them alongside their keys and values.
 
     Attributes:
-        model, cache: what it runs on.
-        page_size, num_pages: positions in a page, and number of pages: the rows of the cache, one after the other.
+        model, cache: the model, and its KV cache.
+        page_size, num_pages: positions per page, and number of pages that the concatenated rows of the cache hold.
         history: int32 ``[num_pages, page_size]`` on the device: the tokens at the positions of the pages.
-        sampled: int64 ``[max_rows]`` on the device: whoever samples tokens leaves them here for the next pass.
-        uploads: counts and sends what goes to the device.
+        sampled: int64 ``[max_rows]`` on the device: the sampler writes sampled tokens here for the next pass.
+        uploads: sends values to the device, and counts them.
         is_asynchronous: whether passes are only queued, so that the host can work while they run.
     """
 
-    #: Most rows of a decode pass.
+    #: Maximum number of rows of a decode pass.
     max_rows = 256
 
     def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> None:
         """
         Args:
             model: loaded.
-            cache: its rows are a multiple of ``page_size`` long.
-            page_size: positions of a page.
+            cache: its row length is a multiple of ``page_size``.
+            page_size: positions per page.
         """
         self.model, self.cache, self.page_size = model, cache, page_size
         self.num_pages = cache.batch_size * cache.max_seq_len // page_size
@@ -72,12 +72,12 @@ class ModelRunner:
 
     @property
     def device(self) -> torch.device:
-        """Where logits are."""
+        """Device of the logits."""
         return self.sampled.device
 
     @property
     def has_graphs(self) -> bool:
-        """Whether decode passes are CUDA graphs."""
+        """Whether decode passes run as CUDA graphs."""
         return compiled.module is not None and self.device.type == "cuda" and self.model.capturable
 
     def prefill(
@@ -86,7 +86,7 @@ class ModelRunner:
         loras: Sequence[ExLlamaV2Lora] = (),
         embeddings: Sequence[IndexedEmbeddings] = (),
     ) -> None:
-        """Store keys and values of parts of prompts, which share no page that they write to.
+        """Compute and store keys and values of prompt chunks, no two of which write to the same page.
 
         Raises:
             GenerationError: an id is outside the vocabulary.
@@ -97,14 +97,14 @@ class ModelRunner:
         self.model.forward(
             ids, preprocess_only=True, loras=list(loras), indexed_embeddings=embeddings, attention=attention
         )
-        # Ids of embeddings fit into 32 bits too, and count for no penalty.
+        # Ids of embeddings also fit into 32 bits, and are ignored by penalties.
         tokens = ids[0].to(self.device, torch.int)
         for row, place in zip(rows, batch.places, strict=True):
             slots = row_slots(row.block_table, self.page_size, row.past, row.end, self.device)
             self.history.view(-1)[slots] = tokens[place]
 
     def decode(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...] = ()) -> PassOutput:
-        """Take the last tokens of sequences through all layers; at most :attr:`max_rows` of them.
+        """Run the last tokens of sequences through all layers; at most :attr:`max_rows` of them.
 
         Raises:
             GenerationError: an id is outside the vocabulary.
@@ -116,7 +116,7 @@ class ModelRunner:
         return self._replay(rows, loras) if self.has_graphs else self._run_eagerly(rows, loras)
 
     def states_of(self, output: PassOutput, tokens: Sequence[int]) -> torch.Tensor:
-        """States ``[sequences, hidden]`` of one token of each sequence of a pass, given by its number there."""
+        """Return the states ``[sequences, hidden]`` of one token per sequence of a pass, given by its index there."""
         rows = [start + token for start, token in zip(output.starts, tokens, strict=True)]
         if rows == list(range(len(rows))):
             return output.states[: len(rows)]
@@ -125,16 +125,16 @@ class ModelRunner:
         return output.states[index]
 
     def room(self, past: int, block_table: Sequence[int]) -> int:
-        """Number of tokens after ``past`` positions that one decode pass may take on these pages."""
+        """Return the maximum number of tokens of a decode pass after ``past`` positions on these pages."""
         left = len(block_table) * self.page_size - past
         return 1 << left.bit_length() >> 1 if self.has_graphs else left
 
     def width(self, tokens: int) -> int:
-        """Rows of a decode pass that a sequence with this number of tokens takes."""
+        """Return the number of rows that a sequence with this number of tokens takes in a decode pass."""
         return padded_width(tokens) if self.has_graphs else tokens
 
     def paged_tensors(self) -> list[torch.Tensor]:
-        """Everything that belongs to the positions of pages, ``[num_pages, page_size, ...]``."""
+        """Return all tensors that are stored by page, ``[num_pages, page_size, ...]``."""
         stored = [tensor.view(-1, self.page_size, *tensor.shape[2:]) for tensor in self.cache.all_tensors()]
         return [*stored, self.history]
 

@@ -1,6 +1,6 @@
-"""From tokens to output text: characters that span tokens, stop strings, and banned strings.
+"""Converts tokens to output text: characters that span tokens, stop strings, and banned strings.
 
-Text is released as soon as no stop or banned string can begin in it any more. So such a string never straddles released
+Text is released once no stop or banned string can still begin in it. Such a string therefore never overlaps released
 text, and only the held text has to be searched.
 """
 
@@ -23,7 +23,7 @@ _MAX_PARTS = 4
 
 
 class Detokenizer:
-    """Joins the texts of tokens, and holds a character back until its last token has come."""
+    """Incremental detokenizer, which holds a character back until its last token arrives."""
 
     def __init__(self, tokenizer: ExLlamaV2Tokenizer, special: bool) -> None:
         """Start a new output; ``special``: show special tokens."""
@@ -34,20 +34,20 @@ class Detokenizer:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is held back."""
+        """Whether no text is held back."""
         return not self._parts
 
     def is_part(self, token: int) -> bool:
-        """Whether a token holds a part of a character."""
+        """Return whether a token holds part of a character."""
         return _REPLACEMENT in self._piece(token)
 
     def whole(self, token: int) -> str | None:
-        """The text of a token that neither completes nor begins a character of several tokens; ``None`` otherwise."""
+        """Return the text of a token, or ``None`` if it completes or begins a character of several tokens."""
         text = self._piece(token)
         return None if self._parts or _REPLACEMENT in text else text
 
     def push(self, token: int) -> str:
-        """Append a token; returns the text that this completes."""
+        """Append a token; return the text that this completes."""
         if not self.is_part(token):
             return self.flush() + self._piece(token)
         self._parts.append(token)
@@ -64,7 +64,7 @@ class Detokenizer:
         return text
 
     def copy(self) -> Detokenizer:
-        """An independent copy."""
+        """Return an independent copy."""
         made = copy.copy(self)
         made._parts = list(self._parts)
         return made
@@ -86,7 +86,7 @@ class Held(Generic[T]):
 
 @dataclass(frozen=True)
 class Stop:
-    """A stop string was found: the string, and its start in the held text."""
+    """A stop string that was found, and its start in the held text."""
 
     string: str
     start: int
@@ -94,13 +94,13 @@ class Stop:
 
 @dataclass(frozen=True)
 class Banned:
-    """A banned string was found: the number of held tokens before the one in which it begins."""
+    """A banned string that was found: the number of held tokens before the one in which it begins."""
 
     kept: int
 
 
 class HeldText(Generic[T]):
-    """Output that is not released yet, with the tokens that carry it.
+    """Output text that is not released yet, with its tokens.
 
     Attributes:
         text: the held text.
@@ -108,7 +108,7 @@ class HeldText(Generic[T]):
     """
 
     def __init__(self, detokenizer: Detokenizer, stop: Sequence[str], banned: Sequence[str]) -> None:
-        """``stop``: strings that end the text. ``banned``: strings that must not occur, in whatever case."""
+        """``stop``: strings that end the text. ``banned``: strings that must not occur, ignoring case."""
         self._detokenizer = detokenizer
         self._stop = list(stop)
         self._banned = [_lower(string) for string in banned]
@@ -118,7 +118,7 @@ class HeldText(Generic[T]):
         self._searches = bool(self._stop or self._banned)
 
     def pass_through(self, token: int) -> str | None:
-        """The text of a token that can be released at once; ``None`` if it, or earlier text, has to be held."""
+        """Return the text of a token that can be released at once; ``None`` if it, or earlier text, has to be held."""
         return None if self._searches or self.tokens else self._detokenizer.whole(token)
 
     def push(self, token: int, item: T, skip: int = 0) -> None:
@@ -152,7 +152,7 @@ class HeldText(Generic[T]):
         return None if ending is None else Stop(ending[1], ending[0])
 
     def undecided(self, stop: bool = True) -> bool:
-        """Whether a character is incomplete, or a stop or banned string may have begun."""
+        """Return whether a character is incomplete, or a stop or banned string may have begun."""
         if not self._searches:
             return not self._detokenizer.complete
         if not self._detokenizer.complete or (self._banned and _may_begin(_lower(self.text), self._banned)):
@@ -160,14 +160,14 @@ class HeldText(Generic[T]):
         return stop and _may_begin(self.text, self._stop)
 
     def take(self) -> tuple[str, list[T]]:
-        """Release everything: the text, incomplete characters included, and the items of its tokens."""
+        """Release all held text, incomplete characters included; return it with the items of its tokens."""
         self._add(self._detokenizer.flush())
         text, items = self.text, [held.item for held in self.tokens]
         self.text, self.tokens = "", []
         return text, items
 
     def rewind(self, kept: int) -> tuple[str, list[T]]:
-        """Take back all but the first ``kept`` tokens; returns their text and items."""
+        """Remove all tokens but the first ``kept``; return the text and items of those removed."""
         self._add(self._detokenizer.flush())
         taken, self.tokens = self.tokens[kept:], self.tokens[:kept]
         start = self.tokens[-1].end if self.tokens else 0
@@ -175,7 +175,7 @@ class HeldText(Generic[T]):
         return text, [held.item for held in taken]
 
     def _add(self, text: str) -> None:
-        """Append the text of the open tokens; a character of several tokens counts as beginning in the first."""
+        """Append the text of the open tokens; a character that spans tokens counts as starting in the first."""
         self.text += text
         for held in self.tokens[len(self.tokens) - self._open :]:
             held.end = len(self.text)
@@ -183,18 +183,18 @@ class HeldText(Generic[T]):
 
 
 def _lower(text: str) -> str:
-    """Lower case, character by character, so that indices stay the same."""
+    """Convert to lower case, character by character, so that indices stay the same."""
     return "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
 def _leftmost(text: str, strings: Sequence[str]) -> tuple[int, str] | None:
-    """Start of the leftmost of ``strings`` in ``text``, and the string; the longest of those that start there."""
+    """Return the start of the leftmost of ``strings`` in ``text``, and the longest string that starts there."""
     found = [(place, -len(string), string) for string in strings if (place := text.find(string)) >= 0]
     return (min(found)[0], min(found)[2]) if found else None
 
 
 def _may_begin(text: str, strings: Sequence[str]) -> bool:
-    """Whether a proper prefix of one of ``strings`` is a suffix of ``text``."""
+    """Return whether a proper prefix of one of ``strings`` is a suffix of ``text``."""
     return any(
         string.startswith(text[-length:])
         for string in strings

@@ -1,8 +1,8 @@
-"""The pages of a KV cache: which tokens each holds, who uses it, and which may be overwritten next.
+"""Page allocator of a KV cache with prefix caching: tracks the tokens, users and eviction order of pages.
 
-A full page is known by a digest of its tokens and of all before them, so that sequences that begin alike share pages
-(prefix caching). What finished sequences leave behind stays until the room is needed; the least recently used goes
-first.
+A full page is keyed by a digest of its tokens and of all tokens before them, so that sequences with a common prefix
+share pages (prefix caching). Pages of finished sequences stay cached until they are needed; the least recently used are
+evicted first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _ROOT = b""
 
 @dataclass(eq=False)
 class KVPage:
-    """A page.
+    """A page of the KV cache.
 
     Attributes:
-        index: its number, by which block tables know it.
-        tokens: those whose keys and values it holds, from its first position on.
-        parent: key of the page before it in the sequence; that of the adapters in use for a first page.
-        key: digest of what it holds, or is about to hold, in full, and of all before it; ``None`` otherwise.
-        users: number of running sequences that it belongs to.
+        index: its number in block tables.
+        tokens: tokens whose keys and values it holds, from its first position on.
+        parent: key of the previous page of the sequence; for a first page, the root that stands for the adapters.
+        key: digest of its tokens, once it is full or allocated to be filled with them, and of all tokens before them;
+            ``None`` otherwise.
+        users: number of running sequences that use it.
     """
 
     index: int
@@ -44,12 +45,12 @@ class KVPage:
 
 @dataclass(frozen=True)
 class PrefixMatch:
-    """What the cache holds of a prompt.
+    """Result of the prefix cache lookup of a prompt.
 
     Attributes:
-        keys: of all full pages of the prompt.
-        pages: the cached page, or ``None``, for each of them.
-        partial: the page that begins with the most of what follows the cached pages, and how many tokens of it.
+        keys: keys of all full pages of the prompt.
+        pages: the cached page, or ``None``, for each key.
+        partial: the page with the longest common prefix with the tokens after the cached pages, and its length.
     """
 
     keys: list[bytes]
@@ -58,30 +59,30 @@ class PrefixMatch:
 
 
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
-    """Digest of the tokens of a page and, by the digest ``parent``, of all before it."""
+    """Return the digest of the tokens of a page, chained to ``parent``, the digest of all tokens before them."""
     return hashlib.blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest()
 
 
 def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
     length = min(len(a), len(b))
-    if a[:length] == b[:length]:  # many prompts are the same, and lists are compared faster than their items
+    if a[:length] == b[:length]:  # prompts are often equal, and comparing lists is faster than comparing items
         return length
     return next((i for i in range(length) if a[i] != b[i]), length)
 
 
 class PageAllocator:
-    """Hands out the pages of one or more KV caches (of a model and its draft model), which are used alike.
+    """Allocates the pages of one or more KV caches (of a model and its draft model) with common block tables.
 
     Attributes:
-        pages: all of them, by index.
-        page_size: tokens in each.
+        pages: all pages, by index.
+        page_size: tokens per page.
     """
 
     def __init__(self, num_pages: int, page_size: int, tensors: Callable[[], list[torch.Tensor]]) -> None:
         """
         Args:
-            num_pages, page_size: of every cache.
-            tensors: gives what is stored by page, each ``[num_pages, page_size, ...]``.
+            num_pages, page_size: number and size of the pages of every cache.
+            tensors: returns the tensors that are stored by page, each ``[num_pages, page_size, ...]``.
         """
         self.page_size = page_size
         self.pages = [KVPage(index) for index in range(num_pages)]
@@ -89,7 +90,7 @@ class PageAllocator:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what the pages hold.
+        """Drop the contents of all pages.
 
         Raises:
             GenerationError: a sequence is running.
@@ -101,29 +102,28 @@ class PageAllocator:
         self._children: dict[bytes, set[KVPage]] = {}
 
     def forget(self, indices: Sequence[int]) -> None:
-        """Forget what pages hold that no sequence of this allocator uses: somebody else writes to them."""
+        """Drop the contents of pages that are written outside this allocator; those its sequences use are kept."""
         for index in indices:
             if not self.pages[index].users:
                 self._forget(self.pages[index], 0)
 
     @property
     def idle(self) -> list[KVPage]:
-        """Pages that no sequence uses, in the order in which they will be overwritten."""
+        """Pages that no sequence uses, in eviction order."""
         return list(self._idle)
 
     def pages_for(self, positions: int) -> int:
-        """Number of pages that hold this number of positions."""
+        """Return the number of pages that hold this number of positions."""
         return -(-positions // self.page_size)
 
     def match_prefix(self, prompt: Sequence[int], root: bytes = _ROOT) -> PrefixMatch:
-        """Look up what is cached of a prompt.
+        """Look up the cached pages of a prompt.
 
-        The last token of the prompt counts as missing everywhere: it has to go through the model, or there would be no
-        logits.
+        The last token of the prompt is always a cache miss: it has to go through the model to produce logits.
 
         Args:
             prompt: the tokens.
-            root: tells apart sequences whose keys and values differ for another reason, such as adapters.
+            root: separates sequences whose keys and values differ for another reason, such as adapters.
         """
         size, known = self.page_size, prompt[:-1]
         keys: list[bytes] = []
@@ -135,13 +135,13 @@ class PageAllocator:
         return PrefixMatch(keys, pages, self._most_similar(parent, known[missing * size : (missing + 1) * size]))
 
     def allocate(self, prompt: Sequence[int], positions: int, root: bytes = _ROOT) -> list[KVPage] | None:
-        """Give pages to a sequence that starts with ``prompt`` and will have ``positions`` tokens, more than that.
+        """Allocate pages for a sequence that starts with ``prompt`` and grows to ``positions`` tokens, more than that.
 
-        Pages that hold the beginning of the prompt, or will once another sequence has filled them, are shared; into
-        the first that does not, what it has in common with the most similar page is copied.
+        Pages that hold a prefix of the prompt, or will once another sequence has filled them, are shared. Into the
+        first page that is not shared, the common prefix with the most similar cached page is copied.
 
         Returns:
-            The pages, or ``None`` where there are not enough.
+            The pages, or ``None`` if there are not enough.
         """
         match = self.match_prefix(prompt, root)
         shared = [page for page in match.pages if page is not None]
@@ -164,8 +164,8 @@ class PageAllocator:
         return pages
 
     def release(self, pages: Sequence[KVPage]) -> None:
-        """Take back the pages of a sequence; what they hold stays until they are handed out again."""
-        # The end of a sequence is of no use without its beginning, so it goes first.
+        """Release the pages of a sequence; their contents stay cached until the pages are reused."""
+        # Later pages are useless without the earlier ones, so they are evicted first.
         for page in reversed(pages):
             page.users -= 1
             if page.users:
@@ -177,7 +177,7 @@ class PageAllocator:
                 self._idle.move_to_end(page, last=False)
 
     def commit(self, pages: Sequence[KVPage], tokens: Sequence[int], start: int) -> None:
-        """Note that keys and values of ``tokens``, at positions from ``start`` on, are in their pages for good."""
+        """Record that keys and values of ``tokens``, at positions from ``start`` on, are final in their pages."""
         size = self.page_size
         for number in range(start // size, self.pages_for(start + len(tokens))):
             page = pages[number]
@@ -191,7 +191,7 @@ class PageAllocator:
                 self._complete(page, pages[number + 1] if number + 1 < len(pages) else None)
 
     def defragment(self) -> None:
-        """Move pages so that each sequence lies in one piece, as far as sequences do not branch.
+        """Move pages so that those of each sequence are contiguous, except where sequences branch.
 
         Raises:
             GenerationError: a sequence is running.
@@ -205,7 +205,7 @@ class PageAllocator:
         self.pages = order
 
     def _in_sequence_order(self) -> list[KVPage]:
-        """All pages, each sequence's one after the other, and those that hold nothing last."""
+        """Return all pages, sequence by sequence; empty pages come last."""
         order: dict[KVPage, None] = {}
         for page in self.pages:
             first = page
@@ -229,7 +229,10 @@ class PageAllocator:
         page.users += 1
 
     def _most_similar(self, parent: bytes, tokens: Sequence[int]) -> tuple[KVPage | None, int]:
-        """The page after ``parent`` that begins with the most of ``tokens``, and how many; one is not worth a copy."""
+        """Return the page after ``parent`` with the longest common prefix with ``tokens``, and its length.
+
+        A prefix of one token is not worth a copy.
+        """
         best, most = None, 1
         if len(tokens) <= most:
             return None, 0
@@ -242,7 +245,7 @@ class PageAllocator:
         return best, most if best is not None else 0
 
     def _take(self, count: int, source: KVPage | None) -> list[KVPage]:
-        """The ``count`` pages to be overwritten next, by index; ``source`` first if it is one, since it is wanted."""
+        """Take the next ``count`` pages to evict, by index; ``source`` first if it is one, which saves a copy."""
         taken = [page for page, _ in zip(self._idle, range(count), strict=False)]
         taken.sort(key=lambda page: (page is not source, page.index))
         for page in taken:
@@ -265,7 +268,7 @@ class PageAllocator:
             self._by_key.setdefault(key, page)
 
     def _forget(self, page: KVPage, kept: int) -> None:
-        """Take a page out of every index; it keeps its first ``kept`` tokens."""
+        """Remove a page from every index; it keeps its first ``kept`` tokens."""
         self._unlist(page)
         siblings = self._children.get(page.parent, set())
         siblings.discard(page)

@@ -1,4 +1,4 @@
-"""What is asked of a runtime: a prompt, how to sample, a constraint, and when to stop."""
+"""A request: prompt, sampling parameters, constraint, and stop conditions."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class Request:
 
     Attributes:
         prompt: int64 of shape (1, n); a second one, without the condition, for classifier-free guidance.
-        sampling: how tokens are sampled.
+        sampling: sampling parameters.
         seed: key of the random numbers, 63 bits; the counter is the length of the sequence.
         constraint: restricts the tokens.
-        max_new_tokens: after this number of tokens the sequence ends; ``None``: with the context.
-        min_new_tokens: before this number, stop tokens are excluded.
-        stop_tokens, stop_strings: what ends the sequence.
+        max_new_tokens: maximum number of generated tokens; ``None``: up to the context length.
+        min_new_tokens: number of tokens before which stop tokens are excluded.
+        stop_tokens, stop_strings: tokens and strings that end the sequence.
         early_stop_strings: whether stop strings end it before ``min_new_tokens`` too.
         stop_before_hook: whether a sampled stop token ends the sequence before the hook sees it.
-        banned_strings: what must not occur in the output, in whatever case; empty ones do not count.
+        banned_strings: strings that must not occur in the output, ignoring case; empty ones are ignored.
         decode_special_tokens: show special tokens in the output.
         return_top_tokens: number of most likely tokens to report.
         return_logits: report the logits too.
         return_logprobs: report the log probability of each token by the model alone, and this number of most likely
             tokens with theirs; ``None``: neither.
-        raw_logits: as they come from the model, not as the sampler leaves them.
+        raw_logits: report logits as the model returns them, not as the sampler modifies them.
         prefer_eos: end the sequence as soon as the constraint allows it.
-        heal: generate the last token of the prompt anew, together with what follows (token healing).
-        constrain_healing: whether the constraint is asked for the token that is generated anew.
-        within_budget: whether the constraint is to be complete within ``max_new_tokens``.
-        trigger: string in the output from which on the constraint holds; ``None``: from the beginning.
+        heal: regenerate the last token of the prompt together with the text that follows (token healing).
+        constrain_healing: whether the constraint applies to the regenerated token.
+        within_budget: whether the constraint has to be complete within ``max_new_tokens``.
+        trigger: string in the output after which the constraint applies; ``None``: from the beginning.
         hook: sees, and may replace, every sampled token; runs on the host.
         loras: adapters to apply.
-        embeddings: rows that ids of the prompt refer to.
-        priority: requests of a higher one start first.
-        max_skips: how often later requests, which need less room, may start before this one; ``None``: always.
+        embeddings: embeddings that ids of the prompt refer to.
+        priority: requests with a higher priority start first.
+        max_skips: number of later, smaller requests that may start before this one; ``None``: no limit.
 
     Raises:
-        ArgumentError: something is of the wrong type, or out of its bounds.
+        ArgumentError: an argument has the wrong type, or is out of range.
     """
 
     prompt: Sequence[torch.Tensor]
@@ -95,5 +95,5 @@ class Request:
 
     @property
     def host_bound(self) -> list[str]:
-        """What makes every token of the request wait for the host before the next pass, in words that users see."""
+        """User-facing names of the settings that make every token wait for the host before the next pass."""
         return ["post_sampling_hooks"] if self.hook is not None else []

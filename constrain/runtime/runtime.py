@@ -1,7 +1,7 @@
-"""Runs requests to their end: continuous batching over a paged KV cache.
+"""Runs requests to completion: continuous batching over a paged KV cache.
 
-A step starts sequences for which there are pages, computes parts of prompts, and takes running sequences on by a token
-or more, see :mod:`constrain.runtime.decode_loop`.
+A step starts sequences for which there are pages, prefills chunks of prompts, and decodes one or more tokens of running
+sequences, see :mod:`constrain.runtime.decode_loop`.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _log = logging.getLogger(__name__)
 
-#: Keys of digests are at most this long.
+#: Maximum length of a digest key.
 _MAX_ROOT_BYTES = 64
-#: Seconds after which a thread that waits for another to step looks again, and after which one lets others in.
+#: Seconds between checks: of a thread that waits while another steps, and of a stepping thread that lets others in.
 _WAIT_INTERVAL, _POLL_INTERVAL = 0.05, 5e-5
 
 
-#: A part of a prompt, with the sequence and the row of it that it belongs to.
+#: A sequence, one of its rows, and a chunk of the prompt of that row.
 _Chunk: TypeAlias = tuple[SequenceState, CachedTokens, BatchRow]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a sequence.
+    """Progress of a sequence in a step.
 
     Attributes:
         sequence: the sequence.
-        stage: ``"started"``: it left the queue; ``"prefill"``: a part of its prompt is cached; ``"streaming"``: a token
-            was sampled.
+        stage: ``"started"``: it left the queue; ``"prefill"``: a chunk of its prompt is cached; ``"streaming"``: a
+            token was sampled.
         update: the outcome of the token.
-        progress: tokens of the prompt that are cached, and how many have to be.
+        progress: number of prompt tokens that are cached, and number that have to be.
     """
 
     sequence: SequenceState
@@ -69,17 +69,17 @@ class Event:
 
 
 class Runtime:
-    """Runs requests on a model. Thread-safe: calls of different threads take turns.
+    """Runs requests on a model. Thread-safe: calls from different threads are serialised.
 
     Attributes:
-        model, cache, tokenizer: what it runs on.
-        runner: runs the passes.
-        allocator: hands out the pages of the cache.
-        scheduler: the sequences that wait and run.
-        max_batch_size: most rows that run at a time.
-        max_seq_len: longest sequence.
-        max_chunk_size: most tokens of a prompt that go through the model between two tokens of other sequences.
-        decode_loop: samples the tokens of running sequences.
+        model, cache, tokenizer: the model, its KV cache, and its tokenizer.
+        runner: runs the forward passes.
+        allocator: allocates the pages of the cache.
+        scheduler: holds the waiting and running sequences.
+        max_batch_size: maximum number of rows that run at a time.
+        max_seq_len: maximum sequence length.
+        max_chunk_size: maximum number of prompt tokens computed between two tokens of other sequences.
+        decode_loop: decodes the running sequences.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class Runtime:
         """
         Args:
             model: loaded.
-            cache: its rows, one after the other, are divided into pages.
+            cache: its concatenated rows are divided into pages.
             tokenizer: of the model.
-            page_size: positions of a page, which divides the rows of the cache; by default 256, or less where they are
-                no multiple of that.
+            page_size: positions per page, a divisor of the row length of the cache; by default 256, or less if that is
+                no divisor.
             max_batch_size, max_chunk_size: see the attributes.
-            max_seq_len: longest sequence; by default the model's.
-            proposer, num_draft_tokens: propose tokens for speculative decoding, and how many at a time.
-            jump_forward: take text that a constraint leaves no choice about through the model in one pass.
+            max_seq_len: maximum sequence length; by default the model's.
+            proposer, num_draft_tokens: source of draft tokens for speculative decoding, and how many at a time.
+            jump_forward: run text that a constraint forces through the model in one forward pass.
             use_background: compute masks while the model runs.
         """
         self.model, self.cache, self.tokenizer = model, cache, tokenizer
@@ -140,21 +140,21 @@ class Runtime:
 
     @property
     def has_work(self) -> bool:
-        """Whether sequences wait or run."""
+        """Whether any sequence is waiting or running."""
         return bool(self.scheduler.waiting or self.scheduler.running)
 
     def add(self, request: Request, block_tables: Sequence[Sequence[int]] = (), position: int = 0) -> SequenceState:
-        """Put a request into the queue.
+        """Enqueue a request.
 
         Args:
-            request: what is asked for.
-            block_tables: pages of the cache to use, for each prompt; by default the allocator gives them. The caller
-                sees to it that nobody else uses them.
-            position: number of first tokens whose keys and values these pages hold already.
+            request: the request.
+            block_tables: pages of the cache to use, for each prompt; by default they come from the allocator. The
+                caller must ensure that they are not used elsewhere.
+            position: number of leading tokens whose keys and values these pages already hold.
 
         Raises:
-            GenerationError: there can never be room for the request, or its prompt is not one of this model.
-            BudgetError: no output that the constraint allows has as few tokens as the request.
+            GenerationError: the request can never fit, or its prompt has ids that the model does not know.
+            BudgetError: every output that the constraint allows is longer than the request allows.
         """
         check_request(
             request,
@@ -181,11 +181,11 @@ class Runtime:
             return sequence
 
     def submit(self, request: Request) -> Handle:
-        """Put a request into the queue; whoever waits for the handle steps the runtime.
+        """Enqueue a request; waiting for its handle steps the runtime.
 
         Raises:
-            GenerationError: there can never be room for the request, or its prompt is not one of this model.
-            BudgetError: no output that the constraint allows has as few tokens as the request.
+            GenerationError: the request can never fit, or its prompt has ids that the model does not know.
+            BudgetError: every output that the constraint allows is longer than the request allows.
         """
         with self._between_steps():
             sequence = self.add(request)
@@ -195,7 +195,7 @@ class Runtime:
         return handle
 
     def cancel(self, sequence: SequenceState) -> None:
-        """Drop a sequence, without an event; nothing happens to one that is not there."""
+        """Cancel a sequence without an event; does nothing if it is neither waiting nor running."""
         with self._between_steps():
             self._handles.pop(sequence, None)
             if self.scheduler.remove(sequence):
@@ -206,7 +206,7 @@ class Runtime:
 
     @contextmanager
     def _between_steps(self) -> Iterator[None]:
-        """Hold the lock; a thread that steps lets go of it after its step, though locks are not fair."""
+        """Hold the lock; as locks are not fair, a stepping thread lets waiting threads go first after each step."""
         with self._progress:
             self._num_waiting += 1
         try:
@@ -220,7 +220,7 @@ class Runtime:
             self.lock.release()
 
     def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Step, or wait while another thread does, until a condition holds; returns whether it does.
+        """Step, or wait while another thread steps, until a condition holds; return whether it does.
 
         Args:
             done: the condition; only a step, a new request or a cancellation may make it true.
@@ -244,7 +244,7 @@ class Runtime:
         return True
 
     def run_in_background(self) -> None:
-        """Have a daemon thread step as long as there are handles."""
+        """Step on a daemon thread as long as there are handles."""
         with self._progress:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="constrain-runtime", daemon=True)
@@ -258,11 +258,11 @@ class Runtime:
                     return
             try:
                 self.run_until(lambda: not self._handles)
-            except Exception:  # every handle has it
+            except Exception:  # every handle has received it
                 _log.debug("the runtime failed", exc_info=True)
 
     def _step_or_fail(self) -> None:
-        """Step; an error of the runtime itself is handed to everybody who waits."""
+        """Step; an error of the runtime itself fails every handle."""
         try:
             self.step()
         except BaseException as error:
@@ -275,7 +275,7 @@ class Runtime:
                 self._progress.notify_all()
 
     def step(self) -> list[Event]:
-        """Start sequences for which there is room, compute parts of prompts, and sample a token or more of each."""
+        """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence."""
         with self.lock:
             events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
             events += self._prefill([each for each in self.scheduler.running if not each.is_prefilled])
@@ -296,14 +296,14 @@ class Runtime:
             handle.push(update)
 
     def prefill(self, sequence: SequenceState, aborted: Callable[[], bool] = lambda: False) -> None:
-        """Compute the prompt of a sequence without sampling yet; ``aborted`` is asked after each part of it."""
+        """Prefill a sequence without sampling yet; ``aborted`` is called after each chunk."""
         with self.lock:
             self.scheduler.start(self._start)
             while sequence.is_running and not sequence.is_prefilled and not aborted():
                 self._prefill([sequence])
 
     def flush(self, sequence: SequenceState) -> None:
-        """Drop the token of a sequence that is in flight: it is to be sampled again, under other conditions."""
+        """Discard the in-flight token of a sequence, so that it is sampled again under new conditions."""
         with self.lock:
             sequence.epoch += 1
 
@@ -315,7 +315,7 @@ class Runtime:
         return [tensor for runner in (self.runner, *draft) for tensor in runner.paged_tensors()]
 
     def _start(self, sequence: SequenceState) -> bool:
-        """Give a sequence its pages, if there is room for it."""
+        """Allocate pages for a sequence; return whether it fits."""
         rows, request = sequence.rows, sequence.request
         if self.scheduler.num_rows + len(rows) > self.max_batch_size:
             return False
@@ -331,7 +331,7 @@ class Runtime:
         return True
 
     def _prefix_root(self, loras: Sequence[ExLlamaV2Lora]) -> bytes:
-        """Tells apart prefixes that were computed with different adapters."""
+        """Return the root of page keys, which separates prefixes that were computed with different adapters."""
         numbers = [self._lora_numbers.setdefault(lora, next(self._counter)) for lora in loras]
         return array("q", numbers).tobytes()[:_MAX_ROOT_BYTES]
 
@@ -344,7 +344,7 @@ class Runtime:
             self.allocator.defragment()
 
     def _prefill(self, sequences: Sequence[SequenceState]) -> list[Event]:
-        """Take a part of each prompt through the model, several of them in a pass."""
+        """Prefill a chunk of each prompt, several of them per forward pass."""
         waiting = [(sequence, row) for sequence in sequences for row in sequence.rows]
         limits = dict.fromkeys(sequences, self.max_chunk_size)
         computed: set[SequenceState] = set()
@@ -369,9 +369,9 @@ class Runtime:
     def _chunks(
         self, waiting: Sequence[tuple[SequenceState, CachedTokens]], limits: Mapping[SequenceState, int]
     ) -> tuple[list[_Chunk], list[tuple[SequenceState, CachedTokens]]]:
-        """Parts of prompts for one pass, and rows that have to wait for the next one.
+        """Return the prompt chunks of the next pass, and the rows that have to wait for a later one.
 
-        Sequences whose prompts begin alike share pages: what one computes, the others skip in a later pass.
+        Sequences with a common prefix share pages: the tokens that one computes, the others skip in a later pass.
         """
         batch: list[_Chunk] = []
         later: list[tuple[SequenceState, CachedTokens]] = []
@@ -393,7 +393,7 @@ class Runtime:
         return batch, later
 
     def _prefill_drafts(self, batch: Sequence[_Chunk]) -> None:
-        """Have the proposer compute the same parts of prompts, as far as it has those before them."""
+        """Prefill the same chunks in the proposer, where it has computed all earlier ones."""
         proposer = self.decode_loop.proposer
         drafted = [
             (row, chunk)
@@ -408,7 +408,7 @@ class Runtime:
 
 
 def _share_passes(one: SequenceState, other: SequenceState) -> bool:
-    """Whether parts of two prompts may go through the model in one pass."""
+    """Return whether chunks of two prompts may share a forward pass."""
     return one is other or (
         one.request.loras == other.request.loras and not one.request.embeddings and not other.request.embeddings
     )
@@ -424,13 +424,13 @@ def _log_finish(sequence: SequenceState, finish: Finish) -> None:
 
 
 def check_budget(request: Request) -> None:
-    """Raise :class:`BudgetError` where no output that the constraint allows has as few tokens as the request."""
+    """Raise :class:`BudgetError` if every output that the constraint allows is longer than the request allows."""
     constraint, limit = request.constraint, request.max_new_tokens
     if constraint is None or limit is None or not request.within_budget or request.trigger is not None:
         return
     if constraint.min_tokens() is None:
         return
-    constraint.begin()  # filters may be given again after they were used
+    constraint.begin()  # its filters may have been used before
     needed = constraint.min_tokens()
     # The token after the end need not fit.
     if needed is not None and needed - 1 > limit:
@@ -438,11 +438,14 @@ def check_budget(request: Request) -> None:
 
 
 def default_page_size(cache: ExLlamaV2CacheBase) -> int:
-    """Positions of a page: 256, or what divides the rows of a cache and the attention kernels read; else whole rows."""
+    """Return the default page size: the greatest common divisor of 256 and the row length of a cache.
+
+    If that is too small for the attention kernels, a page is a whole row.
+    """
     size = math.gcd(cache.max_seq_len, PAGED_PAGE_SIZE)
     return size if size >= 16 else cache.max_seq_len
 
 
 def cache_length(cache: ExLlamaV2CacheBase) -> int:
-    """Positions that one sequence can have."""
+    """Return the maximum number of positions of one sequence."""
     return cache.batch_size * cache.max_seq_len

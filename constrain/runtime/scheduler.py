@@ -1,4 +1,4 @@
-"""Which sequences wait, and which run."""
+"""Scheduler of waiting and running sequences."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from constrain.runtime.sequence import SequenceState
 
 
 class Scheduler:
-    """Sequences that wait, and sequences that run.
+    """Holds the waiting and the running sequences.
 
     Attributes:
-        waiting: by priority, and within one in the order in which they came.
+        waiting: by priority, then by order of arrival.
         running: in the order in which they started.
-        num_rows: rows of the running sequences.
+        num_rows: number of rows of the running sequences.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Scheduler:
         self.num_rows = 0
 
     def add(self, sequence: SequenceState) -> None:
-        """Put a sequence into the queue."""
+        """Enqueue a sequence."""
         priority = sequence.request.priority
         place = len(self.waiting)
         while place and self.waiting[place - 1].request.priority < priority:
@@ -30,10 +30,10 @@ class Scheduler:
         self.waiting.insert(place, sequence)
 
     def start(self, starts: Callable[[SequenceState], bool]) -> list[SequenceState]:
-        """Start the sequences for which ``starts`` finds room.
+        """Start the sequences for which ``starts`` returns true: those that fit.
 
-        First come, first served; a sequence for which there is no room may be overtaken ``max_skips`` times, and from
-        then on those after it wait for it.
+        First come, first served. A sequence that does not fit may be overtaken ``max_skips`` times; after that, later
+        sequences wait for it.
         """
         started: list[SequenceState] = []
         waiting: list[SequenceState] = []
@@ -56,7 +56,7 @@ class Scheduler:
         return started
 
     def remove(self, sequence: SequenceState) -> bool:
-        """Forget a sequence; returns whether it was known."""
+        """Remove a sequence; return whether it was waiting or running."""
         if sequence in self.running:
             self.running.remove(sequence)
             self.num_rows -= len(sequence.rows)

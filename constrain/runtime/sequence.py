@@ -1,4 +1,4 @@
-"""The state of one sequence: its tokens and output, what its constraint allows next, and why it ended."""
+"""State of one sequence: its tokens and output, its constraint and next mask, and why it ended."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class SequenceState:
     """A sequence from its request to its end.
 
     Attributes:
-        request: what was asked for.
-        rows: its tokens and pages; a second row, with the other prompt, for guidance.
-        sampling: how the next token is sampled; may be replaced between steps.
-        new_tokens: tokens generated; a token of the prompt that is generated anew does not count.
+        request: the request.
+        rows: its tokens and pages; for guidance a second row, with the other prompt.
+        sampling: sampling parameters of the next token; may be replaced between steps.
+        new_tokens: number of generated tokens; a regenerated token of the prompt (token healing) does not count.
         finish: why it ended; ``None`` before.
         last_token: the last token of the sequence.
-        banned_tokens: tokens that are not to be sampled next, unless nothing else is left.
-        epoch: changes when what is in flight for the sequence must not count.
-        skips: how many later sequences have started before this one.
-        serial: its number among all that the runtime was given.
+        banned_tokens: tokens that must not be sampled next, unless no other is left.
+        epoch: changes when the in-flight tokens of the sequence must be discarded.
+        skips: number of later sequences that started before this one.
+        serial: its number among all sequences of the runtime.
         times: when it was enqueued, started, and had its first token, in seconds.
-        accepted_draft_tokens, rejected_draft_tokens: proposed tokens that were, and were not, sampled in their place.
+        accepted_draft_tokens, rejected_draft_tokens: number of draft tokens that were accepted and rejected.
     """
 
     def __init__(self, request: Request, tokenizer: ExLlamaV2Tokenizer, width: int, serial: int) -> None:
-        """Prepare a sequence; the tokens of prompts whose last token is generated anew lose it.
+        """Prepare a sequence; for token healing, the last token of its prompts is removed.
 
         Args:
-            request: what is asked for.
+            request: the request.
             tokenizer: of the model.
             width: number of logits.
             serial: number of the sequence.
@@ -73,23 +73,23 @@ class SequenceState:
         self._constrained = False
 
     def __len__(self) -> int:
-        """Number of tokens, prompt included."""
+        """Return the number of tokens, prompt included."""
         return self._length
 
     @property
     def num_uncommitted(self) -> int:
-        """Number of last tokens that may be taken back."""
+        """Number of last tokens that may still be removed."""
         return len(self._held.tokens) if self.request.banned_strings else 0
 
     @property
     def remaining(self) -> int | None:
-        """Number of tokens that may still come; ``None`` for any."""
+        """Number of tokens that may still be generated; ``None``: no limit."""
         limit = self.request.max_new_tokens
         return None if limit is None else limit - self.new_tokens
 
     @property
     def is_healing(self) -> bool:
-        """Whether the next token is one of the prompt, generated anew."""
+        """Whether the next token regenerates one of the prompt (token healing)."""
         return self._prefix_token is not None
 
     @property
@@ -106,19 +106,19 @@ class SequenceState:
 
     @property
     def is_constrained(self) -> bool:
-        """Whether a constraint holds for the next token."""
+        """Whether a constraint applies to the next token."""
         return self._constrained
 
     @property
     def budget(self) -> int | None:
-        """Tokens within which the constraint has to be complete; ``None``: any number."""
+        """Number of tokens within which the constraint has to be complete; ``None``: no limit."""
         # The token after the end of the sequence need not fit: the output is complete without it.
         remaining = self.remaining
         return remaining + 1 if self.request.within_budget and remaining is not None else None
 
     @property
     def samples_freely(self) -> bool:
-        """Whether sampling the next token needs nothing from the host that it does not know already."""
+        """Whether the next token can be sampled with what the host already knows."""
         request = self.request
         return not (
             request.constraint is not None
@@ -132,16 +132,16 @@ class SequenceState:
         )
 
     def may_continue(self, ahead: int) -> bool:
-        """Whether there may be another token after ``ahead`` tokens that are in flight."""
+        """Return whether another token may follow ``ahead`` tokens in flight."""
         limit = self.request.max_new_tokens
         return self.finish is None and (limit is None or self.new_tokens + ahead < limit)
 
     def mark(self, event: str) -> None:
-        """Note when something happened for the first time."""
+        """Record the time at which an event first happens."""
         self.times.setdefault(event, monotonic())
 
     def begin(self) -> Update | None:
-        """Start the constraint if it is time; returns an update where that ends the sequence."""
+        """Begin the constraint if it applies from now on; return an update if that ends the sequence."""
         if self._constraint is None or self._constrained or self._trigger is not None or self.finish is not None:
             return None
         if self.is_healing and not self.request.constrain_healing:
@@ -149,7 +149,7 @@ class SequenceState:
         return self._guarded(self._begin_constraint)
 
     def forced_tokens(self, limit: int) -> list[int]:
-        """Tokens, ``limit`` at most, that are certain to follow, and none that ends the sequence."""
+        """Return at most ``limit`` tokens that are certain to follow, none of which ends the sequence."""
         if not self._constrained or self._constraint is None or self.is_healing or self.finish is not None:
             return []
         forced = list(self._constraint.forced_tokens(limit, self.budget)) if limit > 0 else []
@@ -157,7 +157,7 @@ class SequenceState:
         return forced[: next((i for i, token in enumerate(forced) if token in stop), len(forced))]
 
     def prefetch(self, batch: MaskBatch, token: int | None = None) -> None:
-        """Have the next mask computed in a batch; with ``token``, after the one that :meth:`take` is given next."""
+        """Queue the next mask in a batch, after ``token`` if given; :meth:`take` must get that token next."""
         if self._constraint is None or not self._constrained:
             return
         if token is not None and (self.request.hook is not None or self._ends_with(token) or self.remaining == 1):
@@ -169,14 +169,14 @@ class SequenceState:
 
     @property
     def mask_ready(self) -> bool:
-        """Whether :meth:`mask` has nothing to wait for."""
+        """Whether :meth:`mask` returns without waiting."""
         return self.finish is not None or self._constraint is None or self._constraint.ready
 
     def mask(self) -> TokenMask | None:
-        """The tokens that may come next, ``None`` for all.
+        """Return the tokens that may come next, ``None`` for all.
 
         Raises:
-            DeadEnd: there is none.
+            DeadEnd: no token is allowed.
             FilterError: a filter failed.
         """
         mask = self._constraint.mask(self.budget) if self._constraint is not None and self._constrained else None
@@ -189,14 +189,14 @@ class SequenceState:
         return exclude(mask, excluded, self._width) if excluded else mask
 
     def masks_after(self, proposals: Sequence[int]) -> list[TokenMask | None]:
-        """Masks after each proposed token, up to the first that is not allowed."""
+        """Return the masks after each proposed token, up to the first that is not allowed."""
         if self._constraint is None or not self._constrained:
             return [None] * len(proposals)
         budget = self.budget
         return self._constraint.masks_after(proposals, budget)
 
     def fork_constraint(self) -> tuple[SequenceConstraint, int | None] | None:
-        """A copy of the constraint that goes its own way, and its budget; ``None`` where there is none."""
+        """Return an independent copy of the constraint, and its budget; ``None`` if there is none."""
         if self._constraint is None or not self._constrained:
             return None
         fork = self._constraint.fork(self.budget)
@@ -204,11 +204,11 @@ class SequenceState:
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """What filters add to the next logits, float32 ``[width]`` on the CPU."""
+        """Bias that filters add to the next logits, float32 ``[width]`` on the CPU."""
         return self._constraint.constraint.bias if self._constraint is not None and self._constrained else None
 
     def guarded_mask(self) -> tuple[TokenMask | None, Update | None]:
-        """The next mask; an error in it ends this sequence, and no other."""
+        """Return the next mask; an error in it ends this sequence only."""
         found: list[TokenMask | None] = [None]
 
         def ask() -> None:
@@ -218,11 +218,11 @@ class SequenceState:
         return found[0], update
 
     def take(self, sampled: SampledToken) -> Update:
-        """Continue with a sampled token; id -1 where none could be sampled."""
+        """Process a sampled token, and return its update; id -1 if none could be sampled."""
         return self._guarded(self._take, sampled) or Update()
 
     def fail(self, error: ConstrainError) -> Update:
-        """End with an error."""
+        """End the sequence with an error."""
 
         def failing() -> None:
             raise error
@@ -230,12 +230,12 @@ class SequenceState:
         return self._guarded(failing) or Update()
 
     def close(self) -> None:
-        """Drop what runs in the background."""
+        """Drop background work."""
         if self._constraint is not None:
             self._constraint.close()
 
     def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> int | None:
-        """Take the last token off each prompt, if it can be generated anew; returns that of the first."""
+        """Remove the last token of each prompt if all can be regenerated; return that of the first prompt."""
         rows = [row.sequence_ids for row in self.rows]
         if min(map(len, rows)) < 2 or not all(can_heal(tokenizer, int(ids.torch()[0, -1])) for ids in rows):
             return None
@@ -249,7 +249,7 @@ class SequenceState:
 
     @property
     def has_own_conditions(self) -> bool:
-        """Whether the next token is sampled under conditions that hold at its position alone."""
+        """Whether the next token is sampled under conditions that apply to its position only."""
         return self.sampling.mirostat is not None or bool(self._excluded())
 
     def _excluded(self) -> frozenset[int]:
@@ -259,7 +259,7 @@ class SequenceState:
         return frozenset(excluded)
 
     def _guarded(self, work: Callable[..., Update | None], *args: Any) -> Update | None:
-        """The update of ``work``; an error in it ends this sequence, and no other."""
+        """Return the update of ``work``; an error in it ends this sequence only."""
         try:
             update = work(*args)
         except ConstrainError as error:
@@ -290,7 +290,7 @@ class SequenceState:
         return self._append(sampled, completes, accepts)
 
     def _append(self, sampled: SampledToken, completes: bool, accepts: bool) -> Update:
-        """Append a token, which may complete the constraint; ``accepts``: the constraint is notified."""
+        """Append a token, which may complete the constraint; ``accepts``: notify the constraint."""
         healed, self._prefix_token = self.is_healing, None
         if healed and not self.request.constrain_healing:
             self._start += 1
@@ -312,13 +312,13 @@ class SequenceState:
         return self._release_healed(completes) if healed else self._search(sampled, completes)
 
     def _may_trigger(self, token: int) -> bool:
-        """Whether the constraint allows what a token has beyond the trigger, if it completes the trigger."""
+        """Return whether the constraint allows the text of a token after the trigger, if it completes the trigger."""
         assert self._trigger is not None and self._constraint is not None
         rest = self._trigger.rest_after(token)
         return rest is None or self._constraint.begin_within(rest)
 
     def _reject(self, token: int) -> Update:
-        """Sample the next token again, and another one."""
+        """Forbid a token at this position, and sample again."""
         forbidden = self._forbidden.setdefault(len(self), set())
         if token in forbidden:
             raise NoTokenLeft(f"the constraint excludes all that may follow the trigger {self.request.trigger!r}")
@@ -327,7 +327,7 @@ class SequenceState:
         return Update()
 
     def _accept(self, token: int) -> None:
-        """Notify the trigger, or the constraint once it holds, of a token."""
+        """Notify the trigger, or the constraint once it applies, of a token."""
         constraint, trigger = self._constraint, self._trigger
         if constraint is None:
             return
@@ -341,13 +341,13 @@ class SequenceState:
             self._constrained = constraint.begin_within(rest)
 
     def _release_healed(self, completes: bool) -> Update:
-        """The update of a token generated anew, which is final at once."""
+        """Return the update of a regenerated token, which is final at once."""
         if self._held.undecided(stop=False) and self._complete(completes) is None:
             return Update()
         return Update(Piece(*self._held.take()), finish=self._complete(completes))
 
     def _search(self, sampled: SampledToken, completes: bool) -> Update:
-        """Look for stop and banned strings in what is held."""
+        """Search the held text for stop and banned strings, and return the update."""
         request = self.request
         if sampled.stops:
             return Update(finish=self._finished("stop_token", sampled.id))
@@ -369,14 +369,14 @@ class SequenceState:
         return Update(Piece(*self._held.take()))
 
     def _complete(self, completes: bool) -> Finish | None:
-        """The finish of a sequence that is as long as it may be, or complete for its constraint."""
+        """Return the finish of a sequence at its maximum length or with a complete constraint."""
         remaining = self.remaining
         if remaining is not None and remaining <= 0:
             return Finish("max_new_tokens")
         return Finish("end_filter") if completes else None
 
     def _rewind(self, kept: int) -> Update:
-        """Take a banned string back, and forbid the token in which it begins at its position."""
+        """Remove a banned string, and forbid the token in which it begins at its position."""
         suppressed = Piece(*self._held.rewind(kept))
         self.new_tokens -= len(suppressed.tokens)
         position = len(self) - len(suppressed.tokens)
@@ -385,7 +385,7 @@ class SequenceState:
         self._length = position
         self.last_token = self._last_token()
         self.epoch += 1
-        # What is forbidden further on was so after another beginning.
+        # Tokens at later positions were forbidden after a different prefix.
         self._forbidden = {place: tokens for place, tokens in self._forbidden.items() if place <= position}
         forbidden, first = self._forbidden.setdefault(position, set()), suppressed.tokens[0].id
         self._replay()
@@ -396,7 +396,7 @@ class SequenceState:
         return Update(suppressed=suppressed)
 
     def _replay(self) -> None:
-        """Bring trigger and constraint to where the sequence is."""
+        """Restart the trigger and the constraint, and replay the output."""
         if self._constraint is None:
             return
         if self._trigger is None:
@@ -418,7 +418,7 @@ class SequenceState:
 
 
 def can_heal(tokenizer: ExLlamaV2Tokenizer, token: int) -> bool:
-    """Whether a token is text, of whole characters."""
+    """Return whether a token is text made of whole characters."""
     pieces = tokenizer.get_id_to_piece_list()
     piece = pieces[token] if token < len(pieces) else ""
     return bool(piece) and "\ufffd" not in piece

@@ -1,8 +1,7 @@
-"""Speculative decoding: proposals of next tokens, which the model then verifies in one pass.
+"""Speculative decoding: next tokens are proposed, and the model verifies them in one forward pass.
 
-Whoever proposes, a token counts only if it is the one that is sampled in its place: proposals change how fast an output
-comes, not the output (Leviathan et al. 2023, with equality in place of rejection sampling, since random numbers belong
-to positions).
+A proposed token is accepted only if it equals the token sampled at its position: proposals change the speed, not the
+output (Leviathan et al. 2023, with equality in place of rejection sampling, since random numbers belong to positions).
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from constrain.runtime.batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sequence import SequenceState
 
-#: Most tokens of text that is certain to follow which go through the model in one pass.
+#: Maximum number of tokens of text that is certain to follow in one forward pass.
 MAX_FORCED = 64
-#: Rows up to which a pass costs about as much as one of a single row, since reading the weights is what takes time.
+#: Number of rows up to which a pass costs about as much as with one row, since reading the weights dominates.
 _CHEAP_ROWS = 64
 
-# Acceptance is a moving average; where it falls below the first, drafting pauses.
+# The acceptance rate is a moving average; when it falls below the first value, drafting pauses.
 _MIN_ACCEPTANCE = 0.3
 _SMOOTHING = 0.5
 _FIRST_PAUSE, _MAX_PAUSE = 8, 64
 
 
 class Acceptance:
-    """How well the proposals for a sequence do, and so how many are worth making.
+    """Acceptance rate of the proposals for a sequence, which decides how many tokens to propose.
 
     Attributes:
-        rate: moving average of the share of proposals that were sampled, from 1 on.
+        rate: moving average of the share of accepted proposals; starts at 1.
     """
 
     def __init__(self) -> None:
@@ -46,19 +45,19 @@ class Acceptance:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is to be proposed for the next token."""
+        """Whether drafting is paused for the next token."""
         return self._paused > 0
 
     def advance(self, tokens: int) -> None:
-        """Count tokens that came without a proposal."""
+        """Count tokens that were sampled without a proposal."""
         self._paused = max(0, self._paused - tokens)
 
     def limit(self, most: int) -> int:
-        """Number of tokens worth proposing: fewer while they are not sampled."""
+        """Return the number of tokens to propose, ``most`` or, while few are accepted, one."""
         return most if self.rate >= _MIN_ACCEPTANCE else 1
 
     def observe(self, accepted: int, proposed: int) -> None:
-        """Take the outcome of a verification into account."""
+        """Update with the outcome of a verification."""
         self.rate += _SMOOTHING * (accepted / proposed - self.rate)
         if accepted:
             self._pause = _FIRST_PAUSE
@@ -67,33 +66,33 @@ class Acceptance:
 
 
 class Proposer(Protocol):
-    """Something that proposes tokens."""
+    """Interface of a source of draft tokens."""
 
     def wants(self, sequence: SequenceState) -> bool:
-        """Whether it is worth knowing all tokens of a sequence before its next pass, in order to propose some."""
+        """Return whether the next pass of a sequence should wait until its tokens are known, to propose more."""
 
     def prefill(self, rows: Sequence[BatchRow]) -> None:
-        """Compute parts of prompts that went through the model."""
+        """Prefill prompt chunks that went through the model."""
 
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
-        """Tokens, up to a limit for each, that may follow sequences whose tokens are all known."""
+        """Return draft tokens for each sequence, up to its limit; all tokens of the sequences are known."""
 
     def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
-        """Take the outcome of a verification into account; of a single token without proposals, with zeros."""
+        """Update with the outcome of a verification; both are zero for a token without proposals."""
 
 
 class DraftModel:
-    """Proposes what a smaller model finds most likely."""
+    """Proposes the most likely tokens of a smaller model."""
 
     def __init__(
         self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int, width: int, min_probability: float = 0.0
     ) -> None:
         """
         Args:
-            model, cache: the smaller model, and its cache, of the same pages as that of the model it proposes for.
-            page_size: positions of a page.
-            width: number of tokens of both vocabularies.
-            min_probability: it stops where the most likely token is less likely than this.
+            model, cache: the smaller model, and its cache, with the same pages as that of the target model.
+            page_size: positions per page.
+            width: vocabulary size of both models.
+            min_probability: drafts end before a token that is less likely than this.
         """
         self.runner = ModelRunner(model, cache, page_size)
         self._width, self.min_probability = width, min_probability
@@ -124,7 +123,7 @@ class DraftModel:
         return self._acceptance.setdefault(sequence, Acceptance())
 
     def _draft(self, drafting: Sequence[tuple[SequenceState, int]]) -> list[list[int]]:
-        """The most likely tokens, one pass after the other, without waiting for any before the last."""
+        """Return the most likely tokens of consecutive forward passes; the host waits only for the last."""
         if not drafting:
             return []
         batch = [self._first_row(sequence) for sequence, _ in drafting]
@@ -156,7 +155,7 @@ class DraftModel:
         return tokens[: next(weak, len(tokens))]
 
     def _first_row(self, sequence: SequenceState) -> BatchRow:
-        """The tokens that the draft model has not seen; those before the last few are computed here."""
+        """Return the tokens that are new to the draft model; those before the last few are prefilled here."""
         own = sequence.rows[0]
         missing = own.tokens(own.draft_position)
         limit = self.runner.model.config.max_input_len
@@ -169,14 +168,14 @@ class DraftModel:
 
 
 class _DraftGuards:
-    """Masks of draft logits, so that constrained sequences are not proposed what their constraint forbids."""
+    """Masks draft logits, so that no draft token violates the constraint of its sequence."""
 
     def __init__(self, sequences: Sequence[SequenceState], width: int) -> None:
         self._forks = [sequence.fork_constraint() for sequence in sequences]
         self._words = (width + 31) // 32
 
     def apply(self, logits: torch.Tensor) -> None:
-        """Exclude tokens from logits ``[rows, width]``, in place."""
+        """Mask logits ``[rows, width]`` in place."""
         if not any(self._forks):
             return
         rows = np.full((len(self._forks), self._words), -1, dtype=np.int32)
@@ -187,14 +186,14 @@ class _DraftGuards:
             try:
                 mask = constraint.mask(budget)
             except FilterError:
-                self._forks[i] = None  # drafts for it are cut when they are verified
+                self._forks[i] = None  # verification truncates its drafts
                 continue
             if mask is not None:
                 rows[i] = row(mask, self._words)
         apply_bitmask(logits, torch.from_numpy(rows).to(logits.device))
 
     def accept(self, ids: torch.Tensor) -> None:
-        """Advance by a token for each row, int64 ``[rows]``; waits for it where there is a constraint."""
+        """Accept a token for each row, int64 ``[rows]``; waits for the tokens if there is a constraint."""
         if not any(self._forks):
             return
         for i, token in enumerate(ids.tolist()):
@@ -210,10 +209,10 @@ class _DraftGuards:
 
 
 class NgramIndex:
-    """Where in a sequence each run of a few tokens occurred last.
+    """Index of the last occurrence of each n-gram in a sequence.
 
     Args:
-        longest: most tokens in a run.
+        longest: maximum length of an n-gram.
     """
 
     def __init__(self, longest: int) -> None:
@@ -225,7 +224,7 @@ class NgramIndex:
         return len(self._tokens)
 
     def truncate(self, length: int) -> None:
-        """Forget the tokens from ``length`` on."""
+        """Remove the tokens from ``length`` on."""
         del self._tokens[length:]
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -239,11 +238,11 @@ class NgramIndex:
 
     @property
     def tail(self) -> list[int]:
-        """The last tokens, as many as a run has."""
+        """The last tokens, as many as the longest n-gram has."""
         return self._tokens[max(0, len(self._tokens) - self._longest) :]
 
     def predict(self, count: int, tail: Sequence[int] | None = None) -> list[int]:
-        """At most ``count`` tokens that followed the longest earlier run which ends the sequence, or ``tail``."""
+        """Return at most ``count`` tokens that followed the longest n-gram which ends the sequence, or ``tail``."""
         known, end = self._tokens, self.tail if tail is None else tail
         for start in range(len(end)):
             place = self._following.get(tuple(end[start:]), len(known))
@@ -253,7 +252,7 @@ class NgramIndex:
 
 
 class _NgramState:
-    """The index of one sequence, and how often it has foretold the next token."""
+    """The n-gram index of one sequence, and how often it predicted the next token."""
 
     def __init__(self, longest: int) -> None:
         self.index = NgramIndex(longest)
@@ -262,12 +261,12 @@ class _NgramState:
 
 
 class NgramProposer:
-    """Proposes that what followed the last few tokens before will follow them again (prompt lookup decoding).
+    """Proposes the tokens that followed an earlier occurrence of the last few tokens (prompt lookup decoding).
 
-    Every token that comes shows whether a proposal would have been right, so that nothing is tried in vain.
+    Every sampled token shows whether a proposal would have been right, so the rate is known without a verification.
 
     Args:
-        longest: most tokens that are compared.
+        longest: maximum number of tokens to match.
     """
 
     def __init__(self, longest: int) -> None:
@@ -276,7 +275,7 @@ class NgramProposer:
         self._states: WeakKeyDictionary[SequenceState, _NgramState] = WeakKeyDictionary()
 
     def preload(self, tokens: Sequence[int]) -> None:
-        """Propose from these tokens where a sequence itself does not help."""
+        """Propose from these tokens if a sequence itself has no match."""
         self._preloaded = NgramIndex(self._longest)
         self._preloaded.extend(tokens)
 
@@ -287,7 +286,7 @@ class NgramProposer:
         """Nothing to do: sequences hold their prompts."""
 
     def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
-        """Nothing to do: the tokens show it."""
+        """Nothing to do: the tokens show the outcome."""
 
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
         return [
@@ -299,7 +298,7 @@ class NgramProposer:
         return state.index.predict(count) or self._preloaded.predict(count, state.index.tail)
 
     def _updated(self, sequence: SequenceState) -> _NgramState:
-        """The state of a sequence, with all of its tokens in the index."""
+        """Return the state of a sequence, with all its tokens in the index."""
         state = self._states.get(sequence)
         if state is None:
             state = self._states[sequence] = _NgramState(self._longest)
@@ -316,5 +315,5 @@ class NgramProposer:
 
 
 def max_proposals(num_rows: int) -> int:
-    """Tokens that may be proposed for each of the rows of a pass, so that it costs little more than without."""
+    """Return the number of tokens that can be proposed for each row of a pass at little extra cost."""
     return max(0, _CHEAP_ROWS // num_rows - 1)

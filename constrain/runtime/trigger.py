@@ -1,4 +1,4 @@
-"""The string in the output from which on a constraint holds."""
+"""Trigger of a constraint: the string in the output after which the constraint applies."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Trigger:
         self.reset()
 
     def reset(self) -> None:
-        """Start again."""
+        """Restart at the beginning of the output."""
         self.found = False
         self._detokenizer = Detokenizer(self._tokenizer, special=True)
         self._tail = ""
 
     def rest_after(self, token: int) -> str | None:
-        """Text that a token would add after the string, were it next; ``None`` if it would not complete the string.
+        """Return the text that a token would add after the string; ``None`` if it would not complete the string.
 
-        A token that ends within a character adds U+FFFD, which no constraint takes for that character.
+        A token that ends within a character adds U+FFFD, which no constraint accepts as that character.
         """
         detokenizer = self._detokenizer.copy()
         text = self._tail + detokenizer.push(token)

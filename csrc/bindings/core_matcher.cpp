@@ -49,6 +49,12 @@ void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std
 
 using MatcherClass = py::class_<Matcher>;
 
+/// Calls a member function without the GIL.
+std::string released(const Matcher& matcher, std::string (Matcher::*call)() const) {
+  const py::gil_scoped_release release;
+  return (matcher.*call)();
+}
+
 void bind_masks_of_matchers(MatcherClass& matcher) {
   using namespace py::literals;
   matcher
@@ -83,16 +89,24 @@ on a device can be cached under it.)")
           "The set of tokens that ``fill_bitmask`` would write; ``None`` if it excludes no token.");
 }
 
+// Copies of a matcher share a lock, and the holder may call the tokenizer, which is Python: whatever takes the lock
+// must not hold the GIL while it waits.
 void bind_steps(MatcherClass& matcher) {
   using namespace py::literals;
   matcher
-      .def("accept", &Matcher::accept, "token"_a,
+      .def("accept", &Matcher::accept, "token"_a, py::call_guard<py::gil_scoped_release>(),
            "Accepts a token; returns False, without any change, if it is not allowed.")
       .def(
-          "accept_bytes", [](Matcher& self, const py::bytes& bytes) { return self.accept_bytes(std::string(bytes)); },
+          "accept_bytes",
+          [](Matcher& self, const py::bytes& bytes) {
+            const std::string text(bytes);
+            const py::gil_scoped_release release;
+            return self.accept_bytes(text);
+          },
           "bytes"_a, "Accepts bytes of text as one step; returns False, without any change, if they are not allowed.")
       .def("is_accepting", &Matcher::is_accepting, "True if the text may end here.")
-      .def("is_finished", &Matcher::is_finished, "True if the text has ended, or can only end here.")
+      .def("is_finished", &Matcher::is_finished, py::call_guard<py::gil_scoped_release>(),
+           "True if the text has ended, or can only end here.")
       .def(
           "rollback", [](Matcher& self, size_t count) { self.rollback(count); }, "count"_a,
           "Undoes the last ``count`` steps.")
@@ -112,10 +126,10 @@ These are the tokens that every tokenization of the forced bytes begins with, wh
 them without asking the model gives a text as the model knows it. Empty if the tokenizer would have tokenized the text so
 far in another way. Without a tokenizer, in a vocabulary made of tokens alone, tokens that are each the only one allowed.)")
       .def(
-          "forced_bytes", [](const Matcher& self) { return py::bytes(self.forced_bytes()); },
+          "forced_bytes", [](const Matcher& self) { return py::bytes(released(self, &Matcher::forced_bytes)); },
           "The bytes that must come next; at most 256.")
       .def(
-          "completion", [](const Matcher& self) { return py::bytes(self.completion()); },
+          "completion", [](const Matcher& self) { return py::bytes(released(self, &Matcher::completion)); },
           "The bytes of a shortest completion of the text.")
       .def("min_tokens", &Matcher::min_tokens, py::call_guard<py::gil_scoped_release>(),
            R"(Tokens that suffice to complete the text: the fewest for ``completion()``, and the end-of-sequence token.

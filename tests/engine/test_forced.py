@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,3 +122,32 @@ def test_forced_bytes_end_at_a_choice(vocabularies: dict[str, Vocabulary]) -> No
     assert matcher.accept_bytes(b'ure":"na')
     assert matcher.forced_bytes() == 'ïve","ids":['.encode()
     assert compile_regex("a{1000}b*", vocabularies["trained"]).matcher().forced_bytes() == b"a" * 256
+
+
+_CONCURRENT = """
+import sys, threading
+from constrain.engine import Vocabulary, compile_json_schema
+from constrain.llm import load_model
+
+sys.setswitchinterval(1e-6)
+vocabulary = Vocabulary.from_tokenizer(load_model()[1])
+grammar = compile_json_schema({"const": "the same text again and again"}, vocabulary)
+first = grammar.matcher()
+second = first.clone()
+forced = first.forced_tokens()
+
+def tokenize():
+    for _ in range(300):
+        assert first.forced_tokens() == forced
+
+thread = threading.Thread(target=tokenize)
+thread.start()
+while thread.is_alive():
+    assert second.accept(forced[0])
+    second.rollback(1)
+"""
+
+
+def test_copies_of_a_matcher_do_not_wait_for_each_other_forever() -> None:
+    """The tokenizer is Python, so a thread that waits for the lock of a copy must not hold the GIL."""
+    subprocess.run([sys.executable, "-c", _CONCURRENT], check=True, timeout=60)

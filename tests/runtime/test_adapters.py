@@ -1,4 +1,4 @@
-"""Adapters: sequences with different ones run in one runtime, and share neither passes nor pages."""
+"""LoRA: sequences with different adapters run in one runtime, but share neither forward passes nor KV cache pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Make = Callable[..., Runtime]
 
 @pytest.fixture
 def loras(model: ExLlamaV2, tmp_path: Path) -> list[ExLlamaV2Lora]:
-    """Two adapters that change a lot."""
+    """Return two adapters that change the output strongly."""
     made = []
     for number in range(2):
         folder = tmp_path / str(number)
@@ -46,7 +46,7 @@ def test_each_sequence_is_as_if_it_were_alone(
 ) -> None:
     groups: list[tuple[ExLlamaV2Lora, ...]] = [(), (loras[0],), (loras[1],), tuple(loras)]
     expected = {(g, s): make().submit(asked(groups[g], s)).result().text for g in range(4) for s in range(2)}
-    # The same prompt and seed give something else under each adapter.
+    # The same prompt and seed give a different output under each adapter.
     assert len(set(expected.values())) == 8
     monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: mode == "graphs"))
     runtime = make(8192)
@@ -56,7 +56,7 @@ def test_each_sequence_is_as_if_it_were_alone(
     monkeypatch.setattr(runtime.runner, "decode", lambda rows, loras=(): used.append(loras) or decode(rows, loras))
     handles = {key: runtime.submit(asked(groups[key[0]], key[1])) for key in expected}
     assert {key: handle.result().text for key, handle in handles.items()} == expected
-    # The groups take turns, and none starves.
+    # The scheduler alternates between adapters, and none starves.
     assert used[:4] == used[4:8] and set(used) == set(groups)
 
 

@@ -1,4 +1,4 @@
-"""Constraints that advance on Python threads."""
+"""Constraints that advance on Python worker threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from constrain.runtime.constraints import MaskBatch, MaskWorkers, PendingMask
 
 
 class Slow:
-    """A constraint whose mask comes from a function."""
+    """A constraint that calls a function to compute its mask."""
 
     matchers = None
     in_background = True
@@ -35,7 +35,7 @@ class Slow:
 
 
 class NoThreads(Executor):
-    """Threads that never come."""
+    """An executor that never runs its tasks."""
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         return Future()

@@ -14,7 +14,7 @@ WITH, WITHOUT = [5, 90, 17, 33], [5, 60]
 
 
 def expected(model: torch.nn.Module, scale: float, count: int) -> list[int]:
-    """The most likely tokens under guidance, without a cache."""
+    """Return the greedy output under guidance, computed without a cache."""
     new: list[int] = []
     for _ in range(count):
         first, second = (model.forward(torch.tensor([[*ids, *new]]))[0, -1, :380] for ids in (WITH, WITHOUT))

@@ -1,4 +1,4 @@
-"""Handles: requests are submitted, awaited, cancelled and failed from several threads and event loops."""
+"""Handles: submitting, awaiting, cancelling and failing requests from several threads and event loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_updates_come_as_they_are_made(make: Make) -> None:
 
 
 def test_threads_share_a_runtime(make: Make) -> None:
-    """Requests of all threads run in the same batches, whichever of them steps."""
+    """Requests of all threads run in the same batches, regardless of which thread calls ``step``."""
     expected = texts(make(), 12, 40)
     runtime = make(8192)
     most = 0
@@ -65,7 +65,7 @@ def test_threads_share_a_runtime(make: Make) -> None:
 
 
 def test_one_thread_submits_while_another_steps(make: Make) -> None:
-    """A request need not wait until those of another thread are done."""
+    """A request does not wait for another thread's requests to finish."""
     runtime = make()
     started, long = threading.Event(), runtime.submit(asked(1500))
 
@@ -170,7 +170,7 @@ def test_awaiting_and_iterating_in_an_event_loop(make: Make) -> None:
         return [output.text for output in outputs] + list(await asyncio.gather(*map(read, handles[3:])))
 
     assert asyncio.run(main()) == expected
-    # Another loop may follow.
+    # The runtime works with a second event loop too.
     assert asyncio.run(main()) == expected
 
 
@@ -202,7 +202,7 @@ def test_an_error_of_the_runtime_in_an_event_loop(make: Make, monkeypatch: pytes
     with monkeypatch.context() as context:
         broken(runtime, context)
         asyncio.run(main())
-    # The runtime goes on, by itself too.
+    # The runtime still works in a new event loop.
     asyncio.run(asyncio.wait_for(_awaited(runtime), 10))
 
 

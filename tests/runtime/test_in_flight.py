@@ -1,4 +1,4 @@
-"""Steps in flight: passes are queued ahead of the host as on a GPU, here on the CPU."""
+"""In-flight steps: forward passes are queued ahead of the host as on a GPU, but here on the CPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[..., Runtime]
 
 @pytest.fixture
 def ahead(make: Make) -> Make:
-    """Makes runtimes whose passes are queued ahead of the host."""
+    """Return a factory of runtimes whose passes are queued ahead of the host."""
 
     def ahead(size: int = 4096, **options: Any) -> Runtime:
         runtime = make(size, **{"jump_forward": False, **options})
@@ -40,7 +40,7 @@ def ahead(make: Make) -> Make:
 def asked(
     runtime: Runtime, count: int, ids: Sequence[int] = PROMPT, filters: Sequence[Any] = (), **options: Any
 ) -> Request:
-    """A request, by default for the most likely tokens."""
+    """Return a request, by default with greedy sampling."""
     time_limit = options.pop("time_limit", None)
     constraint = combine([*filters], runtime.tokenizer, WIDTH, time_limit) if filters else None
     return Request(
@@ -53,14 +53,14 @@ def regex(runtime: Runtime, pattern: str) -> ExLlamaV2RegexFilter:
 
 
 def run(runtime: Runtime, *requests: Request) -> list[tuple[str, str, int]]:
-    """Text, finish reason, and number of tokens of each request, in one batch."""
+    """Run requests in one batch; return the text, finish reason and number of tokens of each."""
     handles = [runtime.submit(each) for each in requests]
     runtime.run_until(lambda: all(handle.done for handle in handles))
     return [(h.output.text, h.output.finish.reason, h.sequence.new_tokens) for h in handles if h.output.finish]
 
 
 def before(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, note: Callable[[Any], None]) -> None:
-    """Let ``note`` see the first argument of a method."""
+    """Patch a method to call ``note`` with its first argument before it runs."""
     method = getattr(owner, name)
 
     def watched(self: Any, given: Any, *rest: Any) -> Any:
@@ -71,7 +71,7 @@ def before(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, note: Callab
 
 
 def test_pages_hold_as_much_as_without_steps_in_flight(make: Make, ahead: Make) -> None:
-    """What a sequence leaves in the KV cache is found again, and no token more."""
+    """In-flight steps change neither the content of the prefix cache nor the number of cache hits."""
     counts = []
     for runtime in (make(16384), ahead(16384)):
         kinds = [each for each in KINDS if each != "hook"]
@@ -91,9 +91,9 @@ def test_the_host_is_one_step_behind(ahead: Make, monkeypatch: pytest.MonkeyPatc
     while not handle.done:
         runtime.step()
         known.append((len(passes), handle.sequence.new_tokens))
-    # No pass is queued after the last token, since it is known beforehand which that is.
+    # The token limit is known in advance, so no pass is queued after the last token.
     assert known == [(1, 0), (2, 1), (3, 2), (4, 3), (4, 4)]
-    # A stop token is not, so that a pass is queued in vain.
+    # A stop token is not known in advance, so one pass is wasted.
     passes.clear()
     ((_, reason, _),) = run(runtime, asked(runtime, 4, stop_tokens=frozenset(range(384))))
     assert reason == "stop_token" and passes == [1, 1]
@@ -110,7 +110,7 @@ def test_a_synchronous_runtime_knows_every_token_at_once(make: Make) -> None:
 
 
 class Watching(ExLlamaV2RegexFilter):
-    """Notes when it is asked."""
+    """Records when its mask is requested."""
 
     events: list[str]
 
@@ -131,7 +131,7 @@ def test_masks_are_asked_for_after_a_pass_is_queued(ahead: Make, monkeypatch: py
 
 
 def test_penalties_see_the_whole_sequence(make: Make, ahead: Make) -> None:
-    """The history that penalties are computed from holds prompts of several pages, and tokens that are in flight."""
+    """Penalties cover prompts of several pages and in-flight tokens."""
     ids = torch.randint(3, 350, (300,), generator=torch.Generator().manual_seed(0)).tolist()
     penalties = GREEDY._replace(repetition_penalty=5.0, presence_penalty=2.0)
     outputs = [run(runtime, asked(runtime, 40, ids, sampling=penalties)) for runtime in (make(), ahead())]
@@ -139,7 +139,7 @@ def test_penalties_see_the_whole_sequence(make: Make, ahead: Make) -> None:
 
 
 def test_few_allowed_tokens_need_a_part_of_the_head(ahead: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits are computed of the allowed tokens alone where they are few, and of none where one is left."""
+    """Only the logits of allowed tokens are computed if these are few, and no logits if only one is left."""
     found, is_decided = [], BatchSampler._is_decided
     for whole in (False, True):
         parts: list[Sequence[int]] = []
@@ -173,7 +173,7 @@ def test_few_allowed_tokens_need_a_part_of_the_head(ahead: Make, monkeypatch: py
 def test_forced_text_takes_one_pass(
     make: Make, ahead: Make, monkeypatch: pytest.MonkeyPatch, sampling: SamplingParams, wrong_every: int
 ) -> None:
-    """Claimed to be forced is the text that the model writes by itself, with a wrong token now and then."""
+    """The tokens claimed to be forced are the model's own output, with every ``wrong_every``-th token wrong."""
     options: dict[str, Any] = {"sampling": sampling, "seed": 3, "stop_tokens": frozenset([EOS])}
     plain = make(max_batch_size=1, jump_forward=False)
     handle = plain.submit(asked(plain, 40, filters=[regex(plain, "[a-z ]{40,}")], **options))
@@ -198,7 +198,7 @@ class Plain(ExLlamaV2Filter):
 
 
 class Failing(Plain):
-    """Fails, or allows nothing, at its third token."""
+    """Raises an error, or allows no token, at its third token."""
 
     def __init__(self, runtime: Runtime, fails: bool) -> None:
         super().__init__(runtime.model, runtime.tokenizer)
@@ -226,7 +226,7 @@ def test_an_error_ends_its_own_sequence_alone(ahead: Make) -> None:
 
 
 class Slow(Plain):
-    """Takes its time for its fourth token."""
+    """Waits for ``gate`` at its fourth token."""
 
     def __init__(self, runtime: Runtime, gate: threading.Event) -> None:
         super().__init__(runtime.model, runtime.tokenizer)
@@ -274,7 +274,7 @@ def test_a_filter_that_never_answers_runs_out_of_time(ahead: Make) -> None:
     with pytest.raises(FilterError, match=r"within 0\.5 seconds"):
         handles[0].result()
     gate.set()
-    # The others have gone on.
+    # The other sequences have continued.
     assert min(handle.sequence.new_tokens for handle in handles[1:]) > 4 and not any(h.done for h in handles[1:])
 
 
@@ -285,11 +285,11 @@ def test_most_sequences_are_waited_for(ahead: Make, monkeypatch: pytest.MonkeyPa
     threading.Timer(0.3, gate.set).start()
     outputs = run(runtime, *(asked(runtime, 8, [5], filters=[Slow(runtime, gate)]) for _ in range(9)))
     assert [count for _, _, count in outputs] == [8] * 9
-    assert steps[:4] == [9] * 4 and len(steps) <= 12  # without waiting there would be steps for 0.3 seconds
+    assert steps[:4] == [9] * 4 and len(steps) <= 12  # without waiting, many more steps would run in 0.3 s
 
 
 class Beyond(Plain):
-    """Allows a logit that the tokenizer has no token for."""
+    """Allows only a token id beyond the tokenizer's vocabulary."""
 
     def next(self) -> Any:
         return {382}, set()
@@ -322,7 +322,7 @@ def test_constraints_of_a_batch_accept_their_tokens_together(ahead: Make, monkey
                 ),
             )
         )
-        # All but the last tokens of sequences, after which nothing has to be known.
+        # In the background, only the last token of each sequence is accepted by itself, as no mask follows it.
         assert len(one_by_one) == (3 if background else sum(count for _, _, count in outputs[-1]))
         one_by_one.clear()
     assert outputs[0] == outputs[1]
@@ -332,7 +332,7 @@ def test_constraints_of_a_batch_accept_their_tokens_together(ahead: Make, monkey
 def test_nothing_is_sent_while_the_same_sequences_go_on(
     ahead: Make, monkeypatch: pytest.MonkeyPatch, graphs: bool
 ) -> None:
-    """Over static buffers; an eager pass sends its parameters each time."""
+    """Decode graphs reuse static buffers, while eager passes upload their parameters every step."""
     monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: graphs))
     runtime = ahead(max_batch_size=3)
     handles = [runtime.submit(asked(runtime, 20, [5, n], sampling=RANDOM, seed=n)) for n in range(3)]
@@ -375,7 +375,7 @@ def gpu(on_gpu: tuple[ExLlamaV2, ExLlamaV2Tokenizer]) -> Make:
 
 @pytest.mark.gpu
 def test_batches_on_a_gpu(gpu: Make) -> None:
-    """Products of more rows are rounded otherwise, which decides between equally likely tokens, and nothing else."""
+    """Matrix products of other batch sizes round differently, which may only change near-ties."""
     together, alone = gpu(16384), gpu()
     handles = {kind: together.submit(request(kind, together.model, together.tokenizer, greedy=True)) for kind in KINDS}
     together.run_until(lambda: all(handle.done for handle in handles.values()))

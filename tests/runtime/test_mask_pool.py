@@ -1,4 +1,4 @@
-"""Masks on a device are sent once, and the least recently used go."""
+"""The mask pool on the device: masks are uploaded once, and the least recently used are evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes over pages, eager or by decode graphs, give what each sequence gives by itself in a cache of its own."""
+"""Passes over a paged KV cache, eager or graphed, match each sequence running alone in a cache of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BLOCK_TABLES = [[5, 1], [3, 2], [0, 4], [6, 7]]
 
 @pytest.fixture
 def ids() -> torch.Tensor:
-    """Three sequences, which a page does not hold."""
+    """Return three sequences, each longer than a page."""
     return torch.randint(3, 99, (3, 21), generator=torch.Generator().manual_seed(2))
 
 
@@ -54,12 +54,12 @@ def llama(checkpoint: Any) -> ExLlamaV2:
 
 
 def rows(ids: torch.Tensor, start: int, end: int) -> list[BatchRow]:
-    """The same part of every sequence."""
+    """Return batch rows of the same slice of every sequence."""
     return [BatchRow(row[start:end].tolist(), start, table) for row, table in zip(ids, BLOCK_TABLES, strict=False)]
 
 
 def prefilled(model: ExLlamaV2, ids: torch.Tensor, kind: type[ExLlamaV2CacheBase] = ExLlamaV2Cache) -> ModelRunner:
-    """A runner with the prompts of all sequences in its cache."""
+    """Return a runner with the prompts of all sequences in its cache."""
     runner = ModelRunner(model, kind(model, max_seq_len=8 * SIZE), SIZE)
     for row in rows(ids, 0, PROMPT):
         runner.prefill([row])
@@ -73,14 +73,14 @@ def graphs_of(runner: ModelRunner) -> DecodeGraphRunner:
 
 
 def eager_logits(runner: ModelRunner, batch: Sequence[BatchRow]) -> torch.Tensor:
-    """Logits after every token of a pass."""
+    """Return the logits of every token of an eager pass."""
     out = runner.decode(batch)
     with torch.inference_mode():
         return runner.model.head(out.states, out.context).float()
 
 
 def graph_logits(graphs: DecodeGraphRunner, model: ExLlamaV2, batch: Sequence[BatchRow]) -> torch.Tensor:
-    """Logits after every token of a pass, without those of padding."""
+    """Return the logits of every token of a graph pass, without padding."""
     graph = graphs.run(batch, ())
     with torch.inference_mode():
         logits = model.head(graph.states, graph.context).float()
@@ -97,7 +97,7 @@ def test_rows_do_not_depend_on_one_another_or_on_where_their_pages_are(
     random = torch.Generator().manual_seed(1)
     first, second = (torch.randint(3, 99, (n,), generator=random) for n in (29, 13))
     runner = ModelRunner(model, kind(model, max_seq_len=64), 8)
-    # Scattered pages and adjoining ones; in two passes of different widths.
+    # One sequence in scattered pages, one in adjacent ones; in two passes of different lengths.
     runner.prefill([BatchRow(first[:20].tolist(), 0, [5, 1, 6, 0])])
     got = eager_logits(runner, [BatchRow(first[20:].tolist(), 20, [5, 1, 6, 0]), BatchRow(second.tolist(), 0, [2, 3])])
     expected = []
@@ -114,11 +114,11 @@ def test_graphs_give_the_logits_of_eager_passes(checkpoint: Any, ids: torch.Tens
     model = checkpoint(name).load()
     eager, runner = prefilled(model, ids), prefilled(model, ids)
     graphs = graphs_of(runner)
-    for i in range(PROMPT, 21):  # across the border of a page
+    for i in range(PROMPT, 21):  # across a page boundary
         batch = rows(ids, i, i + 1)
         expected = eager_logits(eager, batch)
         torch.testing.assert_close(graph_logits(graphs, model, batch), expected, atol=2e-4, rtol=1e-3)
-    # Idle rows have written nothing.
+    # Padding rows have written nothing.
     for got, wanted in zip(runner.cache.all_tensors(), eager.cache.all_tensors(), strict=True):
         torch.testing.assert_close(got, wanted, atol=2e-4, rtol=1e-3)
     assert torch.equal(runner.history, eager.history)
@@ -138,7 +138,7 @@ def test_several_tokens_give_the_logits_of_single_steps(checkpoint: Any, ids: to
 def test_the_first_token_may_come_from_the_previous_pass(
     llama: ExLlamaV2, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch, graphs: bool
 ) -> None:
-    """What was sampled is left on the device; the next pass reads it there, and notes it in the history."""
+    """Sampled tokens stay on the device, where the next pass reads them and appends them to the history."""
     monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: graphs))
     known, taken = prefilled(llama, ids), prefilled(llama, ids)
     expected = eager_logits(known, rows(ids, PROMPT, PROMPT + 1))[:3]
@@ -164,7 +164,7 @@ def test_the_history_holds_the_tokens_of_every_page(llama: ExLlamaV2) -> None:
 
 
 def test_graphs_take_tokens_for_which_their_pages_have_room(llama: ExLlamaV2, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tokens of a graph are filled up to a power of two, and all of them have a position in the pages."""
+    """Graphs pad their tokens to a power of two, and every padded token has a position in the pages."""
     runner = ModelRunner(llama, ExLlamaV2Cache(llama, max_seq_len=8 * SIZE), SIZE)
     assert [runner.room(past, [0, 1]) for past in (0, 17, 31)] == [32, 15, 1]
     monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: True))
@@ -180,7 +180,7 @@ def test_graphs_over_quantised_caches(llama: ExLlamaV2, ids: torch.Tensor, kind:
     graphs = graphs_of(runner)
     for i in range(PROMPT, 21):
         batch = rows(ids, i, i + 1)
-        # Rounding may turn a code into its neighbour.
+        # Rounding may change a quantised value by one level.
         torch.testing.assert_close(graph_logits(graphs, llama, batch), eager_logits(eager, batch), atol=0.02, rtol=0)
 
 

@@ -1,4 +1,4 @@
-"""Stop strings, banned strings and characters that span tokens, against plain statements of the rules."""
+"""Stop strings, banned strings and multi-token characters, compared with a simple reference implementation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STRINGS = st.lists(st.text("abcAB.é x", min_size=1, max_size=4), max_size=3)
 
 
 class Letters:
-    """A tokenizer of a few pieces."""
+    """A tokenizer with a few pieces."""
 
     def get_vocab_size(self) -> int:
         return len(PIECES)
@@ -32,14 +32,14 @@ class Letters:
 
 
 def ranking(seed: int, tokens: list[int]) -> list[int]:
-    """The tokens, from the likeliest on, after others."""
+    """Return all tokens, most likely first, given the previous tokens."""
     order = list(range(10))
     random.Random(f"{seed} {tokens}").shuffle(order)
     return order
 
 
 def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str, list[str]]:
-    """What is released, why it ended, and every piece of it."""
+    """Return the released text, the finish reason, and the text released in each step."""
     request = Request(
         prompt=[torch.tensor([[10]])],
         sampling=SamplingParams(),
@@ -59,7 +59,7 @@ def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: i
 
 
 def state(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str]:
-    """The text and the reason by a search through the whole text after each token."""
+    """Return the text and the finish reason found by searching the whole text after each token."""
     tokens: list[int] = []
     forbidden: dict[int, set[int]] = {}
     while True:
@@ -112,7 +112,7 @@ def test_stop_strings_wait_for_the_minimum(seed: int, stop: list[str], limit: in
 def test_characters_come_whole(tiny_tokenizer: ExLlamaV2Tokenizer, text: str, choose: random.Random) -> None:
     detokenizer, pieces = Detokenizer(tiny_tokenizer, special=False), []
     for part in text:
-        # Each character by itself: more of them are made of several tokens.
+        # Encode characters one by one, so that more of them take several tokens.
         pieces += [detokenizer.push(token) for token in tiny_tokenizer.encode(part)[0].tolist()]
     assert "".join(pieces) == text and detokenizer.complete
     assert not any("\ufffd" in piece for piece in pieces)

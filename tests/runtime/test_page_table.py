@@ -1,4 +1,4 @@
-"""Pages of the KV cache: none is lost, freed twice or leaked, and a cache hit holds what computing anew would give."""
+"""Pages of the KV cache: none is lost, leaked or freed twice, and a cache hit has the same content as recomputation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 8
 
 
 def check(allocator: PageAllocator, sequences: list[Any]) -> None:
-    """All that must hold between two calls."""
+    """Check the invariants that hold between two calls."""
     uses = Counter(page for sequence in sequences for page in sequence.pages)
     assert sorted(page.index for page in allocator.pages) == list(range(len(allocator.pages)))
     for page in allocator.pages:
@@ -38,7 +38,7 @@ def check(allocator: PageAllocator, sequences: list[Any]) -> None:
 
 
 class Machine(RuleBasedStateMachine):
-    """Jobs with related prompts over a cache of eight small pages."""
+    """Runs jobs with overlapping prompts on a cache of eight small pages."""
 
     model: ExLlamaV2
     tokenizer: ExLlamaV2Tokenizer
@@ -61,7 +61,7 @@ class Machine(RuleBasedStateMachine):
     )
     def enqueue(self, length: int, tail: list[int], count: int, bans: bool, guided: bool) -> None:
         prompt = [10 + n % 7 for n in range(length)] + tail
-        # With a scale of 1, the second prompt takes pages but has no influence.
+        # With a guidance scale of 1, the second prompt takes pages but does not affect the output.
         prompts = [prompt, prompt[: 1 + length // 2]] if guided else [prompt]
         strings = [chr(c) for c in range(ord("a"), ord("m"))] if bans else None
         job = ExLlamaV2DynamicJob(
@@ -144,7 +144,7 @@ def allocator(cache: ExLlamaV2Cache) -> PageAllocator:
 
 
 def fill(allocator: PageAllocator, prompt: list[int], positions: int) -> list[Any]:
-    """Pages for a prompt, with all of it in them."""
+    """Allocate pages for a prompt and fill them with it."""
     pages = allocator.allocate(prompt, positions)
     assert pages is not None
     allocator.commit(pages, prompt, 0)

@@ -1,4 +1,4 @@
-"""What requests ask of a runtime: room, order, pages of their own, work of the host."""
+"""Requests with special needs: cache space, priorities, their own block tables, hooks on the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def asked(count: int | None = 8, ids: tuple[int, ...] = (5, 6, 7), **options: ob
 
 
 def test_only_hooks_keep_a_request_on_the_host(make: Make) -> None:
-    """Whatever else is asked for is sampled on the device."""
+    """With all other settings and options, sampling runs on the device."""
     runtime = make()
     fields = ExLlamaV2Sampler.Settings(
         typical=0.5, mirostat=True, dry_multiplier=1.0, xtc_probability=0.5, token_bias=torch.zeros(384)
@@ -37,7 +37,7 @@ def test_only_hooks_keep_a_request_on_the_host(make: Make) -> None:
 
 
 def test_a_hook_waits_for_its_own_sequence_alone(make: Make) -> None:
-    """Others stay a step ahead of the host."""
+    """Sequences without hooks stay one step ahead of the host."""
     runtime = make()
     runtime.runner.is_asynchronous = True
     calls: list[int] = []
@@ -78,7 +78,7 @@ def test_a_request_is_overtaken_as_often_as_it_allows(make: Make) -> None:
 
 
 def test_fixed_block_tables(make: Make) -> None:
-    """A request may bring its pages, in any order, and what they hold already; the allocator knows nothing of them."""
+    """A request may bring its own block table, in any order and partly filled, unknown to the page allocator."""
     expected = make().submit(asked(40, tuple(range(5, 305)))).result().text
     runtime = make(2048)
     request = asked(40, tuple(range(5, 305)))
@@ -97,10 +97,10 @@ def test_fixed_block_tables(make: Make) -> None:
 
     assert finish(first) == expected and sum(passes) == 299
     assert not any(page.tokens or page.users for page in runtime.allocator.pages)
-    # The pages still hold the prompt: all but its last tokens are passed over.
+    # The pages still hold the prompt, so prefill computes its last tokens only.
     passes.clear()
     assert finish(runtime.add(request, [[6, 1]], 290)) == expected and sum(passes) == 9
-    # Elsewhere nothing is known of it.
+    # The prefix cache does not know these pages, so prefill computes the whole prompt.
     passes.clear()
     assert finish(runtime.add(request)) == expected and sum(passes) == 299
 

@@ -1,4 +1,4 @@
-"""Speculation: proposals change how fast an output comes, not the output; and nothing is proposed in vain for long."""
+"""Speculative decoding: drafts change the speed but not the output, and drafting stops if drafts keep failing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[..., Runtime]
 
 
 class Oracle:
-    """Proposes a given output, with a wrong token at some positions; counts what it is asked."""
+    """Proposes a given output, with wrong tokens at some positions; records the requested limits and acceptances."""
 
     def __init__(self, tokens: Sequence[int], wrong: Callable[[int], bool] = lambda _: False) -> None:
         self.tokens = [(10 if token == 9 else 9) if wrong(at) else token for at, token in enumerate(tokens)]
@@ -52,7 +52,7 @@ def asked(runtime: Runtime, count: int, pattern: str = "", **options: Any) -> Re
 
 
 def output(make: Make, count: int, pattern: str = "", **options: Any) -> list[int]:
-    """All tokens of a sequence without proposals, prompt included."""
+    """Return all tokens of a sequence run without proposals, prompt included."""
     runtime = make(jump_forward=False)
     handle = runtime.submit(asked(runtime, count, pattern, **options))
     handle.result()
@@ -60,7 +60,7 @@ def output(make: Make, count: int, pattern: str = "", **options: Any) -> list[in
 
 
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """A list that will hold the widths of the rows of each decode pass."""
+    """Return a list to which each decode pass appends the number of tokens of each row."""
     found: list[list[int]] = []
     decode = ModelRunner.decode
 
@@ -91,7 +91,7 @@ def test_right_and_wrong_proposals(
     assert (sequence.accepted_draft_tokens > 0) == bool(right)
     assert (sequence.rejected_draft_tokens > 0) == (len(right) < len(expected) - len(PROMPT))
     assert sequence.accepted_draft_tokens == sum(accepted for accepted, _ in oracle.seen)
-    # A token is left to come from the sampler, and so never proposed.
+    # The last token always comes from the sampler, so it is never proposed.
     assert all(limit < 30 for limit in oracle.asked) and max(oracle.asked) == 5
 
 
@@ -105,7 +105,7 @@ def test_right_proposals_save_passes(make: Make, monkeypatch: pytest.MonkeyPatch
 
 
 def test_drafts_are_cut_where_the_mask_forbids_them(make: Make) -> None:
-    """Verified are proposals up to the first that the constraint excludes; the others cost a sample, and no error."""
+    """Proposals are verified up to the first one that the constraint forbids; the rest is dropped without an error."""
     pattern = "[a-z ]{30,}"
     expected = output(make, 30, pattern)
     digit = make().tokenizer.get_id_to_piece_list().index("7")
@@ -125,13 +125,13 @@ def test_drafts_are_cut_where_the_mask_forbids_them(make: Make) -> None:
         handle = runtime.submit(asked(runtime, 30, pattern))
         handle.result()
     assert handle.sequence.rows[0].tokens() == expected
-    # Rows with a mask: the next token, and one after each allowed proposal, which are two at most.
+    # Rows with a mask: the next token, and the token after each allowed proposal, of which there are two at most.
     assert {sum(mask is not None for mask in masks) for masks in found} <= {1, 2, 3}
     assert any(sum(mask is not None for mask in masks) == 3 for masks in found)
 
 
 def test_masks_after_drafts_are_asked_for_before_sampling(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are computed once the pass is queued; none is asked for between sampling and the next drafts."""
+    """Masks are computed once the pass is queued; none is requested between sampling and the next drafts."""
     events: list[str] = []
 
     class Watching(ExLlamaV2RegexFilter):
@@ -189,7 +189,7 @@ def test_drafting_goes_on_once_drafts_are_right_again() -> None:
 
 @pytest.mark.parametrize("kind", ["draft model", "n-gram"])
 def test_proposers_give_up_on_a_sequence(make: Make, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Proposals for random tokens are wrong: after a few of them, passes take one token."""
+    """Proposals for random tokens are wrong, so after a few of them, passes go back to one token per sequence."""
     runtime = make(jump_forward=False, num_draft_tokens=4)
     if kind == "n-gram":
         runtime.decode_loop.proposer = NgramProposer(1)
@@ -229,7 +229,7 @@ def test_n_grams_propose_what_followed_before() -> None:
     assert index.predict(2, [9, 5]) == [1, 2] and index.predict(2, [9]) == []
     index.truncate(5)
     assert index.tail == [3, 4, 5] and len(index) == 5
-    # What followed 5 is forgotten.
+    # The continuation of 5 was truncated.
     assert index.predict(2) == []
 
 

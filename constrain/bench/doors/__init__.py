@@ -1,4 +1,7 @@
-"""Every way to generate tokens, beside the dynamic generator with default settings in the same run."""
+"""Throughput of every entry point and setting, relative to plain decoding in the same run.
+
+Plain decoding is the dynamic generator with default settings. Each benchmark is a :class:`Door`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _STRINGS = {
     "additionalProperties": False,
 }
 _SENTENCE = "The quick brown fox jumps over the lazy dog."
-#: The document that the built-in model extracts records from.
+#: The demo document from which the built-in model extracts records.
 _DOCUMENT = "log-line"
 
 
@@ -56,15 +59,15 @@ def measure_random(
     seconds: float = 500,
     **sizes: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Figures of all doors to a model with random weights, after one door after the other.
+    """Measure all doors on a model with random weights, yielding the figures after each door.
 
     Args:
-        shape, draft_shape: of the model, and of one that drafts for it; their vocabulary is that of the tokenizer.
+        shape, draft_shape: of the model and its draft model; their vocabulary is that of the tokenizer.
         tokenizer_dir: has a ``tokenizer.json``.
-        parts: which doors.
-        batches: sequences at a time.
-        repeats: runs of each door, and of plain decoding between them.
-        seconds: after this time no door is begun.
+        parts: groups of doors to run.
+        batches: batch sizes.
+        repeats: runs of each door, alternating with runs of plain decoding.
+        seconds: time after which no further door is started.
         sizes: attributes of the :class:`Lab`.
     """
     begin = time.perf_counter()
@@ -94,9 +97,9 @@ def measure_built_in(
     seconds: float = 500,
     **sizes: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Figures of all doors to the built-in model, but for draft models; arguments as for :func:`measure_random`.
+    """Measure all doors except draft models on the built-in model; arguments as for :func:`measure_random`.
 
-    Steps of a model this small cost little more than what settings add, so that of these nothing is wanted.
+    Most doors have no target ratio, since a step of a model this small costs little more than the settings add.
     """
     begin = time.perf_counter()
     model, tokenizer = load_model()
@@ -129,7 +132,7 @@ def _doors(
 
 
 def _limits(shape: Shape, lab: Lab) -> dict[int, float]:
-    """Tokens per second that reading weights and cache at the bandwidth measured would allow, by batch."""
+    """Return the tokens per second that the measured bandwidth allows for reading weights and cache, by batch size."""
     bandwidth, length = read_bandwidth(), lab.prompt + lab.new_tokens // 2
     sizes = {batch: 2 * (shape.weights_read + batch * length * shape.cache_elements) for batch in lab.batches}
     return {batch: batch * bandwidth / size for batch, size in sizes.items()}
@@ -139,7 +142,7 @@ def _measure(lab: Lab, doors: Iterator[Door], repeats: int, deadline: float) -> 
     sizes = {name: getattr(lab, name) for name in ("prompt", "new_tokens", "forced_tokens", "documents")}
     figures = conditions() | sizes | {"repeats": repeats, "doors": []}
     gc.collect()
-    gc.freeze()  # so that what is there by now is not looked through again and again
+    gc.freeze()  # long-lived objects are then not rescanned in each collection
     try:
         for door in doors:
             figures["doors"].append(_figure(door, repeats, deadline))
@@ -149,7 +152,7 @@ def _measure(lab: Lab, doors: Iterator[Door], repeats: int, deadline: float) -> 
 
 
 def _figure(door: Door, repeats: int, deadline: float) -> dict[str, Any]:
-    """The figure of a door; one that is shut must not hide what the others do."""
+    """Measure one door; errors are recorded in its figure, so that the other doors still run."""
     figure: dict[str, Any] = {"name": door.name, "batch": door.batch, "wanted": door.wanted}
     begin = time.perf_counter()
     if begin > deadline:
@@ -162,11 +165,11 @@ def _figure(door: Door, repeats: int, deadline: float) -> dict[str, Any]:
 
 
 def _rates(runs: Runs, repeats: int) -> dict[str, Any]:
-    """Rates of a door and of plain decoding, in turns, so that whatever slows the host down slows both."""
+    """Measure a door and plain decoding in alternating runs, so that a slow host affects both equally."""
     rates: dict[str, list[float]] = {"rates": [], "plain_rates": []}
     pair = [("plain_rates", runs.plain), ("rates", runs.door)]
     try:
-        runs.door()  # makes its graphs
+        runs.door()  # warm-up: captures its CUDA graphs
         for number in range(repeats):
             for name, run in pair if number % 2 == 0 else reversed(pair):
                 rates[name].append(run())

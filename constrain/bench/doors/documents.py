@@ -1,4 +1,4 @@
-"""Many documents through ``LLM.extract_many``."""
+"""Throughput of ``LLM.extract_many`` over many documents."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from constrain.model import ExLlamaV2Cache
 
 MANY_BESIDE_LOOP = "LLM.extract_many, beside a loop"
 WANTED_OF_PLAIN, WANTED_OF_LOOP = 0.90, 3.0
-#: A loop takes one document out of this many.
+#: The loop runs over one in this many documents.
 _LOOP_SHARE = 4
 
 
 def document_doors(lab: Lab, loop: bool) -> Iterator[Door]:
-    """Records of many documents, beside as many plain jobs of the same lengths, or beside a loop over ``extract``."""
+    """Yield the door of ``extract_many``, compared with plain jobs of the same lengths or with an ``extract`` loop."""
     if loop:
         yield Door(MANY_BESIDE_LOOP, lab.largest, WANTED_OF_LOOP, partial(_beside_loop, lab))
     else:
@@ -30,7 +30,11 @@ def document_doors(lab: Lab, loop: bool) -> Iterator[Door]:
 
 
 class _Documents:
-    """Documents none of which was there before, and what became of the last."""
+    """Runs of extraction over new documents, none of which is cached.
+
+    Attributes:
+        lengths: tokens of prompt and record of each document in the last ``extract``.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._llm = lab, make_llm(lab, lab.largest)
@@ -38,7 +42,7 @@ class _Documents:
         self.lengths: list[tuple[int, int]] = []
 
     def extract(self, documents: int) -> float:
-        """Seconds of ``extract_many``; notes the number of tokens of each prompt and each record."""
+        """Return the seconds of ``extract_many``, and record ``lengths``."""
         texts = self._texts(documents)
         begin = time.perf_counter()
         records = list(self._llm.extract_many(self._lab.schema, texts, max_new_tokens=self._lab.record_tokens))
@@ -53,7 +57,7 @@ class _Documents:
         return seconds
 
     def loop(self, documents: int) -> float:
-        """Seconds of a loop over ``extract``."""
+        """Return the seconds of a loop over ``extract``."""
         texts = self._texts(documents)
         begin = time.perf_counter()
         for text in texts:
@@ -65,14 +69,14 @@ class _Documents:
 
 
 def _beside_loop(lab: Lab) -> Runs:
-    """Documents a minute."""
+    """Measure documents per minute, compared with a loop."""
     documents, few = _Documents(lab), max(1, lab.documents // _LOOP_SHARE)
     documents.loop(1)
     return Runs(lambda: 60 * lab.documents / documents.extract(lab.documents), lambda: 60 * few / documents.loop(few))
 
 
 def _beside_jobs(lab: Lab) -> Runs:
-    """Tokens per second, from the first prompt to the last token."""
+    """Measure tokens per second, prefill included, compared with plain jobs."""
     documents = _Documents(lab)
     documents.extract(lab.documents)
     cache = ExLlamaV2Cache(lab.model, max_seq_len=lab.record_positions(lab.largest))

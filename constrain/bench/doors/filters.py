@@ -1,4 +1,4 @@
-"""Filters as a third party would write them: sets of ids, a Python object for each token."""
+"""Filters as third parties write them: they return token ids as Python objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from constrain.filters import ExLlamaV2Filter
 
 
 class Fixed(ExLlamaV2Filter):
-    """Forces one sequence of token ids, over and over."""
+    """Forces one sequence of token ids, repeatedly."""
 
     def __init__(self, model: Any, tokenizer: Any, ids: Sequence[int]) -> None:
         super().__init__(model, tokenizer)

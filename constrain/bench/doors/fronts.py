@@ -1,4 +1,4 @@
-"""The ways in that users have, one sequence at a time: generators of exllamav2's names, and ``LLM``."""
+"""Throughput of the public entry points at batch 1: the exllamav2-compatible generators, and ``LLM``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WANTED = 0.95
 
 
 def front_doors(lab: Lab, plain: PlainRates, limits: Mapping[int, float]) -> Iterator[Door]:
-    """Doors of every front, for a single sequence; first plain decoding itself.
+    """Yield plain decoding compared with the bandwidth limit, then a door for each entry point at batch 1.
 
     Args:
         lab: has the model.
-        plain: what they are compared with.
-        limits: tokens per second that the memory bandwidth would allow, by batch, where that is known.
+        plain: baseline.
+        limits: tokens per second that the memory bandwidth would allow, by batch size; empty if unknown.
     """
     for batch, limit in limits.items():
         yield Door("plain, beside the memory bandwidth", batch, None, partial(_beside_limit, plain, batch, limit))
@@ -54,7 +54,7 @@ def _beside_plain(make: Callable[[Lab], Run], lab: Lab, plain: PlainRates) -> Ru
 
 
 def make_llm(lab: Lab, rows: int) -> LLM:
-    """An ``LLM`` that can extract this number of records at a time."""
+    """Create an ``LLM`` that can extract this many records concurrently."""
     cache = ExLlamaV2Cache(lab.model, max_seq_len=lab.record_positions(rows))
     return LLM(Runtime(lab.model, cache, lab.tokenizer, max_batch_size=rows))
 
@@ -126,7 +126,7 @@ def _generate(lab: Lab) -> Run:
 
 
 def _extract(lab: Lab) -> Run:
-    """Tokens of the record over the time after the prompt, which is measured by a text of one token after another."""
+    """Return a run of ``LLM.extract`` without prefill time, measured by generating one token for another document."""
     llm = make_llm(lab, 1)
     numbers = count()
 

@@ -1,4 +1,4 @@
-"""The model that all doors lead to, prompts for it, and a rate that is compared with another."""
+"""The model and prompts shared by all doors, and the types that describe a door."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from constrain.model import ExLlamaV2
 from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-#: One run; returns tokens per second.
+#: Performs one run and returns tokens per second.
 Run: TypeAlias = Callable[[], float]
 
 _WORD = re.compile(r" [a-z]{3,}")
 _LEAST_WORDS = 64
-#: Tokens by which a document may be longer than another.
+#: Spare prompt tokens, since documents differ in length.
 _MORE = 32
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What is measured, and what it is compared with.
+    """A measured run and its baseline.
 
     Attributes:
         door: a run of the door.
-        plain: a run of what it is compared with, which is warm already.
+        plain: a run of the baseline, which is already warmed up.
         notes: further figures, written by the runs.
-        close: ends what goes on in the background.
+        close: stops background work.
     """
 
     door: Run
@@ -46,13 +46,13 @@ class Runs:
 
 @dataclass(frozen=True)
 class Door:
-    """A way to generate tokens.
+    """A benchmark of one entry point or setting.
 
     Attributes:
-        name: what users know it by.
-        batch: rows that run at a time.
-        wanted: least share of the plain rate that it should come to; ``None`` where none is set.
-        prepare: makes generators and caches, when it is its turn.
+        name: of the entry point or setting.
+        batch: batch size, in rows.
+        wanted: target ratio to the plain rate; ``None`` if there is no target.
+        prepare: creates generators and caches, right before the door runs.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Door:
 
 @dataclass(frozen=True)
 class Lab:
-    """A loaded model, and how much it is made to generate.
+    """A loaded model, and the sizes of its workload.
 
     Attributes:
         model, tokenizer: loaded.
-        batches: numbers of sequences at a time, ascending.
+        batches: batch sizes, ascending.
         prompt: tokens of each prompt.
-        new_tokens: tokens generated after it.
-        forced_tokens: those of sequences that speculation is measured on.
-        schema: of records that are extracted.
-        text: the document with a number.
+        new_tokens: tokens generated per sequence.
+        forced_tokens: tokens generated per sequence where speculation is measured.
+        schema: of the extracted records.
+        text: returns the document with a given number.
         documents: number of documents.
-        record_tokens: most tokens of a record.
+        record_tokens: maximum tokens of a record.
     """
 
     model: ExLlamaV2
@@ -96,51 +96,51 @@ class Lab:
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens."""
+        """Number of tokens that both tokenizer and model have."""
         return min(self.tokenizer.get_vocab_size(), self.model.config.vocab_size)
 
     def positions(self, rows: int, tokens: int = 0) -> int:
-        """Positions of a cache for sequences of ``tokens``, by default a prompt and what is generated after it."""
+        """Return the cache size for ``rows`` sequences of ``tokens``, by default of prompt and new tokens."""
         length = tokens or self.prompt + self.new_tokens + 1
         return rows * -(-length // PAGED_PAGE_SIZE) * PAGED_PAGE_SIZE
 
     def record_positions(self, rows: int) -> int:
-        """Positions of a cache for prompts of documents and their records."""
+        """Return the cache size for ``rows`` document prompts and their records."""
         prompt = self.tokenizer.encode(build_prompt(self.schema, self.text(self.documents))).shape[1]
         return self.positions(rows, prompt + _MORE + self.record_tokens)
 
     def prompt_ids(self) -> torch.Tensor:
-        """A random prompt; its last token is a word, which can be generated anew."""
+        """Return a random prompt; its last token is a word, which token healing can regenerate."""
         ids = torch.randint(0, self.vocabulary, (1, self.prompt))
         ids[0, -1] = self._random.choice(self.word_ids)
         return ids
 
     def words(self) -> str:
-        """A random prompt as text, of about as many tokens; none is cached."""
+        """Return a random prompt as text, of about ``prompt`` tokens, none of them cached."""
         pieces = self.tokenizer.get_id_to_piece_list()
         return "".join(pieces[token] for token in self._random.choices(self.word_ids, k=self.prompt))
 
     def job(
         self, number: int, settings: ExLlamaV2Sampler.Settings | None = None, **options: Any
     ) -> ExLlamaV2DynamicJob:
-        """A job with a random prompt; by default with default settings and nothing else."""
+        """Create a job with a random prompt and, unless given, default settings."""
         given = {"input_ids": self.prompt_ids(), "max_new_tokens": self.new_tokens, "seed": number, **options}
         return ExLlamaV2DynamicJob(gen_settings=settings or ExLlamaV2Sampler.Settings(), **given)
 
     @cached_property
     def word_ids(self) -> list[int]:
-        """Tokens that are a word, where the vocabulary has such; others else."""
+        """Tokens that are whole words, or the upper half of the vocabulary if it has too few."""
         pieces = self.tokenizer.get_id_to_piece_list()[: self.vocabulary]
         words = [token for token, piece in enumerate(pieces) if _WORD.fullmatch(piece)]
         return words if len(words) >= _LEAST_WORDS else list(range(self.vocabulary // 2, self.vocabulary))
 
 
 def rate_after_prompt(generate: Callable[[int], int], tokens: int) -> float:
-    """Tokens per second without the time of the prompt, which is that until the first token.
+    """Return tokens per second without prefill, whose time is that of generating a single token.
 
     Args:
-        generate: generates at most so many tokens after a prompt of its own, and returns how many they were.
-        tokens: how many.
+        generate: generates at most this many tokens from a new prompt, and returns their number.
+        tokens: number of tokens after the first.
     """
     first, short = _timed(lambda: generate(1))
     count, long = _timed(lambda: generate(tokens + 1))

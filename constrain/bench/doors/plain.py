@@ -1,4 +1,4 @@
-"""The dynamic generator: the door that all others are compared with."""
+"""The baseline of all doors: the dynamic generator with default settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from constrain.model import ExLlamaV2Cache, ExLlamaV2CacheBase
 
 
 class Dynamic:
-    """Jobs of a dynamic generator, as many at a time as its batch.
+    """Measures full batches of jobs on a dynamic generator.
 
     Attributes:
         generator: the generator.
@@ -22,7 +22,7 @@ class Dynamic:
         self.generator, self.batch = generator, batch
 
     def rate(self, make_job: Callable[[int], ExLlamaV2DynamicJob]) -> float:
-        """Tokens per second of all jobs together, from when each has a token until the first has all of its own."""
+        """Return tokens per second of all jobs together, from when each has a token until the first job finishes."""
         jobs = [make_job(number) for number in range(self.batch)]
         self.generator.enqueue(jobs)
         try:
@@ -46,14 +46,14 @@ def _count(jobs: list[ExLlamaV2DynamicJob]) -> int:
 
 
 class PlainRates:
-    """Dynamic generators over one model, one for each batch and kind of cache, and their plain rates."""
+    """Dynamic generators over one model, one for each batch size and cache type, and their plain rates."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._made: dict[tuple[int, type[ExLlamaV2CacheBase]], Dynamic] = {}
 
     def dynamic(self, batch: int, cache_type: type[ExLlamaV2CacheBase] = ExLlamaV2Cache) -> Dynamic:
-        """The generator for a batch; it is warm."""
+        """Return the warmed-up generator for a batch size."""
         key = batch, cache_type
         if key not in self._made:
             lab = self._lab
@@ -64,6 +64,6 @@ class PlainRates:
         return self._made[key]
 
     def run(self, batch: int) -> Run:
-        """A run with default settings."""
+        """Return a run with default settings."""
         dynamic = self.dynamic(batch)
         return lambda: dynamic.rate(self._lab.job)

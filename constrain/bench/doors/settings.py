@@ -1,4 +1,4 @@
-"""Settings and options of jobs, each alone and all together, beside jobs with default ones."""
+"""Throughput of sampling settings and job options, each alone and all together, compared with the defaults."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from constrain.model import (
 )
 
 WANTED_ALONE, WANTED_TOGETHER = 0.95, 0.90
-#: What no text has.
+#: A string that does not occur in outputs.
 _NEVER = "zzqqzz"
 _LORA_RANK = 16
-#: Ids in the set that a filter of a third party returns.
+#: Size of the id set that a third-party filter returns.
 _MANY_IDS = 60_000
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs from a plain job.
+    """Differences from a plain job.
 
     Attributes:
-        name: what users know it by.
-        settings: fields of the settings.
+        name: of the setting or option.
+        settings: fields of the sampling settings.
         options: arguments of the job.
-        biased: a bias excludes a token.
-        filtered: a filter holds; with a trigger that never comes, it holds for nothing.
-        adapted: an adapter is in use.
-        cache: kind of the cache.
+        biased: a token bias excludes one token.
+        filtered: the job has a filter, which stays inactive as its trigger does not occur.
+        adapted: a LoRA is active.
+        cache: type of the cache.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Variant:
 
 
 def variants(new_tokens: int, eos: int | None) -> list[Variant]:
-    """Every variant by itself, and at last all together."""
+    """Return each variant alone, followed by all of them together."""
     alone = [
         Variant("typical", {"typical": 0.9}),
         Variant("tfs", {"tfs": 0.9}),
@@ -98,7 +98,7 @@ def _together(alone: list[Variant]) -> Variant:
 
 
 def setting_doors(lab: Lab, plain: PlainRates) -> Iterator[Door]:
-    """Doors of every variant at each batch, of guidance, and of filters with large sets."""
+    """Yield doors of every variant at each batch size, of guidance, and of filters with large sets."""
     lora = cache(lambda: random_lora(lab.model))
     for batch in lab.batches:
         wanted = WANTED_ALONE if batch == 1 else WANTED_TOGETHER
@@ -132,7 +132,7 @@ def _job(lab: Lab, variant: Variant, number: int) -> ExLlamaV2DynamicJob:
 
 
 def _guidance(lab: Lab, plain: PlainRates) -> Runs:
-    """Half as many sequences as the batch has rows; its rate counts both rows of each."""
+    """Measure guidance with two rows per sequence; the rate counts both."""
     dynamic = Dynamic(plain.dynamic(lab.largest).generator, max(1, lab.largest // 2))
 
     def job(number: int) -> ExLlamaV2DynamicJob:
@@ -143,7 +143,7 @@ def _guidance(lab: Lab, plain: PlainRates) -> Runs:
 
 
 def _large_sets(lab: Lab, plain: PlainRates, shared: bool) -> Runs:
-    """A filter that returns a set of ids: the same object for all sequences, or another one for each."""
+    """Measure filters that return a set of ids: one shared by all sequences, or one for each."""
     dynamic = plain.dynamic(lab.largest)
     ids = set(range(min(_MANY_IDS, lab.vocabulary - 1)))
 
@@ -155,7 +155,7 @@ def _large_sets(lab: Lab, plain: PlainRates, shared: bool) -> Runs:
 
 
 def random_lora(model: ExLlamaV2) -> ExLlamaV2Lora:
-    """An adapter with random weights for every linear layer."""
+    """Create a LoRA with random weights for every linear layer."""
     layers = model.config.layout.layers
     linears = [linear for layer in layers for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)]
     tensors = {}

@@ -1,15 +1,15 @@
-"""Drafts, all of them accepted and none, beside the same outputs without drafts.
+"""Speculative decoding at acceptance rates of 100% and 0%, compared with the same outputs without drafts.
 
-All are accepted
+All drafts are accepted for
 
-- of n-grams, where a filter forces the tokens of the prompt again;
-- of a draft model under that filter, since drafts are held to it too;
-- of a draft model without a filter, by a trick: the output, sampled from few tokens at a temperature at which all are
-  equally likely, depends on the seed alone, and so is known from a run without drafts. The draft model's passes run,
-  and its tokens are replaced by these.
+- n-grams, if a filter forces the output to repeat the prompt;
+- a draft model under that filter, since drafts obey it too;
+- a draft model without a filter, by replacing its tokens: the output, sampled from few tokens at a temperature that
+  makes them equally likely, depends on the seed alone, so a run without drafts reveals it. The draft model's forward
+  passes still run.
 
-None is accepted of n-grams where no pair of tokens ever comes again though all tokens do, and of a draft model whose
-weights are random.
+None are accepted for n-grams if tokens repeat but no pair of adjacent tokens does, and for a draft model with random
+weights.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from constrain.runtime.speculation import DraftModel
 
 _DRAFTED = 4
 _NGRAM = {"use_ngram_draft": True, "num_draft_tokens": _DRAFTED}
-#: Least gain where all drafts are accepted: n-grams at one sequence and at several, a draft model at one.
+#: Target speedups if all drafts are accepted: n-grams at one sequence and at several, a draft model at one.
 WANTED_NGRAM, WANTED_NGRAM_BATCH, WANTED_MODEL = 3.0, 2.0, 2.0
-#: Least share of the plain rate where none is.
+#: Target ratios to the rate without drafts if none are accepted.
 WANTED_NGRAM_REFUSED, WANTED_MODEL_REFUSED = 0.90, 0.80
 _SEVERAL = 8
-#: Tokens that are equally likely, and the temperature that makes them so.
+#: Number of equally likely tokens, and the temperature that makes them so.
 _CHOICES, _HEAT = 16, 1000.0
 
 
 def speculation_doors(lab: Lab, draft: Callable[[], ExLlamaV2] | None) -> Iterator[Door]:
-    """Doors of n-grams, and of a draft model if there is one."""
+    """Yield doors of n-gram drafts, and of a draft model if there is one."""
     yield Door("n-gram draft, all accepted", 1, WANTED_NGRAM, partial(_forced_ngrams, lab, 1))
     yield Door("n-gram draft, all accepted", _SEVERAL, WANTED_NGRAM_BATCH, partial(_forced_ngrams, lab, _SEVERAL))
     yield Door("n-gram draft, none accepted", 1, WANTED_NGRAM_REFUSED, partial(_unrepeated, lab))
@@ -52,15 +52,15 @@ def speculation_doors(lab: Lab, draft: Callable[[], ExLlamaV2] | None) -> Iterat
 
 
 class Drafting:
-    """Pairs of generators, with drafts and without, that are given the same jobs."""
+    """A pair of generators, with and without drafts, that run the same jobs."""
 
     def __init__(self, lab: Lab, batch: int, prompt: int, **options: Any) -> None:
         """
         Args:
             lab: has the model.
-            batch: sequences at a time.
+            batch: batch size.
             prompt: tokens of each prompt.
-            options: what makes the one generator draft.
+            options: arguments that make a generator draft.
         """
         self._lab, self._batch = lab, batch
         self._positions = lab.positions(batch, prompt + lab.forced_tokens + _DRAFTED + 1)
@@ -70,7 +70,7 @@ class Drafting:
         self._notes: dict[str, Any] = {}
 
     def runs(self, make_job: Callable[[int], ExLlamaV2DynamicJob]) -> Runs:
-        """Runs of the same jobs on both generators."""
+        """Return runs of the same jobs on both generators."""
         self.plain.rate(make_job)
         return Runs(partial(self._rate, make_job), partial(self.plain.rate, make_job), self._notes)
 
@@ -101,7 +101,7 @@ def _prompt_that_comes_again(lab: Lab) -> torch.Tensor:
 
 
 def _forced(lab: Lab, ids: torch.Tensor, number: int) -> ExLlamaV2DynamicJob:
-    """A job whose output is its prompt again."""
+    """Create a job whose output repeats its prompt."""
     filters = [Fixed(lab.model, lab.tokenizer, ids[0].tolist())]
     return lab.job(number, input_ids=ids, max_new_tokens=lab.forced_tokens, filters=filters)
 
@@ -123,7 +123,7 @@ def _refused_drafts(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
 
 
 def _unrepeated(lab: Lab) -> Runs:
-    """Tokens that are never followed by the same one again."""
+    """Measure n-gram drafts on an output in which no pair of adjacent tokens repeats, so that all are rejected."""
     ids = [lab.word_ids[place] for place in never_again(lab.prompt + lab.forced_tokens)]
     prompt = torch.tensor([ids[: lab.prompt]])
 
@@ -135,14 +135,14 @@ def _unrepeated(lab: Lab) -> Runs:
 
 
 def never_again(count: int) -> list[int]:
-    """This many numbers, few of them different, of which no two neighbours come again in the same order."""
+    """Return ``count`` numbers, few of them distinct, in which no ordered pair of neighbours occurs twice."""
     prime = next(n for n in range(2, count + 3) if n * (n - 1) >= count and all(n % d for d in range(2, n)))
-    # Once round the residues in steps of 1, then in steps of 2, and so on; each round begins and ends at 0.
+    # Cycle through the residues in steps of 1, then in steps of 2, and so on; each cycle starts at 0.
     return [place * step % prime for step in range(1, prime) for place in range(prime)][:count]
 
 
 def _foreseen(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
-    """Drafts without a filter, all of them right."""
+    """Measure a draft model without a filter whose drafts are all accepted."""
     drafting = Drafting(lab, 1, lab.prompt, draft_model=draft(), num_draft_tokens=_DRAFTED)
     bias = torch.full((lab.model.config.padded_vocab_size,), -torch.inf)
     bias[lab.word_ids[:_CHOICES]] = 0.0
@@ -162,13 +162,13 @@ def _foreseen(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
 
 
 def _tokens(dynamic: Dynamic, job: ExLlamaV2DynamicJob, prompt: int) -> list[int]:
-    """The tokens of an output."""
+    """Run a job and return its output tokens."""
     dynamic.rate(lambda _: job)
     return job.sequences[0].tokens(prompt)
 
 
 class RightDrafts(DraftModel):
-    """A draft model whose passes run, while what it proposes is known beforehand."""
+    """A draft model that runs its forward passes, but proposes the tokens of known outputs."""
 
     def __init__(
         self, model: ExLlamaV2, cache: Any, page_size: int, width: int, known: Mapping[int, Sequence[int]], prompt: int
@@ -176,7 +176,7 @@ class RightDrafts(DraftModel):
         """
         Args:
             model, cache, page_size, width: of the draft model.
-            known: the outputs, by the seeds of their requests.
+            known: outputs by the seeds of their requests.
             prompt: tokens of each prompt.
         """
         super().__init__(model, cache, page_size, width)

@@ -1,4 +1,4 @@
-"""The engines that can be measured, by name. Each is imported only in the process that runs it."""
+"""Registry of the benchmarked engines. Each is imported only in the process that runs it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ENGINES = {
 
 
 def engine_class(target: str) -> type[Engine]:
-    """The class that ``module:Class`` names.
+    """Return the class named by ``module:Class``.
 
     Raises:
-        ImportError: the package behind the engine is not installed.
+        ImportError: the engine's package is not installed.
     """
     module, _, attribute = target.partition(":")
     found: type[Engine] = getattr(import_module(module), attribute)

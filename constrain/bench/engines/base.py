@@ -1,4 +1,4 @@
-"""What is asked of every engine."""
+"""The interface of benchmarked engines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens that an engine works on.
+    """The vocabulary of a tokenizer.
 
     Attributes:
-        folder: where their tokenizer is.
-        texts: bytes by id; empty for those that are no text.
-        ends: ids that end a text.
+        folder: folder of the tokenizer.
+        texts: bytes by token id; empty for tokens without text.
+        ends: ids of the end-of-sequence tokens.
     """
 
     folder: Path
@@ -27,9 +27,9 @@ class Tokens:
 
 
 class Engine(ABC):
-    """An engine, made ready for a tokenizer by its constructor. It follows one text at a time."""
+    """An engine, set up for a tokenizer by its constructor. It matches one text at a time."""
 
-    #: What ``compile`` raises where a schema has no valid documents.
+    #: Exceptions that ``compile`` raises for a schema without valid documents.
     unsatisfiable: type[Exception] | tuple[type[Exception], ...] = ()
 
     @abstractmethod
@@ -37,30 +37,30 @@ class Engine(ABC):
 
     @abstractmethod
     def compile(self, schema: Any) -> None:
-        """Make the constraint of a schema the current one; raises where that cannot be done."""
+        """Compile a schema and make it the current constraint; raises an exception if it is refused."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start a text."""
+        """Start a new text."""
 
     @abstractmethod
     def mask(self) -> None:
-        """Compute which tokens may come next."""
+        """Compute the mask of the next token."""
 
     @abstractmethod
     def allowed(self, token: int) -> bool:
-        """Whether the last mask allows a token."""
+        """Return whether the last mask allows a token."""
 
     @abstractmethod
     def commit(self, token: int) -> bool:
-        """Go on by a token that the last mask allows; false where it is refused after all."""
+        """Accept a token that the last mask allows; return false if it is rejected nevertheless."""
 
     @abstractmethod
     def may_end(self) -> bool:
-        """Whether the text may end here."""
+        """Return whether the text may end here."""
 
     def counters(self) -> dict[str, int]:
-        """What the engine counted since the last ``compile``."""
+        """Return the engine's counters since the last ``compile``."""
         return {}
 
 
@@ -68,7 +68,7 @@ class BitmaskEngine(Engine):
     """An engine that fills packed bitmasks.
 
     Attributes:
-        words: int32, the last mask; bit ``t % 32`` of word ``t // 32`` stands for token ``t``.
+        words: int32, the last mask; bit ``t % 32`` of word ``t // 32`` is set if token ``t`` is allowed.
     """
 
     words: npt.NDArray[np.int32]

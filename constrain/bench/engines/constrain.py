@@ -1,10 +1,10 @@
-"""constrain itself."""
+"""The engine of this package."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import tokenizers  # noqa: F401 - imports are no part of the set-up
+import tokenizers  # noqa: F401 - keeps the import out of the timed set-up
 
 from constrain.bench.engines.base import BitmaskEngine, Tokens
 from constrain.engine import Vocabulary, allocate_bitmask, compile_json_schema
@@ -12,7 +12,7 @@ from constrain.errors import UnsatisfiableSchema
 
 
 class Constrain(BitmaskEngine):
-    """Set up from the folder of the tokenizer, with default options."""
+    """constrain, set up from the tokenizer folder with default options."""
 
     unsatisfiable = UnsatisfiableSchema
 

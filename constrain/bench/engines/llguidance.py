@@ -12,7 +12,7 @@ from constrain.bench.engines.base import BitmaskEngine, Tokens
 
 
 class LLGuidance(BitmaskEngine):
-    """Set up from the folder of the tokenizer, with default options."""
+    """llguidance, set up from the tokenizer folder with default options."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokenizer = LLTokenizer(str(tokens.folder / "tokenizer.json"), eos_token=tokens.ends)

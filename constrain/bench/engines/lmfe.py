@@ -11,10 +11,10 @@ from constrain.bench.engines.base import Engine, Tokens
 
 
 class LMFormatEnforcer(Engine):
-    """A character-level parser in Python; parts of characters are no tokens to it."""
+    """lm-format-enforcer: a character-level parser in Python, without tokens that are partial characters."""
 
     def __init__(self, tokens: Tokens) -> None:
-        logging.disable()  # what goes wrong is counted, and need not be told
+        logging.disable()  # failures are counted, so they need not be logged
         texts = {i: text.decode(errors="replace") for i, text in enumerate(tokens.texts)}
         regular = [(i, text, text.startswith(" ")) for i, text in texts.items() if text and "\ufffd" not in text]
         self._data = TokenEnforcerTokenizerData(

@@ -14,7 +14,7 @@ from constrain.bench.engines.base import BitmaskEngine, Tokens
 
 
 class OutlinesCore(BitmaskEngine):
-    """A schema as a regular expression, and an index of all its states."""
+    """outlines-core: compiles a schema to a regular expression, and that to an index of all its states."""
 
     def __init__(self, tokens: Tokens) -> None:
         by_text: dict[bytes, list[int]] = defaultdict(list)

@@ -12,7 +12,7 @@ from constrain.bench.engines.base import BitmaskEngine, Tokens
 
 
 class XGrammar(BitmaskEngine):
-    """One thread and no cache, as the others; objects are open unless the schema closes them."""
+    """XGrammar with one thread and no cache, like the others; objects allow additional properties by default."""
 
     def __init__(self, tokens: Tokens) -> None:
         info = xgrammar.TokenizerInfo(tokens.texts, vocab_size=len(tokens.texts), stop_token_ids=tokens.ends)
@@ -28,7 +28,7 @@ class XGrammar(BitmaskEngine):
         self._matcher = xgrammar.GrammarMatcher(self._compiled)
 
     def mask(self) -> None:
-        # Nothing is written where every token is allowed.
+        # The mask is not written if every token is allowed.
         if not self._matcher.fill_next_token_bitmask(self._bits):
             self._bits.fill(-1)
 

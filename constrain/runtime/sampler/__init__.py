@@ -1,1 +1,1 @@
-"""Sampling of next tokens from the states of a forward pass, for all rows of a batch at once."""
+"""Batched sampling of next tokens from the hidden states of a forward pass."""

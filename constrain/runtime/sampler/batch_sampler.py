@@ -1,8 +1,7 @@
-"""The second half of a decode pass: the head of the model, logit processing under masks, and sampling.
+"""The second half of a decode pass: the head of the model, logit processing, masks, and sampling.
 
-On a GPU all of it is one CUDA graph for every combination of settings that a batch has. The token of a row depends on
-its own states, parameters, mask and history alone: its random number is that of its seed and of the length of its
-sequence.
+On a GPU all of it is one CUDA graph for each combination of settings in a batch. The token of a row depends only on its
+own states, parameters, mask and history: its random number is derived from its seed and the length of its sequence.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from constrain.runtime.mask_pool import MaskPool
 from constrain.runtime.model_runner import ModelRunner, PassOutput
 from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
 
-#: Masks that are cached on the device: 64 MB of them for a vocabulary of 128,000 tokens.
+#: Maximum number of masks cached on the device: 64 MB for a vocabulary of 128,000 tokens.
 _MAX_MASKS = 4096
-#: The same on the CPU, where sending one costs little: more than a pass has rows, three times over.
+#: Maximum number of masks cached on the CPU, where uploads are cheap: more than three for each row of a pass.
 _MAX_HOST_MASKS = 1024
-#: Biases that are cached on the device.
+#: Maximum number of biases cached on the device.
 _MAX_BIASES = 64
-#: Candidates that the sampling kernel holds in shared memory.
+#: Maximum number of candidates that the sampling kernel holds in shared memory.
 _MAX_CANDIDATES = 1024
 _OFF = float("inf")
 
@@ -49,14 +48,14 @@ class SamplingRow(NamedTuple):
     """One row to sample.
 
     Attributes:
-        params: how.
+        params: sampling parameters.
         seed: key of the random numbers.
         mask: the allowed tokens, ``None`` for all.
-        partner: row without the condition, for guidance; -1: none.
-        pair: for such a partner, the row whose token it gets; -1: its own.
+        partner: unconditional row, for guidance; -1: none.
+        pair: for an unconditional row, the row whose token it gets; -1: its own.
         top_tokens: number of most likely tokens to report.
-        raw, final: whether logits are to be reported, as they come from the model, and as they are sampled from.
-        bias: what filters add to the logits of this token alone.
+        raw, final: whether to report logits as the model returns them, and as they are sampled from.
+        bias: bias that filters add to the logits of this token only.
     """
 
     params: SamplingParams
@@ -71,7 +70,7 @@ class SamplingRow(NamedTuple):
 
 
 class _Variant(NamedTuple):
-    """What a graph does; a graph for each."""
+    """Settings that select the CUDA graph of a batch."""
 
     masked: bool
     sparse: bool
@@ -87,10 +86,10 @@ class _Variant(NamedTuple):
 
 
 class Sampled:
-    """Tokens that are being sampled, on their way to the host."""
+    """Sampled tokens that are being copied to the host."""
 
     def __init__(self, values: Sequence[torch.Tensor | None], side: SideStream) -> None:
-        """``side``: copies them beside what is queued next, which must not change them before that is done."""
+        """``side``: copies them in parallel to work queued later, which must not change them before the copy ends."""
         self._event: Any = None
         side.follow()
         with side.queue():
@@ -100,7 +99,7 @@ class Sampled:
                 self._event.record()
 
     def wait(self) -> SampledBatch:
-        """Wait for the tokens."""
+        """Wait for the tokens, and return them."""
         if self._event is not None:
             self._event.synchronize()
         tokens, probabilities, *rest = self._values
@@ -112,10 +111,10 @@ class SampledBatch(NamedTuple):
     """Sampled tokens on the host.
 
     Attributes:
-        tokens: of each row, -1 where none could be sampled.
+        tokens: the token of each row, -1 if none could be sampled.
         probabilities: of the tokens.
-        top_ids, top_probabilities: ``[rows, k]``, the most likely tokens, if asked for.
-        raw, final: logits ``[rows, padded vocabulary]``, if asked for.
+        top_ids, top_probabilities: ``[rows, k]``, the most likely tokens, if requested.
+        raw, final: logits ``[rows, padded vocabulary]``, if requested.
     """
 
     tokens: list[int]
@@ -132,7 +131,7 @@ class BatchSampler:
     def __init__(self, runner: ModelRunner, width: int) -> None:
         """
         Args:
-            runner: runs the passes.
+            runner: runs the forward passes.
             width: number of tokens to sample from, the first of the vocabulary.
         """
         self._runner, self.width = runner, width
@@ -146,7 +145,7 @@ class BatchSampler:
         self._graphs: dict[Any, Callable[[], _Outputs]] = {}
 
     def sample(self, output: PassOutput, rows: Sequence[SamplingRow]) -> Sampled:
-        """Sample the token of each row of a pass; it is then in ``ModelRunner.sampled``."""
+        """Queue the sampling of a token for each row of a pass, into ``ModelRunner.sampled``."""
         variant, allowed = self._variant(rows)
         if allowed is not None and self._is_decided(allowed, variant):
             self._side.join()
@@ -168,13 +167,13 @@ class BatchSampler:
         )
 
     def _is_decided(self, allowed: Sequence[Sequence[int]], variant: _Variant) -> bool:
-        """Whether every row has one token left, and nothing has to be computed for it."""
+        """Return whether every row has a single allowed token, and nothing has to be computed for it."""
         return not (variant.guided or variant.top or variant.raw or variant.final) and all(
             len(each) == 1 for each in allowed
         )
 
     def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
-        """What the rows need, and the allowed tokens of each where all have few."""
+        """Return the settings that the rows need, and the allowed tokens of each row if all have few."""
         params = [row.params for row in rows]
         raw, final = any(row.raw for row in rows), any(row.final for row in rows)
         top = max(row.top_tokens for row in rows)
@@ -204,7 +203,7 @@ class BatchSampler:
         variant: _Variant,
         allowed: Sequence[Sequence[int]] | None,
     ) -> _Outputs:
-        """Send what sampling needs beside the layers, which do not look at it, and queue it after both."""
+        """Upload sampling inputs on the side stream, in parallel to the layers, and queue sampling after both."""
         with self._side.queue():
             inputs = self._inputs(output)
             inputs.set(rows)
@@ -283,12 +282,12 @@ class BatchSampler:
         if not variant.sparse:
             return model.head(output.states, output.context).float()
         tokens = inputs.allowed.long()
-        # The others are allowed by no mask, and so not looked at.
+        # No mask allows the other tokens, so their logits are never read.
         logits = torch.empty(len(output.states), self.width, device=tokens.device)
         return logits.index_copy_(1, tokens, model.head(output.states, output.context, tokens).float())
 
     def _final(self, logits: torch.Tensor, masks: ChosenRows | None) -> torch.Tensor:
-        """Logits as they were sampled from; those of excluded tokens are -inf."""
+        """Return the logits that were sampled from; those of excluded tokens are -inf."""
         final = logits.clone()
         final[:, self.width :] = -torch.inf
         if masks is not None:
@@ -300,7 +299,7 @@ class BatchSampler:
 
 
 class _Outputs(NamedTuple):
-    """What is reported besides tokens and probabilities."""
+    """Optional outputs besides tokens and probabilities."""
 
     raw: torch.Tensor | None = None
     final: torch.Tensor | None = None
@@ -317,11 +316,11 @@ _SHAPING = _FLOATS[_FLOATS.index("smoothing_factor") : _FLOATS.index("dry_multip
 
 
 class _Inputs:
-    """The parameters of the rows of a pass, on the device.
+    """Sampling inputs of the rows of a pass, on the device.
 
     Attributes:
-        chosen: rows of pools, by what they choose; int32 ``[rows]``, -1 for none.
-        allowed: tokens that the masks allow, if they are few, and others.
+        chosen: by name, the pool row that each row uses; int32 ``[rows]``, -1 for none.
+        allowed: the tokens that the masks allow, if they are few, followed by arbitrary others.
     """
 
     def __init__(self, rows: int, runner: ModelRunner) -> None:
@@ -341,7 +340,7 @@ class _Inputs:
 
     @property
     def penalties(self) -> PenaltyParameters:
-        """Of repetition."""
+        """Parameters of the repetition penalties."""
         f, i = self._float, self._integer
         return PenaltyParameters(
             f("repetition_penalty"),
@@ -353,7 +352,7 @@ class _Inputs:
 
     @property
     def dry(self) -> DryTensors:
-        """Of DRY."""
+        """Parameters of DRY."""
         f, i = self._float, self._integer
         return DryTensors(
             f("dry_multiplier"), f("dry_base"), i("dry_allowed_length"), i("dry_max_ngram"), i("dry_range")
@@ -370,7 +369,7 @@ class _Inputs:
         return self._integers[-1]
 
     def sampling(self, lengths: torch.Tensor, shaped: bool) -> SamplingTensors:
-        """Parameters of the rows; with ``shaped``, those too that need candidates in order."""
+        """Return the parameters of the rows; with ``shaped``, also those that need sorted candidates."""
         f, i = self._float, self._integer
         plain = (f("temperature"), i("top_k"), f("top_p"), f("min_p"), self._seeds, lengths)
         if not shaped:
@@ -383,7 +382,7 @@ class _Inputs:
         )
 
     def set(self, rows: Sequence[SamplingRow]) -> None:
-        """Send parameters that are not there yet."""
+        """Upload the parameters that changed."""
         settings = [(row.params, row.seed, row.top_tokens) for row in rows]
         if settings == self._settings:
             return
@@ -396,12 +395,12 @@ class _Inputs:
         self._update(self._integers, _columns(integers))
 
     def choose(self, name: str, rows: Sequence[int]) -> None:
-        """Send the row of a pool for each row."""
+        """Upload the pool row that each row uses."""
         values = [*rows, *([-1] * (self._rows - len(rows)) if name != "pairs" else range(len(rows), self._rows))]
         self._update(self.chosen[name], values)
 
     def send_allowed(self, tokens: Sequence[int]) -> None:
-        """Send the tokens that are allowed."""
+        """Upload the allowed tokens."""
         self._uploads.send(self.allowed[: len(tokens)], tokens)
 
     def _float(self, name: str) -> torch.Tensor:
@@ -417,7 +416,7 @@ class _Inputs:
 
 
 class _BiasPool:
-    """Biases on the device; the least recently used make room for new ones.
+    """Biases on the device, with LRU eviction.
 
     Attributes:
         values: float32 ``[capacity, padded vocabulary]``.
@@ -431,14 +430,14 @@ class _BiasPool:
 
     @property
     def values(self) -> torch.Tensor:
-        """The biases; memory is taken when there is the first."""
+        """The biases; memory is allocated on first use."""
         if self._values is None:
             capacity = max(_MAX_BIASES, self._runner.max_rows) if self._runner.has_graphs else _MAX_BIASES
             self._values = torch.zeros(capacity, self.width, device=self._runner.device)
         return self._values
 
     def rows(self, biases: Sequence[TokenBias | None]) -> list[int]:
-        """The row of each bias, -1 for none; new ones are sent."""
+        """Return the row of each bias, -1 for none; new biases are uploaded."""
         for bias in biases:
             if bias is None:
                 continue
@@ -473,7 +472,7 @@ def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]] | None:
-    """The tokens of each row's mask, if all have few, and all below ``width``."""
+    """Return the tokens of each row's mask, if all masks have few and all tokens are below ``width``."""
     found: list[Sequence[int]] = []
     for row in rows:
         tokens = token_list(row.mask)

@@ -1,4 +1,4 @@
-"""How the next token of a sequence is sampled."""
+"""Sampling parameters of a sequence."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from constrain.filters.masks import TokenMask
 
 @dataclass(frozen=True, eq=False)
 class TokenBias:
-    """Numbers that are added to logits; by identity, so that a copy on the device is found again.
+    """Bias added to logits; compared by identity, so that its cached copy on the device is found quickly.
 
     Attributes:
-        values: float32 of shape (padded vocabulary,), on the CPU; not to be changed.
+        values: float32 of shape (padded vocabulary,), on the CPU; must not be modified.
     """
 
     values: torch.Tensor
@@ -30,19 +30,19 @@ class Mirostat(NamedTuple):
     mu: float
 
     def after(self, probability: float) -> Mirostat:
-        """The state after a token of this probability."""
+        """Return the state after a token of this probability."""
         surprise = -math.log2(probability) if probability > 0 else self.mu
         return self._replace(mu=self.mu - self.eta * (surprise - self.tau))
 
 
 class SamplingParams(NamedTuple):
-    """Sampling parameters. What each does is told by :class:`constrain.kernels.sampling.SamplingTensors`.
+    """Sampling parameters; :class:`constrain.kernels.sampling.SamplingTensors` documents each.
 
     Attributes:
         repetition_range, repetition_decay: number of last tokens that count in full for penalties (-1: all), and number
             of tokens before those over which penalties fade.
-        dry_breakers: tokens over which DRY counts no repetition.
-        xtc_protected: tokens that XTC leaves alone.
+        dry_breakers: tokens across which DRY counts no repetition (sequence breakers).
+        xtc_protected: tokens that XTC never excludes.
         bias: added to the logits.
         guidance: weight of the first row of two against the second (classifier-free guidance); ``None``: one row.
         mirostat: its state; ``None``: off.
@@ -86,7 +86,7 @@ class SamplingParams(NamedTuple):
 
     @property
     def is_shaped(self) -> bool:
-        """Whether a setting needs the candidates in order of their probability."""
+        """Whether a setting needs the candidates sorted by probability."""
         return bool(
             self.smoothing_factor > 0
             or self.max_temp > self.min_temp
@@ -101,4 +101,4 @@ class SamplingParams(NamedTuple):
 
 
 GREEDY = SamplingParams()
-"""Takes the most likely token."""
+"""Greedy sampling: the most likely token."""
