@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kMostAttentionWarps<kDim>* kWarp, 1) attend(At
   const int active = max(1, (tiles + per_split - 1) / per_split);
   const int tile_begin = split * per_split, tile_end = min(tiles, tile_begin + per_split);
 
-  // Offset of the first key of a tile for this head, the same for keys and values; and the number of its keys.
+  // The offset of a tile's first key for this head, which is also that of its first value, and its number of keys.
   const auto offset_of = [&](int tile) {
     const int position = start + tile * kKeys;
     const int64_t page =

@@ -32,8 +32,8 @@ __device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&c)[4], const
 }
 
 // c += rows @ columns over 32 elements of the inner dimension. Lane 4 g + t passes the 16 bytes at 8 t of row g, of row
-// g + 8, and of column g. The instruction expects a lane's elements from other places of the inner dimension, but a sum
-// over it may be taken in any order that is the same for both operands; so no element has to change its lane.
+// g + 8, and of column g. The instruction expects other elements of the inner dimension in each lane. Since both
+// operands are permuted alike, the sum is the same, and no shuffles between lanes are needed.
 template <typename T>
 __device__ __forceinline__ void multiply_add_packs(float (&c)[4], const uint4& row, const uint4& row8,
                                                    const uint4& column) {

@@ -35,7 +35,7 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
     for (const RuleId rule : nesting_) opened_[rule] = kInfinite;
     return;
   }
-  // The first bracket opens the rule itself, the others what is nested in it.
+  // One bracket opens the rule itself, each further one opens a nested rule.
   for (uint32_t opened = 0; opened < std::max<uint32_t>(brackets, 1); ++opened) open_one_more();
 }
 
