@@ -9,19 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from constrain.extract.extractor import Extraction, ExtractOptions, Extractor, Prompt
+    from constrain.extract.extraction import Confidence, Extraction, Span, Usage
+    from constrain.extract.extractor import ExtractOptions, Extractor, Prompt
     from constrain.extract.prompt import build_prompt
     from constrain.extract.target import Target
 
-__all__ = ["ExtractOptions", "Extraction", "Extractor", "Prompt", "Target", "build_prompt"]
+__all__ = [
+    "Confidence",
+    "ExtractOptions",
+    "Extraction",
+    "Extractor",
+    "Prompt",
+    "Span",
+    "Target",
+    "Usage",
+    "build_prompt",
+]
 
 _HOMES = {
+    "Confidence": "extraction",
     "ExtractOptions": "extractor",
-    "Extraction": "extractor",
+    "Extraction": "extraction",
     "Extractor": "extractor",
     "Prompt": "extractor",
     "build_prompt": "prompt",
+    "Span": "extraction",
     "Target": "target",
+    "Usage": "extraction",
 }
 
 

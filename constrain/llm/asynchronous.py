@@ -21,6 +21,7 @@ from constrain.completion import (
     arun_many,
     submitted,
 )
+from constrain.documents import Document
 from constrain.extract import Extraction, ExtractOptions, Target
 from constrain.llm.base import BaseLLM, GenerateOptions, Messages, PromptOrMessages, one_of
 
@@ -92,21 +93,25 @@ class AsyncMethods(BaseLLM):
 
     @overload
     async def aextract(
-        self, schema: type[T] | Target[T], text: str, **options: Unpack[ExtractOptions]
+        self, schema: type[T] | Target[T], document: str | Document, **options: Unpack[ExtractOptions]
     ) -> Extraction[T]: ...
 
     @overload
-    async def aextract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
+    async def aextract(
+        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
+    ) -> Extraction[Any]: ...
 
-    async def aextract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
+    async def aextract(
+        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
+    ) -> Extraction[Any]:
         """Extract a record asynchronously; as :meth:`extract`. Cancelling the task cancels the request."""
-        return await self.extractor.aextract(Target.of(schema), text, **options)
+        return await self.extractor.aextract(Target.of(schema), document, **options)
 
     @overload
     def aextract_many(
         self,
         schema: type[T] | Target[T],
-        texts: Iterable[str] | AsyncIterable[str],
+        texts: Iterable[str | Document] | AsyncIterable[str | Document],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -116,7 +121,7 @@ class AsyncMethods(BaseLLM):
     def aextract_many(
         self,
         schema: Any,
-        texts: Iterable[str] | AsyncIterable[str],
+        texts: Iterable[str | Document] | AsyncIterable[str | Document],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -125,7 +130,7 @@ class AsyncMethods(BaseLLM):
     def aextract_many(
         self,
         schema: Any,
-        texts: Iterable[str] | AsyncIterable[str],
+        texts: Iterable[str | Document] | AsyncIterable[str | Document],
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],

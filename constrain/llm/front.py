@@ -19,6 +19,7 @@ from constrain.completion import (
     Stream,
     run_many,
 )
+from constrain.documents import Document
 from constrain.errors import ArgumentError, GrammarError
 from constrain.extract import Extraction, ExtractOptions, Target
 from constrain.generator.settings import Settings
@@ -152,18 +153,20 @@ class LLM(AsyncMethods):
         return run_many(self.runtime, self.submitter(options, copied=True), prompts, ordered=ordered)
 
     @overload
-    def extract(self, schema: type[T] | Target[T], text: str, **options: Unpack[ExtractOptions]) -> Extraction[T]: ...
+    def extract(
+        self, schema: type[T] | Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+    ) -> Extraction[T]: ...
 
     @overload
-    def extract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
+    def extract(self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
 
-    def extract(self, schema: Any, text: str, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
+    def extract(self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
         """Extract a record from a text.
 
         Args:
             schema: a JSON Schema as a dict, or any type that pydantic can read from JSON: a model, a dataclass, a
                 TypedDict, a Literal, an Enum, a union, ``list[...]`` and so on.
-            text: the document.
+            document: the document, or its text.
             options: those of :meth:`generate` that :class:`~constrain.extract.ExtractOptions` has. By default
                 ``max_new_tokens`` is 1024, and sampling is greedy.
 
@@ -174,13 +177,13 @@ class LLM(AsyncMethods):
             ExtractionError: the text is too long, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
-        return self.extractor.extract(Target.of(schema), text, **options)
+        return self.extractor.extract(Target.of(schema), document, **options)
 
     @overload
     def extract_many(
         self,
         schema: type[T] | Target[T],
-        texts: Iterable[str],
+        texts: Iterable[str | Document],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -190,7 +193,7 @@ class LLM(AsyncMethods):
     def extract_many(
         self,
         schema: Any,
-        texts: Iterable[str],
+        texts: Iterable[str | Document],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -199,7 +202,7 @@ class LLM(AsyncMethods):
     def extract_many(
         self,
         schema: Any,
-        texts: Iterable[str],
+        texts: Iterable[str | Document],
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],

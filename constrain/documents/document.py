@@ -1,0 +1,104 @@
+"""A document: its text, where it comes from, and where its characters stand on pages."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from constrain.arguments import check_text
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle on a page, in PDF points (1/72 inch) from the top left corner.
+
+    Attributes:
+        page: number of the page, from 1.
+        left, top, right, bottom: the edges.
+    """
+
+    page: int
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of a document.
+
+    Attributes:
+        number: its number, from 1.
+        start, end: the characters of the document's text that stand on it.
+        width, height: size in PDF points.
+        boxes: for each of these characters its left, top, right and bottom edge, or ``None`` for a character without
+            a place, such as a line break that the reader added. Empty if the reader knows no places.
+    """
+
+    number: int
+    start: int
+    end: int
+    width: float = 0.0
+    height: float = 0.0
+    boxes: tuple[tuple[float, float, float, float] | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text to extract records from.
+
+    Attributes:
+        text: the text.
+        source: where it comes from, such as a path; ``None`` if it was given as a string.
+        metadata: further properties, such as the title of a PDF or the sender of an e-mail.
+        pages: its pages, in order; empty if the format has none.
+    """
+
+    text: str
+    source: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    pages: tuple[Page, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_text("the text of a document", self.text)
+
+    @classmethod
+    def of(cls, what: str | Document) -> Document:
+        """Return a document; a string becomes one without a source.
+
+        Raises:
+            ArgumentError: ``what`` is neither a string nor a document.
+        """
+        return what if isinstance(what, Document) else cls(what)
+
+    def page_at(self, offset: int) -> Page | None:
+        """Return the page that the character at ``offset`` stands on, or ``None`` if there are no pages."""
+        index = bisect_right([page.start for page in self.pages], offset) - 1
+        return self.pages[index] if index >= 0 else None
+
+    def boxes(self, start: int, end: int) -> list[Box]:
+        """Return the places of the characters from ``start`` to ``end``: one box for each line of each page."""
+        boxes: list[Box] = []
+        for page in self.pages:
+            if page.boxes:
+                inside = page.boxes[max(start - page.start, 0) : max(end - page.start, 0)]
+                boxes += _lines(page.number, inside)
+        return boxes
+
+
+def _lines(page: int, places: tuple[tuple[float, float, float, float] | None, ...]) -> list[Box]:
+    """Join the boxes of neighbouring characters on the same line."""
+    lines: list[Box] = []
+    for place in places:
+        if place is None:
+            continue
+        left, top, right, bottom = place
+        last = lines[-1] if lines else None
+        if last and top < last.bottom and bottom > last.top and left >= last.left:
+            lines[-1] = Box(page, last.left, min(top, last.top), max(right, last.right), max(bottom, last.bottom))
+        else:
+            lines.append(Box(page, left, top, right, bottom))
+    return lines
