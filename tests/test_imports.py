@@ -25,7 +25,8 @@ ROOMS["filters"] = {"tokenizer", "kernels"} | ROOMS["tokenizer"]
 ROOMS["runtime"] = {"filters", "model"} | ROOMS["filters"] | ROOMS["model"]
 ROOMS["generator"] = {"runtime"} | ROOMS["runtime"]
 ROOMS["completion"] = {"generator"} | ROOMS["generator"]
-ROOMS["extract"] = {"completion"} | ROOMS["completion"]
+ROOMS["documents"] = {"errors", "arguments"}
+ROOMS["extract"] = {"completion", "documents"} | ROOMS["completion"]
 NATIVE = {"_core": {"engine", "kernels", "__init__"}, "_cuda": {"kernels"}}
 
 MAX_FILES, MAX_LINES, MAX_MEDIAN = 40, 60, 8
