@@ -3,6 +3,9 @@
 A schema reads much like a type of TypeScript::
 
     {"name": string, "due"?: date | null (day of payment), "items": [{"sku": /[A-Z]+/, "qty": integer 1..}]}
+
+A string that is copied from the text is ``quote``, and a value that comes with a quote as its evidence ``evidence T``:
+``"paid": evidence date | null``. In the record such a value is ``{"quote": "March 3rd, 2026", "value": "2026-03-03"}``.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ _NODES = 2000
 _ENUM = 60
 _DESCRIPTION = 100
 _CHOICES = ("anyOf", "oneOf")
+#: Keywords of a union that do not hold for each of its alternatives.
+_OF_THE_WHOLE = ("description", "title", "default", "x-evidence")
 
 
 def build_prompt(schema: Mapping[str, Any] | bool, text: str) -> str:
@@ -60,6 +65,8 @@ class _Renderer:
         node, refs = self._merged(node, refs)
         description = node.get("description")
         form = self._form(node, depth, refs)
+        if node.get("x-evidence") is True:
+            form = f"evidence ({form})" if _is_union(node) else f"evidence {form}"
         if isinstance(description, str) and description.strip():
             return f"{form} ({_shortened(description)})"
         return form
@@ -79,7 +86,7 @@ class _Renderer:
         return self._typed(kinds, node, depth, refs)
 
     def _alternatives(self, node: Mapping[str, Any], keyword: str, depth: int, refs: tuple[str, ...]) -> str:
-        common = {key: value for key, value in node.items() if key not in (keyword, "description", "title", "default")}
+        common = {key: value for key, value in node.items() if key not in (keyword, *_OF_THE_WHOLE)}
         options: list[str] = []
         for option in node[keyword]:
             whole = {**common, **option} if isinstance(option, Mapping) else option
@@ -179,7 +186,13 @@ def _implied_type(node: Mapping[str, Any]) -> str:
     return "number" if "minimum" in node or "maximum" in node else _ANY
 
 
+def _is_union(node: Mapping[str, Any]) -> bool:
+    return any(isinstance(node.get(key), list) and len(node[key]) > 1 for key in ("enum", "type", *_CHOICES))
+
+
 def _string(node: Mapping[str, Any]) -> str:
+    if "x-verbatim" in node:
+        return "quote"
     if isinstance(node.get("pattern"), str):
         return f"/{node['pattern']}/"
     form = node["format"] if isinstance(node.get("format"), str) else "string"

@@ -47,6 +47,11 @@ STRING: dict[str, Any] = {"type": "string"}
         ({"$ref": "elsewhere.json"}, "any"),
         ({"$ref": "#/$defs/none"}, "any"),
         ({"type": "colour"}, "any"),
+        ({**STRING, "x-verbatim": {"source": "text"}, "minLength": 1}, "quote"),
+        ({"type": "string", "format": "date", "x-evidence": True, "description": "due"}, "evidence date (due)"),
+        ({"anyOf": [{"type": "number", "x-evidence": True}, {"type": "null"}]}, "evidence number | null"),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}], "x-evidence": True}, "evidence (number | null)"),
+        ({"$ref": "#/$defs/s", "x-evidence": True, "$defs": {"s": {"enum": ["a", "b"]}}}, 'evidence ("a" | "b")'),
     ],
 )
 def test_forms(schema: Any, form: str) -> None:
