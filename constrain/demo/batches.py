@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from constrain.demo.synth import Example, Split, example
 from constrain.demo.tokenizer import BOS, EOS, PAD
-from constrain.extract.prompt import build_prompt
+from constrain.extract.prompts.builtin import build_prompt
 
 LENGTHS = (128, 192, 256, 320, 416, 576, 1024)
 """Row lengths of batches; longer examples are skipped."""

@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from constrain.demo import model_dir
 from constrain.demo.synth import Split, example
-from constrain.extract.prompt import RECORD_MARK, SCHEMA_MARK, TEXT_MARK, build_prompt
+from constrain.extract.prompts.builtin import RECORD_MARK, SCHEMA_MARK, TEXT_MARK, build_prompt
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 SPECIAL = (PAD, BOS, EOS, SCHEMA_MARK, TEXT_MARK, RECORD_MARK)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from constrain.extract.extraction import Confidence, Extraction, Span, Usage
     from constrain.extract.extractor import ExtractOptions, Extractor, Prompt
-    from constrain.extract.prompt import build_prompt
+    from constrain.extract.prompts.builtin import build_prompt
     from constrain.extract.target import Target
 
 __all__ = [
@@ -32,7 +32,7 @@ _HOMES = {
     "Extraction": "extraction",
     "Extractor": "extractor",
     "Prompt": "extractor",
-    "build_prompt": "prompt",
+    "build_prompt": "prompts.builtin",
     "Span": "extraction",
     "Target": "target",
     "Usage": "extraction",

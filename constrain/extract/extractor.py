@@ -35,7 +35,7 @@ from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ExtractionError, GenerationError, GrammarError
 from constrain.extract.bounds import bounded, max_length
 from constrain.extract.extraction import Extraction, Usage
-from constrain.extract.prompt import build_prompt
+from constrain.extract.prompts.builtin import build_prompt
 from constrain.extract.target import Target
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 from constrain.generator.settings import Settings

@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from constrain.demo.synth import Split, example
-from constrain.extract.prompt import RECORD_MARK, SCHEMA_MARK, TEXT_MARK, build_prompt, describe
+from constrain.extract.prompts.builtin import RECORD_MARK, SCHEMA_MARK, TEXT_MARK, build_prompt
+from constrain.extract.prompts.compact import describe
 
 STRING: dict[str, Any] = {"type": "string"}
 

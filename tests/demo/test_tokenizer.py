@@ -12,7 +12,7 @@ from constrain.demo import model_dir
 from constrain.demo.batches import Codec
 from constrain.demo.synth import Split, example
 from constrain.demo.tokenizer import SPECIAL, train_tokenizer
-from constrain.extract.prompt import RECORD_MARK, SCHEMA_MARK, TEXT_MARK
+from constrain.extract.prompts.builtin import RECORD_MARK, SCHEMA_MARK, TEXT_MARK
 
 CODEC = Codec(model_dir())
 

@@ -1,4 +1,4 @@
-"""The prompt of the built-in model: a JSON Schema in compact form, the text, and a mark after which the record starts.
+"""The compact form of a JSON Schema, which prompts show to the model.
 
 A schema reads much like a type of TypeScript::
 
@@ -15,10 +15,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from constrain.arguments import check_text
-
-SCHEMA_MARK, TEXT_MARK, RECORD_MARK = "<|schema|>", "<|text|>", "<|record|>"
-
 _ANY = "any"
 _DEPTH = 12
 _NODES = 2000
@@ -29,26 +25,12 @@ _CHOICES = ("anyOf", "oneOf")
 _OF_THE_WHOLE = ("description", "title", "default", "x-evidence")
 
 
-def build_prompt(schema: Mapping[str, Any] | bool, text: str) -> str:
-    """Build the prompt for extracting a record that matches ``schema`` from ``text``.
-
-    The marks are special tokens of the model's tokenizer (encode them as such); ``schema`` and ``text`` cannot inject
-    them. Every schema can be rendered: parts that the compact form cannot express are omitted, and recursion is cut.
-
-    Raises:
-        ArgumentError: ``text`` is not a string.
-    """
-    check_text("text", text)
-    return f"{SCHEMA_MARK}{_unmarked(describe(schema))}{TEXT_MARK}{_unmarked(text.strip())}{RECORD_MARK}"
-
-
 def describe(schema: Mapping[str, Any] | bool) -> str:
-    """Return the compact form of a JSON Schema, in one line."""
+    """Return the compact form of a JSON Schema, in one line.
+
+    Every schema has one: what it cannot express is omitted, and recursion is cut.
+    """
     return _Renderer(schema).render(schema, 0, ())
-
-
-def _unmarked(text: str) -> str:
-    return text.replace("<|", "< |")
 
 
 class _Renderer:

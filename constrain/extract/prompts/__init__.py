@@ -1,0 +1,1 @@
+"""The prompts of extractions, in the form that fits the model."""
