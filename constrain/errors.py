@@ -189,6 +189,19 @@ class NoTokenLeft(GenerationError):
     """Bans and constraints together leave no token."""
 
 
+class DocumentError(ConstrainError, ValueError):
+    """A document cannot be read.
+
+    Attributes:
+        source: path or name of the document.
+        reason: the message without the source.
+    """
+
+    def __init__(self, source: str, reason: str) -> None:
+        self.source, self.reason = source, reason
+        super().__init__(f"{source}: {reason}")
+
+
 class ExtractionError(ConstrainError, RuntimeError):
     """A record could not be extracted from a document.
 

@@ -1,5 +1,10 @@
-"""Documents: texts that records are extracted from, with their pages."""
+"""Documents: texts that records are extracted from, with their pages, and how they are read and divided.
+
+The libraries that read PDF, DOCX, HTML and Parquet are those of ``pip install 'constrain[documents]'``.
+"""
 
 from constrain.documents.document import Box, Document, Page
+from constrain.documents.inputs import Source, inputs
+from constrain.documents.read import read, read_bytes
 
-__all__ = ["Box", "Document", "Page"]
+__all__ = ["Box", "Document", "Page", "Source", "inputs", "read", "read_bytes"]

@@ -95,10 +95,17 @@ def _lines(page: int, places: tuple[tuple[float, float, float, float] | None, ..
     for place in places:
         if place is None:
             continue
-        left, top, right, bottom = place
-        last = lines[-1] if lines else None
-        if last and top < last.bottom and bottom > last.top and left >= last.left:
-            lines[-1] = Box(page, last.left, min(top, last.top), max(right, last.right), max(bottom, last.bottom))
+        box = Box(page, *place)
+        if lines and _share_a_line(lines[-1], box):
+            last = lines[-1]
+            left, right = min(last.left, box.left), max(last.right, box.right)
+            lines[-1] = Box(page, left, min(last.top, box.top), right, max(last.bottom, box.bottom))
         else:
-            lines.append(Box(page, left, top, right, bottom))
+            lines.append(box)
     return lines
+
+
+def _share_a_line(first: Box, second: Box) -> bool:
+    """Whether two boxes are side by side, in either direction of writing: most of the lower one's height is shared."""
+    shared = min(first.bottom, second.bottom) - max(first.top, second.top)
+    return 2 * shared > min(first.bottom - first.top, second.bottom - second.top)

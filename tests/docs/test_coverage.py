@@ -20,6 +20,7 @@ import constrain
 import constrain.chat
 import constrain.compat.exllamav2
 import constrain.completion
+import constrain.documents
 import constrain.engine
 import constrain.errors
 import constrain.extract
@@ -43,6 +44,7 @@ PACKAGES = [
     constrain.chat,
     constrain.compat.exllamav2,
     constrain.completion,
+    constrain.documents,
     constrain.engine,
     constrain.extract,
     constrain.filters,

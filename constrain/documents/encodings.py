@@ -1,0 +1,75 @@
+"""Text from bytes: UTF-8, UTF-16, and other encodings, which are detected."""
+
+from __future__ import annotations
+
+import codecs
+
+from constrain.documents.optional import optional
+from constrain.errors import DocumentError
+
+#: Byte order marks and the codecs that drop them. UTF-32 comes before UTF-16, whose mark is the beginning of its own.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+#: Encodings that are detected, the more usual first: short texts may be valid in several.
+_LEGACY = (
+    *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8_r"),
+    *("gb18030", "big5", "cp932", "euc_jp", "cp949", "iso2022_jp"),
+)
+
+
+def decode(content: bytes, source: str, declared: str | None = None) -> str:
+    """Decode a text, with ``\\n`` at the ends of its lines.
+
+    Args:
+        content: the bytes.
+        source: name of the document, for errors.
+        declared: the encoding that the document names, tried after byte order marks and before detection.
+
+    Raises:
+        DocumentError: the bytes are no text, or charset-normalizer is needed and not installed.
+    """
+    text = content.decode(encoding_of(content, source, declared), errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def encoding_of(content: bytes, source: str, declared: str | None = None) -> str:
+    """Return the name of a text's encoding; arguments and errors as for :func:`decode`."""
+    for mark, name in _MARKS:
+        if content.startswith(mark):
+            return name
+    # As browsers do: what says Latin-1 is mostly written in Windows' extension of it.
+    first = "cp1252" if declared and declared.lower() in ("iso-8859-1", "latin-1", "latin1") else declared
+    for candidate in filter(None, (first, "utf-8", *_utf16(content))):
+        if _is_encoded(content, candidate):
+            return candidate
+    return _detected(content, source)
+
+
+def _utf16(content: bytes) -> tuple[str, ...]:
+    """Return the byte order that UTF-16 without a mark would have: most zeros are high bytes."""
+    if 0 not in content:
+        return ()
+    return ("utf-16-be",) if content[::2].count(0) > content[1::2].count(0) else ("utf-16-le",)
+
+
+def _is_encoded(content: bytes, encoding: str) -> bool:
+    try:
+        return "\0" not in content.decode(encoding)
+    except (UnicodeError, LookupError):
+        return False
+
+
+def _detected(content: bytes, source: str) -> str:
+    with optional(source):
+        from charset_normalizer import from_bytes
+    matches = list(from_bytes(content, cp_isolation=list(_LEGACY))) if 0 not in content else []
+    if not matches:
+        raise DocumentError(source, "it is not a text: convert it to a format that can be read, such as PDF or UTF-8")
+    best = matches[0]
+    equal = {match.encoding for match in matches if (match.chaos, match.coherence) == (best.chaos, best.coherence)}
+    return next(name for name in _LEGACY if name in equal)

@@ -1,0 +1,109 @@
+"""Inputs of a run: files, folders, patterns, standard input and the rows of tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from glob import glob, has_magic
+from pathlib import Path
+
+from constrain.documents.document import Document
+from constrain.documents.read import SUFFIXES, read, read_bytes
+from constrain.documents.tables import TABLES, Row, columns, is_table, rows
+from constrain.errors import DocumentError
+
+#: The argument and source that stand for standard input.
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document that has not been read yet.
+
+    Attributes:
+        name: the path; ``"-"`` for standard input; ``"<path>#<row>"`` for a row of a table, where the row is its value
+            in the column of ids, or else its number, from 1.
+        read: reads the document, whose ``source`` is the name; raises a :class:`~constrain.errors.DocumentError` if
+            that fails.
+    """
+
+    name: str
+    read: Callable[[], Document]
+
+
+def inputs(paths: Iterable[str], *, column: str | None = None, ids: str | None = None) -> Iterator[Source]:
+    """Yield the documents that the arguments of a command name, one at a time and unread.
+
+    Args:
+        paths: files, whose format is that of their suffix, or else of their content; folders, of which all files with
+            a known suffix are taken, in order; patterns such as ``"mails/**/*.eml"``; ``"-"`` is standard input.
+        column: column of the texts in tables (CSV, TSV, JSON Lines, Parquet); each row is then a document, with the
+            other columns as metadata. Without it, tables in folders are left out, and others are read as texts.
+        ids: column of the rows' names.
+
+    Raises:
+        DocumentError: a folder or pattern has no file, or a table has no such column.
+    """
+    files = [file for path in paths for file in _files(path, column)]
+    for table in filter(is_table, files) if column is not None else ():
+        _check_columns(table, (column, ids))
+    return _sources(files, column, ids)
+
+
+def _files(path: str, column: str | None) -> list[str]:
+    """Return the files that an argument names."""
+    if Path(path).is_dir():
+        known = {*SUFFIXES, *(TABLES if column else ())}
+        return _found(path, [file for file in Path(path).rglob("*") if _is_listed(file, Path(path), known)])
+    if has_magic(path) and not Path(path).exists():
+        found = glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute patterns
+        return _found(path, [file for file in map(Path, found) if file.is_file()])
+    return [path]
+
+
+def _found(path: str, files: list[Path]) -> list[str]:
+    if not files:
+        raise DocumentError(path, "no file is there that can be read: check the path, and the suffixes of its files")
+    return sorted(map(str, files))
+
+
+def _is_listed(file: Path, folder: Path, known: Collection[str]) -> bool:
+    """Whether a file of a folder is a document; hidden files and folders are left out."""
+    is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.suffix.lower() in known and file.is_file() and not is_hidden
+
+
+def _sources(files: list[str], column: str | None, ids: str | None) -> Iterator[Source]:
+    for file in files:
+        if file == STDIN:
+            yield Source(STDIN, lambda: read_bytes(sys.stdin.buffer.read(), STDIN))
+        elif column is not None and is_table(file):
+            yield from (_row_source(file, row, column, ids) for row in rows(file))
+        else:
+            yield Source(file, partial(read, file))
+
+
+def _row_source(file: str, row: Row, column: str, ids: str | None) -> Source:
+    name = f"{file}#{row.number if ids is None else row.values.get(ids, row.number)}"
+    return Source(name, partial(_row_document, name, row, column))
+
+
+def _row_document(name: str, row: Row, column: str) -> Document:
+    if row.error is not None:
+        raise DocumentError(name, row.error)
+    if column not in row.values:
+        raise DocumentError(name, f"the row has no column {column!r}, but {', '.join(map(str, row.values))}")
+    text = row.values[column]
+    if text is not None and not isinstance(text, str):
+        raise DocumentError(name, f"column {column!r} is not a text ({type(text).__name__})")
+    return Document(text or "", name, {key: value for key, value in row.values.items() if key != column})
+
+
+def _check_columns(file: str, wanted: Iterable[str | None]) -> None:
+    """Raise if a table is known to lack a column."""
+    found = columns(file)
+    for name in wanted:
+        if found is not None and name is not None and name not in found:
+            raise DocumentError(file, f"the table has no column {name!r}, but {', '.join(found)}")

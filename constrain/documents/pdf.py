@@ -1,0 +1,149 @@
+"""PDF documents: text in lines and paragraphs, with a box for every character."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from statistics import median
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from constrain.documents.document import Document, Page
+from constrain.documents.optional import optional
+from constrain.errors import DocumentError
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfDocument, PdfPage, PdfTextPage
+
+#: Left, top, right and bottom edge, in points from the top left corner of the page.
+Edges: TypeAlias = tuple[float, float, float, float]
+
+#: What stands between the texts of two pages, and of two paragraphs.
+PAGE_BREAK = PARAGRAPH_BREAK = "\n\n"
+
+#: PDFium's mark for a hyphen at which a word is broken; the next line follows it at once.
+_HYPHEN = "\x02"
+#: Stands for characters that a font has no Unicode for.
+_UNKNOWN = 0xFFFD
+#: Lines belong to different paragraphs if they are this many usual distances, or heights of a line, apart.
+_DISTANCES, _HEIGHTS = 1.4, 2.5
+
+#: PDFium is not safe to use from several threads.
+_pdfium = Lock()
+
+
+class _Character(NamedTuple):
+    """A character, and its place if it has one."""
+
+    text: str
+    box: Edges | None
+
+
+#: The characters of a line.
+_Line: TypeAlias = list[_Character]
+
+
+def read_pdf(content: bytes, source: str) -> Document:
+    """Read a PDF: its text by pages, paragraphs and lines, the boxes of its characters, its title and its author.
+
+    Raises:
+        DocumentError: the file is broken or encrypted, has no text because it is a scan, or pypdfium2 is not installed.
+    """
+    with optional(source):
+        import pypdfium2
+    with _pdfium:
+        try:
+            pdf = pypdfium2.PdfDocument(content)
+            with closing(pdf):
+                return _document(pdf, source)
+        except pypdfium2.PdfiumError as error:
+            is_encrypted = error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD
+            reason = "it is encrypted: save a copy without a password" if is_encrypted else f"it is broken: {error}"
+            raise DocumentError(source, reason) from error
+
+
+def _document(pdf: PdfDocument, source: str) -> Document:
+    texts: list[str] = []
+    pages: list[Page] = []
+    start, has_content = 0, False
+    for number, page in enumerate(pdf, 1):
+        characters = _text(_lines(page))
+        text = "".join(character.text for character in characters)
+        boxes = tuple(character.box for character in characters)
+        width, height = page.get_size()
+        pages.append(Page(number, start, start + len(text), width, height, boxes))
+        texts.append(text)
+        start += len(text) + len(PAGE_BREAK)
+        has_content = has_content or bool(text) or next(page.get_objects(max_depth=1), None) is not None
+        page.close()
+    if has_content and not any(texts):
+        raise DocumentError(source, "it has no text, only images, as a scan: run OCR over it first, such as ocrmypdf")
+    named = {"title": pdf.get_metadata_value("Title"), "author": pdf.get_metadata_value("Author")}
+    metadata = {name: value for name, value in named.items() if value}
+    return Document(PAGE_BREAK.join(texts), source, metadata, tuple(pages))
+
+
+def _lines(page: PdfPage) -> list[_Line]:
+    """Return the lines of a page, in the order of the file, which is that of reading."""
+    lines: list[_Line] = [[]]
+    for character in _characters(page):
+        if character.text == _HYPHEN:
+            lines[-1].append(_Character("-", character.box))
+        if character.text in ("\n", _HYPHEN):
+            lines.append([])
+        elif character.text >= " ":
+            lines[-1].append(character)
+    return [line for line in lines if any(character.text.strip() for character in line)]
+
+
+def _characters(page: PdfPage) -> Iterator[_Character]:
+    from pypdfium2 import raw
+
+    placed = _Placement(page)
+    textpage = page.get_textpage()
+    high = ""
+    for index in range(textpage.count_chars()):
+        character = chr(raw.FPDFText_GetUnicode(textpage, index) or _UNKNOWN)
+        if "\ud800" <= character < "\udc00":
+            high = character  # the low surrogate follows, with the same box
+            continue
+        if high:
+            character, high = (high + character).encode("utf-16", "surrogatepass").decode("utf-16", "replace"), ""
+        yield _Character(character, None if raw.FPDFText_IsGenerated(textpage, index) else placed.box(textpage, index))
+    textpage.close()
+
+
+class _Placement:
+    """Places characters on a page as it is shown: cropped, rotated, and measured from the top left corner."""
+
+    def __init__(self, page: PdfPage) -> None:
+        self._left, self._bottom, self._right, self._top = page.get_cropbox()
+        self._rotation = page.get_rotation()
+
+    def box(self, textpage: PdfTextPage, index: int) -> Edges:
+        """Return the box of a character: its line's height and its width, and its outline where that is larger."""
+        tight, loose = textpage.get_charbox(index), textpage.get_charbox(index, loose=True)
+        left, bottom = min(tight[0], loose[0]), min(tight[1], loose[1])
+        right, top = max(tight[2], loose[2]), max(tight[3], loose[3])
+        if self._rotation == 90:
+            return bottom - self._bottom, left - self._left, top - self._bottom, right - self._left
+        if self._rotation == 180:
+            return self._right - right, bottom - self._bottom, self._right - left, top - self._bottom
+        if self._rotation == 270:
+            return self._top - top, self._right - right, self._top - bottom, self._right - left
+        return left - self._left, self._top - top, right - self._left, self._top - bottom
+
+
+def _text(lines: list[_Line]) -> list[_Character]:
+    """Return the characters of a page, with line breaks and paragraph breaks between lines."""
+    tops = [median(character.box[1] for character in line if character.box) for line in lines]
+    heights = [max(character.box[3] - character.box[1] for character in line if character.box) for line in lines]
+    distances = [after - before for before, after in pairwise(tops)]
+    usual = median(down) if (down := [distance for distance in distances if distance > 0]) else 0.0
+    characters = list(lines[0]) if lines else []
+    for line, height, distance in zip(lines[1:], heights, distances, strict=False):
+        is_paragraph = distance > min(_DISTANCES * usual, _HEIGHTS * height)
+        characters += [_Character(each, None) for each in (PARAGRAPH_BREAK if is_paragraph else "\n")]
+        characters += line
+    return characters

@@ -1,0 +1,142 @@
+"""Rows of tables: CSV, TSV, JSON Lines and Parquet, read as they are needed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from constrain.documents.encodings import encoding_of
+from constrain.documents.optional import optional
+from constrain.errors import DocumentError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+#: Suffixes of tables.
+TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
+
+_CSV = (".csv", ".tsv")
+_DELIMITERS = ",;\t|"
+#: Bytes from which the encoding of a table is told.
+_SAMPLE = 1 << 20
+#: Characters of the longest cell of a CSV file; Python's own limit is 131,072.
+_MAX_CELL = 1 << 30
+#: Rows of a Parquet file that are in memory at a time.
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        number: its number, from 1.
+        values: its cells by column.
+        error: what is wrong with it, if anything.
+    """
+
+    number: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+def is_table(path: str) -> bool:
+    """Return whether a file is a table by its suffix."""
+    return _suffix(path) in TABLES
+
+
+def rows(path: str) -> Iterator[Row]:
+    """Yield the rows of a table.
+
+    Raises:
+        DocumentError: the file cannot be read. A row that cannot be read has an ``error`` instead.
+    """
+    suffix = _suffix(path)
+    read = _parquet_rows if suffix == ".parquet" else _csv_rows if suffix in _CSV else _json_rows
+    return read(path)
+
+
+def columns(path: str) -> list[str] | None:
+    """Return the columns of a table; ``None`` for JSON Lines, whose rows name their own. Errors as for :func:`rows`."""
+    suffix = _suffix(path)
+    if suffix == ".parquet":
+        return list(_parquet(path).schema_arrow.names)
+    if suffix in _CSV:
+        with _opened(path) as file:
+            return list(_csv(path, file).fieldnames or ())
+    return None
+
+
+def _suffix(path: str) -> str:
+    return Path(path).suffix.lower()
+
+
+def _csv_rows(path: str) -> Iterator[Row]:
+    with _opened(path) as file:
+        table = _csv(path, file)
+        try:
+            for number, cells in enumerate(table, 1):
+                yield Row(number, cells) if None not in cells else Row(number, error="it has more cells than columns")
+        except csv.Error as error:
+            raise DocumentError(path, f"line {table.line_num} is not CSV: {error}") from error
+
+
+def _csv(path: str, file: TextIO) -> csv.DictReader[str]:
+    """Return a reader; the delimiter is a tab for TSV, else the most frequent candidate of the header."""
+    csv.field_size_limit(_MAX_CELL)
+    header = file.readline()
+    file.seek(0)
+    delimiter = "\t" if _suffix(path) == ".tsv" else max(_DELIMITERS, key=header.count)
+    return csv.DictReader(file, delimiter=delimiter, restval="")
+
+
+def _json_rows(path: str) -> Iterator[Row]:
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield _json_row(number, line)
+
+
+def _json_row(number: int, line: str) -> Row:
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        return Row(number, error=f"it is not JSON: {error}")
+    return Row(number, values) if isinstance(values, dict) else Row(number, error="it is not a JSON object")
+
+
+def _parquet_rows(path: str) -> Iterator[Row]:
+    batches = _parquet(path).iter_batches(batch_size=_BATCH)
+    for number, values in enumerate((values for batch in batches for values in batch.to_pylist()), 1):
+        yield Row(number, values)
+
+
+def _parquet(path: str) -> ParquetFile:
+    with optional(path):
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    try:
+        return ParquetFile(path)
+    except (ArrowException, OSError) as error:
+        raise DocumentError(path, f"it cannot be read as Parquet: {error}") from error
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[TextIO]:
+    """Open a table as text, in the encoding of its beginning."""
+    try:
+        with Path(path).open("rb") as file:
+            beginning = file.read(_SAMPLE)
+        # A character may be cut at the end of the sample: a line is not.
+        sample = beginning[: beginning.rfind(b"\n") + 1] if len(beginning) == _SAMPLE else beginning
+        with Path(path).open(encoding=encoding_of(sample, path), newline="") as text:
+            yield text
+    except OSError as error:
+        raise DocumentError(path, (error.strerror or str(error)).lower()) from error
+    except UnicodeDecodeError as error:
+        raise DocumentError(path, f"it is not in one encoding: {error}; convert it to UTF-8") from error

@@ -1,0 +1,227 @@
+"""Documents of each format are read as their text, whatever language it is in."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+from io import BytesIO
+from pathlib import Path
+
+import docx
+import pytest
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+from fpdf import FPDF
+
+from constrain.documents import Document, read, read_bytes
+from constrain.errors import DocumentError
+
+TEXTS = {
+    "English": "Dear Ada, the invoice of 3 May is due.",
+    "German": "Sehr geehrte Frau Müller, die Rechnung über 1.200 € ist fällig. Grüße aus Köln",
+    "Greek": "Αγαπητή κυρία Παπαδοπούλου, το τιμολόγιο είναι ανεξόφλητο.",
+    "Chinese": "尊敬的王先生，您的发票金额为1200元。",
+    "Arabic": "السيد أحمد المحترم، فاتورتكم مستحقة الدفع.",
+    "emoji": "Thank you 😀 — see you 👩‍👩‍👧 in Zürich! e\u0301",
+}
+every_text = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+
+
+# Text
+
+
+@every_text
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_unicode_texts_are_read_with_and_without_marks(text: str, encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_bytes(f"{text}\r\nBye\r\n".encode(encoding))
+    assert read(path) == Document(f"{text}\nBye\n", str(path))
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_known_by_its_mark_or_by_its_zeros(mark: str, encoding: str) -> None:
+    assert read_bytes((mark + TEXTS["German"]).encode(encoding), "letter").text == TEXTS["German"]
+
+
+@pytest.mark.parametrize(
+    ("language", "encoding"),
+    [("German", "cp1252"), ("Greek", "cp1253"), ("Chinese", "gb18030"), ("Arabic", "cp1256")],
+)
+def test_other_encodings_are_detected(language: str, encoding: str) -> None:
+    assert read_bytes(TEXTS[language].encode(encoding), "letter.txt").text == TEXTS[language]
+
+
+@pytest.mark.parametrize("text", ["Müller", "Café", "Señor Muñoz pagó 3 €", "naïve façade “quoted”", "été"])
+def test_short_western_texts_are_taken_for_such(text: str) -> None:
+    assert read_bytes(text.encode("cp1252"), "letter.txt").text == text
+
+
+def test_an_empty_file_is_a_document_without_text() -> None:
+    for name in ("a.txt", "a.html", "a.eml", "a"):
+        assert read_bytes(b"", name) == Document("", name)
+
+
+def test_bytes_that_are_no_text_are_an_error() -> None:
+    with pytest.raises(DocumentError, match=r"^photo\.png: it is not a text: convert it"):
+        read_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "photo.png")
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"none\.txt: no such file or directory"):
+        read(tmp_path / "none.txt")
+    with pytest.raises(DocumentError, match="is a directory"):
+        read(tmp_path)
+
+
+# HTML
+
+PAGE = """<!DOCTYPE html><html><head><title>Offer &amp;
+ more</title><style>p {{}}</style></head><body><h1>{text}</h1><p>Hello <b>wor</b>ld</p><ul><li>one</li><li>two</li></ul>
+<table><tr><th>Name</th><th>Amount</th></tr><tr><td>Apples</td><td>12</td></tr></table><script>x()</script></body></html>"""
+
+
+@every_text
+def test_html_is_read_without_its_tags(text: str) -> None:
+    document = read_bytes(PAGE.format(text=text).encode(), "offer.html")
+    assert document.metadata == {"title": "Offer & more"}
+    assert document.text == f"{text}\n\nHello world\n\n  * one\n  * two\nName    Amount\nApples  12"
+
+
+def test_html_is_read_in_the_encoding_that_it_names() -> None:
+    page = '<html><head><meta charset="{}"></head><body>{}</body></html>'
+    for language, encoding in (("German", "iso-8859-15"), ("Greek", "iso-8859-7"), ("Chinese", "big5")):
+        text = TEXTS[language].replace("发", "發").replace("额", "額").replace("为", "為")
+        assert read_bytes(page.format(encoding, text).encode(encoding), "a.html").text == text
+
+
+# DOCX
+
+
+def word_document(text: str = "Text") -> bytes:
+    word = docx.Document()
+    word.core_properties.title, word.core_properties.author = "Report", "Ada"
+    word.sections[0].header.paragraphs[0].text = "Letterhead"
+    word.sections[0].footer.paragraphs[0].text = "Page 1"
+    word.add_heading("Results")
+    word.add_paragraph(text)
+    table = word.add_table(rows=2, cols=2)
+    for cell, content in zip(table._cells, ("Name", "Amount", "Apples\nand pears", "12"), strict=True):
+        cell.text = content
+    paragraph = word.add_paragraph("Signed ")
+    paragraph._p.append(parse_xml(f"<w:ins {nsdecls('w')}><w:r><w:t>by Ada</w:t></w:r></w:ins>"))
+    paragraph._p.append(parse_xml(f"<w:del {nsdecls('w')}><w:r><w:delText>by Bob</w:delText></w:r></w:del>"))
+    control = f"<w:sdt {nsdecls('w')}><w:sdtContent><w:p><w:r><w:t>Chosen</w:t></w:r></w:p></w:sdtContent></w:sdt>"
+    word.element.body.insert(-1, parse_xml(control))
+    return saved(word)
+
+
+def saved(word: docx.document.Document) -> bytes:
+    word.save(content := BytesIO())
+    return content.getvalue()
+
+
+@every_text
+def test_docx_is_read_in_its_order(text: str) -> None:
+    document = read_bytes(word_document(text), "report.docx")
+    assert document.text.split("\n\n") == [
+        "Letterhead",
+        "Results",
+        text,
+        "Name | Amount\nApples and pears | 12",
+        "Signed by Ada",
+        "Chosen",
+        "Page 1",
+    ]
+    assert document.metadata == {"title": "Report", "author": "Ada"}
+
+
+def test_an_empty_docx_has_no_text() -> None:
+    assert read_bytes(saved(docx.Document()), "a.docx").text == ""
+
+
+def test_broken_and_encrypted_docx_are_errors() -> None:
+    for content in (b"", b"PK\x03\x04 but no archive", word_document()[:-400]):
+        with pytest.raises(DocumentError, match=r"^a\.docx: it is broken"):
+            read_bytes(content, "a.docx")
+    with pytest.raises(DocumentError, match="encrypted, or in the old format DOC: save it as DOCX"):
+        read_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a.docx")
+
+
+# E-mail
+
+
+def message(text: str, html: bool = False) -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["To"] = "Ada Müller <ada@example.com>", "b@example.com, c@example.com"
+    mail["Subject"], mail["Date"] = f"About {text[:9]}", "Fri, 03 May 2024 10:00:00 +0200"
+    mail.set_content(f"<p>{text}</p>" if html else text, subtype="html" if html else "plain")
+    mail.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="Rechnung März.pdf")
+    return mail
+
+
+@every_text
+@pytest.mark.parametrize("html", [False, True])
+def test_an_e_mail_is_its_headers_and_its_text(text: str, html: bool) -> None:
+    document = read_bytes(bytes(message(text, html)), "a.eml")
+    assert document.text == (
+        f"From: Ada Müller <ada@example.com>\nTo: b@example.com, c@example.com\nSubject: About {text[:9].strip()}\n"
+        f"Date: Fri, 03 May 2024 10:00:00 +0200\nAttachments: Rechnung März.pdf\n\n{text}"
+    )
+    assert document.metadata == {
+        "sender": "Ada Müller <ada@example.com>",
+        "recipients": "b@example.com, c@example.com",
+        "subject": f"About {text[:9].strip()}",
+        "date": "2024-05-03T10:00:00+02:00",
+        "attachments": ["Rechnung März.pdf"],
+    }
+
+
+def test_plain_text_of_an_e_mail_is_preferred_unless_it_is_empty() -> None:
+    for plain, wanted in (("plain", "plain"), (" ", "html")):
+        mail = EmailMessage()
+        mail.set_content(plain)
+        mail.add_alternative("<p>html</p>", subtype="html")
+        assert read_bytes(bytes(mail), "a.eml").text == wanted
+
+
+def test_malformed_e_mails_are_read_as_far_as_possible() -> None:
+    raw = "From: <<@\nDate: some day\nSubject: Grüße\nContent-Type: text/plain; charset=nonsense\n\nCafé"
+    document = read_bytes(raw.encode("cp1252"), "a.eml")
+    assert document.text.endswith("Café") and document.metadata["date"] == "some day"
+    assert read_bytes(b"only a text", "a.eml").text
+
+
+# The format
+
+
+def pdf_of(text: str) -> bytes:
+    pdf = FPDF()
+    pdf.add_page()
+    pdf.set_font("helvetica", size=12)
+    pdf.multi_cell(0, 6, text)
+    return bytes(pdf.output())
+
+
+@pytest.mark.parametrize("name", ["letter", "letter.2024", "-"])
+def test_without_a_known_suffix_the_content_tells_the_format(name: str) -> None:
+    contents = {
+        "pdf": pdf_of("Hello"),
+        "docx": word_document("Hello"),
+        "html": b"\n<!doctype html><p>Hello",
+        "xhtml": b'<?xml version="1.0"?>\n<!-- made by hand -->\n<html><body>Hello</body></html>',
+        "eml": b"Received: from x\r\n by y\r\nSubject: Hello\r\n\r\nHello\r\n",
+        "txt": b"From: the beginning, Hello",
+    }
+    for suffix, content in contents.items():
+        assert read_bytes(content, name).text == read_bytes(content, f"letter.{suffix}").text
+        assert "Hello" in read_bytes(content, name).text
+
+
+def test_suffixes_are_known_in_capitals_too() -> None:
+    assert read_bytes(pdf_of("Hello"), "LETTER.PDF").text == "Hello"
+
+
+def test_a_missing_library_is_named_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
+    with pytest.raises(DocumentError, match=r"needs pypdfium2, .* pip install 'constrain\[documents\]'"):
+        read_bytes(b"%PDF-1.7", "a.pdf")
