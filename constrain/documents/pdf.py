@@ -94,7 +94,15 @@ def _lines(page: PdfPage) -> list[_Line]:
             lines.append([])
         elif character.text >= " ":
             lines[-1].append(character)
-    return [line for line in lines if any(character.text.strip() for character in line)]
+    return [line for line in map(_stripped, lines) if line]
+
+
+def _stripped(line: _Line) -> _Line:
+    """Return a line without spaces at its end."""
+    length = len(line)
+    while length and line[length - 1].text.isspace():
+        length -= 1
+    return line[:length]
 
 
 def _characters(page: PdfPage) -> Iterator[_Character]:
@@ -118,7 +126,7 @@ class _Placement:
     """Places characters on a page as it is shown: cropped, rotated, and measured from the top left corner."""
 
     def __init__(self, page: PdfPage) -> None:
-        self._left, self._bottom, self._right, self._top = page.get_cropbox()
+        self._left, self._bottom, self._right, self._top = page.get_bbox()
         self._rotation = page.get_rotation()
 
     def box(self, textpage: PdfTextPage, index: int) -> Edges:

@@ -1,0 +1,206 @@
+"""PDFs: text in reading order, and boxes that cover the ink of their characters."""
+
+from __future__ import annotations
+
+import random
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pypdfium2
+import pytest
+from block_font import write_block_font
+from fpdf import FPDF
+from PIL import Image
+
+from constrain.documents import Box, Document, read_bytes
+from constrain.errors import DocumentError
+
+WORDS = "Apples quilted by Jörg (fjord), yes; 12,50 £ for Ångström's gypsy WAVE fijiq".split()
+SENTENCES = {
+    "Greek": "Αγαπητή κυρία Παπαδοπούλου",
+    "Chinese": "尊敬的王先生，您的发票金额为1200元。",
+    "Arabic": "السيد أحمد المحترم",
+    "emoji": "Thanks 😀 Zoë 𝔘 e\u0301",
+}
+#: Pixels a point of rendered pages.
+SCALE = 3
+
+
+@pytest.fixture(scope="module")
+def font(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fonts") / "blocks.ttf"
+    write_block_font(path, "".join(SENTENCES.values()) + " ".join(WORDS) + "Here")
+    return path
+
+
+def new_pdf(font: Path | None = None) -> FPDF:
+    pdf = FPDF(unit="pt")
+    if font is not None:
+        pdf.add_font("blocks", "", font)
+    pdf.add_page()
+    pdf.set_font("helvetica", size=12)
+    return pdf
+
+
+def read_pdf(pdf: FPDF) -> Document:
+    return read_bytes(bytes(pdf.output()), "a.pdf")
+
+
+# Boxes
+
+
+def page_with_a_red_passage(number: int, font: Path) -> tuple[bytes, str]:
+    """A page of running text, a passage of which is red, and that passage."""
+    draw = random.Random(number)
+    words = [draw.choice(WORDS) for _ in range(150)]
+    first = draw.randrange(100)
+    last = first + draw.randint(1, 40)
+    words[first] = "Here"  # so that the passage is there once
+    pdf = new_pdf(font)
+    pdf.set_margin(draw.randint(20, 120))
+    size, leading = draw.choice([8, 10, 12, 18]), draw.choice([1.2, 1.5])
+    pdf.set_font(draw.choice(["helvetica", "times", "courier", "blocks"]), size=size)
+    for part, color in ((words[:first], 0), (words[first:last], 255), (words[last:], 0)):
+        pdf.set_text_color(color, 0, 0)
+        pdf.write(size * leading, " ".join(part))
+        pdf.write(size * leading, " ")
+    return turned_and_cropped(bytes(pdf.output()), number), " ".join(words[first:last])
+
+
+def turned_and_cropped(content: bytes, number: int) -> bytes:
+    """Turn the content of three of four pages, and the page so that it is upright again; crop every third."""
+    pdf = pypdfium2.PdfDocument(content)
+    page, angle = pdf[0], 90 * (number % 4)
+    width, height = page.get_size()
+    shift = {0: (0, 0), 90: (height, 0), 180: (width, height), 270: (0, width)}[angle]
+    for text in page.get_objects():
+        text.transform(pypdfium2.PdfMatrix().rotate(angle, ccw=True).translate(*shift))
+    page.gen_content()
+    page.set_mediabox(0, 0, *((width, height) if angle % 180 == 0 else (height, width)))
+    page.set_rotation(angle)
+    if number % 3 == 0:
+        left, bottom, right, top = page.get_mediabox()
+        page.set_cropbox(left + 10, bottom + 5, right - 8, top - 12)
+    pdf.save(changed := BytesIO())
+    return changed.getvalue()
+
+
+def rendered(content: bytes, page: int = 0) -> np.ndarray:
+    image: Image.Image = pypdfium2.PdfDocument(content)[page].render(scale=SCALE).to_pil().convert("RGB")
+    return np.asarray(image).astype(int)
+
+
+def covered(boxes: list[Box], height: int, width: int) -> np.ndarray:
+    """The pixels inside of boxes; at their edges a pixel more, which glyphs are blended with."""
+    inside = np.zeros((height, width), bool)
+    for box in boxes:
+        top, bottom = int(box.top * SCALE) - 1, int(box.bottom * SCALE) + 2
+        inside[max(top, 0) : bottom, max(int(box.left * SCALE) - 1, 0) : int(box.right * SCALE) + 2] = True
+    return inside
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_boxes_cover_the_ink_of_a_passage_and_little_else(number: int, font: Path) -> None:
+    content, passage = page_with_a_red_passage(number, font)
+    document = read_bytes(content, "a.pdf")
+    start = unbroken(document.text).index(unbroken(passage))
+    image = rendered(content)
+    red, green = image[:, :, 0], image[:, :, 1]
+    is_red, is_black = red - green > 100, red < 100
+    inside = covered(document.boxes(start, start + len(passage)), *is_red.shape)
+    assert is_red.sum() > 100
+    assert (is_red & inside).sum() == is_red.sum()
+    assert (is_black & inside).sum() < 0.05 * is_red.sum()
+
+
+def unbroken(text: str) -> str:
+    return text.replace("\n", " ")
+
+
+@pytest.mark.parametrize("sentence", SENTENCES.values(), ids=SENTENCES.keys())
+def test_every_character_has_its_box(sentence: str, font: Path) -> None:
+    pdf = new_pdf(font)
+    pdf.set_font("blocks", size=20)
+    pdf.write(30, sentence if sentence != SENTENCES["Arabic"] else sentence[::-1])  # right to left on the page
+    content = bytes(pdf.output())
+    document = read_bytes(content, "a.pdf")
+    assert document.text == sentence
+    ink = rendered(content)[:, :, 0] < 100
+    for index, character in enumerate(sentence):
+        inside = covered(document.boxes(index, index + 1), *ink.shape)
+        assert (ink & inside).any() == (character != " ")
+    boxes = document.boxes(0, len(sentence))
+    assert len(boxes) == 1 and not (ink & ~covered(boxes, *ink.shape)).any()
+
+
+# Text
+
+
+def test_pages_paragraphs_and_lines_are_kept_apart() -> None:
+    pdf = new_pdf()
+    pdf.set_title("A title")
+    pdf.set_author("Ada Müller")
+    pdf.multi_cell(200, 14, "One two three four five six seven eight nine ten eleven twelve.", new_x="LMARGIN")
+    pdf.ln(20)
+    pdf.multi_cell(200, 14, "A second paragraph\nof two lines.", new_x="LMARGIN")
+    pdf.add_page()
+    pdf.cell(80, 14, "Item")
+    pdf.cell(80, 14, "Price")
+    pdf.ln(14)
+    pdf.cell(80, 14, "Apples")
+    pdf.cell(80, 14, "12.50")
+    pdf.add_page()
+    document = read_pdf(pdf)
+    assert document.text == (
+        "One two three four five six seven\neight nine ten eleven twelve.\n\nA second paragraph\nof two lines."
+        "\n\nItem Price\nApples 12.50\n\n"
+    )
+    assert document.metadata == {"title": "A title", "author": "Ada Müller"}
+    assert [document.text[page.start : page.end] for page in document.pages][1:] == ["Item Price\nApples 12.50", ""]
+    assert [(page.number, page.width, page.height) for page in document.pages[1:]] == [
+        (number, pytest.approx(595.28), pytest.approx(841.89)) for number in (2, 3)
+    ]
+    assert all(len(page.boxes) == page.end - page.start for page in document.pages)
+
+
+def test_lines_far_apart_throughout_are_one_paragraph() -> None:
+    pdf = new_pdf()
+    pdf.multi_cell(0, 26, "one\ntwo\nthree")
+    assert read_pdf(pdf).text == "one\ntwo\nthree"
+
+
+def test_a_word_broken_at_a_line_keeps_its_hyphen() -> None:
+    pdf = new_pdf()
+    pdf.multi_cell(0, 14, "an exam-\nple of a well-known thing")
+    document = read_pdf(pdf)
+    assert document.text == "an exam-\nple of a well-known thing"
+    assert len(document.boxes(3, 12)) == 2
+
+
+# Files that cannot be read
+
+
+def test_a_scan_is_an_error_that_says_so() -> None:
+    pdf = new_pdf()
+    pdf.image(Image.new("RGB", (40, 40), "white"))
+    with pytest.raises(DocumentError, match=r"^a\.pdf: it has no text, only images, as a scan: run OCR over it first"):
+        read_pdf(pdf)
+
+
+def test_blank_pages_are_an_empty_document() -> None:
+    document = read_pdf(new_pdf())
+    assert (document.text, len(document.pages)) == ("", 1)
+
+
+def test_an_encrypted_file_is_an_error_that_says_so() -> None:
+    pdf = new_pdf()
+    pdf.set_encryption("owner", user_password="secret")
+    with pytest.raises(DocumentError, match="it is encrypted: save a copy without a password"):
+        read_pdf(pdf)
+
+
+@pytest.mark.parametrize("content", [b"", b"%PDF-1.7 and no more", b"not a PDF"])
+def test_a_broken_file_is_an_error(content: bytes) -> None:
+    with pytest.raises(DocumentError, match="it is broken"):
+        read_bytes(content, "a.pdf")
