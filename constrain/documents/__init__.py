@@ -5,6 +5,7 @@ The libraries that read PDF, DOCX, HTML and Parquet are those of ``pip install '
 
 from constrain.documents.document import Box, Document, Page
 from constrain.documents.inputs import Source, inputs
+from constrain.documents.parts import Part, PartKind, part_of, parts
 from constrain.documents.read import read, read_bytes
 
-__all__ = ["Box", "Document", "Page", "Source", "inputs", "read", "read_bytes"]
+__all__ = ["Box", "Document", "Page", "Part", "PartKind", "Source", "inputs", "part_of", "parts", "read", "read_bytes"]
