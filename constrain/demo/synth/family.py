@@ -151,6 +151,7 @@ _NOUNS: dict[str, Callable[[], Kind]] = {
 }
 
 
+@cache
 def parse_kind(spec: str) -> Kind:
     """Parse the specification of a kind, such as ``int 1 40 pcs`` or ``enum low=minor/small, high``.
 

@@ -2,6 +2,7 @@
 
 ========== =====================================================================
 ``{key}``   the value of a slot, ``{key:mode}`` in one of its layouts
+``{=kind}`` a value of a kind that belongs to no slot, such as ``{=money 10 900}``: a distractor
 ``<a|b|>``  one of the alternatives, each a template again, possibly empty
 ``[text]``  left out one time in three; slots in it are then not mentioned
 ``\\x``     the character ``x`` itself
@@ -24,8 +25,15 @@ Say = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Hole:
+    """A place for the value of a slot, or for a distractor, whose ``key`` is ``=`` and the specification of a kind."""
+
     key: str
-    mode: str
+    mode: str = ""
+
+    @property
+    def slots(self) -> set[str]:
+        """The slot, if it is not a distractor."""
+        return set() if self.key.startswith("=") else {self.key}
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ def keys(template: Template) -> set[str]:
     found: set[str] = set()
     for node in template:
         if isinstance(node, Hole):
-            found.add(node.key)
+            found |= node.slots
         elif isinstance(node, Choice):
             found.update(*(keys(option) for option in node.options))
         elif isinstance(node, Maybe):
@@ -86,7 +94,7 @@ def always(template: Template) -> set[str]:
     found: set[str] = set()
     for node in template:
         if isinstance(node, Hole):
-            found.add(node.key)
+            found |= node.slots
         elif isinstance(node, Choice):
             found |= set.intersection(*(always(option) for option in node.options))
     return found
@@ -102,8 +110,7 @@ def _parse(source: str, at: int, stops: str) -> tuple[Template, int]:
             text = ""
         if char == "{":
             end = source.index("}", at)
-            key, _, mode = source[at + 1 : end].partition(":")
-            nodes.append(Hole(key, mode))
+            nodes.append(_hole(source[at + 1 : end]))
             at = end + 1
         elif char == "[":
             body, at = _parse(source, at + 1, "]")
@@ -123,6 +130,10 @@ def _parse(source: str, at: int, stops: str) -> tuple[Template, int]:
             text += source[at]
             at += 1
     return (*nodes, text) if text else tuple(nodes), at
+
+
+def _hole(text: str) -> Hole:
+    return Hole(text) if text.startswith("=") else Hole(*text.split(":", 1))
 
 
 def _closed(source: str, at: int) -> int:
