@@ -13,7 +13,6 @@ from constrain.demo.synth.family import (
     Family,
     held_out_families,
     parse_family,
-    parse_kind,
     trained_families,
 )
 from constrain.demo.synth.kinds import Value
@@ -21,6 +20,7 @@ from constrain.demo.synth.quantities import Money
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
+from constrain.demo.synth.specs import parse_kind
 
 ALL = (*trained_families(), *held_out_families())
 

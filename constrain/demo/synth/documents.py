@@ -19,6 +19,7 @@ from constrain.demo.synth.layout import Document
 from constrain.demo.synth.questions import Question, ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
+from constrain.demo.synth.specs import distractor
 from constrain.demo.synth.template import Template
 
 
@@ -101,6 +102,8 @@ def _worded(family: Family, wording: Template, rng: Random) -> Document:
     kinds = {slot.key: slot.kind for slot in family.slots}
 
     def fill(key: str, mode: str) -> str:
+        if key.startswith("="):
+            return distractor(key, rng)
         if key not in facts:
             facts[key] = kinds[key].sample(rng, mode)
         return facts[key].text

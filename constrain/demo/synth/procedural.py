@@ -9,10 +9,10 @@ from __future__ import annotations
 from random import Random
 
 from constrain.demo.synth import kinds, pools, quantities
-from constrain.demo.synth.family import parse_kind
 from constrain.demo.synth.kinds import Kind
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
+from constrain.demo.synth.specs import parse_kind
 
 _KINDS: tuple[tuple[str, str, int], ...] = (
     ("person", "name person contact owner", 8),

@@ -10,6 +10,7 @@ from constrain.demo.synth import naming, template
 from constrain.demo.synth.kinds import Ask, Kind, Value, join_and
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.slots import Slot
+from constrain.demo.synth.specs import distractor
 
 Row = dict[str, Value]
 
@@ -62,6 +63,8 @@ class Records(Kind):
         kinds = {column.key: column.kind for column in self.columns}
 
         def fill(key: str, mode: str) -> str:
+            if key.startswith("="):
+                return distractor(key, rng)
             row[key] = kinds[key].sample(rng, mode)
             return row[key].text
 
