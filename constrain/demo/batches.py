@@ -20,7 +20,7 @@ from constrain.demo.synth import Example, Split, example
 from constrain.demo.tokenizer import BOS, EOS, PAD
 from constrain.extract.prompts.builtin import build_prompt
 
-LENGTHS = (128, 192, 256, 320, 416, 576, 1024)
+LENGTHS = (128, 192, 256, 320, 416, 576, 768, 1024, 1536, 2304, 4096)
 """Row lengths of batches; longer examples are skipped."""
 
 

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 class Shape:
     """Sizes of a Llama: ``heads`` query heads share ``kv_heads`` key-value heads; embeddings are tied."""
 
-    vocab: int = 6144
-    hidden: int = 320
-    layers: int = 8
+    vocab: int = 13312
+    hidden: int = 448
+    layers: int = 10
     heads: int = 8
     kv_heads: int = 4
     head_dim: int = 64
-    mlp: int = 768
-    context: int = 1024
-    rope_theta: float = 10000.0
+    mlp: int = 1216
+    context: int = 4096
+    rope_theta: float = 50000.0
     norm_eps: float = 1e-5
 
 

@@ -6,9 +6,10 @@ Every example is a function of ``(seed, split, index)`` alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -51,20 +52,37 @@ def example(seed: int, split: Split, index: int) -> Example:
     rng = Random(f"{seed}/{split.value}/{index}")
     family, text, slots, facts = _SOURCES[split](rng)
     question = _question(slots, facts, rng)
-    return Example(family, noise.wrap(text, rng), question.schema, question.read(facts))
+    if rng.random() < 0.14:
+        text = _among_others(text, slots, rng)
+    return Example(family, noise.wrap(text, list(facts.values()), rng), question.schema, question.read(facts))
 
 
 Source = tuple[str, str, list[Slot], dict[str, Value]]
 
+_RICH = 300
+"""Average number of characters of the wordings of a family whose documents are mostly taken as they are written."""
+
 
 def _train(rng: Random) -> Source:
     form = rng.random()
-    if form < 0.62:
-        family = rng.choice(trained_families())
+    if form < 0.68:
+        family = rng.choices(trained_families(), _weights())[0]
         return _of_family(family, family.wordings, rng)
-    if form < 0.75:
+    if form < 0.77:
         return _collage(rng)
+    if form < 0.81:
+        return _single(rng)
     return _procedural(rng)
+
+
+@cache
+def _weights() -> list[int]:
+    """Weights of the trained families: those with long wordings count three times."""
+    return [3 if _is_rich(family) else 1 for family in trained_families()]
+
+
+def _is_rich(family: Family) -> bool:
+    return sum(map(len, family.wordings)) > _RICH * len(family.wordings)
 
 
 def _held_out_wording(rng: Random) -> Source:
@@ -88,9 +106,10 @@ _SOURCES: dict[Split, Callable[[Random], Source]] = {
 def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source:
     """Generate a document: half the time from a wording, else from a mixture of wordings, or from a generic layout."""
     form = rng.random()
-    if form < 0.5:
+    as_written, recombined = (0.75, 0.87) if _is_rich(family) else (0.5, 0.75)
+    if form < as_written:
         text, facts = _worded(family, template.parse(rng.choice(wordings)), rng)
-    elif form < 0.75:
+    elif form < recombined:
         text, facts = _worded(family, remix.recombined(wordings, rng), rng)
     else:
         text, facts = _laid_out(_some(list(family.slots), rng), rng)
@@ -108,10 +127,41 @@ def _worded(family: Family, wording: Template, rng: Random) -> Document:
             facts[key] = kinds[key].sample(rng, mode)
         return facts[key].text
 
-    def say(text: str) -> str:
-        return remix.worn(text, rng)
+    form = rng.random()
+    say: template.Say = _worn(rng) if form < 0.08 else _misspelled(rng) if form < 0.16 else str
+    return template.render(wording, rng, fill, say), facts
 
-    return template.render(wording, rng, fill, say if rng.random() < 0.2 else str), facts
+
+def _worn(rng: Random) -> template.Say:
+    return lambda text: remix.worn(text, rng)
+
+
+def _misspelled(rng: Random) -> template.Say:
+    return lambda text: remix.misspelled(text, rng)
+
+
+def _among_others(text: str, slots: Sequence[Slot], rng: Random) -> str:
+    """Put a document among others of families with other labels: a thread, a forwarded message, a longer file."""
+    labels = {label for slot in slots for label in slot.labels}
+    texts = [text]
+    for _ in range(rng.choice([1, 1, 1, 2, 2, 3, 5, 8])):
+        family = rng.choices(trained_families(), _weights())[0]
+        if labels.isdisjoint(label for slot in family.slots for label in slot.labels):
+            other, _ = _worded(family, template.parse(rng.choice(family.wordings)), rng)
+            texts.insert(rng.randint(0, len(texts)), other)
+    return rng.choice(_BETWEEN).join(texts)
+
+
+_BETWEEN = (
+    "\n\n",
+    "\n\n---\n\n",
+    "\n\n-----Original Message-----\n",
+    "\n\n---------- Forwarded message ----------\n",
+    "\n\n* * *\n\n",
+    "\n\f\n",
+    "\n\nAttachment:\n",
+    "\n\n==========\n\n",
+)
 
 
 def _collage(rng: Random) -> Source:
@@ -126,6 +176,18 @@ def _collage(rng: Random) -> Source:
             slots.append(Slot(f"k{index}", slot.kind, slot.labels, slot.about, slot.says))
     text, facts = _laid_out(_some(slots, rng), rng)
     return "collage", text, slots, facts
+
+
+def _single(rng: Random) -> Source:
+    """Generate a sentence or two with one value, for schemas without field names."""
+    family = rng.choices(trained_families(), _weights())[0]
+    slots = [slot for slot in family.slots if slot.says and not isinstance(slot.kind, Records)]
+    if not slots:
+        return _single(rng)
+    slot = rng.choice(slots)
+    value = slot.kind.sample(rng)
+    text = rng.choice(slot.says).replace("{}", value.text)
+    return "single", text, [slot], {slot.key: value}
 
 
 def _procedural(rng: Random) -> Source:
@@ -153,15 +215,34 @@ def _question(slots: list[Slot], facts: dict[str, Value], rng: Random) -> Questi
     """Generate a schema over some of the slots: most are in the document, a few are not."""
     stated = [slot for slot in slots if slot.key in facts]
     silent = [slot for slot in slots if slot.key not in facts]
+    if len(slots) == 1 and rng.random() < 0.8:
+        ask = slots[0].kind.ask(rng)
+        return Question(_titled(ask.schema, slots[0], rng), lambda facts: ask.read(facts[slots[0].key]))
     tables = [slot for slot in stated if isinstance(slot.kind, Records)]
     if tables and rng.random() < 0.06:
         table = rng.choice(tables)
         ask = table.kind.ask(rng)
         return Question(ask.schema, lambda facts: ask.read(facts[table.key]))
     asked = rng.sample(stated, rng.randint(min(2, len(stated)), len(stated)))
-    asked += [slot for slot in silent if rng.random() < 0.2]
+    asked += [slot for slot in silent if rng.random() < 0.3]
+    if rng.random() < 0.15:
+        asked += _foreign(slots, rng)
     if rng.random() < 0.5:
         rng.shuffle(asked)
     else:
-        asked = [slot for slot in slots if slot in asked]
+        asked = sorted(asked, key=lambda slot: slots.index(slot) if slot in slots else rng.randrange(len(slots)))
     return ask_object(asked, set(facts), rng)
+
+
+def _titled(schema: dict[str, Any], slot: Slot, rng: Random) -> dict[str, Any]:
+    """Sometimes say in a description what a value without a name is."""
+    return {**schema, "description": rng.choice(slot.labels)} if rng.random() < 0.4 else schema
+
+
+def _foreign(slots: Sequence[Slot], rng: Random) -> list[Slot]:
+    """Select slots of another family, whose values the document does not state."""
+    labels = {label for slot in slots for label in slot.labels}
+    family = rng.choices(trained_families(), _weights())[0]
+    others = [slot for slot in family.slots if labels.isdisjoint(slot.labels)]
+    chosen = rng.sample(others, min(len(others), rng.randint(1, 3)))
+    return [replace(slot, key=f"other {slot.key}") for slot in chosen]

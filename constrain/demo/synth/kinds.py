@@ -121,14 +121,15 @@ class Address(Kind):
 class Enum(Kind):
     """One of a few classes; ``options`` maps each to phrases for it; ``data`` is the class.
 
-    Mode ``label`` prints the class itself.
+    Mode ``label`` mostly prints the class itself, unless classes are told by their meaning only.
     """
 
     options: dict[str, tuple[str, ...]]
+    by_meaning: bool = False
 
     def sample(self, rng: Random, mode: str = "") -> Value:
         option = rng.choice(list(self.options))
-        if mode == "label":
+        if mode == "label" and not self.by_meaning and rng.random() < 0.7:
             return Value(rng.choice(_PRINTED_CLASSES)(option), option)
         return Value(rng.choice(self.options[option]), option)
 

@@ -6,6 +6,8 @@ text.
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
 from random import Random
 
 from constrain.demo.synth import kinds, pools, quantities
@@ -117,6 +119,10 @@ def random_kind(rng: Random) -> tuple[Kind, list[str]]:
 
 
 def _random_enum(rng: Random) -> kinds.Enum:
+    """Sample classes of any words, or, by meaning, of things whose class is not in the text."""
+    if rng.random() < 0.5:
+        classes = rng.sample(sorted(_classes()), rng.randint(2, 7))
+        return kinds.Enum({name: _classes()[name] for name in classes}, by_meaning=True)
     make = rng.choice([pools.adjective, pools.noun, pools.verb, pools.coined])
     options = {make(rng) for _ in range(rng.randint(2, 6))}
     return kinds.Enum({option: (option,) for option in sorted(options)})
@@ -144,9 +150,27 @@ def _label(tails: list[str], others: list[str], rng: Random) -> str:
     return pools.coined(rng)
 
 
+@cache
+def _classes() -> dict[str, tuple[str, ...]]:
+    """Members of classes, such as a robin of birds; those of several classes are left out."""
+    lines = [line.split(": ") for line in pools.words("classes")]
+    counts = Counter(member for _, members in lines for member in members.split(", "))
+    members = {name: tuple(m for m in text.split(", ") if counts[m] == 1 and m not in name) for name, text in lines}
+    return {name: found for name, found in members.items() if len(found) > 3}
+
+
+@cache
+def _synonyms() -> dict[str, tuple[str, ...]]:
+    entries = [line.split(" | ") for line in pools.words("synonyms")]
+    return {word: tuple(others) for word, *others in entries}
+
+
 def _variants(label: str, rng: Random) -> tuple[str, ...]:
     """Return the label, and sometimes a variant of it."""
     words = label.split()
+    if rng.random() < 0.4 and (known := [word for word in words if word in _synonyms()]):
+        word = rng.choice(known)
+        return (label, label.replace(word, rng.choice(_synonyms()[word])))
     if len(words) < 2 or rng.random() < 0.5:
         return (label,)
     other = [

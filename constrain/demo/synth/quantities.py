@@ -23,6 +23,8 @@ class Money(Kind):
         amount = log_uniform(rng, self.low, self.high)
         whole = rng.random() < 0.35 or amount > 20000
         amount = float(round(amount)) if whole else round(amount, 2)
+        if amount >= 10000 and rng.random() < 0.08:
+            return _round_money(amount, currency, rng)
         digits = f"{amount:,.0f}" if whole and rng.random() < 0.8 else f"{amount:,.2f}"
         if rng.random() < 0.35:
             digits = digits.replace(",", rng.choice(["", "", " ", "'"]))
@@ -53,7 +55,29 @@ class Money(Kind):
         return [(rng.choice(["currency", "currency code"]), Ask(coded, lambda v: v.data[1]))]
 
 
-_SMALL = "zero one two three four five six seven eight nine ten eleven twelve".split()
+def _round_money(amount: float, currency: str, rng: Random) -> Value:
+    """Write an amount in thousands or millions, such as ``$45k`` or ``EUR 1.2 million``."""
+    scale, units = (1e6, (" million", "m", "M")) if amount >= 1e6 else (1e3, ("k", "K", " thousand"))
+    number = round(amount / scale, rng.choice([0, 1]))
+    digits = f"{plain(number)}{rng.choice(units)}"
+    symbol = _SYMBOLS.get(currency)
+    text = f"{symbol}{digits}" if symbol and rng.random() < 0.6 else f"{currency} {digits}"
+    return Value(text, (float(round(number * scale)), currency))
+
+
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+
+
+def in_words(number: int) -> str:
+    """Write a number below 100 in words."""
+    if number < 20:
+        return _SMALL[number]
+    ten = _TENS[number // 10 - 2]
+    return f"{ten}-{_SMALL[number % 10]}" if number % 10 else ten
 
 
 @dataclass(frozen=True)
@@ -68,8 +92,9 @@ class Integer(Kind):
     def sample(self, rng: Random, mode: str = "") -> Value:
         number = rng.randint(self.low, self.high) if self.high < 400 else round(log_uniform(rng, self.low, self.high))
         digits = f"{number:,}" if self.grouped and rng.random() < 0.45 else str(number)
-        if 0 <= number <= 12 and rng.random() < 0.12:
-            digits = _SMALL[number]
+        if 0 <= number < 100 and self.grouped and rng.random() < (0.16 if number < 20 else 0.05):
+            digits = in_words(number)
+            digits = digits.capitalize() if mode == "label" and rng.random() < 0.3 else digits
         return Value(with_unit(digits, self.unit, rng), number)
 
     def ask(self, rng: Random) -> Ask:
@@ -111,7 +136,7 @@ def plain(number: float) -> int | float:
 def with_unit(digits: str, unit: str, rng: Random) -> str:
     if not unit:
         return digits
-    glued = unit in "%°" or (len(unit) < 3 and rng.random() < 0.4)
+    glued = digits[-1].isdigit() and (unit in "%°" or (len(unit) < 3 and rng.random() < 0.4))
     return f"{digits}{unit}" if glued else f"{digits} {unit}"
 
 

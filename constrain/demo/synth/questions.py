@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from constrain.demo.synth import naming, pools
-from constrain.demo.synth.kinds import Ask, Schema, Value
+from constrain.demo.synth.kinds import Ask, Schema, Value, verbatim
 from constrain.demo.synth.slots import Slot
 
 Facts = Mapping[str, Value]
@@ -17,6 +17,7 @@ Facts = Mapping[str, Value]
 Read = Callable[[Facts], Any]
 
 _ABSENT = object()
+_QUOTE: Schema = {"type": "string", "x-verbatim": {"source": "text"}}
 _GROUPS = ("details", "info", "data", "summary", "header", "meta", "main", "general", "attributes", "record", "context")
 
 
@@ -38,6 +39,29 @@ class Question:
     read: Read
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How a schema asks for values.
+
+    Attributes:
+        style: style of the field names.
+        quoted: share of the copied strings that are asked for as quotes.
+        evident: share of the other values that are asked for with evidence.
+        described: share of the fields with a description.
+    """
+
+    style: naming.Style
+    quoted: float = 0.0
+    evident: float = 0.0
+    described: float = 0.2
+
+    @classmethod
+    def sample(cls, rng: Random) -> Manner:
+        quoted = rng.choice([0.5, 1.0]) if rng.random() < 0.25 else 0.0
+        evident = rng.choice([0.4, 1.0]) if rng.random() < 0.2 else 0.0
+        return cls(naming.style(rng), quoted, evident, rng.choice([0.0, 0.1, 0.5, 0.9]))
+
+
 def ask_object(slots: Sequence[Slot], certain: set[str], rng: Random, nest: bool = True) -> Question:
     """Generate an object schema with a field for every slot.
 
@@ -45,42 +69,55 @@ def ask_object(slots: Sequence[Slot], certain: set[str], rng: Random, nest: bool
         certain: keys of the slots that the document surely states; the other fields may be left out or null.
         nest: whether some fields may move into an object of their own.
     """
-    style = naming.style(rng)
+    manner = Manner.sample(rng)
     fields: list[Field] = []
     for slot in slots:
-        fields += _fields(slot, slot.key in certain, style, rng)
+        fields += _fields(slot, slot.key in certain, manner, rng)
     fields = list({field.name: field for field in reversed(fields)}.values())[::-1]
     if nest and len(fields) > 3 and rng.random() < 0.2:
-        fields = _nested(fields, style, rng)
+        fields = _nested(fields, manner.style, rng)
     return _object(fields, rng)
 
 
-def _fields(slot: Slot, certain: bool, style: naming.Style, rng: Random) -> list[Field]:
+def _fields(slot: Slot, certain: bool, manner: Manner, rng: Random) -> list[Field]:
     label = rng.choice(slot.labels[:1] * 2 + slot.labels)
-    fields = [_field(slot, label, slot.kind.ask(rng), certain, style, rng)]
+    fields = [_field(slot, label, slot.kind.ask(rng), certain, manner, rng)]
     if rng.random() < 0.08 and (parts := slot.kind.parts(rng)):
         part, ask = rng.choice(parts)
         part_label = part if rng.random() < 0.3 and part.startswith("currency") else f"{label} {part}"
-        fields.append(_field(slot, part_label, ask, certain, style, rng))
+        fields.append(_field(slot, part_label, ask, certain, manner, rng))
     return fields
 
 
-def _field(slot: Slot, label: str, ask: Ask, certain: bool, style: naming.Style, rng: Random) -> Field:
-    name = naming.field_name(label, slot.kind, style, rng)
+def _field(slot: Slot, label: str, ask: Ask, certain: bool, manner: Manner, rng: Random) -> Field:
+    name = naming.field_name(label, slot.kind, manner.style, rng)
+    ask = _with_evidence(ask, manner, rng)
     schema = dict(ask.schema)
-    described = rng.random()
-    if described < 0.04:
-        name = style([rng.choice(["field", "x", "value", "f", "item", "col"]), str(rng.randint(1, 12))])
-    if described < 0.22:
-        schema["description"] = _description(slot, label, described < 0.04, rng)
-    nullable, required = rng.random() < 0.15, rng.random() < 0.85
+    unnamed = rng.random() < 0.03
+    if unnamed:
+        name = manner.style([rng.choice(["field", "x", "value", "f", "item", "col"]), str(rng.randint(1, 12))])
+    if unnamed or rng.random() < manner.described:
+        schema["description"] = _description(slot, label, unnamed, rng)
+    nullable, required = rng.random() < 0.2, rng.random() < 0.85
     if not certain and not nullable and required:
-        nullable = rng.random() < 0.7
-        required = nullable and rng.random() < 0.8
+        nullable = rng.random() < 0.8
+        required = nullable and rng.random() < 0.85
     if nullable:
         schema = _or_null(schema, rng)
     missing = None if nullable else _ABSENT
     return Field(name, schema, required, lambda facts: ask.read(facts[slot.key]) if slot.key in facts else missing)
+
+
+def _with_evidence(ask: Ask, manner: Manner, rng: Random) -> Ask:
+    """Ask for a copied string as a quote, or for another single value with a quote as evidence, or return ``ask``."""
+    kind = ask.schema.get("type")
+    if kind == "string" and ask.read is verbatim:
+        return Ask(_QUOTE, verbatim) if rng.random() < manner.quoted else ask
+    if kind == "array" and ask.schema["items"] == {"type": "string"}:
+        return Ask({**ask.schema, "items": _QUOTE}, ask.read) if rng.random() < manner.quoted else ask
+    if kind in ("object", "array") or rng.random() >= manner.evident:
+        return ask
+    return Ask({**ask.schema, "x-evidence": True}, lambda value: {"quote": value.text, "value": ask.read(value)})
 
 
 def _description(slot: Slot, label: str, alone: bool, rng: Random) -> str:
@@ -93,7 +130,8 @@ def _description(slot: Slot, label: str, alone: bool, rng: Random) -> str:
 
 
 def _or_null(schema: Schema, rng: Random) -> Schema:
-    if isinstance(schema.get("type"), str) and "enum" not in schema and rng.random() < 0.5:
+    plain = isinstance(schema.get("type"), str) and schema.keys().isdisjoint(("enum", "x-evidence"))
+    if plain and rng.random() < 0.4:
         return {**schema, "type": [schema["type"], "null"]}
     outer = {key: schema.pop(key) for key in ("description",) if key in schema}
     return {"anyOf": [schema, {"type": "null"}], **outer}

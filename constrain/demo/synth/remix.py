@@ -64,6 +64,24 @@ def _worn_word(word: str, rng: Random) -> str:
     return word
 
 
+def misspelled(text: str, rng: Random) -> str:
+    """Make typing errors in some words: letters swapped, doubled, left out or replaced by neighbours."""
+    return re.sub(r"[^\W\d_]{4,}", lambda match: _misspelled_word(match.group(), rng), text)
+
+
+def _misspelled_word(word: str, rng: Random) -> str:
+    if rng.random() > 0.1:
+        return word
+    at = rng.randrange(1, len(word) - 1)
+    before, letter, after = word[:at], word[at], word[at + 1 :]
+    return rng.choice([
+        before + after[:1] + letter + after[1:],
+        before + after,
+        before + letter + letter + after,
+        before + rng.choice("aeiourstln10") + after,
+    ])  # fmt: skip
+
+
 def _any_word(rng: Random) -> str:
     return rng.choice([pools.noun, pools.adjective, pools.verb, pools.coined])(rng)
 

@@ -1,0 +1,102 @@
+"""Kinds of values by their specification in family files, such as ``int 1 40 pcs`` or ``list company 1-3``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+from constrain.demo.synth import kinds, moments, pools, quantities
+from constrain.demo.synth.kinds import Kind
+
+_TEXTS: dict[str, kinds.Text] = {
+    "company": kinds.Text(pools.company),
+    "product": kinds.Text(pools.product),
+    "city": kinds.Text(pools.city),
+    "street": kinds.Text(pools.street),
+    "email": kinds.Text(pools.email, ("email",)),
+    "phone": kinds.Text(pools.phone),
+    "url": kinds.Text(pools.url, ("uri",)),
+    "topic": kinds.Text(pools.topic),
+    "title": kinds.Text(lambda rng: pools.topic(rng).title()),
+    "word": kinds.Text(pools.name_word),
+    "noun": kinds.Text(pools.noun),
+    "adjective": kinds.Text(pools.adjective),
+    "first_name": kinds.Text(pools.first_name),
+    "surname": kinds.Text(pools.last_name),
+    "country": kinds.Text(lambda rng: rng.choice(pools.words("countries"))),
+    "job": kinds.Text(lambda rng: rng.choice(pools.words("jobs"))),
+    "food": kinds.Text(lambda rng: rng.choice(pools.words("foods"))),
+    "package": kinds.Text(pools.package),
+    "path": kinds.Text(pools.path),
+    "version": kinds.Text(pools.version),
+    "handle": kinds.Text(pools.handle),
+    "uuid": kinds.Text(lambda rng: pools.code("~~~~~~~~-~~~~-4~~~-a~~~-~~~~~~~~~~~~", rng), ("uuid",)),
+    "ip": kinds.Text(lambda rng: ".".join(str(rng.randint(1, 254)) for _ in range(4)), ("ipv4",)),
+}
+_NOUNS: dict[str, Callable[[], Kind]] = {
+    "person": kinds.Person,
+    "address": kinds.Address,
+    "date": moments.Date,
+    "time": moments.Time,
+    "stamp": moments.Stamp,
+}
+
+
+@cache
+def parse_kind(spec: str) -> Kind:
+    """Parse the specification of a kind, such as ``int 1 40 pcs`` or ``enum low=minor/small, high``.
+
+    Raises:
+        ValueError: no kind has that name.
+    """
+    name, _, rest = spec.partition(" ")
+    if name in _TEXTS:
+        return replace(_TEXTS[name], name=name)
+    if name in _NOUNS:
+        return _NOUNS[name]()
+    words = rest.split()
+    if name == "code":
+        return kinds.Text(_one_of(rest.split("/"), pools.code) if rest else _random_code, name="code")
+    if name == "pick":
+        return kinds.Text(_one_of(rest.split("/"), lambda text, rng: text))
+    if name == "money":
+        return quantities.Money(float(words[0]), float(words[1]))
+    if name == "int":
+        return quantities.Integer(int(words[0]), int(words[1]), " ".join(words[2:]))
+    if name == "plain":
+        return quantities.Integer(int(words[0]), int(words[1]), grouped=False)
+    if name == "num":
+        return quantities.Decimal(float(words[0]), float(words[1]), int(words[2]), " ".join(words[3:]))
+    if name == "enum":
+        return kinds.Enum(dict(_option(option.strip()) for option in rest.split(",")))
+    if name == "bool":
+        yes, no = rest.split("~")
+        return kinds.Boolean(tuple(yes.strip().split("/")), tuple(no.strip().split("/")))
+    if name == "list":
+        return kinds.Listing(parse_kind(" ".join(words[:-1])), *parse_range(words[-1]))
+    raise ValueError(f"no kind of value is called {name!r} (in {spec!r})")
+
+
+def distractor(key: str, rng: Random) -> str:
+    """Sample the text of a distractor from its hole in a wording, such as ``=money 10 900``."""
+    return parse_kind(key[1:]).sample(rng).text
+
+
+def _one_of(texts: list[str], finish: Callable[[str, Random], str]) -> Callable[[Random], str]:
+    return lambda rng: finish(rng.choice(texts), rng)
+
+
+def _random_code(rng: Random) -> str:
+    return pools.code(pools.code_pattern(rng), rng)
+
+
+def _option(text: str) -> tuple[str, tuple[str, ...]]:
+    label, _, phrases = text.partition("=")
+    return label, tuple(phrases.split("/")) if phrases else (label,)
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    low, high = text.split("-")
+    return int(low), int(high)
