@@ -1,4 +1,7 @@
-"""Export of the network as a model folder in the format of Llama checkpoints."""
+"""Export of the network as a model folder in the format of Llama checkpoints, with weights of eight bits.
+
+Matrices are stored as int8 with a scale for each row, in the ``int-quantized`` form of compressed-tensors.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,27 @@ from safetensors.torch import load_file, save_file
 from constrain.demo.batches import Codec
 from constrain.demo.network import Network, Shape
 
+_QUANTIZATION = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "quantization_status": "compressed",
+    "ignore": [],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear", "Embedding"],
+            "weights": {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True, "dynamic": False},
+        }
+    },
+}
+
 
 def export(network: Network, folder: Path) -> None:
-    """Write ``model.safetensors`` (bfloat16) and the config files to ``folder``, which has the tokenizer."""
+    """Write ``model.safetensors`` and the config files to ``folder``, which has the tokenizer."""
     codec = Codec(folder)
-    state = network.state_dict()
-    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in state.items()}
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    state: dict[str, torch.Tensor] = {}
+    for name, value in network.state_dict().items():
+        state |= quantized(name, value.detach().cpu()) if value.ndim == 2 else {name: value.detach().cpu().bfloat16()}
+    save_file(state, str(folder / "model.safetensors"), metadata={"format": "pt"})
     special = {"bos_token_id": codec.bos, "eos_token_id": codec.eos, "pad_token_id": codec.pad}
     shape = network.shape
     config = {
@@ -41,10 +58,29 @@ def export(network: Network, folder: Path) -> None:
         "initializer_range": 0.02,
         "tie_word_embeddings": True,
         "use_cache": True,
+        "quantization_config": _QUANTIZATION,
         **special,
     }
     _write(folder / "config.json", config)
     _write(folder / "generation_config.json", {"do_sample": False, **special})
+
+
+def quantized(name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Round a matrix to eight bits, and return the tensors of its checkpoint.
+
+    The scale of a row is its largest magnitude over 127, rounded up to bfloat16, so that scaling back is exact.
+    """
+    limit = weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+    scale = limit.bfloat16()
+    scale = torch.where(scale.float() < limit, torch.nextafter(scale, torch.full_like(scale, torch.inf)), scale)
+    whole = (weight / scale.float()).round().clamp(-127, 127).to(torch.int8)
+    return {name: whole, f"{name}_scale": scale}
+
+
+def dequantized(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights of a checkpoint as float32."""
+    scaled = {name: value.float() * state.get(f"{name}_scale", torch.ones(1)).float() for name, value in state.items()}
+    return {name: value for name, value in scaled.items() if not name.endswith("_scale")}
 
 
 def restore(folder: Path) -> Network:
@@ -63,7 +99,7 @@ def restore(folder: Path) -> Network:
         norm_eps=config["rms_norm_eps"],
     )
     network = Network(shape)
-    network.load_state_dict(load_file(folder / "model.safetensors"))
+    network.load_state_dict(dequantized(load_file(folder / "model.safetensors")))
     return network
 
 

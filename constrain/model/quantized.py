@@ -1,7 +1,7 @@
 """Quantised weights in safetensors files: detection and dequantisation.
 
-They are dequantised while a model is loaded, so no other code has to support them. Formats: EXL2, and GPTQ of four
-bits.
+They are dequantised while a model is loaded, so no other code has to support them. Formats: EXL2, GPTQ of four bits,
+and integers of eight bits with a scale for each row, as in the ``int-quantized`` form of compressed-tensors.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ class StoredShape(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
+    @property
+    def dtype(self) -> str: ...
+
 
 _PARTS = {
     "exl2": ("q_weight", "q_groups", "q_scale", "q_scale_max", "q_invperm"),
     "gptq": ("qweight", "qzeros", "scales"),
+    "int8": ("weight", "weight_scale"),
 }
 _EXL2_BITS = {2, 3, 4, 5, 6, 8}
 
@@ -39,13 +43,13 @@ class QuantizedWeight:
 
     Attributes:
         key: name of the layer, without ``.weight``.
-        form: ``"exl2"`` or ``"gptq"``.
+        form: ``"exl2"``, ``"gptq"`` or ``"int8"``.
         outputs, inputs: shape; outputs may be rounded up to a multiple of 32.
         ordered: whether ``g_idx`` lists the group of each input feature.
     """
 
     key: str
-    form: Literal["exl2", "gptq"]
+    form: Literal["exl2", "gptq", "int8"]
     outputs: int
     inputs: int
     ordered: bool = False
@@ -61,7 +65,7 @@ class QuantizedWeight:
         return len(shape) == 2 and shape[1] == self.inputs and self.outputs in (shape[0], rounded)
 
     def read(self, read: Read, zero_offset: int) -> torch.Tensor:
-        """Dequantise the weight, to float16 ``[outputs, inputs]``.
+        """Dequantise the weight, to float16 ``[outputs, inputs]``, or float32 if it is of form ``int8``.
 
         Args:
             read: returns the stored parts.
@@ -71,6 +75,8 @@ class QuantizedWeight:
             WeightsError: the parts do not fit together.
         """
         try:
+            if self.form == "int8":
+                return self._int8(read)
             return self._exl2(read) if self.form == "exl2" else self._gptq(read, zero_offset)
         except (IndexError, RuntimeError, ValueError) as cause:
             reason = f"{self.key}: the tensors of this {self.form} weight do not fit together ({cause})"
@@ -96,6 +102,12 @@ class QuantizedWeight:
         groups = self._groups_of(read, scales.shape[0])
         return dequantize_gptq(qweight, qzeros, scales, groups, zero_offset)
 
+    def _int8(self, read: Read) -> torch.Tensor:
+        weight, scale = (read(f"{self.key}.{part}") for part in _PARTS["int8"])
+        if scale.shape != (self.outputs, 1):
+            raise ValueError(f"scales of shape {list(scale.shape)}")
+        return weight.float() * scale.float()
+
     def _groups_of(self, read: Read, count: int) -> torch.Tensor:
         """Return the group of each input feature: as listed, else groups of equal size, a power of two."""
         listed = read(f"{self.key}.g_idx").to(torch.int64) if self.ordered else torch.zeros(1)
@@ -120,6 +132,8 @@ def find_quantized(tensors: Mapping[str, StoredShape]) -> dict[str, QuantizedWei
         elif part == "qweight" and _complete(tensors, key, "gptq"):
             inputs = stored.shape[0] * 8
             found[f"{key}.weight"] = QuantizedWeight(key, "gptq", stored.shape[-1], inputs, f"{key}.g_idx" in tensors)
+        elif part == "weight" and stored.dtype == "I8" and len(stored.shape) == 2 and _complete(tensors, key, "int8"):
+            found[name] = QuantizedWeight(key, "int8", *stored.shape)
     return found
 
 

@@ -108,8 +108,10 @@ class TensorFiles:
             raise WeightsError(f"{stored.file}: tensor {key} is of type {stored.dtype}; read are {', '.join(_DTYPES)}")
 
     def dtype(self, key: str) -> torch.dtype:
-        """Stored dtype of an existing tensor."""
-        return _DTYPES[self.tensors[key].dtype]
+        """Stored dtype of an existing tensor, or of the scales if it is quantised to eight bits."""
+        quantized = self.quantized.get(key)
+        scaled = quantized is not None and quantized.form == "int8"
+        return _DTYPES[self.tensors[f"{key}_scale" if scaled else key].dtype]
 
     def copy(self, key: str, target: torch.Tensor) -> None:
         """Fill ``target`` with a tensor of its shape, converted to its dtype and device.

@@ -42,7 +42,11 @@ def as_written(schema: Any) -> Any:
     node = {key: as_written(value) for key, value in schema.items() if key != "x-evidence"}
     if schema.get("x-evidence") is not True:
         return node
-    return {"type": "object", "properties": {"quote": {"type": "string"}, "value": node}, "required": ["quote", "value"]}
+    return {
+        "type": "object",
+        "properties": {"quote": {"type": "string"}, "value": node},
+        "required": ["quote", "value"],
+    }
 
 
 @pytest.mark.parametrize("split", Split)

@@ -106,6 +106,29 @@ def test_gptq(llama_copy: Any, ids: torch.Tensor, ordered: bool, form: str) -> N
     assert_same(llama_copy, plain, ids)
 
 
+def int8_parts(outputs: int, inputs: int) -> dict[str, torch.Tensor]:
+    weight = torch.randint(-127, 128, (outputs, inputs), dtype=torch.int8)
+    return {"weight": weight, "weight_scale": torch.rand(outputs, 1) / 1000}
+
+
+def test_int8_with_a_scale_for_each_row(llama_copy: Any, ids: torch.Tensor) -> None:
+    plain = {}
+    for key in ("model.layers.0.mlp.down_proj", "model.layers.1.self_attn.q_proj", "model.embed_tokens"):
+        parts = int8_parts(*llama_copy.tensors[f"{key}.weight"].shape)
+        replace(llama_copy, key, parts)
+        plain[key] = parts["weight"].float() * parts["weight_scale"]
+    assert ExLlamaV2(ExLlamaV2Config(llama_copy.write())).is_quant()
+    assert_same(llama_copy, plain, ids)
+
+
+def test_int8_with_scales_for_other_rows(llama_copy: Any) -> None:
+    key = "model.layers.0.mlp.down_proj"
+    parts = int8_parts(*llama_copy.tensors[f"{key}.weight"].shape)
+    replace(llama_copy, key, {**parts, "weight_scale": torch.ones(3, 1)})
+    with pytest.raises(WeightsError, match=r"down_proj: the tensors of this int8 weight do not fit together"):
+        ExLlamaV2(ExLlamaV2Config(llama_copy.write())).load()
+
+
 def test_the_index_of_other_weights_is_ignored(llama_copy: Any, ids: torch.Tensor) -> None:
     replace(llama_copy, FIRST, exl2_parts(48, 48))
     folder = llama_copy.write()
