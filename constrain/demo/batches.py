@@ -1,12 +1,11 @@
 """Batches of training examples, generated on the fly by worker processes.
 
-Every worker generates its own examples and sorts them by length into buckets; a full bucket is a batch. So all batches
-have about the same number of tokens, and there are few different shapes.
+Every worker generates its own examples and sorts them by length into a few buckets; a full bucket is a batch, whose
+examples are packed into one row of tokens.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +19,27 @@ from constrain.demo.synth import Example, Split, example
 from constrain.demo.tokenizer import BOS, EOS, PAD
 from constrain.extract.prompts.builtin import build_prompt
 
-LENGTHS = (128, 192, 256, 320, 416, 576, 768, 1024, 1536, 2304, 4096)
-"""Row lengths of batches; longer examples are skipped."""
+LENGTHS = (512, 1024, 4096)
+"""Longest examples of the buckets; longer ones are skipped."""
+_SHORTEST = 64
+"""Average tokens of an example at which a batch of the first bucket has its most examples."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs ``ids``, int64 [b, t]; flat positions ``at`` of predictions, and their ``targets``, both int64 [n]."""
+    """Packed examples.
+
+    Attributes:
+        ids: int64 [t].
+        starts: int32 [s + 1], first tokens of the examples; padded with the number of tokens, as empty examples.
+        longest: limit of the length of an example.
+        at: int64 [n], tokens after which a token is to be predicted.
+        targets: int64 [n], what comes after them.
+    """
 
     ids: Tensor
+    starts: Tensor
+    longest: int
     at: Tensor
     targets: Tensor
 
@@ -64,7 +75,7 @@ class Stream(IterableDataset[Batch]):
         info = get_worker_info()
         index, step = (info.id, info.num_workers) if info else (0, 1)
         codec = Codec(self._folder)
-        buckets: dict[int, list[tuple[list[int], int]]] = defaultdict(list)
+        buckets = {length: _Bucket(length, max(self._tokens, length), codec.pad) for length in LENGTHS}
         while True:
             sample = example(self._seed, Split.TRAIN, index)
             index += step
@@ -72,9 +83,43 @@ class Stream(IterableDataset[Batch]):
             length = next((length for length in LENGTHS if length >= len(prompt) + len(answer)), None)
             if length is None:
                 continue
-            buckets[length].append((prompt + answer, len(prompt)))
-            if len(buckets[length]) >= max(1, self._tokens // length):
-                yield _collate(buckets.pop(length), length, codec.pad)
+            if not buckets[length].fits(prompt, answer):
+                yield buckets[length].batch()
+                buckets[length] = _Bucket(length, max(self._tokens, length), codec.pad)
+            buckets[length].add(prompt, answer)
+
+
+class _Bucket:
+    """Examples of up to ``longest`` tokens that become a batch of ``tokens`` tokens."""
+
+    def __init__(self, longest: int, tokens: int, pad: int) -> None:
+        self._longest, self._tokens, self._pad = longest, tokens, pad
+        self._ids: list[int] = []
+        self._starts = [0]
+        self._at: list[int] = []
+
+    @property
+    def _slots(self) -> int:
+        """Number of examples that a batch has room for, the padding at its end included."""
+        shorter = max((length for length in LENGTHS if length < self._longest), default=_SHORTEST)
+        return self._tokens // shorter + 1
+
+    def fits(self, prompt: list[int], answer: list[int]) -> bool:
+        return len(self._ids) + len(prompt) + len(answer) <= self._tokens and len(self._starts) < self._slots
+
+    def add(self, prompt: list[int], answer: list[int]) -> None:
+        first = len(self._ids) + len(prompt) - 1
+        self._at += range(first, first + len(answer))
+        self._ids += prompt + answer
+        self._starts.append(len(self._ids))
+
+    def batch(self) -> Batch:
+        ids = torch.full((self._tokens,), self._pad, dtype=torch.long)
+        ids[: len(self._ids)] = torch.tensor(self._ids)
+        starts = torch.full((self._slots + 1,), self._tokens, dtype=torch.int32)
+        starts[: len(self._starts)] = torch.tensor(self._starts, dtype=torch.int32)
+        at = torch.tensor(self._at, dtype=torch.long)
+        return Batch(ids, starts, self._longest, at, ids[at + 1])
 
 
 def loader(folder: Path, seed: int, tokens: int, workers: int) -> Iterator[Batch]:
@@ -82,9 +127,3 @@ def loader(folder: Path, seed: int, tokens: int, workers: int) -> Iterator[Batch
     stream = Stream(folder, seed, tokens)
     prefetch = 4 if workers else None
     return iter(DataLoader(stream, batch_size=None, num_workers=workers, prefetch_factor=prefetch))
-
-
-def _collate(rows: list[tuple[list[int], int]], length: int, pad: int) -> Batch:
-    ids = torch.tensor([row + [pad] * (length - len(row)) for row, _ in rows], dtype=torch.long)
-    at = torch.cat([torch.arange(start - 1, len(row) - 1) + index * length for index, (row, start) in enumerate(rows)])
-    return Batch(ids, at, ids.flatten()[at + 1])

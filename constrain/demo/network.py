@@ -13,6 +13,29 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
+class Segments:
+    """Sequences that are packed into one row of tokens.
+
+    Attributes:
+        starts: int32 [s + 1], the first token of each sequence, and the number of tokens.
+        longest: upper limit of the length of a sequence.
+    """
+
+    starts: Tensor
+    longest: int
+
+    @classmethod
+    def equal(cls, rows: int, length: int, device: torch.device) -> Segments:
+        """Return the segments of ``rows`` sequences of the same length."""
+        return cls(torch.arange(0, (rows + 1) * length, length, dtype=torch.int32, device=device), length)
+
+    def positions(self, count: int) -> Tensor:
+        """Return the position in its sequence, int64 [count], of each of ``count`` tokens."""
+        tokens = torch.arange(count, device=self.starts.device)
+        return tokens - self.starts[torch.searchsorted(self.starts, tokens, right=True) - 1]
+
+
+@dataclass(frozen=True)
 class Shape:
     """Sizes of a Llama: ``heads`` query heads share ``kv_heads`` key-value heads; embeddings are tied."""
 
@@ -47,16 +70,29 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim, bias=False)
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        rows, length, _ = x.shape
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
         q, k, v = (
-            projection(x).view(rows, length, -1, self.shape.head_dim).transpose(1, 2)
+            projection(x).view(len(x), -1, self.shape.head_dim)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        out: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(rows, length, -1))
+        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+        group = self.shape.heads // self.shape.kv_heads
+        mixed = attend(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), segments)
+        out: Tensor = self.o_proj(mixed.flatten(1))
         return out
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
+    """Compute causal attention within each segment; all tensors are [t, heads, d]."""
+    if q.is_cuda:
+        starts, longest = segments.starts, segments.longest
+        mixed: Tensor = torch.ops.aten._flash_attention_forward(
+            q, k, v, starts, starts, longest, longest, 0.0, True, False
+        )[0]
+        return mixed
+    lengths = segments.starts.diff().tolist()
+    parts = zip(*(part.transpose(0, 1).split(lengths, 1) for part in (q, k, v)), strict=True)
+    return torch.cat([F.scaled_dot_product_attention(*part, is_causal=True) for part in parts], 1).transpose(0, 1)
 
 
 class MLP(nn.Module):
@@ -79,8 +115,8 @@ class Block(nn.Module):
         self.post_attention_layernorm = RMSNorm(shape.hidden, shape.norm_eps)
         self.mlp = MLP(shape)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        mixed: Tensor = x + self.self_attn(self.input_layernorm(x), cos, sin)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
+        mixed: Tensor = x + self.self_attn(self.input_layernorm(x), cos, sin, segments)
         out: Tensor = mixed + self.mlp(self.post_attention_layernorm(mixed))
         return out
 
@@ -94,11 +130,11 @@ class Body(nn.Module):
         self.register_buffer("rotary", torch.stack(rotations(shape)), persistent=False)
         self.rotary: Tensor
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, segments: Segments) -> Tensor:
         x = self.embed_tokens(ids)
-        cos, sin = self.rotary[:, : ids.shape[1]].to(x.dtype).unbind()
+        cos, sin = self.rotary[:, segments.positions(len(ids)), None].unbind()
         for layer in self.layers:
-            x = layer(x, cos, sin)
+            x = layer(x, cos, sin, segments)
         normed: Tensor = self.norm(x)
         return normed
 
@@ -115,10 +151,9 @@ class Network(nn.Module):
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** 0.5)
 
-    def forward(self, ids: Tensor, at: Tensor) -> Tensor:
-        """Compute logits [n, vocab] at the positions ``at``, int64 [n], of the flattened ``ids``, int64 [b, t]."""
-        hidden = self.model(ids).flatten(0, 1)[at]
-        return F.linear(hidden, self.model.embed_tokens.weight)
+    def forward(self, ids: Tensor, segments: Segments, at: Tensor) -> Tensor:
+        """Compute logits [n, vocab] at the tokens ``at``, int64 [n], of ``ids``, int64 [t]."""
+        return F.linear(self.model(ids, segments)[at], self.model.embed_tokens.weight)
 
     @torch.no_grad()
     def greedy(self, prompts: list[list[int]], eos: int, limit: int) -> list[list[int]]:
@@ -137,7 +172,8 @@ class Network(nn.Module):
         ends = lengths.clone()
         while not bool(done.all()) and int(ends.max()) < width:
             used = int(ends.max())
-            chosen = self(ids[:, :used], rows * used + ends - 1).argmax(-1)
+            segments = Segments.equal(len(prompts), used, device)
+            chosen = self(ids[:, :used].flatten(), segments, rows * used + ends - 1).argmax(-1)
             done |= (chosen == eos) | (ends - lengths >= limit)
             ids[rows[~done], ends[~done]] = chosen[~done]
             ends += ~done
@@ -153,7 +189,7 @@ def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs ``(x[i], x[i + d/2])`` of ``x`` [b, h, t, d] by the angles of their positions."""
+    """Rotate the pairs ``(x[i], x[i + d/2])`` of ``x`` [t, h, d] by the angles of their positions."""
     low, high = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-high, low], dim=-1) * sin
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from constrain.demo import model_dir
 from constrain.demo.batches import Batch, Codec, loader
 from constrain.demo.export import export, restore
-from constrain.demo.network import Network, Shape
+from constrain.demo.network import Network, Segments, Shape
 from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Split, example
 
@@ -63,17 +63,17 @@ class Trainer:
         torch.save(state, self.checkpoint)
 
     def compile(self) -> None:
-        """Compile the layers, one kernel set for each row length."""
-        torch._dynamo.config.recompile_limit = 64
+        """Compile the layers, one kernel set for each bucket of lengths."""
         for layer in self.network.model.layers:
             layer.compile(dynamic=False)
 
     def update(self, batch: Batch) -> torch.Tensor:
         """Run one step of the optimisers, and return the loss in nats a token, on the device."""
         rate = self.peak * schedule(self.step, self.spent / self.seconds)
-        ids, at, targets = (part.to(self.device, non_blocking=True) for part in (batch.ids, batch.at, batch.targets))
+        parts = (batch.ids, batch.starts, batch.at, batch.targets)
+        ids, starts, at, targets = (part.to(self.device, non_blocking=True) for part in parts)
         with torch.autocast(self.device, torch.bfloat16):
-            loss = F.cross_entropy(self.network(ids, at).float(), targets)
+            loss = F.cross_entropy(self.network(ids, Segments(starts, batch.longest), at).float(), targets)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         for optimizer in self.optimizers:
