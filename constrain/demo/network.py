@@ -90,9 +90,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
             q, k, v, starts, starts, longest, longest, 0.0, True, False
         )[0]
         return mixed
-    lengths = segments.starts.diff().tolist()
-    parts = zip(*(part.transpose(0, 1).split(lengths, 1) for part in (q, k, v)), strict=True)
-    return torch.cat([F.scaled_dot_product_attention(*part, is_causal=True) for part in parts], 1).transpose(0, 1)
+    lengths: list[int] = segments.starts.diff().tolist()
+    parts = zip(*(torch.split(part.transpose(0, 1), lengths, 1) for part in (q, k, v)), strict=True)
+    mixed = torch.cat([F.scaled_dot_product_attention(q, k, v, is_causal=True) for q, k, v in parts], 1)
+    return mixed.transpose(0, 1)
 
 
 class MLP(nn.Module):
