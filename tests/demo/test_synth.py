@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from constrain.demo.synth import Split, example, remix, template
+from constrain.demo.synth import Split, example, noise, remix, template
 from constrain.demo.synth.family import (
     Family,
     held_out_families,
@@ -21,7 +21,7 @@ from constrain.demo.synth.quantities import Money
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
-from constrain.demo.synth.specs import parse_kind
+from constrain.demo.synth.specs import distractor, parse_kind
 
 ALL = (*trained_families(), *held_out_families())
 
@@ -142,13 +142,34 @@ def test_recombined_wordings_mention_each_slot_once() -> None:
         found: list[str] = []
 
         def fill(key: str, mode: str, found: list[str] = found) -> str:
-            found.append(key)
+            found += [] if key.startswith("=") else [key]
             return key
 
         rng = Random(seed)
         template.render(remix.recombined(family.wordings, rng), rng, fill)
         assert found
         assert len(set(found)) == len(found)
+
+
+def test_distractors_belong_to_no_slot() -> None:
+    parsed = template.parse("{=int 5 5} and {x:lines}")
+    assert template.keys(parsed) == template.always(parsed) == {"x"}
+    assert distractor("=int 500 500", Random(1)) == "500"
+
+
+def test_sentences_of_several_families_share_a_document() -> None:
+    seen = {example(0, Split.TRAIN, index).family for index in range(300)}
+    assert {"mosaic", "collage", "single", "procedural"} <= seen
+
+
+def test_values_stay_on_their_line_where_lines_are_broken() -> None:
+    values = [Value("the blue door of the shed"), Value("", [{"a": Value("two words")}])]
+    text = "The painter said that the blue door of the shed has two words written on it in white letters. " * 3
+    seen = [noise.wrap(text, values, Random(seed)) for seed in range(60)]
+    assert any(each.count("\n") > 4 for each in seen)
+    for each in seen:
+        quoted = each.replace("\n> ", "\n")
+        assert quoted.count("the blue door of the shed") == quoted.count("two words") == 3
 
 
 def test_fields_that_the_text_leaves_out_are_null_or_absent() -> None:

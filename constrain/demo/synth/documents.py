@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -65,12 +65,14 @@ _RICH = 300
 
 def _train(rng: Random) -> Source:
     form = rng.random()
-    if form < 0.68:
+    if form < 0.66:
         family = rng.choices(trained_families(), _weights())[0]
         return _of_family(family, family.wordings, rng)
-    if form < 0.77:
-        return _collage(rng)
+    if form < 0.74:
+        return _mosaic(rng)
     if form < 0.81:
+        return _collage(rng)
+    if form < 0.84:
         return _single(rng)
     return _procedural(rng)
 
@@ -128,16 +130,12 @@ def _worded(family: Family, wording: Template, rng: Random) -> Document:
         return facts[key].text
 
     form = rng.random()
-    say: template.Say = _worn(rng) if form < 0.08 else _misspelled(rng) if form < 0.16 else str
-    return template.render(wording, rng, fill, say), facts
+    change = next((change for share, change in _CHANGES if form < share), None)
+    return template.render(wording, rng, fill, partial(change, rng=rng) if change else str), facts
 
 
-def _worn(rng: Random) -> template.Say:
-    return lambda text: remix.worn(text, rng)
-
-
-def _misspelled(rng: Random) -> template.Say:
-    return lambda text: remix.misspelled(text, rng)
+#: Changes of the words around the values, with their cumulative shares.
+_CHANGES = ((0.06, remix.worn), (0.14, remix.misspelled), (0.34, remix.reworded))
 
 
 def _among_others(text: str, slots: Sequence[Slot], rng: Random) -> str:
@@ -176,6 +174,28 @@ def _collage(rng: Random) -> Source:
             slots.append(Slot(f"k{index}", slot.kind, slot.labels, slot.about, slot.says))
     text, facts = _laid_out(_some(slots, rng), rng)
     return "collage", text, slots, facts
+
+
+def _mosaic(rng: Random) -> Source:
+    """Generate a document of sentences of several families, whose slots have different labels."""
+    slots: list[Slot] = []
+    labels: set[str] = set()
+    pieces: list[Template] = []
+    for number in range(rng.randint(2, 5)):
+        family = rng.choices(trained_families(), _weights())[0]
+        own = [slot for slot in family.slots if labels.isdisjoint(slot.labels)]
+        labels.update(label for slot in family.slots for label in slot.labels)
+        keys = {slot.key for slot in own}
+        found = [p for p in remix.fragments(rng.choice(family.wordings), clauses=False) if template.keys(p) <= keys]
+        pieces += [remix.named(piece, f"{number}.") for piece in rng.sample(found, min(len(found), rng.randint(1, 4)))]
+        slots += [replace(slot, key=f"{number}.{slot.key}") for slot in own]
+    if not pieces:
+        return _mosaic(rng)
+    text, facts = _worded(
+        Family("mosaic", tuple(slots)), tuple(node for piece in pieces for node in (*piece, rng.choice("  \n"))), rng
+    )
+    asked = [slot for slot in slots if slot.key in facts or rng.random() < 0.15]
+    return "mosaic", text, asked, facts
 
 
 def _single(rng: Random) -> Source:

@@ -184,7 +184,7 @@ class Listing(Kind):
     high: int
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        items = distinct([self.item.sample(rng) for _ in range(rng.randint(self.low, self.high))])
+        items = distinct([self.item.sample(rng) for _ in range(rng.randint(max(1, self.low), self.high))])
         texts = [item.text for item in items]
         if mode == "lines":
             bullet = rng.choice(["- ", "* ", "• ", "", "  - ", "+ "])

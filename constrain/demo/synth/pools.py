@@ -33,6 +33,13 @@ def words(name: str) -> tuple[str, ...]:
     return tuple(line for line in text.split("\n") if line)
 
 
+@cache
+def synonyms() -> dict[str, tuple[str, ...]]:
+    """Read the synonyms of common words, by word."""
+    entries = [line.split(" | ") for line in words("synonyms")]
+    return {word: tuple(others) for word, *others in entries}
+
+
 def noun(rng: Random) -> str:
     return rng.choice(words("nouns"))
 

@@ -159,18 +159,12 @@ def _classes() -> dict[str, tuple[str, ...]]:
     return {name: found for name, found in members.items() if len(found) > 3}
 
 
-@cache
-def _synonyms() -> dict[str, tuple[str, ...]]:
-    entries = [line.split(" | ") for line in pools.words("synonyms")]
-    return {word: tuple(others) for word, *others in entries}
-
-
 def _variants(label: str, rng: Random) -> tuple[str, ...]:
     """Return the label, and sometimes a variant of it."""
     words = label.split()
-    if rng.random() < 0.4 and (known := [word for word in words if word in _synonyms()]):
+    if rng.random() < 0.4 and (known := [word for word in words if word in pools.synonyms()]):
         word = rng.choice(known)
-        return (label, label.replace(word, rng.choice(_synonyms()[word])))
+        return (label, label.replace(word, rng.choice(pools.synonyms()[word])))
     if len(words) < 2 or rng.random() < 0.5:
         return (label,)
     other = [

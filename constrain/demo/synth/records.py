@@ -30,7 +30,7 @@ class Records(Kind):
     inline: tuple[str, ...] = ()
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        count = rng.randint(self.low, self.high)
+        count = rng.randint(max(1, self.low), self.high)
         if mode == "inline":
             wording = rng.choice(self.inline)
             printed = [self._print(wording, rng) for _ in range(count)]

@@ -8,7 +8,7 @@ from functools import cache
 from random import Random
 
 from constrain.demo.synth import pools, template
-from constrain.demo.synth.template import Template
+from constrain.demo.synth.template import Node, Template
 
 _SENTENCES = re.compile(r"(?<=[.;!?])\s+|\n+")
 _CLAUSES = re.compile(r"(?<=[.;!?,)])\s+|\n+|\s+(?=\()")
@@ -19,7 +19,7 @@ _JOINS = (" ", " ", " ", "\n", ", ", "; ")
 def fragments(wording: str, clauses: bool) -> tuple[Template, ...]:
     """Return the sentences and lines of a wording, or its clauses, that mention a slot."""
     boundary = _CLAUSES if clauses else _SENTENCES
-    found: list[list[str | template.Hole | template.Choice | template.Maybe]] = [[]]
+    found: list[list[Node]] = [[]]
     for node in template.parse(wording):
         if not isinstance(node, str):
             found[-1].append(node)
@@ -36,7 +36,7 @@ def recombined(wordings: Iterable[str], rng: Random) -> Template:
     pieces = [piece for wording in wordings for piece in fragments(wording, clauses)]
     rng.shuffle(pieces)
     used: set[str] = set()
-    out: list[str | template.Hole | template.Choice | template.Maybe] = []
+    out: list[Node] = []
     join = rng.choice(_JOINS)
     for piece in pieces[: rng.randint(3, 14)]:
         keys = template.keys(piece)
@@ -44,6 +44,19 @@ def recombined(wordings: Iterable[str], rng: Random) -> Template:
             used |= keys
             out += [join, *piece]
     return tuple(out[1:])
+
+
+def named(piece: Template, prefix: str) -> Template:
+    """Return a template whose slots have a prefix before their keys."""
+    return tuple(_named_node(node, prefix) for node in piece)
+
+
+def _named_node(node: Node, prefix: str) -> Node:
+    if isinstance(node, template.Hole):
+        return node if not node.slots else template.Hole(prefix + node.key, node.mode)
+    if isinstance(node, template.Choice):
+        return template.Choice(tuple(named(option, prefix) for option in node.options))
+    return template.Maybe(named(node.body, prefix)) if isinstance(node, template.Maybe) else node
 
 
 def worn(text: str, rng: Random) -> str:
@@ -62,6 +75,16 @@ def _worn_word(word: str, rng: Random) -> str:
     if form < 0.18:
         return rng.choice([str.upper, str.capitalize, str.lower])(word)
     return word
+
+
+def reworded(text: str, rng: Random) -> str:
+    """Replace some words by synonyms."""
+
+    def other(match: re.Match[str]) -> str:
+        known = pools.synonyms().get(match.group())
+        return rng.choice(known) if known and rng.random() < 0.25 else match.group()
+
+    return re.sub(r"\b[a-z]{3,}\b", other, text)
 
 
 def misspelled(text: str, rng: Random) -> str:

@@ -58,9 +58,11 @@ def parse_kind(spec: str) -> Kind:
         return _NOUNS[name]()
     words = rest.split()
     if name == "code":
-        return kinds.Text(_one_of(rest.split("/"), pools.code) if rest else _random_code, name="code")
+        return kinds.Text(
+            _one_of([text for text in rest.split("/") if text], pools.code) if rest else _random_code, name="code"
+        )
     if name == "pick":
-        return kinds.Text(_one_of(rest.split("/"), lambda text, rng: text))
+        return kinds.Text(_one_of([text for text in rest.split("/") if text], lambda text, rng: text))
     if name == "money":
         return quantities.Money(float(words[0]), float(words[1]))
     if name == "int":

@@ -46,7 +46,8 @@ class Maybe:
     body: Template
 
 
-Template = tuple["str | Hole | Choice | Maybe", ...]
+Node = str | Hole | Choice | Maybe
+Template = tuple[Node, ...]
 
 _KEPT = 0.67
 
