@@ -137,7 +137,7 @@ def test_templates_choose_leave_out_and_escape() -> None:
 
 
 def test_recombined_wordings_mention_each_slot_once() -> None:
-    family = trained_families()[0]
+    family = next(family for family in trained_families() if family.name == "invoice")
     for seed in range(50):
         found: list[str] = []
 
