@@ -207,6 +207,8 @@ def _single(rng: Random) -> Source:
     slot = rng.choice(slots)
     value = slot.kind.sample(rng)
     text = rng.choice(slot.says).replace("{}", value.text)
+    if rng.random() < 0.2:
+        text = f"{text} {rng.choice(slot.labels).capitalize()}:"
     return "single", text, [slot], {slot.key: value}
 
 
