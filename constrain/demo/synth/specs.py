@@ -58,11 +58,9 @@ def parse_kind(spec: str) -> Kind:
         return _NOUNS[name]()
     words = rest.split()
     if name == "code":
-        return kinds.Text(
-            _one_of([text for text in rest.split("/") if text], pools.code) if rest else _random_code, name="code"
-        )
+        return kinds.Text(_one_of(_alternatives(rest), pools.code) if rest else _random_code, name="code")
     if name == "pick":
-        return kinds.Text(_one_of([text for text in rest.split("/") if text], lambda text, rng: text))
+        return kinds.Text(_one_of(_alternatives(rest), lambda text, rng: text))
     if name == "money":
         return quantities.Money(float(words[0]), float(words[1]))
     if name == "int":
@@ -86,6 +84,12 @@ def distractor(key: str, rng: Random) -> str:
     return parse_kind(key[1:]).sample(rng).text
 
 
+def _alternatives(text: str) -> list[str]:
+    """Split at every ``/``; a doubled one is a slash in the text itself, as in ``mg//l``."""
+    parts = text.replace("//", "\0").split("/")
+    return [part.replace("\0", "/") for part in parts if part]
+
+
 def _one_of(texts: list[str], finish: Callable[[str, Random], str]) -> Callable[[Random], str]:
     return lambda rng: finish(rng.choice(texts), rng)
 
@@ -96,7 +100,7 @@ def _random_code(rng: Random) -> str:
 
 def _option(text: str) -> tuple[str, tuple[str, ...]]:
     label, _, phrases = text.partition("=")
-    return label, tuple(phrases.split("/")) if phrases else (label,)
+    return label, tuple(_alternatives(phrases)) if phrases else (label,)
 
 
 def parse_range(text: str) -> tuple[int, int]:
