@@ -20,8 +20,8 @@ CORPUS = [
     "<think>\nThe user asks for a number.\n</think>\n\nuser assistant system model",
 ] * 4
 
-_LLAMA3 = r"""{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' +
-message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set
+_LLAMA3 = r"""{% set loop_messages = messages %}{% for message in loop_messages %}{% set content =
+'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set
 content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{
 '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
 
@@ -77,8 +77,8 @@ _QWEN3 = r"""{%- if messages[0].role == 'system' %}
     {%- endif %}
 {%- endif %}"""
 
-_R1 = r"""{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}{{ message['content'] }}{% endif
-%}{% if message['role'] == 'user' %}{{ '<｜User｜>' + message['content'] }}{% endif %}{% if message['role'] ==
+_R1 = r"""{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}{{ message['content'] }}{%
+endif %}{% if message['role'] == 'user' %}{{ '<｜User｜>' + message['content'] }}{% endif %}{% if message['role'] ==
 'assistant' %}{% set content = message['content'] %}{% if '</think>' in content %}{% set content =
 content.split('</think>')[-1] %}{% endif %}{{ '<｜Assistant｜>' + content + '<｜end▁of▁sentence｜>' }}{% endif %}{%
 endfor %}{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\n' }}{% endif %}"""

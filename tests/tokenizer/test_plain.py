@@ -48,7 +48,10 @@ def conversation(texts: list[str]) -> list[dict[str, str]]:
 
 
 @settings(deadline=None)
-@given(FAMILIES, st.lists(PLAIN | st.sampled_from(["a < b", "[x]", "<|", "|>", " <b>\n", "<think"]), min_size=3, max_size=3))
+@given(
+    FAMILIES,
+    st.lists(PLAIN | st.sampled_from(["a < b", "[x]", "<|", "|>", " <b>\n", "<think"]), min_size=3, max_size=3),
+)
 def test_without_marks_the_ids_are_those_of_the_whole_prompt(name: str, texts: list[str]) -> None:
     tokenizer, reference = loaded(name)
     messages = conversation(texts)
@@ -120,7 +123,9 @@ def test_tokens_that_only_a_side_file_knows(tmp_path: Path) -> None:
     folder = CHAT_FAMILIES["llama3"].save_tokenizer(tmp_path)
     (folder / "added_tokens.json").write_text(json.dumps({"<|side|>": 900}))
     tokenizer = load(folder)
-    ids = tokenizer.encode_prompt(f"<|side|>{tokenizer.plain('a<|side|>b<|eot_id|>')}<|eot_id|>", add_bos=True)[0].tolist()
+    ids = tokenizer.encode_prompt(f"<|side|>{tokenizer.plain('a<|side|>b<|eot_id|>')}<|eot_id|>", add_bos=True)[
+        0
+    ].tolist()
     special = [idx for idx in ids if idx in tokenizer.extended_id_to_piece]
     names = [tokenizer.extended_id_to_piece[idx] for idx in special]
     assert names == ["<|begin_of_text|>", "<|side|>", "<|eot_id|>"]
