@@ -21,9 +21,9 @@ CORPUS = [
 ] * 4
 
 _LLAMA3 = r"""{% set loop_messages = messages %}{% for message in loop_messages %}{% set content =
-'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set
-content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{
-'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
+'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if
+loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if
+add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
 
 _QWEN2_5 = r"""{%- if messages[0]['role'] == 'system' %}
     {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}

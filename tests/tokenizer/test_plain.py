@@ -18,6 +18,7 @@ from constrain.errors import ArgumentError
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 PLAIN = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+SIMILAR = st.sampled_from(["a < b", "[x]", "<|", "|>", " <b>\n", "<think"])
 FAMILIES = st.sampled_from(sorted(CHAT_FAMILIES))
 
 
@@ -47,7 +48,7 @@ def conversation(texts: list[str]) -> list[dict[str, str]]:
     return [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), texts, strict=True)]
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 @given(
     FAMILIES,
     st.lists(PLAIN | st.sampled_from(["a < b", "[x]", "<|", "|>", " <b>\n", "<think"]), min_size=3, max_size=3),
@@ -69,7 +70,7 @@ def hostile(draw: st.DrawFn) -> tuple[str, list[str]]:
     return name, draw(st.lists(text, min_size=3, max_size=3))
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 @given(hostile())
 def test_marks_in_messages_are_no_special_tokens(case: tuple[str, list[str]]) -> None:
     name, texts = case
@@ -82,7 +83,7 @@ def test_marks_in_messages_are_no_special_tokens(case: tuple[str, list[str]]) ->
     assert mark_ids(tokenizer, name, ids) == mark_ids(tokenizer, name, harmless)
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 @given(hostile())
 def test_plain_text_loses_nothing(case: tuple[str, list[str]]) -> None:
     name, texts = case
@@ -123,9 +124,8 @@ def test_tokens_that_only_a_side_file_knows(tmp_path: Path) -> None:
     folder = CHAT_FAMILIES["llama3"].save_tokenizer(tmp_path)
     (folder / "added_tokens.json").write_text(json.dumps({"<|side|>": 900}))
     tokenizer = load(folder)
-    ids = tokenizer.encode_prompt(f"<|side|>{tokenizer.plain('a<|side|>b<|eot_id|>')}<|eot_id|>", add_bos=True)[
-        0
-    ].tolist()
+    hidden = tokenizer.plain("a<|side|>b<|eot_id|>")
+    ids = tokenizer.encode_prompt(f"<|side|>{hidden}<|eot_id|>", add_bos=True)[0].tolist()
     special = [idx for idx in ids if idx in tokenizer.extended_id_to_piece]
     names = [tokenizer.extended_id_to_piece[idx] for idx in special]
     assert names == ["<|begin_of_text|>", "<|side|>", "<|eot_id|>"]
