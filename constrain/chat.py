@@ -117,10 +117,10 @@ class Chat:
     def _encode(self, messages: list[dict[str, str]]) -> torch.Tensor:
         tokenizer = self._runtime.tokenizer
         if self._has_template:
-            return tokenizer.encode(tokenizer.apply_chat_template(messages), encode_special_tokens=True)
+            return tokenizer.encode_chat(messages)
         names = {"system": "", "user": f"{_USER} ", "assistant": f"{_ASSISTANT} "}
-        lines = [names[message["role"]] + message["content"] for message in messages]
-        return tokenizer.encode("\n".join([*lines, _ASSISTANT]), add_bos=True)
+        lines = [names[message["role"]] + tokenizer.plain(message["content"]) for message in messages]
+        return tokenizer.encode_prompt("\n".join([*lines, _ASSISTANT]), add_bos=True)
 
 
 def _itself(completion: Completion) -> Completion:

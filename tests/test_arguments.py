@@ -107,7 +107,7 @@ def test_choose(llm: LLM) -> None:
 
 
 def test_extract(llm: LLM) -> None:
-    refuses(ArgumentError, "text must be a str", llm.extract, {"type": "string"}, Path("letter.txt"))
+    refuses(ArgumentError, "the text of a document must be a str", llm.extract, {"type": "string"}, Path("letter.txt"))
     refuses(ArgumentError, "target must be a Target", llm.extractor.extract, {"type": "string"}, "text")
     refuses(ArgumentError, "prompt must be a function", Extractor, llm.runtime, "Extract:")
     refuses(ArgumentError, "runtime must be a Runtime, or something that has one", Extractor, llm.model)

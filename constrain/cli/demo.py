@@ -48,7 +48,6 @@ def demo() -> None:
 
 
 def _submit(llm: LLM, number: int, document: DemoDocument) -> Pending[Extraction[Any]]:
-    from constrain.completion import Options
     from constrain.extract import Target
 
-    return llm.extractor.submit(Target.of(document.schema), document.text, Options(max_new_tokens=1024))
+    return llm.extractor.submitter(Target.of(document.schema))(number, document.text)

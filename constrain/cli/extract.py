@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from tqdm import tqdm
 
-from constrain.cli.options import OutputFile, SchemaParam, max_new_tokens_option, model_option, seed_option
+from constrain.cli.options import (
+    OutputFile,
+    SchemaParam,
+    max_new_tokens_option,
+    model_option,
+    prompt_options,
+    seed_option,
+)
 from constrain.errors import ConstrainError
 
 if TYPE_CHECKING:
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
 )
 @model_option
 @max_new_tokens_option
+@prompt_options
 @seed_option
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Most files at a time.  [default: as many as there is memory for]"
@@ -37,13 +45,13 @@ if TYPE_CHECKING:
 @click.pass_context
 def extract(
     ctx: click.Context,
+    /,
     target: Target[Any],
     files: tuple[Path, ...],
     output: Path | None,
     model_dir: Path | None,
-    max_new_tokens: int,
-    seed: int | None,
     jobs: int | None,
+    **options: Any,
 ) -> None:
     """Extract one record from each of FILES.
 
@@ -52,15 +60,15 @@ def extract(
     file fails or the run is stopped. A file that fails is reported on standard error, and the others go on; the exit
     code is then 1.
     """
-    from constrain.completion import Failure, Options, run_many
+    from constrain.completion import Failure, run_many
     from constrain.llm import load
 
     llm = load(model_dir, max_batch_size=jobs)
-    options = Options(max_new_tokens=max_new_tokens, seed=seed)
+    submit_text = llm.extractor.submitter(target, **options)
 
     def submit(number: int, file: Path) -> Pending[Extraction[Any]]:
         text = click.open_file(str(file), encoding="utf-8").read()
-        return llm.extractor.submit(target, text, options)
+        return submit_text(number, text)
 
     failed = 0
     with ExitStack() as stack:

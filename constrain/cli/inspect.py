@@ -47,7 +47,9 @@ def info(model_dir: Path) -> None:
     of context, and as the longest that fits beside the weights: into the memory that is free on the GPUs now, or
     without a GPU into that of the machine.
     """
+    from constrain.extract.prompts.choose import choose_form
     from constrain.model import ExLlamaV2, ExLlamaV2Config
+    from constrain.tokenizer import ExLlamaV2Tokenizer
 
     config = ExLlamaV2Config(str(model_dir))
     tensors = list(_tensors(config.tensor_files))
@@ -61,6 +63,7 @@ def info(model_dir: Path) -> None:
         "heads": f"{config.num_attention_heads} ({config.num_key_value_heads} for keys and values)",
         "vocabulary": f"{config.vocab_size:,}",
         "context": f"{config.max_seq_len:,} tokens",
+        "prompt": choose_form(ExLlamaV2Tokenizer(config)).description,
     }.items():
         table.add_row(name, value)
     model = ExLlamaV2(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,3 +87,32 @@ class SchemaParam(click.ParamType[Any]):
             return getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             self.fail(f"{value!r} cannot be imported: {error}")
+
+
+def _read_examples(ctx: click.Context, param: click.Parameter, path: Path | None) -> list[tuple[str, Any]]:
+    from constrain.extract.examples import read_examples
+
+    return [] if path is None else read_examples(path)
+
+
+def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the prompt of extractions to a command, with the names of ``ExtractOptions``."""
+    options = [
+        click.option("--instructions", default="", help="Rules for the model, in words."),
+        click.option(
+            "--examples",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            callback=_read_examples,
+            help='Examples, as lines of JSON: {"document": TEXT, "record": RECORD}.',
+        ),
+        click.option(
+            "--thinking",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Most tokens that a reasoning model may write before a record.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command

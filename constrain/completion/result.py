@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar, Literal, TypeAlias
 
@@ -41,6 +41,8 @@ class Completion:
         prompt_tokens: number of prompt tokens.
         logprobs: log probabilities of each token, if requested.
         index: position of the prompt among many, or of this output among several for one prompt.
+        cached_tokens: number of prompt tokens that were in the prefix cache.
+        thinking_tokens: number of tokens that the model wrote before, as its thoughts.
         error: always ``None``; an input that failed has a :class:`Failure` instead, with its error.
     """
 
@@ -51,6 +53,8 @@ class Completion:
     prompt_tokens: int = 0
     logprobs: list[TokenLogprobs] | None = None
     index: int = 0
+    cached_tokens: int = field(default=0, compare=False)
+    thinking_tokens: int = 0
     error: ClassVar[None] = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,11 +14,13 @@ from constrain.completion.options import Options
 from constrain.completion.pending import Pending
 from constrain.completion.result import Completion, TokenLogprobs, finish_reason
 from constrain.errors import ArgumentError, BudgetError, GenerationError
-from constrain.filters import ExLlamaV2EngineFilter, combine
+from constrain.filters import Constraint, ExLlamaV2EngineFilter, combine
 from constrain.filters.capabilities import capabilities_of
+from constrain.filters.thinking import ThinkFirst, Thinking
 from constrain.generator.hooks import as_hook
 from constrain.generator.settings import Settings
 from constrain.runtime import Handle, Request, Runtime
+from constrain.runtime.output import Detokenizer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 R = TypeVar("R")
@@ -69,6 +72,7 @@ def submit(
     options: Options,
     read: Callable[[Completion], R],
     default: Settings | None = None,
+    thinking: Thinking | None = None,
 ) -> Pending[R]:
     """Submit a prompt to a runtime.
 
@@ -79,31 +83,38 @@ def submit(
         options: options of the completion.
         read: converts the completion into the result.
         default: sampling settings if the options have none.
+        thinking: let the model think before the filters apply. Its tokens are not part of the completion, do not count
+            among ``max_new_tokens``, and take up at most half of what the prompt leaves of the context.
 
     Raises:
         ArgumentError: an argument is of the wrong type or out of range.
         GenerationError: the prompt leaves no room in the context, or too little for what the filters require.
         BudgetError: ``max_new_tokens`` is too small for what the filters require.
     """
-    length, limit = ids.shape[-1], _limit(runtime, ids, options.max_new_tokens)
+    length, room = ids.shape[-1], _room(runtime, ids)
+    if thinking is not None:
+        thinking = replace(thinking, limit=min(thinking.limit, room // 2))
+    wanted = options.max_new_tokens + (thinking.max_tokens if thinking else 0)
+    limit = min(wanted, room)
     for each in filters:
         if isinstance(each, ExLlamaV2EngineFilter):
             each.begin()  # reset it after an earlier sequence, before its minimum number of tokens is computed
-    request = _request(runtime, ids, filters, options, options.sampling(default or Settings()), limit)
+    settings = options.sampling(default or Settings())
+    request = _request(runtime, ids, _constraint(runtime, filters, thinking), options, settings, limit)
     try:
         handle = runtime.submit(request)
     except BudgetError as error:
-        if limit == options.max_new_tokens:
+        if limit == wanted:
             raise
         raise GenerationError(
             f"the prompt has {length} tokens and the context {length + limit}, which leaves {limit} for an answer of "
             f"at least {error.needed}: shorten the text, or load the model with a larger max_seq_len"
         ) from error
-    return Pending(handle, partial(_completion, handle, filters), read, options.timeout)
+    return Pending(handle, partial(_completion, runtime.tokenizer, handle, filters), read, options.timeout)
 
 
-def _limit(runtime: Runtime, ids: torch.Tensor, max_new_tokens: int) -> int:
-    """Return ``max_new_tokens``, or the number of tokens that fit in the context after the prompt if less."""
+def _room(runtime: Runtime, ids: torch.Tensor) -> int:
+    """Return the number of tokens that fit in the context after the prompt, at least one."""
     length, context = ids.shape[-1], runtime.max_seq_len
     if length == 0:
         raise GenerationError("the prompt has no token to start from")
@@ -112,11 +123,25 @@ def _limit(runtime: Runtime, ids: torch.Tensor, max_new_tokens: int) -> int:
             f"the prompt has {length} tokens and the context {context}, which leaves no room for an answer: "
             "shorten the text, or load the model with a larger max_seq_len"
         )
-    return min(max_new_tokens, context - length)
+    return context - length
+
+
+def _constraint(runtime: Runtime, filters: Sequence[Any], thinking: Thinking | None) -> Constraint | None:
+    """Return the filters as one constraint, which applies after the thoughts of the model."""
+    width = runtime.model.config.padded_vocab_size
+    constraint = combine(filters, runtime.tokenizer, width) if filters else None
+    if thinking is None or constraint is None:
+        return constraint
+    return ThinkFirst(constraint, thinking, end_tokens(runtime), width)
 
 
 def _request(
-    runtime: Runtime, ids: torch.Tensor, filters: Sequence[Any], options: Options, settings: Settings, limit: int
+    runtime: Runtime,
+    ids: torch.Tensor,
+    constraint: Constraint | None,
+    options: Options,
+    settings: Settings,
+    limit: int,
 ) -> Request:
     tokenizer, config = runtime.tokenizer, runtime.model.config
     width = config.padded_vocab_size
@@ -129,7 +154,7 @@ def _request(
         prompt=[ids],
         sampling=settings.params(tokenizer, width),
         seed=options.key(),
-        constraint=combine(filters, tokenizer, width) if filters else None,
+        constraint=constraint,
         max_new_tokens=limit,
         stop_tokens=stop_tokens | end_tokens(runtime),
         stop_strings=stop_strings,
@@ -147,21 +172,31 @@ def end_tokens(runtime: Runtime) -> frozenset[int]:
     return frozenset({runtime.tokenizer.eos_token_id, *listed} - {None})
 
 
-def _completion(handle: Handle, filters: Sequence[Any]) -> Completion:
+def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence[Any]) -> Completion:
     """Build the completion of a request that has ended."""
-    output = handle.output
+    output, sequence = handle.output, handle.sequence
     if output.finish is None:
         raise GenerationError("the request was cancelled")
-    tokens = [token.id for token in output.tokens]
+    constraint = sequence.request.constraint
+    num_thoughts = constraint.num_tokens if isinstance(constraint, ThinkFirst) else 0
+    sampled = output.tokens[num_thoughts:]
+    tokens = [token.id for token in sampled]
     is_cut = output.finish.reason == "max_new_tokens"
     constraints = [each for each in filters if isinstance(each, ExLlamaV2EngineFilter)]
-    wanted = handle.sequence.request.return_logprobs is not None
-    logprobs = [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in output.tokens]
+    logprobs = [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in sampled]
+    prompt = sequence.rows[0]
     return Completion(
-        output.text,
+        _text(tokenizer, tokens) if num_thoughts else output.text,
         tokens,
         finish_reason(output.finish.reason, tokens),
         not is_cut or all(each.matcher.is_accepting() for each in constraints),
-        len(handle.sequence.rows[0].input_ids),
-        logprobs if wanted else None,
+        len(prompt.input_ids),
+        logprobs if sequence.request.return_logprobs is not None else None,
+        cached_tokens=prompt.cached_tokens,
+        thinking_tokens=num_thoughts,
     )
+
+
+def _text(tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> str:
+    detokenizer = Detokenizer(tokenizer, special=False)
+    return "".join(map(detokenizer.push, tokens)) + detokenizer.flush()

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from constrain.extract.extraction import Confidence, Extraction, Span, Usage
-    from constrain.extract.extractor import ExtractOptions, Extractor, Prompt
+    from constrain.extract.extractor import Extractor
+    from constrain.extract.options import ExtractionOptions, ExtractOptions
     from constrain.extract.prompts.builtin import build_prompt
+    from constrain.extract.prompts.choose import Prompt
+    from constrain.extract.prompts.form import PromptForm
     from constrain.extract.target import Target
 
 __all__ = [
     "Confidence",
     "ExtractOptions",
     "Extraction",
+    "ExtractionOptions",
     "Extractor",
     "Prompt",
+    "PromptForm",
     "Span",
     "Target",
     "Usage",
@@ -28,10 +33,12 @@ __all__ = [
 
 _HOMES = {
     "Confidence": "extraction",
-    "ExtractOptions": "extractor",
+    "ExtractOptions": "options",
     "Extraction": "extraction",
+    "ExtractionOptions": "options",
     "Extractor": "extractor",
-    "Prompt": "extractor",
+    "Prompt": "prompts.choose",
+    "PromptForm": "prompts.form",
     "build_prompt": "prompts.builtin",
     "Span": "extraction",
     "Target": "target",

@@ -46,10 +46,16 @@ class Confidence:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens that an extraction took: of the prompt, of the prompt from the prefix cache, and of the output."""
+    """Tokens that an extraction took.
+
+    Attributes:
+        prompt_tokens: of the prompt.
+        cached_tokens: of the prompt from the prefix cache. It depends on what ran before, and is not compared.
+        output_tokens: of the output, thoughts of the model included.
+    """
 
     prompt_tokens: int = 0
-    cached_tokens: int = 0
+    cached_tokens: int = field(default=0, compare=False)
     output_tokens: int = 0
 
 

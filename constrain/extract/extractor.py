@@ -9,21 +9,19 @@ from collections.abc import (
     Callable,
     Generator,
     Iterable,
-    Mapping,
-    Sequence,
 )
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
 
 from constrain.arguments import check_type, refused
 from constrain.completion import (
     Completion,
     Failure,
-    Options,
     Pending,
     arun_many,
-    encode,
     fresh_filters,
     run_many,
     runtime_of,
@@ -32,12 +30,15 @@ from constrain.completion import (
 )
 from constrain.documents import Document
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
-from constrain.errors import ExtractionError, GenerationError, GrammarError
+from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract.bounds import bounded, max_length
 from constrain.extract.extraction import Extraction, Usage
-from constrain.extract.prompts.builtin import build_prompt
+from constrain.extract.options import ExtractionOptions, ExtractOptions
+from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
+from constrain.extract.prompts.form import PromptForm
 from constrain.extract.target import Target
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+from constrain.filters.thinking import Thinking
 from constrain.generator.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,27 +48,6 @@ T = TypeVar("T")
 
 #: The name by which ``x-verbatim`` refers to the document.
 SOURCE = "text"
-
-#: Builds the prompt from a schema and a text.
-Prompt: TypeAlias = Callable[[Mapping[str, Any], str], str]
-
-
-class ExtractOptions(TypedDict, total=False):
-    """Options of extractions, as for :class:`~constrain.completion.Options`, with other defaults.
-
-    ``max_new_tokens`` is 1024 by default. Without ``settings``, ``temperature`` and the like, sampling is greedy.
-    """
-
-    filters: Sequence[Any]
-    max_new_tokens: int
-    settings: Settings | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    seed: int | None
-    timeout: float | None
-    priority: int
 
 
 class Extractor:
@@ -82,23 +62,26 @@ class Extractor:
 
     Attributes:
         runtime: the runtime that requests are submitted to.
-        prompt: builds the prompt.
+        form: makes the prompts.
     """
 
-    def __init__(self, runtime: Any, prompt: Prompt = build_prompt) -> None:
+    def __init__(self, runtime: Any, prompt: Prompt | None = None) -> None:
         """
         Args:
             runtime: a :class:`~constrain.runtime.Runtime`, or an object with one as its attribute ``runtime``, such as
                 a generator.
-            prompt: builds the prompt; the default is the format that the built-in model was trained on.
+            prompt: builds the prompt from a schema and a text; by default it is made in the form that fits the model:
+                that of the built-in model, its own chat template, or a plain text.
 
         Raises:
             ArgumentError: an argument is of the wrong type.
+            TokenizerError: the chat template of the model is malformed.
         """
         self.runtime = runtime_of(runtime)
-        if not callable(prompt):
+        if prompt is not None and not callable(prompt):
             raise refused("prompt", prompt, "a function from a schema and a text to a prompt")
-        self.prompt = prompt
+        tokenizer = self.runtime.tokenizer
+        self.form: PromptForm = choose_form(tokenizer) if prompt is None else OwnForm(tokenizer, prompt)
 
     def extract(self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[T]:
         """Extract one record.
@@ -115,13 +98,13 @@ class Extractor:
             ExtractionError: the text is too long, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
-        return self.submit(target, document, _options(options)).result()
+        return self.submit(target, document, _options(target, options)).result()
 
     async def aextract(
         self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]
     ) -> Extraction[T]:
         """Extract one record asynchronously; arguments and errors as for :meth:`extract`."""
-        made = _options(options)
+        made = _options(target, options)
         return await (await submitted(lambda: self.submit(target, document, made))).aresult()
 
     def extract_many(
@@ -144,7 +127,7 @@ class Extractor:
             ArgumentError: an argument other than a text is of the wrong type or out of range. A text that failed
                 yields a :class:`Failure` instead.
         """
-        return run_many(self.runtime, self._submitter(target, options), texts, ordered=ordered)
+        return run_many(self.runtime, self.submitter(target, **options), texts, ordered=ordered)
 
     def aextract_many(
         self,
@@ -155,30 +138,46 @@ class Extractor:
         **options: Unpack[ExtractOptions],
     ) -> AsyncGenerator[Extraction[T] | Failure, None]:
         """Extract a record from each of many texts, for ``async for``; arguments as for :meth:`extract_many`."""
-        return arun_many(self.runtime, self._submitter(target, options), texts, ordered=ordered)
+        return arun_many(self.runtime, self.submitter(target, **options), texts, ordered=ordered)
 
     def submit(
-        self, target: Target[T], document: str | Document, options: Options, index: int = 0
+        self, target: Target[T], document: str | Document, options: ExtractionOptions, index: int = 0
     ) -> Pending[Extraction[T]]:
         """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`."""
-        _check_target(target)
         document = Document.of(document)
         text = document.text
         runtime = self.runtime
         constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, self._grammar(target.schema, text))
-        ids = encode(runtime.tokenizer, self.prompt(target.schema, text))
+        ids = self.encode_prompt(text, options)
         read = partial(_read, target, document, options.max_new_tokens, index)
         try:
-            return submit(runtime, ids, [constraint, *options.filters], options, read, Settings.greedy())
+            thinking = self._thinking(ids, options.thinking)
+            return submit(runtime, ids, [constraint, *options.filters], options, read, Settings.greedy(), thinking)
         except GenerationError as error:
-            raise ExtractionError(str(error)) from error
+            fewer = ", or give fewer examples" if options.task.examples else ""
+            raise ExtractionError(f"{error}{fewer}") from error
 
-    def _submitter(
-        self, target: Target[T], options: ExtractOptions
+    def encode_prompt(self, text: str, options: ExtractionOptions) -> torch.Tensor:
+        """Encode the prompt for a document, as int64 of shape (1, n)."""
+        return self.form.encode(options.task, text, think=options.thinking > 0)
+
+    def _thinking(self, ids: torch.Tensor, limit: int) -> Thinking | None:
+        """Return how the model may think after a prompt: ``None`` if it begins with the record."""
+        marks = self.form.thinking
+        if marks is None:
+            if limit:
+                raise ArgumentError("thinking needs a model that thinks: the tokenizer of this one has no marks for it")
+            return None
+        is_open = marks.are_open(ids[0].tolist())
+        if not limit and not is_open:
+            return None
+        return Thinking(() if is_open else marks.opening, marks.closing, limit)
+
+    def submitter(
+        self, target: Target[T], **options: Unpack[ExtractOptions]
     ) -> Callable[[int, str | Document], Pending[Extraction[T]]]:
-        """Return a function that submits the extraction of a record from one of many texts."""
-        _check_target(target)
-        made = _options(options)
+        """Return a function that submits the extraction of a record from one of many texts, given its position."""
+        made = _options(target, options)
         fresh_filters(made.filters)
 
         def submit_one(index: int, document: str | Document) -> Pending[Extraction[T]]:
@@ -205,13 +204,9 @@ class Extractor:
         )
 
 
-def _check_target(target: Any) -> None:
+def _options(target: Target[Any], given: ExtractOptions) -> ExtractionOptions:
     check_type("target", target, Target, "a Target, which Target.of makes of a schema or a type")
-
-
-def _options(given: ExtractOptions) -> Options:
-    options: dict[str, Any] = {"max_new_tokens": 1024, **given}
-    return Options(**options)
+    return ExtractionOptions.of(target, given)
 
 
 def _read(target: Target[T], document: Document, max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:
@@ -225,5 +220,6 @@ def _read(target: Target[T], document: Document, max_new_tokens: int, index: int
             full = len(written.tokens) < max_new_tokens
             reason += "the context of the model is full" if full else "raise max_new_tokens"
         raise ExtractionError(reason, written.text, written.finish_reason) from error.__cause__
-    usage = Usage(written.prompt_tokens, output_tokens=len(written.tokens))
+    output_tokens = written.thinking_tokens + len(written.tokens)
+    usage = Usage(written.prompt_tokens, written.cached_tokens, output_tokens)
     return Extraction(value, record, written.text, written.tokens, written.finish_reason, index, document, usage=usage)

@@ -14,7 +14,7 @@ from pydantic_core import core_schema
 
 from constrain.arguments import check_text, check_type
 from constrain.engine.pointers import pointer
-from constrain.errors import ExtractionError, SchemaError
+from constrain.errors import ArgumentError, ExtractionError, SchemaError
 
 T = TypeVar("T")
 
@@ -58,6 +58,22 @@ class Target(Generic[T]):
             return cls(adapter.json_schema(schema_generator=_ClosedObjects), adapter)
         except PydanticUserError as error:
             raise SchemaError(f"{what!r} has no JSON Schema: {error.message}") from error
+
+    def write(self, value: Any) -> str:
+        """Return a record as the JSON text that a model would write; it is not validated.
+
+        Args:
+            value: a value of the type, or JSON.
+
+        Raises:
+            ArgumentError: the value is neither.
+        """
+        try:
+            if self._adapter is not None:
+                value = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ArgumentError(f"the record cannot be written as JSON: {error}") from error
 
     def read(self, text: str) -> tuple[Any, T]:
         """Parse and validate a document.

@@ -26,7 +26,7 @@ from constrain.completion import (
 )
 from constrain.engine.lark import NamedGrammar
 from constrain.errors import ArgumentError
-from constrain.extract import Extractor, Prompt, build_prompt
+from constrain.extract import Extractor, Prompt
 from constrain.generator.settings import Settings
 from constrain.llm.constraints import make_filters
 from constrain.model import ExLlamaV2
@@ -70,12 +70,13 @@ class GenerateOptions(TypedDict, total=False):
 class BaseLLM:
     """A loaded model and its runtime; converts calls into requests."""
 
-    def __init__(self, runtime: Any, prompt: Prompt = build_prompt) -> None:
+    def __init__(self, runtime: Any, prompt: Prompt | None = None) -> None:
         """
         Args:
             runtime: a :class:`~constrain.runtime.Runtime`, or an object with one as its attribute ``runtime``, such as
                 a generator.
-            prompt: builds the prompt of an extraction from a schema and a text.
+            prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that
+                fits the model, see :class:`~constrain.extract.Extractor`.
 
         Raises:
             ArgumentError: an argument is of the wrong type.
@@ -118,9 +119,7 @@ class BaseLLM:
         """Encode a prompt, or a conversation with the chat template, as int64 of shape (1, n)."""
         if not isinstance(ask, (list, tuple)) or not all(isinstance(each, Mapping) for each in ask):
             return encode(self.tokenizer, ask)
-        text = self.tokenizer.apply_chat_template(ask)
-        ids: torch.Tensor = self.tokenizer.encode(text, encode_special_tokens=True)
-        return ids
+        return self.tokenizer.encode_chat(ask)
 
 
 def one_of(prompt: str | None, messages: Messages | None) -> PromptOrMessages:

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from constrain.arguments import check_count
-from constrain.extract import Prompt, build_prompt
+from constrain.extract import Prompt
 from constrain.llm.front import LLM
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from constrain.model.devices import free_memory
@@ -32,7 +32,7 @@ def load(
     max_seq_len: int | None = None,
     max_batch_size: int | None = None,
     cache_tokens: int | None = None,
-    prompt: Prompt = build_prompt,
+    prompt: Prompt | None = None,
 ) -> LLM:
     """Load a model, onto the GPU if there is one.
 
@@ -44,7 +44,8 @@ def load(
         cache_tokens: size of the KV cache in tokens, shared by all running requests, rounded up to whole pages of 256.
             By default ``max_batch_size`` times ``max_seq_len`` (without a ``max_batch_size``, 32 times on a GPU and 8
             times elsewhere), but no more than half of the free memory, and at least ``max_seq_len``.
-        prompt: builds the prompt of an extraction from a schema and a text.
+        prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that fits
+            the model, see :class:`~constrain.extract.Extractor`.
 
     Raises:
         ModelError: the folder cannot be used, or ``max_seq_len`` is not supported; names the file, tensor or setting

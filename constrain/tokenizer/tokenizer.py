@@ -14,6 +14,7 @@ import torch
 from constrain.arguments import check_text, texts_of
 from constrain.errors import TokenizerError
 from constrain.tokenizer.chat import ChatTemplate, read_chat_templates
+from constrain.tokenizer.plain import PlainText
 from constrain.tokenizer.special import TokenizerConfig, token_text
 from constrain.tokenizer.vocabulary import TokenizerVocabulary
 
@@ -133,6 +134,61 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         check_text("text", text)
         return len(self.tokenizer_model.encode(text))
 
+    # Prompts with text of others
+
+    def plain(self, text: str) -> str:
+        """Hide names of special tokens in a text that is to be put into a prompt for :meth:`encode_prompt`.
+
+        Without it the text of a document, for example, could end the turn of its user in a chat template.
+        """
+        return self._plain_text.hide(text)
+
+    def encode_prompt(self, prompt: str, add_bos: bool = False) -> torch.Tensor:
+        """Encode a prompt: names of special tokens as these tokens, except in texts of :meth:`plain`.
+
+        Args:
+            prompt: a prompt, for example of :meth:`apply_chat_template`.
+            add_bos: begin with BOS, if the model has it.
+
+        Returns:
+            int64 ids of shape (1, n). Without names of special tokens in the plain texts, the ids are those of the
+            whole prompt: tokens may cross the borders of a plain text.
+
+        Raises:
+            ArgumentError: ``prompt`` is not a ``str``.
+        """
+        check_text("prompt", prompt)
+        bos = [self.bos_token_id] if add_bos and self.bos_token_id is not None else []
+        return torch.tensor([[*bos, *self._plain_text.encode(prompt)]], dtype=torch.long)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> torch.Tensor:
+        """Render a chat with the model's template and encode it; arguments and errors as :meth:`apply_chat_template`.
+
+        Names of special tokens in messages and tools are plain text. Messages of the assistant may have other added
+        tokens, such as ``</think>``, for which templates look in them.
+
+        Returns:
+            int64 ids of shape (1, n).
+        """
+        hide = self._plain_text.hide_all
+        hidden = [hide(message, strict_only=message.get("role") == "assistant") for message in messages]
+        return self.encode_prompt(
+            self.apply_chat_template(
+                hidden, add_generation_prompt=add_generation_prompt, tools=tools and hide(tools), **variables
+            )
+        )
+
+    @property
+    def _plain_text(self) -> PlainText:
+        return self._table("plain_text", lambda: PlainText(self.tokenizer_model, self.extended_piece_to_id))
+
     # Chat templates
 
     @property
@@ -155,8 +211,8 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
     ) -> str:
         """Render a chat with the model's template.
 
-        Encode the result with ``encode_special_tokens=True`` and without ``add_bos``: templates write special tokens
-        themselves.
+        :meth:`encode_prompt` encodes the result; templates write BOS themselves. Names of special tokens in messages
+        become special tokens, too; :meth:`encode_chat` keeps them text.
 
         Args:
             messages: each with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.

@@ -12,6 +12,7 @@ import torch
 from constrain.bench.doors.fronts import make_llm
 from constrain.bench.doors.lab import Door, Lab, Runs
 from constrain.completion import Failure
+from constrain.extract import build_prompt
 from constrain.generator import ExLlamaV2DynamicGenerator
 from constrain.model import ExLlamaV2Cache
 
@@ -50,7 +51,7 @@ class _Documents:
         errors = [record.error for record in records if isinstance(record, Failure)]
         if errors:
             raise errors[0]
-        prompts = [self._llm.extractor.prompt(self._lab.schema, text) for text in texts]
+        prompts = [build_prompt(self._lab.schema, text) for text in texts]
         encoded = [self._lab.tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True) for prompt in prompts]
         extracted = [record for record in records if not isinstance(record, Failure)]
         self.lengths = [(ids.shape[1], len(record.tokens)) for ids, record in zip(encoded, extracted, strict=True)]

@@ -10,6 +10,7 @@ from itertools import count
 
 from constrain.bench.doors.lab import Door, Lab, Run, Runs, rate_after_prompt
 from constrain.bench.doors.plain import PlainRates
+from constrain.extract import build_prompt
 from constrain.generator import (
     ExLlamaV2BaseGenerator,
     ExLlamaV2DynamicGeneratorAsync,
@@ -56,7 +57,7 @@ def _beside_plain(make: Callable[[Lab], Run], lab: Lab, plain: PlainRates) -> Ru
 def make_llm(lab: Lab, rows: int) -> LLM:
     """Create an ``LLM`` that can extract this many records concurrently."""
     cache = ExLlamaV2Cache(lab.model, max_seq_len=lab.record_positions(rows))
-    return LLM(Runtime(lab.model, cache, lab.tokenizer, max_batch_size=rows))
+    return LLM(Runtime(lab.model, cache, lab.tokenizer, max_batch_size=rows), build_prompt)
 
 
 def _cache(lab: Lab) -> ExLlamaV2Cache:
@@ -133,7 +134,7 @@ def _extract(lab: Lab) -> Run:
     def generate(tokens: int) -> int:
         text = lab.text(next(numbers))
         if tokens == 1:
-            prompt = llm.extractor.prompt(lab.schema, text)
+            prompt = build_prompt(lab.schema, text)
             return len(llm.generate(prompt, max_new_tokens=1, settings=ExLlamaV2Sampler.Settings.greedy()).tokens)
         return len(llm.extract(lab.schema, text, max_new_tokens=tokens).tokens)
 

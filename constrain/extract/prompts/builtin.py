@@ -21,8 +21,9 @@ def build_prompt(schema: Mapping[str, Any] | bool, text: str) -> str:
         ArgumentError: ``text`` is not a string.
     """
     check_text("text", text)
-    return f"{SCHEMA_MARK}{_unmarked(describe(schema))}{TEXT_MARK}{_unmarked(text.strip())}{RECORD_MARK}"
+    return f"{SCHEMA_MARK}{unmarked(describe(schema))}{TEXT_MARK}{unmarked(text.strip())}{RECORD_MARK}"
 
 
-def _unmarked(text: str) -> str:
+def unmarked(text: str) -> str:
+    """Return a text without the marks of the prompt."""
     return text.replace("<|", "< |")

@@ -12,32 +12,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 _ANY = "any"
 _DEPTH = 12
 _NODES = 2000
-_ENUM = 60
-_DESCRIPTION = 100
 _CHOICES = ("anyOf", "oneOf")
 #: Keywords of a union that do not hold for each of its alternatives.
 _OF_THE_WHOLE = ("description", "title", "default", "x-evidence")
 
 
-def describe(schema: Mapping[str, Any] | bool) -> str:
+class Detail(NamedTuple):
+    """How much of a schema is shown: the maximum numbers of options of an enum, and of characters of a description."""
+
+    options: int
+    description: int
+
+
+#: What the built-in model was trained on.
+BRIEF = Detail(60, 100)
+#: For models with room in their context.
+FULL = Detail(1000, 2000)
+
+
+def describe(schema: Mapping[str, Any] | bool, detail: Detail = BRIEF) -> str:
     """Return the compact form of a JSON Schema, in one line.
 
     Every schema has one: what it cannot express is omitted, and recursion is cut.
     """
-    return _Renderer(schema).render(schema, 0, ())
+    return _Renderer(schema, detail).render(schema, 0, ())
 
 
 class _Renderer:
     """Renders the nodes of one schema; ``refs`` are the references being expanded, outermost first."""
 
-    def __init__(self, root: Any) -> None:
-        self._root = root
+    def __init__(self, root: Any, detail: Detail) -> None:
+        self._root, self._detail = root, detail
         self._nodes = 0
 
     def render(self, node: Any, depth: int, refs: tuple[str, ...]) -> str:
@@ -50,15 +61,16 @@ class _Renderer:
         if node.get("x-evidence") is True:
             form = f"evidence ({form})" if _is_union(node) else f"evidence {form}"
         if isinstance(description, str) and description.strip():
-            return f"{form} ({_shortened(description)})"
+            return f"{form} ({_shortened(description, self._detail.description)})"
         return form
 
     def _form(self, node: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         if "const" in node:
             return _literal(node["const"])
         if isinstance(node.get("enum"), list):
-            options = [_literal(option) for option in node["enum"][:_ENUM]]
-            return " | ".join(options + ["..."] * (len(node["enum"]) > _ENUM)) or "never"
+            limit = self._detail.options
+            options = [_literal(option) for option in node["enum"][:limit]]
+            return " | ".join(options + ["..."] * (len(node["enum"]) > limit)) or "never"
         for keyword in _CHOICES:
             if isinstance(node.get(keyword), list) and node[keyword]:
                 return self._alternatives(node, keyword, depth, refs)
@@ -191,6 +203,6 @@ def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _shortened(description: str) -> str:
+def _shortened(description: str, limit: int) -> str:
     line = " ".join(description.split())
-    return line if len(line) <= _DESCRIPTION else line[: _DESCRIPTION - 3].rstrip() + "..."
+    return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."

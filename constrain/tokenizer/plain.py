@@ -1,0 +1,114 @@
+"""Plain text in prompts: text of others, in which the name of a special token stays text.
+
+Prompts and chat templates write special tokens by their names, and tokenizers find them wherever they stand, also in a
+document. So text of others is *hidden* before it is put into a prompt: a separator follows every character that may
+begin a name. When the prompt is complete, the separators are removed except within names, which the tokenizer then does
+not find. The tokens of the separators that are left are dropped::
+
+    text     a < b <|end|>
+    hidden   a <· b <·|end|>        (· is the separator)
+    prompt   <|user|>a < b <·|end|><|end|>
+    tokens   <|user|> · a · < · b · < · | · end · |> · <|end|>
+
+Without such a name in the text of others, the tokens are those of the whole prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
+
+#: A code point that Unicode reserves for internal use.
+_SEPARATOR = "\ufdd0"
+#: Text between two punctuation marks.
+_ENCLOSED = re.compile(r"[^\w\s].*[^\w\s]", re.DOTALL)
+
+
+class PlainText:
+    """Hides text of others from a tokenizer, and encodes prompts with hidden text.
+
+    Names that are hidden: those of special tokens, and of other added tokens between punctuation marks, such as
+    ``<think>``. Added words and runs of spaces have no effect on a model, and are encoded as usual.
+    """
+
+    def __init__(self, backend: ExLlamaV2TokenizerHF, special: Mapping[str, int]) -> None:
+        """
+        Args:
+            backend: the tokenizer.
+            special: special tokens by name, those that the backend does not know included.
+        """
+        self._backend = backend
+        added = {token.content: token for token in backend.added_tokens().values()}
+        foreign = {name: idx for name, idx in special.items() if name not in added and _ENCLOSED.fullmatch(name)}
+        own = [name for name, token in added.items() if len(name) > 1 and not token.special]
+        strict = [*foreign, *(name for name, token in added.items() if len(name) > 1 and token.special)]
+        soft = [name for name in own if _ENCLOSED.fullmatch(name)]
+        self._foreign, self._foreign_names = foreign, re.compile(f"({_any_of(foreign)})")
+        self._names = re.compile(_any_of([*strict, *soft]))
+        begins = f"[{re.escape(''.join({name[0] for name in (*strict, *soft, _SEPARATOR)}))}]"
+        self._begins = re.compile(begins)
+        self._strictly_begins = re.compile(f"(?!{_any_of(soft)}){begins}")
+        self._hidden = re.compile(f"({begins}){_SEPARATOR}")
+
+    def hide(self, text: str, strict_only: bool = False) -> str:
+        """Return a text to be put into a prompt for :meth:`encode`.
+
+        Args:
+            text: text of others.
+            strict_only: hide only the names of special tokens, not those of other added tokens.
+        """
+        return (self._strictly_begins if strict_only else self._begins).sub(rf"\g<0>{_SEPARATOR}", text)
+
+    def hide_all(self, value: Any, strict_only: bool = False) -> Any:
+        """Return a JSON value with all strings hidden, but for roles and types, which templates compare."""
+        if isinstance(value, str):
+            return self.hide(value, strict_only)
+        if isinstance(value, Mapping):
+            return {
+                self.hide_all(key): each if key in ("role", "type") else self.hide_all(each, strict_only)
+                for key, each in value.items()
+            }
+        return [self.hide_all(each, strict_only) for each in value] if isinstance(value, (list, tuple)) else value
+
+    def encode(self, prompt: str) -> list[int]:
+        """Encode a prompt: names of special tokens as these tokens, hidden text as plain text."""
+        text, separators = self._revealed(prompt)
+        ids: list[int] = []
+        start = 0
+        for part in self._foreign_names.split(text):
+            if part in self._foreign:
+                ids.append(self._foreign[part])
+            elif part:
+                ids += self._encoded(part, {place - start for place in separators})
+            start += len(part)
+        return ids
+
+    def _revealed(self, prompt: str) -> tuple[str, list[int]]:
+        """Remove the separators that do not divide a name; return the text, and the places of the others."""
+        begins: list[int] = []
+
+        def reveal(match: re.Match[str]) -> str:
+            begins.append(match.start() - len(begins))
+            return match[1]
+
+        text = self._hidden.sub(reveal, prompt)
+        cuts = [place + 1 for place in begins if self._names.match(text, place)]
+        parts = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+        return _SEPARATOR.join(parts), [cut + number for number, cut in enumerate(cuts)]
+
+    def _encoded(self, text: str, separators: set[int]) -> list[int]:
+        encoding = self._backend.hf_tokenizer.encode(text, add_special_tokens=False)
+        if not separators:
+            ids: list[int] = encoding.ids
+            return ids
+        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        return [idx for idx, (start, end) in tokens if separators.isdisjoint(range(start, end))]
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """Return a pattern that matches any of ``names``, longer ones first; without any, nothing."""
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
