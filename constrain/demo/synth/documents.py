@@ -15,6 +15,7 @@ from typing import Any
 
 from constrain.demo.synth import layout, noise, procedural, remix, template
 from constrain.demo.synth.family import Family, held_out_families, trained_families
+from constrain.demo.synth.habits import Author
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.layout import Document
 from constrain.demo.synth.questions import Question, ask_object
@@ -49,7 +50,7 @@ class Example:
 
 def example(seed: int, split: Split, index: int) -> Example:
     """Generate the example number ``index`` of a split."""
-    rng = Random(f"{seed}/{split.value}/{index}")
+    rng = Author(f"{seed}/{split.value}/{index}")
     family, text, slots, facts = _SOURCES[split](rng)
     question = _question(slots, facts, rng)
     if rng.random() < 0.14:

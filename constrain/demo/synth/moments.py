@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
+from constrain.demo.synth.habits import habit
 from constrain.demo.synth.kinds import Ask, Kind, Value, obj, verbatim
 
 _MOMENT_FORMATS = (
@@ -25,7 +26,18 @@ def print_moment(moment: datetime, pattern: str) -> str:
 
 
 def random_moment(rng: Random) -> datetime:
-    return datetime(1992, 1, 1) + timedelta(minutes=rng.randrange(40 * 365 * 24 * 12) * 5)
+    """Sample a moment, mostly within some months of the others of a document."""
+    around = habit("time", rng, lambda rng: datetime(1992, 1, 1) + timedelta(days=rng.randrange(40 * 365)))
+    months = int(rng.gammavariate(1, 4)) * rng.choice([-1, 1, 1])
+    return around + timedelta(days=30 * months + rng.randrange(30), minutes=rng.randrange(24 * 12) * 5)
+
+
+def _format(rng: Random) -> str:
+    return rng.choice(_MOMENT_FORMATS)
+
+
+def _clock(rng: Random) -> str:
+    return rng.choice(_CLOCK_FORMATS)
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class Date(Kind):
         moment = random_moment(rng)
         if moment.day > 12 and rng.random() < 0.12:
             return Value(moment.strftime(rng.choice(["%m/%d/%Y", "%d/%m/%Y"])), moment)
-        return Value(print_moment(moment, rng.choice(_MOMENT_FORMATS)), moment)
+        return Value(print_moment(moment, habit("date format", rng, _format)), moment)
 
     def ask(self, rng: Random) -> Ask:
         form = rng.random()
@@ -58,7 +70,7 @@ class Date(Kind):
 class Time(Kind):
     def sample(self, rng: Random, mode: str = "") -> Value:
         moment = random_moment(rng)
-        return Value(print_moment(moment, rng.choice(_CLOCK_FORMATS)), moment)
+        return Value(print_moment(moment, habit("clock format", rng, _clock)), moment)
 
     def ask(self, rng: Random) -> Ask:
         form = rng.random()
@@ -80,11 +92,13 @@ class Stamp(Kind):
     def sample(self, rng: Random, mode: str = "") -> Value:
         moment = random_moment(rng)
         if rng.random() < 0.6:
-            pattern = rng.choice(_STAMPS)
+            pattern = habit("time stamp", rng, lambda rng: rng.choice(_STAMPS))
             moment += timedelta(seconds=rng.randrange(60) if "%S" in pattern else 0)
             return Value(moment.strftime(pattern), moment)
         link = rng.choice([" at ", ", ", " ", " - "])
-        return Value(print_moment(moment, rng.choice(_MOMENT_FORMATS) + link + rng.choice(_CLOCK_FORMATS)), moment)
+        return Value(
+            print_moment(moment, habit("date format", rng, _format) + link + habit("clock format", rng, _clock)), moment
+        )
 
     def ask(self, rng: Random) -> Ask:
         form = rng.random()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from constrain.demo.synth.habits import habit
 from constrain.demo.synth.kinds import Ask, Kind, Schema, Value, obj, verbatim
 
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
@@ -19,7 +20,7 @@ class Money(Kind):
     high: float = 5000
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        currency = rng.choice(_CURRENCIES[:3]) if rng.random() < 0.7 else rng.choice(_CURRENCIES)
+        currency = habit("currency", rng, _any_currency)
         amount = log_uniform(rng, self.low, self.high)
         whole = rng.random() < 0.35 or amount > 20000
         amount = float(round(amount)) if whole else round(amount, 2)
@@ -53,6 +54,10 @@ class Money(Kind):
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
         coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
         return [(rng.choice(["currency", "currency code"]), Ask(coded, lambda v: v.data[1]))]
+
+
+def _any_currency(rng: Random) -> str:
+    return rng.choice(_CURRENCIES[:3]) if rng.random() < 0.7 else rng.choice(_CURRENCIES)
 
 
 def _round_money(amount: float, currency: str, rng: Random) -> Value:

@@ -1,0 +1,30 @@
+"""Random choices of one author, who keeps to a currency, a date format and a time within a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: How often an author keeps to a habit.
+_KEPT = 0.85
+
+
+class Author(Random):
+    """A random generator that remembers the first choice of each kind as a habit."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        self.habits: dict[str, Any] = {}
+
+
+def habit(name: str, rng: Random, choose: Callable[[Random], T]) -> T:
+    """Choose, mostly as before if ``rng`` is an author."""
+    if not isinstance(rng, Author):
+        return choose(rng)
+    if name not in rng.habits:
+        rng.habits[name] = choose(rng)
+    chosen: T = rng.habits[name] if rng.random() < _KEPT else choose(rng)
+    return chosen
