@@ -32,10 +32,12 @@ from constrain.documents import Document
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract.bounds import bounded, max_length
+from constrain.extract.evidence import SOURCE
 from constrain.extract.extraction import Extraction, Usage
 from constrain.extract.options import ExtractionOptions, ExtractOptions
 from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
 from constrain.extract.prompts.form import PromptForm
+from constrain.extract.spans import locate
 from constrain.extract.target import Target
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 from constrain.filters.thinking import Thinking
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
-
-#: The name by which ``x-verbatim`` refers to the document.
-SOURCE = "text"
 
 
 class Extractor:
@@ -147,7 +146,7 @@ class Extractor:
         document = Document.of(document)
         text = document.text
         runtime = self.runtime
-        constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, self._grammar(target.schema, text))
+        constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, self._grammar(target.output_schema, text))
         ids = self.encode_prompt(text, options)
         read = partial(_read, target, document, options.max_new_tokens, index)
         try:
@@ -212,7 +211,7 @@ def _options(target: Target[Any], given: ExtractOptions) -> ExtractionOptions:
 def _read(target: Target[T], document: Document, max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:
     """Parse the record of a completion."""
     try:
-        record, value = target.read(written.text)
+        record = target.read(written.text)
     except ExtractionError as error:
         reason = error.reason
         if not written.complete:
@@ -222,4 +221,16 @@ def _read(target: Target[T], document: Document, max_new_tokens: int, index: int
         raise ExtractionError(reason, written.text, written.finish_reason) from error.__cause__
     output_tokens = written.thinking_tokens + len(written.tokens)
     usage = Usage(written.prompt_tokens, written.cached_tokens, output_tokens)
-    return Extraction(value, record, written.text, written.tokens, written.finish_reason, index, document, usage=usage)
+    spans, occurrences = locate(record.quotations, document.text)
+    return Extraction(
+        record.value,
+        record.json,
+        written.text,
+        written.tokens,
+        written.finish_reason,
+        index,
+        document,
+        spans,
+        occurrences,
+        usage=usage,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -11,7 +12,7 @@ from constrain.engine.words import word_borders
 
 def words(text: str) -> list[str]:
     borders = [i for i, is_border in enumerate(word_borders(text)) if is_border]
-    return [text[start:end] for start, end in zip(borders, borders[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(borders)]
 
 
 @pytest.mark.parametrize(
