@@ -115,7 +115,7 @@ class _Pieces:
         """Return the border at which the chunk after the one from ``first`` to ``last`` starts."""
         end, later = self.tokens[last], min(first + 1, last)
         earliest = bisect_left(self.tokens, max(end - overlap, self.tokens[last + 1] - limit), later, last + 1)
-        latest = bisect_right(self.tokens, end - overlap // 2, earliest, last + 1)
+        latest = bisect_right(self.tokens, end - 3 * overlap // 4, earliest, last + 1)
         return max(range(earliest, max(latest, earliest + 1)), key=lambda border: (self.quality[border], -border))
 
 

@@ -80,8 +80,8 @@ def test_neither_combining_marks_nor_joined_emoji_are_cut_off() -> None:
 
 def test_the_overlap_begins_at_the_best_border_that_it_has() -> None:
     paragraph = "Some words are here. And some there. \n\n"
-    first, second, *_ = chunks(Document(paragraph * 10), 40, 17, words)
-    assert (first.text, second.start) == (paragraph * 4, len(paragraph) * 3)
+    first, second, *_ = chunks(Document(paragraph * 10), 44, 22, words)
+    assert (first.text, second.start) == (paragraph * 4, len(paragraph) * 2)
 
 
 def test_limits_are_checked() -> None:
