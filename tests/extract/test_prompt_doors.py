@@ -113,6 +113,11 @@ def special(llm: LLM, ids: list[int]) -> list[int]:
     return [idx for idx in ids if idx in llm.tokenizer.extended_id_to_piece]
 
 
+def test_info_names_the_form(folder: Path, llm: LLM) -> None:
+    result = CliRunner().invoke(cli, ["info", str(folder)])
+    assert llm.extractor.form.description in result.output
+
+
 def test_conversations_have_the_prompt_of_the_template(llm: LLM, folder: Path, prompts: list[list[int]]) -> None:
     for text in (WITHOUT_MARKS, TEXT):
         llm.generate(messages=[{"role": "user", "content": text}], max_new_tokens=2)
