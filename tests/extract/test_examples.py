@@ -89,6 +89,11 @@ def test_quotes_that_do_not_stand_in_the_document_are_refused(what: Any, record:
         checked_examples(Target.of(what), [("He paid three euros.", record)])
 
 
+def test_a_value_without_its_quote_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r'at #/0: 3 is not of type "object"; a value with evidence is \{"quote"'):
+        checked_examples(Target.of(list[Evidence[int]]), [("He paid three euros.", [3])])
+
+
 def test_every_door_checks_examples_at_once(llm: LLM) -> None:
     wrong: Any = [("a", {"name": 5})]
     for call in (llm.extract, llm.extract_many, llm.aextract_many):
