@@ -94,7 +94,7 @@ class Extractor:
             ArgumentError: an argument is of the wrong type or out of range.
             SchemaError: the schema does not compile.
             BudgetError: no record fits in ``max_new_tokens``.
-            ExtractionError: the text is too long, or the record cannot be read.
+            ExtractionError: the text is empty or too long, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.submit(target, document, _options(target, options)).result()
@@ -145,6 +145,8 @@ class Extractor:
         """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`."""
         document = Document.of(document)
         text = document.text
+        if not text.strip():
+            raise ExtractionError("the document is empty")
         runtime = self.runtime
         constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, self._grammar(target.output_schema, text))
         ids = self.encode_prompt(text, options)
