@@ -178,18 +178,18 @@ class Run:
         except ExtractionError as error:
             self._fail(position, work, error)
             return
+        line = record_line(work.key, result, record, work.part)
+        self._output.append(line, position)
         self._unexpected = 0
         self.progress.add(result.usage)
-        self._write(position, record_line(work.key, result, record, work.part))
+        self._on_line(self.progress, line)
 
     def _fail(self, position: int, work: Work, error: Exception) -> None:
+        line = failure_line(work.key, work.source, work.part, error)
+        self._output.append(line, position)
         self._unexpected = 0 if isinstance(error, ConstrainError) else self._unexpected + 1
         self.progress.failures += 1
-        self._write(position, failure_line(work.key, work.source, work.part, error))
+        self._on_line(self.progress, line)
         if self._unexpected == MAX_UNEXPECTED:
             last = f"{type(error).__name__}: {error}"
             raise RunError(f"{MAX_UNEXPECTED} documents in a row failed unexpectedly, the last by {last}") from error
-
-    def _write(self, position: int, line: Line) -> None:
-        self._output.append(line, position)
-        self._on_line(self.progress, line)

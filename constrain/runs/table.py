@@ -58,6 +58,8 @@ class Table(Journal):
         keys = list(keys)
         super().settle(keys)
         settings = {key[:SETTINGS_DIGITS] for key in keys}
+        if not settings:
+            return
         with io_errors(self.table), _replaced(self.table) as path:
             self._write_table(path, _columns(self._rows(settings)), lambda: self._rows(settings))
 
