@@ -26,7 +26,7 @@ from constrain.errors import RunError
 
 if TYPE_CHECKING:
     from constrain import LLM
-    from constrain.documents import Source
+    from constrain.documents import PartKind, Source
     from constrain.extract import ExtractOptions, Target
     from constrain.runs import Journal, Stream
 
@@ -46,6 +46,9 @@ _NOTICE = "Ctrl-C: the documents in progress will be finished; again: stop at on
 )
 @click.option("--column", help="Column of the texts in tables (CSV, TSV, JSON Lines, Parquet); each row is a document.")
 @click.option("--id-column", "ids", help="Column that names the rows.  [default: their numbers]")
+@click.option(
+    "--each", type=click.Choice(["page", "paragraph", "row"]), help="Extract a record from each one of these."
+)
 @click.option("--limit", type=click.IntRange(min=1), help="Take only the first N documents.")
 @click.option("--sample", type=click.IntRange(min=1), help="Take N documents at random, other ones for each --seed.")
 @click.option("--retry-failed", is_flag=True, help="Try documents again that failed in an earlier run.")
@@ -66,6 +69,7 @@ def extract(
     output: Path | None,
     column: str | None,
     ids: str | None,
+    each: PartKind | None,
     limit: int | None,
     sample: int | None,
     retry_failed: bool,
@@ -92,12 +96,13 @@ def extract(
         _check(target, model_dir)
         llm = _load(model_dir, jobs)
         try:
-            with RunReport(total, output) as report, Interrupt(_NOTICE) as interrupt:
+            with RunReport(None if each else total, output) as report, Interrupt(_NOTICE) as interrupt:
                 progress = run_extraction(
                     llm,
                     target,
                     documents,
                     lines,
+                    each=each,
                     retry_failed=retry_failed,
                     stop=lambda: interrupt.requested,
                     on_line=report.update,

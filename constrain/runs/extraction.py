@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from constrain.completion import Failure
-    from constrain.documents import Document
+    from constrain.documents import Document, PartKind
     from constrain.extract import Extraction, ExtractOptions
 
 #: The text whose prompt stands for the form of all prompts.
@@ -34,6 +34,7 @@ def run_extraction(
     documents: Iterable[Input],
     output: str | Path | Journal | Stream,
     *,
+    each: PartKind | None = None,
     retry_failed: bool = False,
     stop: Callable[[], bool] = lambda: False,
     on_line: Callable[[Progress, Line | None], None] = lambda progress, line: None,
@@ -47,6 +48,7 @@ def run_extraction(
         documents: texts, documents, or sources such as those of :func:`constrain.documents.inputs`. They are read only
             as far ahead as there are request slots. Without a source, equal texts are one document.
         output: a file, see :func:`open_output`; or what that function returns, which is not closed then.
+        each: extract a record from each page, paragraph or row of the documents instead.
         retry_failed: try documents again that failed in an earlier run.
         stop: called before each document; no more are started once it returns true.
         on_line: called after each document with the progress and its line, or ``None`` if it was skipped.
@@ -75,7 +77,7 @@ def run_extraction(
         return results
 
     with _opened(output) as lines:
-        run = Run(extract, target, settings, lines, retry_failed=retry_failed, stop=stop, on_line=on_line)
+        run = Run(extract, target, settings, lines, each=each, retry_failed=retry_failed, stop=stop, on_line=on_line)
         return run.extract(documents)
 
 

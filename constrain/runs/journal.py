@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constrain.errors import RunError
 from constrain.runs.key import SETTINGS_DIGITS
@@ -72,7 +72,7 @@ class Journal:
         return key in self._failures
 
     def append(self, line: Line, position: int = 0) -> None:
-        """Append a line. A record replaces the failures of its source, and a failure an earlier one.
+        """Append a line. It replaces an earlier failure of the same source and part, or of the whole source.
 
         Args:
             line: a record or a failure.
@@ -119,7 +119,7 @@ class Journal:
         self._records: dict[str, int] = {}
         self._failures: dict[str, int] = {}
         self._foreign: list[int] = []
-        #: Keys of failures by what they are failures of, see :func:`_place`.
+        #: Keys of failures by what failed, see :func:`_place`.
         self._failed: dict[str, str] = {}
         self._num_lines = self._end = 0
         raw = b"\n"
@@ -155,10 +155,10 @@ class Journal:
         if not isinstance(key, str):
             self._foreign.append(offset)
             return
-        place = _place(key, line)
-        replaced = self._failed.pop(place, None)
-        if replaced is not None:
-            del self._failures[replaced]
+        place = _place(key, line, line.get("part"))
+        for each in {place, _place(key, line, None)}:
+            if (replaced := self._failed.pop(each, None)) is not None:
+                del self._failures[replaced]
         if "error" not in line:
             self._records[key] = offset
         elif key not in self._records:
@@ -183,10 +183,10 @@ class Journal:
         self._open()
 
 
-def _place(key: str, line: Line) -> str:
+def _place(key: str, line: Line, part: Mapping[str, Any] | None) -> str:
     """Return what a line is about: its settings, source and part. If the document changes, only the key does."""
-    source = line.get("source")
-    return key if source is None else json.dumps([key[:SETTINGS_DIGITS], source, line.get("part")])
+    source, named = line.get("source"), {name: value for name, value in (part or {}).items() if name != "span"}
+    return key if source is None else json.dumps([key[:SETTINGS_DIGITS], source, named])
 
 
 def _is_torn(raw: bytes) -> bool:

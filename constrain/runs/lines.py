@@ -28,7 +28,8 @@ def record_line(key: str, extraction: Extraction[Any], record: Any, part: Mappin
         key: see :func:`~constrain.runs.work_key`.
         extraction: the extraction.
         record: its value as JSON, see :meth:`constrain.extract.Target.dump`.
-        part: the part of the source that the document is.
+        part: which part of the source the document is; its ``span`` is where that stands in the text of the whole, and
+            the spans of the record are in the text of the part.
 
     Returns:
         ``key``, ``source``, ``part``, ``record``, ``spans``, ``occurrences``, ``confidence``, ``usage`` and

@@ -15,6 +15,7 @@ from constrain.runs.work import Input, Work, read_works
 
 if TYPE_CHECKING:
     from constrain.completion import Failure
+    from constrain.documents import PartKind
     from constrain.extract import Extraction, Target, Usage
 
 #: Number of unexpected errors in a row that end a run: then no document is to blame.
@@ -102,6 +103,7 @@ class Run:
         settings: str,
         output: Output,
         *,
+        each: PartKind | None = None,
         retry_failed: bool = False,
         stop: Callable[[], bool] = lambda: False,
         on_line: Callable[[Progress, Line | None], None] = lambda progress, line: None,
@@ -112,12 +114,13 @@ class Run:
             target: schema and type of the records.
             settings: the beginning of the keys, see :func:`~constrain.runs.settings_key`.
             output: where the lines go.
+            each: extract a record from each part of this kind instead of each document.
             retry_failed: try documents again that failed in an earlier run.
             stop: asked before each document; no more are begun once it returns true.
             on_line: called after each document with the progress, and its line if it was not skipped.
         """
         self._extract, self._target, self._settings, self._output = extract, target, settings, output
-        self._retry_failed, self._stop, self._on_line = retry_failed, stop, on_line
+        self._each, self._retry_failed, self._stop, self._on_line = each, retry_failed, stop, on_line
         self._in_flight: dict[int, tuple[int, Work]] = {}
         self._unexpected = 0
         self.progress = Progress()
@@ -129,8 +132,8 @@ class Run:
         A document that fails is a line like the others.
 
         Raises:
-            RunError: the output cannot be written, or error followed error for which no document can be blamed. What
-                was done until then is in the output.
+            RunError: the output cannot be written, or too many documents in a row failed unexpectedly. The output has
+                what was done until then.
         """
         with closing(self._extract(self._missing(inputs))) as results:
             for result in results:
@@ -150,22 +153,28 @@ class Run:
                 self._fail(position, work, work.document)
 
     def _new_works(self, inputs: Iterable[Input]) -> Iterator[Work]:
-        """Yield the works that neither this run nor an earlier one has begun."""
-        for work in read_works(self._settings, inputs):
+        """Yield the works that neither this run nor an earlier one has begun, until the run is to stop."""
+        for work in read_works(self._settings, inputs, self._each):
             if self._stop():
                 self.progress.is_stopped = True
                 return
             if work.key in self.keys:
                 continue
             self.keys[work.key] = None
-            if self._output.has_record(work.key):
-                self.progress.present += 1
-            elif self._output.has_failure(work.key) and not self._retry_failed:
-                self.progress.failed_before += 1
+            if self._is_done(work.key):
+                self._on_line(self.progress, None)
             else:
                 yield work
-                continue
-            self._on_line(self.progress, None)
+
+    def _is_done(self, key: str) -> bool:
+        """Return whether an earlier run has done a work, and count it then."""
+        if self._output.has_record(key):
+            self.progress.present += 1
+            return True
+        if self._output.has_failure(key) and not self._retry_failed:
+            self.progress.failed_before += 1
+            return True
+        return False
 
     def _finish(self, result: Extraction[Any] | Failure) -> None:
         """Write the line of a document that was given to be extracted from."""

@@ -235,3 +235,31 @@ def test_samples_are_random_and_the_same_for_a_seed() -> None:
     assert sample(range(5), 10) == list(range(5))
     counts = [sum(item in sample(range(10), 3, seed) for seed in range(1000)) for item in range(10)]
     assert all(240 < count < 360 for count in counts)
+
+
+# Parts
+
+
+def test_each_part_has_a_line(path: Path) -> None:
+    text = "first\nstill first\n\nsecond"
+    progress = extracted(path, [Document(text, "a.txt"), Document("other", "b.txt")], each="paragraph")
+    assert progress.documents == 3
+    parts = [(line["source"], line["part"], line["record"]["text"]) for line in read(path)]
+    assert parts == [
+        ("a.txt", {"paragraph": 1, "span": [0, 17]}, "first\nstill first"),
+        ("a.txt", {"paragraph": 2, "span": [19, 25]}, "second"),
+        ("b.txt", {"paragraph": 1, "span": [0, 5]}, "other"),
+    ]
+    assert extracted(path, [Document(text, "a.txt")], each="paragraph").present == 2
+
+
+def test_a_document_without_parts_is_a_failure(path: Path) -> None:
+    extracted(path, [Document(" ", "a.txt")], each="page")
+    assert read(path)[0]["error"] == {"type": "ExtractionError", "message": "the document is empty"}
+
+
+def test_failures_of_parts_and_wholes_go_when_they_are_repaired(path: Path) -> None:
+    extracted(path, [Document("fail\ngood", "a.txt"), unreadable("b.txt")], each="row")
+    assert ["error" in line for line in read(path)] == [True, False, True]
+    extracted(path, [Document("longer\ngood", "a.txt"), Document("good", "b.txt")], each="row")
+    assert not any("error" in line for line in read(path))
