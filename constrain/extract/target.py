@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import jsonschema_rs
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import PydanticSerializationError, core_schema
+from pydantic_core import core_schema
 
 from constrain.arguments import check_text, check_type
 from constrain.engine.pointers import pointer
@@ -135,9 +135,9 @@ class Target(Generic[T]):
         if self._adapter is None:
             return value
         try:
-            return json.loads(self._adapter.dump_json(value, by_alias=True))
-        except PydanticSerializationError as error:
-            raise ExtractionError(f"the record cannot be written as JSON: {error}") from error
+            return json.loads(self.write(value))
+        except ArgumentError as error:
+            raise ExtractionError(str(error)) from error
 
     def without_quotes(self, written: Any, whole: Any) -> tuple[Any, list[Quotation]]:
         """Return the record in a part of what the model wrote, and its quotes, in order.

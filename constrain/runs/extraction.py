@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The text whose prompt stands for the form of all prompts.
 _PROBE = "text"
+#: Options that decide when a record is there and whether, but not what it is; and the task, which is in the prompt.
+_NOT_IN_KEYS = frozenset({"task", "max_new_tokens", "timeout", "priority"})
 
 
 def run_extraction(
@@ -94,15 +97,23 @@ def open_output(path: str | Path) -> Journal:
     return Table(path) if Path(path).suffix.lower() in SUFFIXES else Journal(path)
 
 
-def settings_of(llm: Any, target: Target[Any], options: Mapping[str, Any]) -> str:
+def settings_of(llm: Any, target: Target[Any], options: ExtractOptions) -> str:
     """Return the beginning of the keys of what a model extracts; errors as for :func:`settings_key`.
 
     ``max_new_tokens`` is not part of it: so documents that failed with too few tokens can be tried with more, and the
     records of the others are kept.
     """
-    named = {name: value for name, value in options.items() if name != "max_new_tokens"}
-    prompt = llm.extractor.prompt(target.schema, _PROBE)
-    return settings_key(target.schema, model_identity(llm.model.config.model_dir), prompt, named)
+    from constrain.extract.options import ExtractionOptions
+
+    checked = ExtractionOptions.of(target, options)
+    changed = {
+        field.name: value
+        for field in fields(checked)
+        if field.name not in _NOT_IN_KEYS and (value := getattr(checked, field.name)) not in (field.default, [])
+    }
+    # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.
+    prompt = llm.extractor.form.text(checked.task, _PROBE)
+    return settings_key(target.schema, model_identity(llm.model.config.model_dir), prompt, changed)
 
 
 def _opened(output: str | Path | Journal | Stream) -> AbstractContextManager[Journal | Stream]:

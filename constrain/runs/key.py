@@ -23,8 +23,6 @@ _SETTINGS_BYTES, _DOCUMENT_BYTES = 8, 16
 #: Number of the first digits of a key, which stand for the settings.
 SETTINGS_DIGITS = 2 * _SETTINGS_BYTES
 
-#: Options that change when a record comes, but not the record.
-_WITHOUT_EFFECT = frozenset({"timeout", "priority"})
 #: Files of a model folder that decide what the model writes.
 _MODEL_FILES = ("*.json", "*.jinja", "*.safetensors")
 #: A longer file is compared by this many evenly spaced blocks, so that no model takes longer than a moment.
@@ -37,19 +35,21 @@ def settings_key(schema: Mapping[str, Any], model: str, prompt: Any, options: Ma
     Args:
         schema: the JSON Schema of the records.
         model: the identity of the model, see :func:`model_identity`.
-        prompt: the prompt for some fixed text, which stands for the form of all prompts.
-        options: options of the extraction. ``timeout`` and ``priority`` are not part of the key.
+        prompt: the prompt for some fixed text, which stands for the prompts of all documents.
+        options: options of the extraction that are not the default.
 
     Raises:
         ArgumentError: an option has no JSON form, so that later runs could not tell whether it is the same.
     """
-    named = {name: value for name, value in options.items() if name not in _WITHOUT_EFFECT and value is not None}
-    for name, value in named.items():
-        try:
-            named[name] = to_jsonable_python(value)
-        except PydanticSerializationError as error:
-            raise ArgumentError(f"{name} cannot be an option of a run that later runs continue: {error}") from error
-    return _digest([VERSION, schema, model, prompt, dict(sorted(named.items()))], _SETTINGS_BYTES)
+    named = {name: _jsonable(name, value) for name, value in sorted(options.items())}
+    return _digest([VERSION, schema, model, prompt, named], _SETTINGS_BYTES)
+
+
+def _jsonable(name: str, value: Any) -> Any:
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError as error:
+        raise ArgumentError(f"{name} cannot be an option of a run that later runs continue: {error}") from error
 
 
 def work_key(settings: str, source: str | None, part: Mapping[str, Any], text: str | None) -> str:

@@ -100,7 +100,8 @@ def test_many_files_keep_their_order(folder: Path, tiny_dir: Path) -> None:
     names = [f"{number}.txt" for number in range(20)]
     outputs = [run(tiny_dir, "--schema", "schema.json", *names, *jobs) for jobs in ((), ("--jobs", "1"))]
     assert [row["source"] for row in rows(outputs[0].stdout)] == names
-    assert outputs[0].stdout == outputs[1].stdout
+    many, one = ([{**row, "usage": None} for row in rows(output.stdout)] for output in outputs)
+    assert many == one  # but for the tokens that were cached
     assert [result.exit_code for result in outputs] == [0, 0]
 
 
