@@ -153,7 +153,7 @@ def _check(target: Target[Any], model_dir: Path | None) -> None:
     from constrain.engine import Vocabulary
     from constrain.runs import check_schema
 
-    report = check_schema(target.schema, Vocabulary.from_pretrained(model_dir or built_in()))
+    report = check_schema(target.output_schema, Vocabulary.from_pretrained(model_dir or built_in()))
     if report is not None:
         warn_of_misspelled(report)
 

@@ -70,7 +70,7 @@ def run_extraction(
     from constrain.filters.engine import vocabulary_of
 
     target = Target.of(schema)
-    check_schema(target.schema, vocabulary_of(llm.tokenizer))
+    check_schema(target.output_schema, vocabulary_of(llm.tokenizer))
     settings = settings_of(llm, target, options)
 
     def extract(missing: Iterator[Document]) -> Generator[Extraction[Any] | Failure, None, None]:
@@ -113,7 +113,7 @@ def settings_of(llm: Any, target: Target[Any], options: ExtractOptions) -> str:
     }
     # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.
     prompt = llm.extractor.form.text(checked.task, _PROBE)
-    return settings_key(target.schema, model_identity(llm.model.config.model_dir), prompt, changed)
+    return settings_key(target.output_schema, model_identity(llm.model.config.model_dir), prompt, changed)
 
 
 def _opened(output: str | Path | Journal | Stream) -> AbstractContextManager[Journal | Stream]:
