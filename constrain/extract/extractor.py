@@ -97,13 +97,13 @@ class Extractor:
             ExtractionError: the text is empty or too long, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
-        return self.submit(target, document, _options(target, options)).result()
+        return self.submit(target, document, self._options(target, options)).result()
 
     async def aextract(
         self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]
     ) -> Extraction[T]:
         """Extract one record asynchronously; arguments and errors as for :meth:`extract`."""
-        made = _options(target, options)
+        made = self._options(target, options)
         return await (await submitted(lambda: self.submit(target, document, made))).aresult()
 
     def extract_many(
@@ -162,12 +162,19 @@ class Extractor:
         """Encode the prompt for a document, as int64 of shape (1, n)."""
         return self.form.encode(options.task, text, think=options.thinking > 0)
 
+    def _options(self, target: Target[Any], given: ExtractOptions) -> ExtractionOptions:
+        check_type("target", target, Target, "a Target, which Target.of makes of a schema or a type")
+        made = ExtractionOptions.of(target, given)
+        if made.thinking and self.form.thinking is None:
+            raise ArgumentError("thinking needs a model that thinks: the tokenizer of this one has no marks for it")
+        if isinstance(self.form, OwnForm) and (made.task.instructions or made.task.examples):
+            raise ArgumentError("a prompt of one's own takes no instructions and examples: let the function add them")
+        return made
+
     def _thinking(self, ids: torch.Tensor, limit: int) -> Thinking | None:
         """Return how the model may think after a prompt: ``None`` if it begins with the record."""
         marks = self.form.thinking
         if marks is None:
-            if limit:
-                raise ArgumentError("thinking needs a model that thinks: the tokenizer of this one has no marks for it")
             return None
         is_open = marks.are_open(ids[0].tolist())
         if not limit and not is_open:
@@ -178,7 +185,7 @@ class Extractor:
         self, target: Target[T], **options: Unpack[ExtractOptions]
     ) -> Callable[[int, str | Document], Pending[Extraction[T]]]:
         """Return a function that submits the extraction of a record from one of many texts, given its position."""
-        made = _options(target, options)
+        made = self._options(target, options)
         fresh_filters(made.filters)
 
         def submit_one(index: int, document: str | Document) -> Pending[Extraction[T]]:
@@ -203,11 +210,6 @@ class Extractor:
         return grammar_cache.compile(
             compile_json_schema, schema, vocabulary, whitespace="single", property_order="schema"
         )
-
-
-def _options(target: Target[Any], given: ExtractOptions) -> ExtractionOptions:
-    check_type("target", target, Target, "a Target, which Target.of makes of a schema or a type")
-    return ExtractionOptions.of(target, given)
 
 
 def _read(target: Target[T], document: Document, max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:

@@ -103,6 +103,14 @@ def test_every_door_checks_examples_at_once(llm: LLM) -> None:
         llm.extract(Payment, "hello", instructions=["be brief"])  # type: ignore[arg-type]
 
 
+def test_a_prompt_of_ones_own_takes_none(llm: LLM) -> None:
+    own = LLM(llm.runtime, prompt=lambda schema, text: text)
+    with pytest.raises(ArgumentError, match="takes no instructions and examples"):
+        own.extract_many(bool, ["hello"], examples=[("hello", True)])
+    with pytest.raises(ArgumentError, match="takes no instructions and examples"):
+        own.extract(bool, "hello", instructions="Be brief.")
+
+
 def test_examples_that_do_not_fit(llm: LLM) -> None:
     with pytest.raises(ExtractionError, match=r"leaves no room for an answer.*, or give fewer examples"):
         llm.extract(bool, "hello", examples=[("hello " * 300, True)])

@@ -122,6 +122,6 @@ def test_the_record_has_to_fit_after_the_thoughts(llm: LLM) -> None:
 def test_a_model_without_marks_cannot_think(tmp_path: Path) -> None:
     llm = constrain.load(CHAT_FAMILIES["llama3"].save_model(tmp_path))
     with pytest.raises(ArgumentError, match="thinking needs a model that thinks"):
-        llm.extract(SCHEMA, "Ann paid 12 euros.", thinking=5)
+        llm.extract_many(SCHEMA, ["Ann paid 12 euros."], thinking=5)
     with pytest.raises(ArgumentError, match="thinking must be a whole number"):
         llm.extract(SCHEMA, "Ann paid 12 euros.", thinking=-1)
