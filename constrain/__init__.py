@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from constrain._core import __version__
     from constrain.completion import Completion, Failure
-    from constrain.extract import Extraction
+    from constrain.extract import Evidence, Extraction, Quote
     from constrain.generator import (
         ExLlamaV2DynamicGenerator,
         ExLlamaV2DynamicGeneratorAsync,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "Completion",
+    "Evidence",
     "ExLlamaV2",
     "ExLlamaV2Cache",
     "ExLlamaV2CacheBase",
@@ -57,6 +58,7 @@ __all__ = [
     "ExLlamaV2Tokenizer",
     "Extraction",
     "Failure",
+    "Quote",
     "__version__",
     "load",
 ]
@@ -65,8 +67,10 @@ _HOMES = {
     "__version__": "constrain._core",
     "LLM": "constrain.llm",
     "Completion": "constrain.completion",
+    "Evidence": "constrain.extract",
     "Extraction": "constrain.extract",
     "Failure": "constrain.completion",
+    "Quote": "constrain.extract",
     "load": "constrain.llm",
     "ExLlamaV2": "constrain.model",
     "ExLlamaV2Cache": "constrain.model",

@@ -214,3 +214,20 @@ class ExtractionError(ConstrainError, RuntimeError):
     def __init__(self, reason: str, text: str = "", finish_reason: str | None = None) -> None:
         self.reason, self.text, self.finish_reason = reason, text, finish_reason
         super().__init__(reason)
+
+
+class RunError(ConstrainError, RuntimeError):
+    """A run cannot start or go on: its output cannot be read or written, or error follows error."""
+
+
+class OutputInUse(RunError):
+    """The output of a run is being written by another one.
+
+    Attributes:
+        output: path of the output.
+        holder: description of the other process: its id, host, and since when it runs.
+    """
+
+    def __init__(self, output: str, holder: str) -> None:
+        self.output, self.holder = output, holder
+        super().__init__(f"{output} is being written by {holder}: wait until it has ended, or write another file")

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from constrain.cli.options import SchemaParam, model_option
+from constrain.cli.schema import warn_of_misspelled
 from constrain.engine.pointers import pointer
 from constrain.errors import GrammarError
 
@@ -78,6 +79,7 @@ def check_schema(
         click.echo(json.dumps({"supported": True, "keywords": [row._asdict() for row in rows]}, indent=2))
     else:
         _print(rows)
+        warn_of_misspelled(grammar.report)
 
 
 def _explain(ctx: click.Context, grammar: CompiledGrammar, text: IO[str]) -> None:
@@ -126,6 +128,3 @@ def _print(rows: list[Row]) -> None:
     Console().print(table)
     counts = Counter(row.status for row in rows)
     click.echo(", ".join(f"{counts[status]} {status}" for status in COLOURS))
-    for row in rows:
-        if "did you mean" in row.note:
-            click.echo(f"warning: {row.document}#{row.pointer} ({row.keyword}): {row.note}", err=True)

@@ -1,16 +1,17 @@
-"""``constrain extract``: extract one record per document, as JSON Lines."""
+"""``constrain extract``: a record from each document, in a file that a later run continues."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from tqdm import tqdm
 
+from constrain.cli.interrupt import Interrupt
 from constrain.cli.options import (
     OutputFile,
     SchemaParam,
@@ -19,11 +20,19 @@ from constrain.cli.options import (
     prompt_options,
     seed_option,
 )
-from constrain.errors import ConstrainError
+from constrain.cli.run_report import RunReport
+from constrain.cli.schema import warn_of_misspelled
+from constrain.errors import RunError
 
 if TYPE_CHECKING:
-    from constrain.completion import Pending
-    from constrain.extract import Extraction, Target
+    from constrain import LLM
+    from constrain.documents import PartKind, Source
+    from constrain.extract import ExtractOptions, Target
+    from constrain.runs import Journal, Stream
+
+#: Exit code after Ctrl-C, as of other programs.
+_INTERRUPTED = 130
+_NOTICE = "Ctrl-C: the documents in progress will be finished; again: stop at once"
 
 
 @click.command()
@@ -33,14 +42,23 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=OutputFile(),
-    help="File to append the records to.  [default: standard output]",
+    help="File for the records: .csv, .parquet, or else JSON Lines.  [default: JSON Lines on standard output]",
 )
+@click.option("--column", help="Column of the texts in tables (CSV, TSV, JSON Lines, Parquet); each row is a document.")
+@click.option("--id-column", "ids", help="Column that names the rows.  [default: their numbers]")
+@click.option(
+    "--each", type=click.Choice(["page", "paragraph", "row"]), help="Extract a record from each one of these."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Take only the first N documents.")
+@click.option("--sample", type=click.IntRange(min=1), help="Take N documents at random, other ones for each --seed.")
+@click.option("--retry-failed", is_flag=True, help="Try documents again that failed in an earlier run.")
 @model_option
 @max_new_tokens_option
 @prompt_options
+@click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0]")
 @seed_option
 @click.option(
-    "--jobs", type=click.IntRange(min=1), help="Most files at a time.  [default: as many as there is memory for]"
+    "--jobs", type=click.IntRange(min=1), help="Most documents at a time.  [default: as many as there is memory for]"
 )
 @click.pass_context
 def extract(
@@ -49,44 +67,109 @@ def extract(
     target: Target[Any],
     files: tuple[Path, ...],
     output: Path | None,
+    column: str | None,
+    ids: str | None,
+    each: PartKind | None,
+    limit: int | None,
+    sample: int | None,
+    retry_failed: bool,
     model_dir: Path | None,
     jobs: int | None,
     **options: Any,
 ) -> None:
     """Extract one record from each of FILES.
 
-    FILES are texts in UTF-8; - is standard input. Several are worked on at a time. Writes one line of JSON for each, in
-    the order of FILES: {"source": FILE, "record": RECORD}, as soon as it is there, so that nothing is lost if a later
-    file fails or the run is stopped. A file that fails is reported on standard error, and the others go on; the exit
-    code is then 1.
+    FILES are texts, HTML, PDF, DOCX, e-mails, folders of them, patterns, or tables; - is standard input. Several are
+    worked on at a time. A line of JSON is written for each as soon as it is done: {"key": ..., "source": FILE,
+    "record": RECORD}, or with "error" instead of "record" if it failed; the exit code is then 1.
+
+    With -o, a later run goes on where an earlier one ended, in whatever way it ended: it extracts what is missing in
+    the file, and only that. A record is missing if the document, the schema, the model or a setting has changed, except
+    for --max-new-tokens. Documents that failed count as done unless --retry-failed is given.
+
+    Ctrl-C ends a run after the documents in progress, and a second one at once. The exit code is then 130.
     """
-    from constrain.completion import Failure, run_many
+    from constrain.runs import run_extraction
+
+    documents, total = _documents(files, column, ids, limit, sample, options["seed"])
+    with _opened(output) as lines:
+        _check(target, model_dir)
+        llm = _load(model_dir, jobs)
+        try:
+            with RunReport(None if each else total, output) as report, Interrupt(_NOTICE) as interrupt:
+                progress = run_extraction(
+                    llm,
+                    target,
+                    documents,
+                    lines,
+                    each=each,
+                    retry_failed=retry_failed,
+                    stop=lambda: interrupt.requested,
+                    on_line=report.update,
+                    **_extract_options(**options),
+                )
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+        except RunError as error:
+            _discard_if_broken(error)
+            raise
+    ctx.exit(_INTERRUPTED if progress.is_stopped else bool(progress.all_failures))
+
+
+def _documents(
+    files: Sequence[Path],
+    column: str | None,
+    ids: str | None,
+    limit: int | None,
+    number: int | None,
+    seed: int | None,
+) -> tuple[Iterable[Source], int]:
+    """Return the documents, still unread, and their number."""
+    from constrain.documents import inputs
+    from constrain.runs import sample
+
+    if limit and number:
+        raise click.UsageError("--limit and --sample exclude each other")
+
+    def listed() -> Iterator[Source]:
+        return inputs(map(str, files), column=column, ids=ids)
+
+    if number:
+        chosen = sample(listed(), number, seed or 0)
+        return chosen, len(chosen)
+    total = sum(1 for _ in listed())
+    return islice(listed(), limit), min(total, limit or total)
+
+
+def _opened(output: Path | None) -> Journal | Stream:
+    from constrain.runs import Stream, open_output
+
+    return open_output(output) if output else Stream(sys.stdout.buffer)
+
+
+def _check(target: Target[Any], model_dir: Path | None) -> None:
+    """Compile the schema, which takes less time than to load the model, and warn of what looks like a mistake."""
+    from constrain.demo import model_dir as built_in
+    from constrain.engine import Vocabulary
+    from constrain.runs import check_schema
+
+    report = check_schema(target.output_schema, Vocabulary.from_pretrained(model_dir or built_in()))
+    if report is not None:
+        warn_of_misspelled(report)
+
+
+def _load(model_dir: Path | None, jobs: int | None) -> LLM:
     from constrain.llm import load
 
-    llm = load(model_dir, max_batch_size=jobs)
-    submit_text = llm.extractor.submitter(target, **options)
-
-    def submit(number: int, file: Path) -> Pending[Extraction[Any]]:
-        text = click.open_file(str(file), encoding="utf-8").read()
-        return submit_text(number, text)
-
-    failed = 0
-    with ExitStack() as stack:
-        sink = stack.enter_context(output.open("a", encoding="utf-8")) if output else sys.stdout
-        results = run_many(llm.runtime, submit, files)
-        for file, result in zip(tqdm(files, unit="file", disable=None), results, strict=True):
-            if isinstance(result, Failure):
-                failed += 1
-                _report(file, result.error)
-                continue
-            print(json.dumps({"source": str(file), "record": result.json}, ensure_ascii=False), file=sink, flush=True)
-    if failed:
-        click.echo(f"{failed} of {len(files)} files failed", err=True)
-        ctx.exit(1)
+    return load(model_dir, max_batch_size=jobs)
 
 
-def _report(file: Path, error: Exception) -> None:
-    """Print the error of a file."""
-    if not isinstance(error, (ConstrainError, OSError, UnicodeDecodeError)):
-        raise error
-    tqdm.write(f"{file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+def _extract_options(temperature: float | None, **options: Any) -> ExtractOptions:
+    """Return the options of the extraction; without a temperature, sampling is greedy."""
+    return {**options, "temperature": temperature} if temperature else {**options}  # type: ignore[typeddict-item]
+
+
+def _discard_if_broken(error: RunError) -> None:
+    """Keep Python from writing the rest of its buffer at the end to a pipe that nobody reads."""
+    if isinstance(error.__cause__, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

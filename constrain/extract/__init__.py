@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from constrain.extract.extraction import Confidence, Extraction, Span, Usage
     from constrain.extract.extractor import Extractor
+    from constrain.extract.fields import Evidence, Quote
     from constrain.extract.options import ExtractionOptions, ExtractOptions
     from constrain.extract.prompts.builtin import build_prompt
     from constrain.extract.prompts.choose import Prompt
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Confidence",
+    "Evidence",
     "ExtractOptions",
     "Extraction",
     "ExtractionOptions",
     "Extractor",
     "Prompt",
     "PromptForm",
+    "Quote",
     "Span",
     "Target",
     "Usage",
@@ -34,12 +37,14 @@ __all__ = [
 _HOMES = {
     "Confidence": "extraction",
     "ExtractOptions": "options",
+    "Evidence": "fields",
     "Extraction": "extraction",
     "ExtractionOptions": "options",
     "Extractor": "extractor",
     "Prompt": "prompts.choose",
     "PromptForm": "prompts.form",
     "build_prompt": "prompts.builtin",
+    "Quote": "fields",
     "Span": "extraction",
     "Target": "target",
     "Usage": "extraction",

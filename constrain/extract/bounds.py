@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from constrain.extract.subschemas import Place, with_subschemas
+
 #: Maximum number of digits before the decimal point.
 MAX_DIGITS = 15
 #: Lower limit of the default ``maxLength`` of strings.
@@ -14,10 +16,8 @@ _LIMIT = 10**MAX_DIGITS - 1
 _LOW, _HIGH = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 #: Keywords that bound a string.
 _STRINGS = frozenset({"maxLength", "pattern", "format", "x-verbatim"})
-#: Keywords whose value is a schema, a list of schemas, or schemas by name; narrowing these narrows the whole schema.
-_ONE = ("items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "then", "else")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+#: Keywords whose subschemas do not narrow the whole schema when they are narrowed.
+_CONDITIONS = frozenset({"not", "if", "contains", "propertyNames"})
 
 
 def max_length(text: str) -> int:
@@ -33,16 +33,11 @@ def bounded(schema: Any, length: int) -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema
-    node = dict(schema)
-    for keyword in _ONE:
-        if isinstance(node.get(keyword), Mapping):
-            node[keyword] = bounded(node[keyword], length)
-    for keyword in _LISTS:
-        if isinstance(node.get(keyword), list):
-            node[keyword] = [bounded(child, length) for child in node[keyword]]
-    for keyword in _NAMED:
-        if isinstance(node.get(keyword), Mapping):
-            node[keyword] = {name: bounded(child, length) for name, child in node[keyword].items()}
+
+    def change(place: Place, child: Mapping[str, Any]) -> Any:
+        return child if place[0] in _CONDITIONS else bounded(child, length)
+
+    node = with_subschemas(schema, change)
     if "enum" in node or "const" in node:
         return node
     kinds = node.get("type")

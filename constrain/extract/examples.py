@@ -9,8 +9,10 @@ from typing import Any
 
 from constrain.arguments import refused
 from constrain.documents import Document
+from constrain.engine.pointers import pointer
 from constrain.errors import ArgumentError, ExtractionError
 from constrain.extract.prompts.form import Example
+from constrain.extract.spans import locate
 from constrain.extract.target import Target
 
 
@@ -19,11 +21,12 @@ def checked_examples(target: Target[Any], examples: Any) -> tuple[Example, ...]:
 
     Args:
         target: schema and type of the records.
-        examples: pairs of a document, or its text, and its record: a value of the target's type, or JSON.
+        examples: pairs of a document, or its text, and its record: a value of the target's type, or JSON. A value with
+            evidence is written as ``{"quote": ..., "value": ...}``.
 
     Raises:
-        ArgumentError: an example is no such pair, or its record does not match the schema; names the example, and the
-            place in the record.
+        ArgumentError: an example is no such pair, its record does not match the schema, or a quote of it does not stand
+            in its document; names the example, and the place in the record.
     """
     if isinstance(examples, (str, bytes)) or not isinstance(examples, Sequence):
         raise refused("examples", examples, "a list of pairs of a document and its record")
@@ -36,9 +39,15 @@ def _checked(target: Target[Any], name: str, example: Any) -> Example:
     document, record = example
     try:
         text, written = Document.of(document).text, target.write(record)
-        target.read(written)
+        quotations = target.read(written).quotations
     except (ArgumentError, ExtractionError) as error:
-        raise ArgumentError(f"{name}: {error}") from error
+        has_evidence = target.output_schema != target.schema
+        hint = '; a value with evidence is {"quote": ..., "value": ...}' if has_evidence else ""
+        raise ArgumentError(f"{name}: {error}{hint}") from error
+    spans, _ = locate(quotations, text)
+    for each in quotations:
+        if (where := pointer(each.path)) not in spans:
+            raise ArgumentError(f"{name}: the quote at #{where}, {each.text!r}, does not stand in the document")
     return Example(text, written)
 
 

@@ -32,10 +32,12 @@ from constrain.documents import Document
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract.bounds import bounded, max_length
+from constrain.extract.evidence import SOURCE
 from constrain.extract.extraction import Extraction, Usage
 from constrain.extract.options import ExtractionOptions, ExtractOptions
 from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
 from constrain.extract.prompts.form import PromptForm
+from constrain.extract.spans import locate
 from constrain.extract.target import Target
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 from constrain.filters.thinking import Thinking
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
-
-#: The name by which ``x-verbatim`` refers to the document.
-SOURCE = "text"
 
 
 class Extractor:
@@ -95,16 +94,16 @@ class Extractor:
             ArgumentError: an argument is of the wrong type or out of range.
             SchemaError: the schema does not compile.
             BudgetError: no record fits in ``max_new_tokens``.
-            ExtractionError: the text is too long, or the record cannot be read.
+            ExtractionError: the text is empty or too long, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
-        return self.submit(target, document, _options(target, options)).result()
+        return self.submit(target, document, self._options(target, options)).result()
 
     async def aextract(
         self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]
     ) -> Extraction[T]:
         """Extract one record asynchronously; arguments and errors as for :meth:`extract`."""
-        made = _options(target, options)
+        made = self._options(target, options)
         return await (await submitted(lambda: self.submit(target, document, made))).aresult()
 
     def extract_many(
@@ -146,8 +145,10 @@ class Extractor:
         """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`."""
         document = Document.of(document)
         text = document.text
+        if not text.strip():
+            raise ExtractionError("the document is empty")
         runtime = self.runtime
-        constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, self._grammar(target.schema, text))
+        constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, self._grammar(target.output_schema, text))
         ids = self.encode_prompt(text, options)
         read = partial(_read, target, document, options.max_new_tokens, index)
         try:
@@ -161,12 +162,19 @@ class Extractor:
         """Encode the prompt for a document, as int64 of shape (1, n)."""
         return self.form.encode(options.task, text, think=options.thinking > 0)
 
+    def _options(self, target: Target[Any], given: ExtractOptions) -> ExtractionOptions:
+        check_type("target", target, Target, "a Target, which Target.of makes of a schema or a type")
+        made = ExtractionOptions.of(target, given)
+        if made.thinking and self.form.thinking is None:
+            raise ArgumentError("thinking needs a model that thinks: the tokenizer of this one has no marks for it")
+        if isinstance(self.form, OwnForm) and (made.task.instructions or made.task.examples):
+            raise ArgumentError("a prompt of one's own takes no instructions and examples: let the function add them")
+        return made
+
     def _thinking(self, ids: torch.Tensor, limit: int) -> Thinking | None:
         """Return how the model may think after a prompt: ``None`` if it begins with the record."""
         marks = self.form.thinking
         if marks is None:
-            if limit:
-                raise ArgumentError("thinking needs a model that thinks: the tokenizer of this one has no marks for it")
             return None
         is_open = marks.are_open(ids[0].tolist())
         if not limit and not is_open:
@@ -177,7 +185,7 @@ class Extractor:
         self, target: Target[T], **options: Unpack[ExtractOptions]
     ) -> Callable[[int, str | Document], Pending[Extraction[T]]]:
         """Return a function that submits the extraction of a record from one of many texts, given its position."""
-        made = _options(target, options)
+        made = self._options(target, options)
         fresh_filters(made.filters)
 
         def submit_one(index: int, document: str | Document) -> Pending[Extraction[T]]:
@@ -204,15 +212,10 @@ class Extractor:
         )
 
 
-def _options(target: Target[Any], given: ExtractOptions) -> ExtractionOptions:
-    check_type("target", target, Target, "a Target, which Target.of makes of a schema or a type")
-    return ExtractionOptions.of(target, given)
-
-
 def _read(target: Target[T], document: Document, max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:
     """Parse the record of a completion."""
     try:
-        record, value = target.read(written.text)
+        record = target.read(written.text)
     except ExtractionError as error:
         reason = error.reason
         if not written.complete:
@@ -222,4 +225,16 @@ def _read(target: Target[T], document: Document, max_new_tokens: int, index: int
         raise ExtractionError(reason, written.text, written.finish_reason) from error.__cause__
     output_tokens = written.thinking_tokens + len(written.tokens)
     usage = Usage(written.prompt_tokens, written.cached_tokens, output_tokens)
-    return Extraction(value, record, written.text, written.tokens, written.finish_reason, index, document, usage=usage)
+    spans, occurrences = locate(record.quotations, document.text)
+    return Extraction(
+        record.value,
+        record.json,
+        written.text,
+        written.tokens,
+        written.finish_reason,
+        index,
+        document,
+        spans,
+        occurrences,
+        usage=usage,
+    )

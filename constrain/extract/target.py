@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -15,15 +17,33 @@ from pydantic_core import core_schema
 from constrain.arguments import check_text, check_type
 from constrain.engine.pointers import pointer
 from constrain.errors import ArgumentError, ExtractionError, SchemaError
+from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Reading(Generic[T]):
+    """A record as it was read.
+
+    Attributes:
+        json: the record as parsed JSON, without the quotes that are evidence.
+        value: the value made from it.
+        quotations: its quotes, in order.
+    """
+
+    json: Any
+    value: T
+    quotations: list[Quotation] = field(default_factory=list)
 
 
 class Target(Generic[T]):
     """A schema, and the type that matching documents are parsed into.
 
     Attributes:
-        schema: the JSON Schema.
+        schema: the JSON Schema of records.
+        output_schema: the JSON Schema of what the model writes: where ``schema`` asks for evidence, it has an object of
+            quote and value.
 
     Raises:
         SchemaError: the schema is not valid under the meta-schema that it names (by default draft 2020-12), or has an
@@ -35,6 +55,10 @@ class Target(Generic[T]):
         self.schema = dict(schema)
         self._adapter = adapter
         self._validator = _validator(self.schema)
+        self.output_schema = with_quotes(self.schema)
+        self._output_validator = _validator(self.output_schema)
+        written = json.dumps(self.output_schema)
+        self._has_evidence, self._has_quotes = f'"{EVIDENCE}"' in written, f'"{VERBATIM}"' in written
 
     @classmethod
     def of(cls, what: Any) -> Target[Any]:
@@ -55,7 +79,7 @@ class Target(Generic[T]):
             raise SchemaError(f"a schema is a dict or a type, not {what!r}")
         try:
             adapter = TypeAdapter(what)
-            return cls(adapter.json_schema(schema_generator=_ClosedObjects), adapter)
+            return cls(adapter.json_schema(schema_generator=_GeneratedObjects), adapter)
         except PydanticUserError as error:
             raise SchemaError(f"{what!r} has no JSON Schema: {error.message}") from error
 
@@ -75,11 +99,11 @@ class Target(Generic[T]):
         except (ValueError, TypeError, RecursionError) as error:
             raise ArgumentError(f"the record cannot be written as JSON: {error}") from error
 
-    def read(self, text: str) -> tuple[Any, T]:
-        """Parse and validate a document.
+    def read(self, text: str) -> Reading[T]:
+        """Parse and validate a record.
 
-        Returns:
-            The parsed JSON, and the value made from it.
+        Args:
+            text: what the model wrote, JSON that matches ``output_schema``.
 
         Raises:
             ArgumentError: ``text`` is not a string.
@@ -87,18 +111,58 @@ class Target(Generic[T]):
         """
         check_text("text", text)
         try:
-            document = json.loads(text)
+            written = json.loads(text)
         except ValueError as error:
             raise ExtractionError(f"the record is not JSON: {error}", text) from error
-        for violation in self._validator.iter_errors(document):
-            where = pointer(violation.instance_path)
-            raise ExtractionError(f"the record does not match the schema at #{where}: {violation.message}", text)
+        _check(self._output_validator, written, text)
+        record, quotations = self.without_quotes(written, written)
+        if self._has_evidence:
+            _check(self._validator, record, text)
+            text = json.dumps(record)
         if self._adapter is None:
-            return document, document
+            return Reading(record, record, quotations)
         try:
-            return document, self._adapter.validate_json(text)
+            return Reading(record, self._adapter.validate_json(text), quotations)
         except ValidationError as error:
             raise ExtractionError(f"the record is refused by its type: {error}", text) from error
+
+    def dump(self, value: T) -> Any:
+        """Return a value as JSON: for a type, as pydantic serialises it, so with the changes that its validators made.
+
+        Raises:
+            ExtractionError: the value has no JSON form.
+        """
+        if self._adapter is None:
+            return value
+        try:
+            return json.loads(self.write(value))
+        except ArgumentError as error:
+            raise ExtractionError(str(error)) from error
+
+    def without_quotes(self, written: Any, whole: Any) -> tuple[Any, list[Quotation]]:
+        """Return the record in a part of what the model wrote, and its quotes, in order.
+
+        Args:
+            written: the part.
+            whole: what it is a part of; matches ``output_schema``.
+        """
+        notes: Notes = _notes(self._output_validator, whole) if self._has_quotes else {}
+        return without_quotes(written, notes)
+
+
+def _check(validator: jsonschema_rs.Validator, record: Any, text: str) -> None:
+    for violation in validator.iter_errors(record):
+        where = pointer(violation.instance_path)
+        raise ExtractionError(f"the record does not match the schema at #{where}: {violation.message}", text)
+
+
+def _notes(validator: jsonschema_rs.Validator, record: Any) -> Notes:
+    """Return the annotations of the values of a record, by JSON pointer."""
+    notes: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for unit in validator.evaluate(record).annotations():
+        if isinstance(unit["annotations"], dict):
+            notes[unit["instanceLocation"]] |= unit["annotations"]
+    return notes
 
 
 def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
@@ -116,11 +180,13 @@ def _refuse_to_fetch(uri: str) -> NoReturn:
     raise LookupError(f"{uri} is not part of the schema, and nothing is fetched")
 
 
-class _ClosedObjects(GenerateJsonSchema):
-    """Generates schemas in which objects have only the fields of their type, unless the type allows others.
+class _GeneratedObjects(GenerateJsonSchema):
+    """Generates schemas for records that a model writes, rather than for JSON from anywhere.
 
-    For validation pydantic leaves the objects of most types open, and drops unknown fields. A model that generates the
-    object should not spend tokens on fields that will be dropped.
+    - Objects have only the fields of their type, unless the type allows others: pydantic would drop the others.
+    - A field that may be ``None``, and is by default, is required: the model decides that a value is absent by writing
+      ``null``, which it does more reliably than leaving the field out.
+    - Decimals are numbers; pydantic would also accept any string.
     """
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
@@ -132,8 +198,28 @@ class _ClosedObjects(GenerateJsonSchema):
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
         return _closed(super().typed_dict_schema(schema))
 
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        accepted = super().decimal_schema(schema)
+        return next((kind for kind in accepted.get("anyOf", ()) if kind.get("type") == "number"), accepted)
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,
+    ) -> bool:
+        return _is_none_by_default(field["schema"]) or super().field_is_required(field, total)
+
 
 def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
     if "properties" in schema:
         schema.setdefault("additionalProperties", False)
     return schema
+
+
+def _is_none_by_default(schema: Any) -> bool:
+    """Whether ``None`` is the default of a field, and a valid value of it."""
+    if schema["type"] != "default" or schema.get("default", ...) is not None:
+        return False
+    while "schema" in schema and schema["type"] != "nullable":
+        schema = schema["schema"]
+    return schema["type"] in ("nullable", "any", "none")

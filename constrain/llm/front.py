@@ -167,14 +167,15 @@ class LLM(AsyncMethods):
             schema: a JSON Schema as a dict, or any type that pydantic can read from JSON: a model, a dataclass, a
                 TypedDict, a Literal, an Enum, a union, ``list[...]`` and so on.
             document: the document, or its text.
-            options: those of :meth:`generate` that :class:`~constrain.extract.ExtractOptions` has. By default
-                ``max_new_tokens`` is 1024, and sampling is greedy.
+            options: see :class:`~constrain.extract.ExtractOptions`: options of :meth:`generate`, with which by default
+                ``max_new_tokens`` is 1024 and sampling is greedy, and ``instructions``, ``examples`` and ``thinking``.
 
         Raises:
-            ArgumentError: another argument is of the wrong type or out of range.
+            ArgumentError: another argument is of the wrong type or out of range, or an example does not match the
+                schema.
             SchemaError: the schema is not valid, or cannot be enforced; reports where.
             BudgetError: no record fits in ``max_new_tokens``; reports the minimum.
-            ExtractionError: the text is too long, or the record cannot be read.
+            ExtractionError: the text is empty or too long, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.extractor.extract(Target.of(schema), document, **options)

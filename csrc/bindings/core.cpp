@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, module) {
   constrain::bind_matcher(module);
   constrain::bind_workers(module);
   constrain::bind_ids(module);
+  constrain::bind_words(module);
   constrain::bind_regular(module);
   constrain::bind_cfg(module);
 }

@@ -26,6 +26,7 @@ void bind_grammar(py::module_& module);
 void bind_matcher(py::module_& module);
 void bind_workers(py::module_& module);
 void bind_ids(py::module_& module);
+void bind_words(py::module_& module);
 
 /// A compiled grammar with the report of its front end.
 struct PyGrammar {

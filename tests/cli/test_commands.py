@@ -176,6 +176,7 @@ def test_info_describes_a_model(tiny_dir: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "LlamaForCausalLM" in result.stdout
     assert "256 tokens" in result.stdout
+    assert "plain: a text that the record continues" in result.stdout
     assert "F32" in result.stdout
     assert re.search(r"0\.[1-9] MiB of weights in float32", result.stdout)
     assert re.search(r"ExLlamaV2Cache_Q4 .*[1-9][0-9,]* tokens", result.stdout)

@@ -1,16 +1,25 @@
-"""``constrain extract``: a line for each file, whatever happens to the others."""
+"""``constrain extract``: a line for each document, whatever happens to the others or to the run."""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import resource
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from constrain.cli import cli
+from constrain.cli.interrupt import Interrupt
+from constrain.cli.run_report import RunReport
+from constrain.runs import Journal, Line, Progress
 
 SCHEMA = {
     "type": "object",
@@ -63,18 +72,20 @@ def test_records_are_appended_to_a_file(folder: Path, tiny_dir: Path) -> None:
 
 
 def test_files_that_fail_are_reported_and_the_others_go_on(folder: Path, tiny_dir: Path) -> None:
-    (folder / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "binary.txt").write_bytes(b"\x7fELF\0\1\0")
     (folder / "long.txt").write_text("word " * 500)
     result = run(
         tiny_dir, "--schema", "schema.json", "binary.txt", "long.txt", "missing.txt", "two.txt", "-o", "out.jsonl"
     )
     assert result.exit_code == 1
-    (row,) = rows((folder / "out.jsonl").read_text())
+    *failures, row = rows((folder / "out.jsonl").read_text())
     check(row, "two.txt")
-    assert "binary.txt: 'utf-8' codec can't decode" in result.stderr
+    kinds = ["DocumentError", "ExtractionError", "DocumentError"]
+    assert [failure["error"]["type"] for failure in failures] == kinds  # type: ignore[index]
+    assert "binary.txt: it is not a text" in result.stderr
     assert "long.txt: the prompt has" in result.stderr
-    assert "missing.txt: No such file" in result.stderr
-    assert "3 of 4 files failed" in result.stderr
+    assert "missing.txt: no such file" in result.stderr
+    assert "3 of 4 documents failed" in result.stderr
 
 
 def test_records_that_are_not_complete_are_reported(folder: Path, tiny_dir: Path) -> None:
@@ -89,7 +100,8 @@ def test_many_files_keep_their_order(folder: Path, tiny_dir: Path) -> None:
     names = [f"{number}.txt" for number in range(20)]
     outputs = [run(tiny_dir, "--schema", "schema.json", *names, *jobs) for jobs in ((), ("--jobs", "1"))]
     assert [row["source"] for row in rows(outputs[0].stdout)] == names
-    assert outputs[0].stdout == outputs[1].stdout
+    many, one = ([{**row, "usage": None} for row in rows(output.stdout)] for output in outputs)
+    assert many == one  # but for the tokens that were cached
     assert [result.exit_code for result in outputs] == [0, 0]
 
 
@@ -145,3 +157,187 @@ def test_as_a_process(folder: Path, tiny_dir: Path) -> None:
     ]
     process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     check(rows(process.stdout)[0], "one.txt")
+
+
+# Runs that go on
+
+
+MANY = tuple(f"{number}.txt" for number in range(12))
+
+
+@pytest.fixture
+def many(folder: Path) -> Path:
+    """The working directory with a dozen texts more."""
+    for number, name in enumerate(MANY):
+        (folder / name).write_text("yes " * (number % 5 + 1))
+    return folder
+
+
+def sources(path: Path) -> list[object]:
+    return [row["source"] for row in rows(path.read_text())]
+
+
+def test_a_second_run_does_what_is_missing(many: Path, tiny_dir: Path) -> None:
+    args = ("--schema", "schema.json", "-o", "out.jsonl")
+    assert run(tiny_dir, *args, *MANY[:5]).exit_code == 0
+    first = (many / "out.jsonl").read_text()
+    result = run(tiny_dir, *args, *MANY)
+    assert result.exit_code == 0
+    assert "7 records in" in result.stderr and "; 5 were there before" in result.stderr
+    assert sources(many / "out.jsonl") == list(MANY)
+    assert (many / "out.jsonl").read_text().startswith(first)
+    assert "0 records in" in run(tiny_dir, *args, *MANY, "--max-new-tokens", "500").stderr
+    assert "12 records in" in run(tiny_dir, *args, *MANY, "--temperature", "1", "--seed", "1").stderr
+
+
+def test_the_tokens_are_told(folder: Path, tiny_dir: Path) -> None:
+    stderr = run(tiny_dir, "--schema", "schema.json", "one.txt").stderr
+    (usage,) = [row["usage"] for row in rows(run(tiny_dir, "--schema", "schema.json", "one.txt").stdout)]
+    assert isinstance(usage, dict)
+    assert f"tokens: {usage['prompt_tokens']:,} of prompts" in stderr
+    assert f", {usage['output_tokens']:,} of records, " in stderr
+
+
+def test_failures_are_tried_again_when_asked_for(folder: Path, tiny_dir: Path) -> None:
+    args = ("--schema", "schema.json", "one.txt", "two.txt", "-o", "out.jsonl")
+    assert run(tiny_dir, *args, "--max-new-tokens", "2").exit_code == 1
+    again = run(tiny_dir, *args)
+    assert again.exit_code == 1
+    assert "2 of 2 documents failed; --retry-failed tries 2 of them again" in again.stderr
+    assert run(tiny_dir, *args, "--retry-failed").exit_code == 0
+    assert ["record" in row for row in rows((folder / "out.jsonl").read_text())] == [True, True]
+
+
+def test_an_empty_document_is_a_failure(folder: Path, tiny_dir: Path) -> None:
+    (folder / "empty.txt").write_text(" \n")
+    result = run(tiny_dir, "--schema", "schema.json", "empty.txt")
+    assert result.exit_code == 1
+    assert rows(result.stdout)[0]["error"] == {"type": "ExtractionError", "message": "the document is empty"}
+
+
+def test_the_record_is_what_the_type_makes_of_it(folder: Path, tiny_dir: Path) -> None:
+    (folder / "shouted_of_test_extract.py").write_text(
+        "from typing import Annotated, Literal\n"
+        "from pydantic import AfterValidator, BaseModel\n"
+        "class Shouted(BaseModel):\n"
+        "    kind: Annotated[Literal['a', 'b'], AfterValidator(str.upper)]\n"
+        "    note: str = 'none'\n"
+    )
+    result = run(tiny_dir, "--schema", "shouted_of_test_extract:Shouted", "one.txt", "--max-new-tokens", "200")
+    (row,) = rows(result.stdout)
+    assert isinstance(row["record"], dict) and row["record"]["kind"] in ("A", "B") and "note" in row["record"]
+
+
+def test_a_first_look(many: Path, tiny_dir: Path) -> None:
+    args = (tiny_dir, "--schema", "schema.json", *MANY)
+    assert [row["source"] for row in rows(run(*args, "--limit", "3").stdout)] == list(MANY[:3])
+    some = [row["source"] for row in rows(run(*args, "--sample", "3").stdout)]
+    assert some == sorted(some, key=list(MANY).index) and len(set(some)) == 3
+    assert run(*args, "--sample", "3", "--limit", "3").exit_code == 2
+
+
+def test_a_folder(many: Path, tiny_dir: Path) -> None:
+    (many / "letters").mkdir()
+    (many / "letters" / "one.txt").write_text("yes")
+    assert rows(run(tiny_dir, "--schema", "schema.json", "letters").stdout)[0]["source"] == "letters/one.txt"
+
+
+def test_the_rows_of_a_table(folder: Path, tiny_dir: Path) -> None:
+    (folder / "letters.csv").write_text("id,text\na,yes\nb,\nc,no\n")
+    args = ("--schema", "schema.json", "letters.csv", "--column", "text", "--id-column", "id", "-o", "out.csv")
+    assert run(tiny_dir, *args).exit_code == 1  # the second text is empty
+    with (folder / "out.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["source"] for row in found] == ["letters.csv#a", "letters.csv#b", "letters.csv#c"]
+    assert [row["/kind"] in ("a", "b") for row in found] == [True, False, True]
+    assert found[1]["error"] == "ExtractionError: the document is empty"
+    assert "letters.csv: the table has no column 'body'" in run(tiny_dir, *args[:3], "--column", "body").stderr
+
+
+# Schemas
+
+
+def test_a_schema_that_does_not_compile_is_one_error_and_no_model_is_loaded(many: Path, tiny_dir: Path) -> None:
+    shutil.copytree(tiny_dir, many / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    (many / "schema.json").write_text('{"type": "string", "pattern": "(a)\\\\1"}')
+    result = run(many / "model", "--schema", "schema.json", *MANY, "-o", "out.jsonl")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: # (pattern): ") and result.stderr.count("\n") == 1
+    assert not (many / "out.jsonl").read_bytes()
+
+
+def test_misspelled_keywords_are_warned_of(folder: Path, tiny_dir: Path) -> None:
+    (folder / "schema.json").write_text(json.dumps({**SCHEMA, "additonalProperties": False}))
+    result = run(tiny_dir, "--schema", "schema.json", "one.txt")
+    assert "warning: # (additonalProperties): unknown keyword; did you mean 'additionalProperties'" in result.stderr
+
+
+# Other writers, and ends
+
+
+def test_a_second_writer_is_refused_before_a_model_is_loaded(folder: Path) -> None:
+    with Journal(folder / "out.jsonl"):
+        result = run(folder, "--schema", "schema.json", "one.txt", "-o", "out.jsonl")
+    assert result.exit_code == 1
+    assert f"is being written by process {os.getpid()} on" in result.stderr
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_ends_the_run(many: Path, tiny_dir: Path, full_disk: None) -> None:
+    result = run(tiny_dir, "--schema", "schema.json", *MANY, "-o", "out.jsonl")
+    assert result.exit_code == 1
+    assert "out.jsonl: File too large; what was in it is still there" in result.stderr
+    done = sources(many / "out.jsonl")
+    assert 1 < len(done) < 12
+    assert f"stopped: {len(done)} documents are in out.jsonl, and the same command goes on" in result.stderr
+
+
+def test_a_closed_pipe_ends_the_run(folder: Path, tiny_dir: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "constrain", "extract", "--schema", "schema.json", "one.txt", "--model"]
+    process = subprocess.run([*command, str(tiny_dir)], stdout=writer, stderr=-1, text=True, check=False)
+    os.close(writer)
+    assert process.returncode == 1
+    assert process.stderr == "Error: nobody reads the output any more\n"
+
+
+@pytest.mark.parametrize(("times", "done"), [(1, range(3, 12)), (2, range(3, 4))])
+def test_ctrl_c(many: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch, times: int, done: range) -> None:
+    """Pressed when the third document is done."""
+    update = RunReport.update
+
+    def interrupted(report: RunReport, progress: Progress, line: Line | None) -> None:
+        update(report, progress, line)
+        for _ in range(times if progress.documents == 3 else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    args = ("--schema", "schema.json", *MANY, "-o", "out.jsonl", "--jobs", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunReport, "update", interrupted)
+        result = run(tiny_dir, *args)
+    assert result.exit_code == 130
+    finished = sources(many / "out.jsonl")
+    assert len(finished) in done
+    assert f"stopped: {len(finished)} documents are in out.jsonl, and the same command goes on" in result.stderr
+    assert run(tiny_dir, *args).exit_code == 0
+    assert sources(many / "out.jsonl") == list(MANY)
+
+
+def test_the_first_interrupt_is_noted_and_the_second_raised(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupt("once more") as interrupt:
+        assert not interrupt.requested
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert capfd.readouterr().err == "\nonce more\n"

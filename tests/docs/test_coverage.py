@@ -30,6 +30,7 @@ import constrain.integrations.transformers
 import constrain.llm
 import constrain.model
 import constrain.model_init
+import constrain.runs
 import constrain.testing
 import constrain.tokenizer
 from constrain.cli.group import BUILT_IN, cli
@@ -53,6 +54,7 @@ PACKAGES = [
     constrain.llm,
     constrain.model,
     constrain.model_init,
+    constrain.runs,
     constrain.testing,
     constrain.tokenizer,
 ]

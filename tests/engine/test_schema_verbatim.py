@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import re
 from typing import Any
 
 import pytest
 
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema
+from constrain.engine.words import word_borders
 from constrain.errors import GrammarError, ResourceLimit, SchemaError, UnsatisfiableSchema
 
 VERBATIM = {"type": "string", "x-verbatim": {"source": "text"}}
@@ -29,11 +29,8 @@ def substrings(text: str, low: int = 0, high: int = 10**9) -> set[str]:
 
 
 def whole_words(text: str, low: int = 0, high: int = 10**9) -> set[str]:
-    def is_edge(i: int) -> bool:
-        return i in (0, len(text)) or not re.fullmatch(r"\w\w", text[i - 1 : i + 1])
-
-    edges = [i for i in range(len(text) + 1) if is_edge(i)]
-    return {text[i:j] for i in edges for j in edges if i <= j and low <= j - i <= high}
+    borders = [i for i, is_border in enumerate(word_borders(text)) if is_border]
+    return {text[i:j] for i in borders for j in borders if i <= j and low <= j - i <= high}
 
 
 def verbatim(vocabulary: Vocabulary, text: str, schema: Any = VERBATIM, **more: Any) -> CompiledGrammar:
@@ -73,6 +70,8 @@ TEXTS_OF_WORDS = [
     "ab ab. aba, ba",
     "ab\u0301b naïve東 a",
     "🙂a b🙂",
+    "東京 ab東b",
+    "ae\u0301b 🇩🇪a",
 ]
 
 

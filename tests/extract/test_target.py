@@ -66,7 +66,7 @@ class OpenItem(BaseModel):
     ],
 )
 def test_a_document_becomes_a_value(what: Any, text: str, value: Any) -> None:
-    assert Target.of(what).read(text)[1] == value
+    assert Target.of(what).read(text).value == value
 
 
 def test_objects_of_types_are_closed_unless_the_type_is_open() -> None:

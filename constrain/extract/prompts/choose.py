@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import torch
 
 from constrain.completion import encode
-from constrain.errors import ArgumentError
 from constrain.extract.prompts.builtin import RECORD_MARK, SCHEMA_MARK, TEXT_MARK
 from constrain.extract.prompts.builtin_form import BuiltinForm
 from constrain.extract.prompts.chat_form import ChatForm
@@ -31,20 +30,14 @@ class OwnForm:
         self.thinking = thinking_marks(tokenizer)
 
     def text(self, task: Task, document: str) -> str:
-        """Return the prompt for a document.
-
-        Raises:
-            ArgumentError: there are instructions or examples.
-        """
-        if task.instructions or task.examples:
-            raise ArgumentError("a prompt of one's own takes no instructions and examples: let the function add them")
+        """Return the prompt for a document, without instructions and examples."""
         return self._prompt(task.schema, document)
 
     def encode(self, task: Task, document: str, think: bool = False) -> torch.Tensor:
         """Encode the prompt for a document; names of special tokens in it become these tokens.
 
         Raises:
-            ArgumentError: there are instructions or examples, or the function returns no text.
+            ArgumentError: the function returns no text.
         """
         return encode(self._tokenizer, self.text(task, document))
 

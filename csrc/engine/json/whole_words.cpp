@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/automata/lazy.h"
-#include "engine/automata/regex/regex_classes.h"
 #include "engine/base/interner.h"
+#include "engine/json/word_borders.h"
 #include "engine/text/suffix_automaton.h"
 #include "engine/text/utf8.h"
 
@@ -15,36 +15,34 @@ namespace constrain::json {
 
 namespace {
 
-/// Marks the edges of words; occurs in no UTF-8.
-constexpr uint8_t kEdge = 0xFF;
+/// Marks the borders of words; occurs in no UTF-8.
+constexpr uint8_t kBorder = 0xFF;
 
-std::string with_edges(const std::string& text) {
-  static const CharSet word = regex::ClassReader(Dialect::python, Classes::dialect).escape_class('w', false);
+std::string with_borders(const std::string& text) {
+  const std::u32string characters = decode_utf8(text);
+  const std::vector<bool> borders = word_borders(characters);
   std::string marked;
-  bool within = false;
-  for (const char32_t character : decode_utf8(text)) {
-    const bool before = within;
-    within = word.contains(character);
-    if (!before || !within) marked += static_cast<char>(kEdge);
-    append_utf8(marked, character);
+  for (size_t i = 0; i < characters.size(); ++i) {
+    if (borders[i]) marked += static_cast<char>(kBorder);
+    append_utf8(marked, characters[i]);
   }
-  return marked + static_cast<char>(kEdge);
+  return marked + static_cast<char>(kBorder);
 }
 
-/// Matches strings in the text with marked edges, where marks between the bytes of the string are skipped. Before the
-/// first character is complete it is unknown whether an edge precedes it, so a state is a set of states of the text's
+/// Matches strings in the text with marked borders, where marks between the bytes of the string are skipped. Before the
+/// first character is complete it is unknown whether a border precedes it, so a state is a set of states of the text's
 /// suffix automaton.
 class WholeWords final : public LazyAutomaton {
  public:
-  explicit WholeWords(const std::string& text) : substrings_(with_edges(text)) {
-    states_.intern(std::vector<uint32_t>{substrings_.step(SuffixAutomaton::kRoot, kEdge)});
+  explicit WholeWords(const std::string& text) : substrings_(with_borders(text)) {
+    states_.intern(std::vector<uint32_t>{substrings_.step(SuffixAutomaton::kRoot, kBorder)});
   }
 
   State start() override { return kBegin; }
 
-  /// Strings end before an edge.
+  /// Strings end before a border.
   bool accepting(State state) override {
-    const auto ends = [&](uint32_t at) { return substrings_.step(at, kEdge) != SuffixAutomaton::kNone; };
+    const auto ends = [&](uint32_t at) { return substrings_.step(at, kBorder) != SuffixAutomaton::kNone; };
     return state == kBegin || std::ranges::any_of(states_[state], ends);
   }
 
@@ -54,14 +52,14 @@ class WholeWords final : public LazyAutomaton {
   void fill_row(State state, Transitions& row) override {
     std::vector<uint32_t> from(states_[state].begin(), states_[state].end());
     for (size_t i = from.size(); i-- > 0;) {
-      const uint32_t past = substrings_.step(from[i], kEdge);
+      const uint32_t past = substrings_.step(from[i], kBorder);
       if (past != SuffixAutomaton::kNone) from.push_back(past);
     }
     std::map<uint8_t, std::vector<uint32_t>> next;
     for (const uint32_t at : from) {
       substrings_.for_each_step(at, [&](uint8_t byte, uint32_t target) { next[byte].push_back(target); });
     }
-    next.erase(kEdge);
+    next.erase(kBorder);
     row.fill(kDead);
     for (auto& [byte, targets] : next) {
       std::ranges::sort(targets);

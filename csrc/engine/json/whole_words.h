@@ -7,8 +7,7 @@
 
 namespace constrain::json {
 
-/// Returns the substrings of well-formed UTF-8 that begin and end at edges: at the ends of the text, and wherever not
-/// both neighbours are letters, digits or underscores (`\w` of Python).
+/// Returns the substrings of well-formed UTF-8 that begin and end at borders of words (see `word_borders`).
 AutomatonPtr whole_words_of(const std::string& text);
 
 }  // namespace constrain::json

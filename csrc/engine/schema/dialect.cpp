@@ -75,6 +75,7 @@ constexpr Keyword kKeywords[] = {
     {"description", annotation},
     {"default", annotation},
     {"examples", annotation},
+    {"x-evidence", annotation},
     {"deprecated", annotation},
     {"readOnly", annotation},
     {"writeOnly", annotation},

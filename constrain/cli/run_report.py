@@ -1,0 +1,67 @@
+"""What a run says on standard error: its progress, its failures, and at the end what was done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from constrain.runs import Line, Progress
+
+
+class RunReport:
+    """Shows a progress bar on a terminal while it is entered, a line for each failure, and a summary at the end."""
+
+    def __init__(self, total: int | None, output: Path | None) -> None:
+        """
+        Args:
+            total: number of documents, if it is known.
+            output: the file that a later run can continue.
+        """
+        self._progress: Progress | None = None
+        self._output = output
+        self._bar = tqdm(total=total, unit="doc", disable=None, dynamic_ncols=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.close()
+        if self._progress is not None:
+            is_stopped = self._progress.is_stopped or kind is not None
+            for line in _summary(self._progress, self._output if is_stopped else None):
+                click.echo(line, err=True)
+
+    def update(self, progress: Progress, line: Line | None) -> None:
+        """Take notice of a document that is finished; ``line`` is ``None`` if it was skipped."""
+        self._progress = progress
+        if line is not None and "error" in line:
+            tqdm.write(f"{line['source']}: {line['error']['message']}", file=sys.stderr)
+        self._bar.set_postfix_str(f"{_rate(progress)}, {progress.all_failures:,} failed", refresh=False)
+        self._bar.update(progress.documents - self._bar.n)
+
+
+def _summary(progress: Progress, to_continue: Path | None) -> Iterator[str]:
+    """Yield what was done, what it took, and how to go on with a run that was stopped."""
+    present = f"; {progress.present:,} were there before" if progress.present else ""
+    yield f"{progress.records:,} records in {progress.seconds:,.1f} s{present}"
+    if progress.records:
+        prompts = f"{progress.prompt_tokens:,} of prompts ({progress.cached_tokens:,} of them cached)"
+        yield f"tokens: {prompts}, {progress.output_tokens:,} of records, {_rate(progress)}"
+    if progress.all_failures:
+        again = f"; --retry-failed tries {progress.failed_before:,} of them again" if progress.failed_before else ""
+        yield f"{progress.all_failures:,} of {progress.documents:,} documents failed{again}"
+    if to_continue is not None:
+        done = f"{progress.documents:,} documents are in {to_continue}"
+        yield f"stopped: {done}, and the same command goes on with the others"
+
+
+def _rate(progress: Progress) -> str:
+    return f"{progress.output_tokens / max(progress.seconds, 1e-3):,.0f} tokens/s"

@@ -1,0 +1,135 @@
+"""Evidence: a value that the model writes after a quote from the document.
+
+``"x-evidence": true`` in a schema asks for evidence of the value. With it, the model writes for a date
+``{"quote": "March 3rd, 2026", "value": "2026-03-03"}``, and the record has ``"2026-03-03"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from constrain.engine.pointers import pointer
+from constrain.errors import SchemaError
+from constrain.extract.subschemas import Place, with_subschemas
+
+#: The name by which ``x-verbatim`` refers to the document.
+SOURCE = "text"
+EVIDENCE, VERBATIM = "x-evidence", "x-verbatim"
+QUOTE, VALUE = "quote", "value"
+
+#: Maximum number of characters of a quote that is evidence: a sentence.
+MAX_EVIDENCE = 200
+
+#: Keywords whose subschemas describe the same value as the schema that they stand in.
+_SAME_VALUE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
+#: Keywords by which other schemas refer to a schema and its definitions.
+_IDENTITY = frozenset({"$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"})
+
+#: A step of a path into a record.
+Path: TypeAlias = "tuple[str | int, ...]"
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """A quote in a record.
+
+    Attributes:
+        path: the path of the value that it is, or is evidence of.
+        text: the quote.
+        whole_words: whether it begins and ends at borders of words.
+    """
+
+    path: Path
+    text: str
+    whole_words: bool
+
+
+def quote_schema(max_length: int, whole_words: bool) -> dict[str, Any]:
+    """Return the schema of quotes from the document."""
+    source = {"source": SOURCE, "whole_words": True} if whole_words else {"source": SOURCE}
+    return {"type": "string", "minLength": 1, "maxLength": max_length, VERBATIM: source}
+
+
+def with_quotes(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of what the model writes: each value with evidence is an object of quote and value.
+
+    Raises:
+        SchemaError: ``uniqueItems`` is asked of items with evidence, which cannot be enforced.
+    """
+    return _with_quotes(schema, frozenset(), ())
+
+
+def _with_quotes(schema: Mapping[str, Any], inherited: frozenset[str], path: Path) -> dict[str, Any]:
+    """``inherited`` has the properties with evidence that an outer schema of the same object declares."""
+    declared = frozenset(_declared(schema))
+    evident = inherited | declared
+
+    def change(place: Place, child: Mapping[str, Any]) -> dict[str, Any]:
+        keyword, *name = place
+        changed = _with_quotes(child, evident if keyword in _SAME_VALUE else frozenset(), (*path, *place))
+        # A condition on a value that another schema declares with evidence is a condition on the value of the pair.
+        is_condition = keyword == "properties" and name[0] in evident - declared
+        return {"properties": {VALUE: changed}} if is_condition else changed
+
+    items = schema.get("items")
+    if schema.get("uniqueItems") is True and isinstance(items, Mapping) and items.get(EVIDENCE) is True:
+        raise SchemaError("items with evidence cannot be kept unique", pointer(path), "uniqueItems")
+    changed = with_subschemas(schema, change)
+    return _pair(changed) if schema.get(EVIDENCE) is True else changed
+
+
+def _declared(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the properties that a schema declares with evidence."""
+    properties = schema.get("properties")
+    for name, child in properties.items() if isinstance(properties, Mapping) else ():
+        if isinstance(child, Mapping) and child.get(EVIDENCE) is True:
+            yield name
+
+
+def _pair(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a quote and a value."""
+    identity = {key: value[key] for key in value if key in _IDENTITY}
+    rest = {key: value[key] for key in value if key not in _IDENTITY and key != EVIDENCE}
+    return {
+        **identity,
+        "type": "object",
+        "properties": {QUOTE: quote_schema(MAX_EVIDENCE, whole_words=True), VALUE: rest},
+        "required": [QUOTE, VALUE],
+        "additionalProperties": False,
+        EVIDENCE: True,
+    }
+
+
+#: The annotations of the values of a record, by JSON pointer.
+Notes: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+def without_quotes(written: Any, notes: Notes) -> tuple[Any, list[Quotation]]:
+    """Return the record in what the model wrote, and its quotes, in the order of the record.
+
+    Args:
+        written: what the model wrote, as parsed JSON.
+        notes: the annotations that :func:`with_quotes` of the schema gives to the values of ``written``.
+    """
+    found: list[Quotation] = []
+
+    def visit(node: Any, source: Path, path: Path) -> Any:
+        note = notes.get(pointer(source), {})
+        if EVIDENCE in note and isinstance(node, dict):
+            quote(node.get(QUOTE), (*source, QUOTE), path)
+            return visit(node.get(VALUE), (*source, VALUE), path)
+        if isinstance(node, dict):
+            return {name: visit(child, (*source, name), (*path, name)) for name, child in node.items()}
+        if isinstance(node, list):
+            return [visit(child, (*source, index), (*path, index)) for index, child in enumerate(node)]
+        quote(node, source, path)
+        return node
+
+    def quote(text: Any, source: Path, path: Path) -> None:
+        verbatim = notes.get(pointer(source), {}).get(VERBATIM)
+        if isinstance(text, str) and verbatim:
+            found.append(Quotation(path, text, verbatim.get("whole_words", False)))
+
+    return visit(written, (), ()), found

@@ -1,0 +1,41 @@
+"""The subschemas of a JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+#: Keywords whose value is a schema.
+_SCHEMA = frozenset(
+    """
+    items additionalItems unevaluatedItems contains additionalProperties unevaluatedProperties propertyNames
+    if then else not
+    """.split()
+)
+#: Keywords whose value is a list of schemas.
+_LIST = frozenset("allOf anyOf oneOf prefixItems items".split())
+#: Keywords whose value has schemas by name.
+_BY_NAME = frozenset("properties patternProperties dependentSchemas dependencies $defs definitions".split())
+
+#: The keyword of a subschema, and its name or index if the keyword has several.
+Place: TypeAlias = "tuple[str] | tuple[str, str | int]"
+
+
+def with_subschemas(schema: Mapping[str, Any], change: Callable[[Place, Mapping[str, Any]], Any]) -> dict[str, Any]:
+    """Return a copy of a schema in which ``change(place, subschema)`` replaces each direct subschema.
+
+    Subschemas that are ``true`` or ``false`` are left unchanged.
+    """
+
+    def changed(place: Place, child: Any) -> Any:
+        return change(place, child) if isinstance(child, Mapping) else child
+
+    result = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in _LIST and isinstance(value, list):
+            result[keyword] = [changed((keyword, index), child) for index, child in enumerate(value)]
+        elif keyword in _BY_NAME and isinstance(value, Mapping):
+            result[keyword] = {name: changed((keyword, name), child) for name, child in value.items()}
+        elif keyword in _SCHEMA:
+            result[keyword] = changed((keyword,), value)
+    return result

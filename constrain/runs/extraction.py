@@ -1,0 +1,120 @@
+"""A run in one call: a model extracts from documents what is missing in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from constrain.extract.target import Target
+from constrain.runs.journal import Journal
+from constrain.runs.key import model_identity, settings_key
+from constrain.runs.lines import Line
+from constrain.runs.run import Progress, Run
+from constrain.runs.schema import check_schema
+from constrain.runs.stream import Stream
+from constrain.runs.table import SUFFIXES, Table
+from constrain.runs.work import Input
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from constrain.completion import Failure
+    from constrain.documents import Document, PartKind
+    from constrain.extract import Extraction, ExtractOptions
+
+#: The text whose prompt stands for the form of all prompts.
+_PROBE = "text"
+#: Options that decide when a record is there and whether, but not what it is; and the task, which is in the prompt.
+_NOT_IN_KEYS = frozenset({"task", "max_new_tokens", "timeout", "priority"})
+
+
+def run_extraction(
+    llm: Any,
+    schema: Any,
+    documents: Iterable[Input],
+    output: str | Path | Journal | Stream,
+    *,
+    each: PartKind | None = None,
+    retry_failed: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    on_line: Callable[[Progress, Line | None], None] = lambda progress, line: None,
+    **options: Unpack[ExtractOptions],
+) -> Progress:
+    """Extract a record from each document into a file, except for those whose records are there.
+
+    Args:
+        llm: a :class:`constrain.LLM`.
+        schema: schema of the records, as for :meth:`constrain.LLM.extract`.
+        documents: texts, documents, or sources such as those of :func:`constrain.documents.inputs`. They are read only
+            as far ahead as there are request slots. Without a source, equal texts are one document.
+        output: a file, see :func:`open_output`; or what that function returns, which is not closed then.
+        each: extract a record from each page, paragraph or row of the documents instead.
+        retry_failed: try documents again that failed in an earlier run.
+        stop: called before each document; no more are started once it returns true.
+        on_line: called after each document with the progress and its line, or ``None`` if it was skipped.
+        options: as for :meth:`constrain.LLM.extract`.
+
+    Returns:
+        What was done.
+
+    Raises:
+        SchemaError: the schema is not valid, or cannot be enforced.
+        ArgumentError: an option is wrong, or has no JSON form.
+        OutputInUse: another run writes the output.
+        RunError: the output cannot be written, or too many documents in a row failed unexpectedly. The output has what
+            was done until then.
+    """
+    from constrain.filters.engine import vocabulary_of
+
+    target = Target.of(schema)
+    check_schema(target.output_schema, vocabulary_of(llm.tokenizer))
+    settings = settings_of(llm, target, options)
+
+    def extract(missing: Iterator[Document]) -> Generator[Extraction[Any] | Failure, None, None]:
+        results: Generator[Extraction[Any] | Failure, None, None] = llm.extract_many(
+            target, missing, ordered=False, **options
+        )
+        return results
+
+    with _opened(output) as lines:
+        run = Run(extract, target, settings, lines, each=each, retry_failed=retry_failed, stop=stop, on_line=on_line)
+        return run.extract(documents)
+
+
+def open_output(path: str | Path) -> Journal:
+    """Open a file for the lines of a run; its suffix is the format.
+
+    Args:
+        path: ``.csv`` or ``.parquet`` for a table, with a journal in JSON Lines beside it; otherwise JSON Lines.
+
+    Raises:
+        OutputInUse: another run writes the file.
+        RunError: the file cannot be read or written, or is not the output of a run.
+    """
+    return Table(path) if Path(path).suffix.lower() in SUFFIXES else Journal(path)
+
+
+def settings_of(llm: Any, target: Target[Any], options: ExtractOptions) -> str:
+    """Return the beginning of the keys of what a model extracts; errors as for :func:`settings_key`.
+
+    ``max_new_tokens`` is not part of it: so documents that failed with too few tokens can be tried with more, and the
+    records of the others are kept.
+    """
+    from constrain.extract.options import ExtractionOptions
+
+    checked = ExtractionOptions.of(target, options)
+    changed = {
+        field.name: value
+        for field in fields(checked)
+        if field.name not in _NOT_IN_KEYS and (value := getattr(checked, field.name)) not in (field.default, [])
+    }
+    # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.
+    prompt = llm.extractor.form.text(checked.task, _PROBE)
+    return settings_key(target.output_schema, model_identity(llm.model.config.model_dir), prompt, changed)
+
+
+def _opened(output: str | Path | Journal | Stream) -> AbstractContextManager[Journal | Stream]:
+    return open_output(output) if isinstance(output, (str, Path)) else nullcontext(output)

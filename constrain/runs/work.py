@@ -1,0 +1,66 @@
+"""The work of a run: documents that are read when their turn comes, each with its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from constrain.documents import Document, Part, PartKind, Source, parts
+from constrain.errors import ExtractionError
+from constrain.runs.key import work_key
+
+#: A document of a run, or where to read it.
+Input: TypeAlias = "str | Document | Source"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A document to extract a record from.
+
+    Attributes:
+        key: see :func:`~constrain.runs.work_key`.
+        source: where the document comes from.
+        document: the document, or the error that reading it raised.
+        part: which part of the source it is, such as ``{"page": 3, "span": [2011, 2950]}``; empty for all of it.
+    """
+
+    key: str
+    source: str | None
+    document: Document | Exception
+    part: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_works(settings: str, inputs: Iterable[Input], each: PartKind | None = None) -> Iterator[Work]:
+    """Read documents one at a time.
+
+    Args:
+        settings: the beginning of their keys, see :func:`~constrain.runs.settings_key`.
+        inputs: the documents.
+        each: divide them into parts of this kind.
+
+    Raises:
+        ArgumentError: an input is neither a text nor a document nor a source, or ``each`` is no kind of part.
+    """
+    for one in inputs:
+        name = one.name if isinstance(one, Source) else Document.of(one).source
+        try:
+            document = one.read() if isinstance(one, Source) else Document.of(one)
+        except Exception as error:  # the libraries of the readers may raise anything
+            yield _failed(settings, name, error)
+            continue
+        if each is None:
+            yield _work(settings, document, {})
+            continue
+        divided = [_work(settings, part, {each: part.number}) for part in parts(document, each)]
+        yield from divided or [_failed(settings, name, ExtractionError("the document is empty"))]
+
+
+def _work(settings: str, document: Document, part: dict[str, Any]) -> Work:
+    if isinstance(document, Part):
+        part["span"] = [document.start, document.end]
+    return Work(work_key(settings, document.source, part, document.text), document.source, document, part)
+
+
+def _failed(settings: str, source: str | None, error: Exception) -> Work:
+    return Work(work_key(settings, source, {}, None), source, error)
