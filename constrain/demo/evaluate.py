@@ -19,6 +19,7 @@ from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Example, Split, example
 from constrain.errors import BudgetError, ExtractionError
 from constrain.extract import Extraction, Target, build_prompt
+from constrain.extract.evidence import with_quotes
 from constrain.generator import ExLlamaV2Sampler
 
 _LIMIT = 400
@@ -30,9 +31,11 @@ def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator
     while count:
         sample = example(seed, split, index)
         index += 1
-        prompt = build_prompt(sample.schema, sample.text)
-        length = llm.tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True).shape[-1]
-        if length + _LIMIT <= llm.model.config.max_seq_len:
+        prompt, answer = (
+            llm.tokenizer.encode(text, add_bos=True, encode_special_tokens=True).shape[-1]
+            for text in (build_prompt(sample.schema, sample.text), sample.answer)
+        )
+        if answer <= _LIMIT and prompt + _LIMIT <= llm.model.config.max_seq_len:
             count -= 1
             yield sample
 
@@ -74,7 +77,7 @@ def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[S
 
 
 def _matches(record: object, schema: dict[str, object]) -> bool:
-    return jsonschema_rs.Draft202012Validator(schema).is_valid(record)
+    return jsonschema_rs.Draft202012Validator(with_quotes(schema)).is_valid(record)
 
 
 @click.command()

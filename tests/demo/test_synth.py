@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from random import Random
-from typing import Any
 
 import jsonschema
 import pytest
@@ -22,6 +21,7 @@ from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor, parse_kind
+from constrain.extract.evidence import with_quotes
 
 ALL = (*trained_families(), *held_out_families())
 
@@ -33,28 +33,12 @@ def test_examples_depend_on_seed_split_and_index_alone(split: Split) -> None:
     assert first != [example(4, split, index) for index in range(20)]
 
 
-def as_written(schema: Any) -> Any:
-    """The schema of a record in which values with evidence are objects."""
-    if isinstance(schema, list):
-        return [as_written(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    node = {key: as_written(value) for key, value in schema.items() if key != "x-evidence"}
-    if schema.get("x-evidence") is not True:
-        return node
-    return {
-        "type": "object",
-        "properties": {"quote": {"type": "string"}, "value": node},
-        "required": ["quote", "value"],
-    }
-
-
 @pytest.mark.parametrize("split", Split)
 def test_gold_records_match_their_schemas(split: Split) -> None:
     for index in range(400):
         sample = example(0, split, index)
         jsonschema.Draft202012Validator.check_schema(sample.schema)
-        jsonschema.validate(sample.record, as_written(sample.schema), jsonschema.Draft202012Validator)
+        jsonschema.validate(sample.record, with_quotes(sample.schema), jsonschema.Draft202012Validator)
         assert json.loads(sample.answer) == sample.record
 
 
