@@ -16,8 +16,8 @@ from constrain.errors import OutputInUse
 class OutputLock:
     """Locks an output until it is released, or the process ends in whatever way.
 
-    The lock is a hidden file beside the output, in which the holder describes itself. It stays there after the release:
-    if it were removed, two processes could each lock one of that name.
+    The lock is a hidden file beside the output. It stays there after the release: if it were removed, two processes
+    could each lock one of that name. In another file the holder describes itself.
     """
 
     def __init__(self, output: Path) -> None:
@@ -26,16 +26,17 @@ class OutputLock:
             OutputInUse: another process, or another run of this one, has the lock.
             OSError: the lock file cannot be written.
         """
-        path = output.with_name(f".{output.name}.lock")
-        self._lock = FileLock(path)
+        self._holder = output.with_name(f".{output.name}.writer")
+        self._lock = FileLock(output.with_name(f".{output.name}.lock"))
         try:
             self._lock.acquire(blocking=False)
         except Timeout:
-            raise OutputInUse(str(output), _holder(path)) from None
-        path.write_text(json.dumps(_this_process()), encoding="utf-8")
+            raise OutputInUse(str(output), _described(self._holder)) from None
+        self._holder.write_text(json.dumps(_this_process()), encoding="utf-8")
 
     def release(self) -> None:
         """Release the lock."""
+        self._holder.unlink(missing_ok=True)
         self._lock.release()
 
 
@@ -44,10 +45,10 @@ def _this_process() -> dict[str, str]:
     return {"pid": str(os.getpid()), "host": platform.node(), "since": since}
 
 
-def _holder(path: Path) -> str:
+def _described(holder: Path) -> str:
     """Describe the process that holds a lock."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(holder.read_text(encoding="utf-8"))
         return f"process {found['pid']} on {found['host']} since {found['since']}"
     except (OSError, ValueError, TypeError, KeyError):
         return "another process"  # which has not described itself yet
