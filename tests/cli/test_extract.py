@@ -242,6 +242,12 @@ def test_a_folder(many: Path, tiny_dir: Path) -> None:
     assert rows(run(tiny_dir, "--schema", "schema.json", "letters").stdout)[0]["source"] == "letters/one.txt"
 
 
+def test_a_record_for_each_paragraph(folder: Path, tiny_dir: Path) -> None:
+    (folder / "one.txt").write_text("yes\n\nno")
+    found = rows(run(tiny_dir, "--schema", "schema.json", "one.txt", "--each", "paragraph").stdout)
+    assert [row["part"] for row in found] == [{"paragraph": 1, "span": [0, 3]}, {"paragraph": 2, "span": [5, 7]}]
+
+
 def test_the_rows_of_a_table(folder: Path, tiny_dir: Path) -> None:
     (folder / "letters.csv").write_text("id,text\na,yes\nb,\nc,no\n")
     args = ("--schema", "schema.json", "letters.csv", "--column", "text", "--id-column", "id", "-o", "out.csv")

@@ -6,10 +6,11 @@ import enum
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import date
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from constrain.errors import ExtractionError, SchemaError
 from constrain.extract.target import Target
@@ -139,3 +140,20 @@ def test_a_validator_of_the_type_has_the_last_word() -> None:
 
     with pytest.raises(ExtractionError, match="odd"):
         Target.of(Even).read('{"n": 3}')
+
+
+class Shouted(BaseModel):
+    name: Annotated[str, AfterValidator(str.upper)] = Field(alias="Name")
+    day: date | None = None
+
+
+def test_a_value_is_dumped_with_the_changes_of_its_validators_and_its_aliases() -> None:
+    target = Target.of(Shouted)
+    assert target.dump(target.read('{"Name": "ada", "day": null}').value) == {"Name": "ADA", "day": None}
+    assert target.dump(Shouted(Name="b", day=date(2024, 5, 6))) == {"Name": "B", "day": "2024-05-06"}
+    assert Target.of({"type": "integer"}).dump(3) == 3
+
+
+def test_a_value_without_a_json_form_is_an_error() -> None:
+    with pytest.raises(ExtractionError, match="cannot be written as JSON"):
+        Target.of(float).dump(float("nan"))
