@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import (
     Callable,
     Generator,
@@ -20,8 +21,9 @@ from constrain.completion import (
     run_many,
 )
 from constrain.documents import Document
-from constrain.errors import ArgumentError, GrammarError
+from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract import Extraction, ExtractOptions, Target
+from constrain.extract.prompts.builtin_form import BuiltinForm
 from constrain.generator.settings import Settings
 from constrain.llm.asynchronous import AsyncMethods
 from constrain.llm.base import GenerateOptions, Messages, PromptOrMessages, one_of
@@ -230,15 +232,27 @@ class LLM(AsyncMethods):
     def choose(self, prompt: str, options: Sequence[str]) -> str:
         """Return the option that the model generates after the prompt, with greedy sampling.
 
+        The built-in model, which completes no texts, is asked in its own form which option the prompt, as a document,
+        calls for.
+
         Raises:
             ArgumentError: the prompt is not a string.
             GrammarError: there are no options, one is empty, or ``options`` is a single string.
             GenerationError: the prompt leaves no room in the context.
         """
         texts = texts_of("options", options, GrammarError)
+        if isinstance(self.extractor.form, BuiltinForm) and texts and all(texts):
+            return self._extracted_choice(prompt, texts)
         # The model may use a longer tokenization of an option than the tokenizer, but at most one token per byte.
         most = 1 + max((len(text.encode()) for text in texts), default=0)
         return self.generate(prompt, choices=texts, max_new_tokens=most, settings=Settings.greedy()).text
+
+    def _extracted_choice(self, prompt: str, options: Sequence[str]) -> str:
+        most = max(len(json.dumps(option)) for option in options)
+        try:
+            return str(self.extract({"enum": options}, prompt, max_new_tokens=most).json)
+        except ExtractionError as error:
+            raise GenerationError(str(error)) from error
 
 
 def _all_or_none(submits: Sequence[Callable[[], Pending[Completion]]]) -> list[Pending[Completion]]:
