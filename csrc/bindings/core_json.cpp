@@ -9,7 +9,7 @@ namespace constrain {
 
 namespace {
 
-/// A path from the root to a value, spelled out only in errors.
+/// A path from the root to a value, written out only in errors.
 struct Path {
   const Path* parent = nullptr;
   const std::string* name = nullptr;  ///< of a member
@@ -92,13 +92,13 @@ class Converter {
     if (is_float && !std::isfinite(PyFloat_AS_DOUBLE(object.ptr())))
       path.invalid("NaN and infinity are no JSON numbers");
     // The base class prints JSON, whatever a subclass prints.
-    const auto spelled = py::reinterpret_steal<py::object>(is_float ? PyFloat_Type.tp_repr(object.ptr())
+    const auto printed = py::reinterpret_steal<py::object>(is_float ? PyFloat_Type.tp_repr(object.ptr())
                                                                     : PyLong_Type.tp_repr(object.ptr()));
-    if (!spelled) {
+    if (!printed) {
       PyErr_Clear();
       path.invalid("an integer has too many digits");
     }
-    return text(spelled, path);
+    return text(printed, path);
   }
 
   void spend(uint64_t bytes, const Path& path) {

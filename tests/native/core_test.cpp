@@ -197,7 +197,7 @@ TEST(trie_holds_every_token_once) {
   CHECK(found == 255 + 13);  // no text contains the byte 0xFF
 }
 
-TEST(special_tokens_are_spelled_as_no_text_is) {
+TEST(special_tokens_are_written_as_no_text_is) {
   const Vocabulary tokens({"\xFF", "<go>", "", "", "a\xFF"}, {3}, 5, false, {},
                           {{2, "<go>"}, {3, "<end>"}, {9, "<no>"}});
   CHECK(tokens.bytes(0) == "\xFF");

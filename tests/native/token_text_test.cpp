@@ -23,7 +23,7 @@ TEST(marks_stand_for_spaces) {
   CHECK(text("<0x41>") == "<0x41>");
 }
 
-TEST(single_bytes_are_spelled_in_hexadecimal) {
+TEST(single_bytes_are_written_in_hexadecimal) {
   const auto text = [](const char* piece) { return token_text(piece, TokenSpelling::byte_fallback); };
   CHECK(text("<0x00>") == std::string(1, '\0') && text("<0xfF>") == "\xFF");
   for (const char* piece : {"<0x0G>", "<0x-1>", "<0x 1>", "<0x123>", "<0x1>", "<1x11>", "<0x11)"})

@@ -33,7 +33,7 @@ class ScalarProbe {
       if (first > last || found_) return;
       const char32_t stop = std::min(last, end);
       if (first <= end) {
-        probe(encode_utf8(first), encode_utf8(stop));
+        try_range(encode_utf8(first), encode_utf8(stop));
         first = stop + 1;
       }
     }
@@ -43,7 +43,7 @@ class ScalarProbe {
 
  private:
   /// `first` and `last` have the same number of bytes.
-  void probe(const Utf8& first, const Utf8& last) { found_ = search(from_, first, last, 0, true, true); }
+  void try_range(const Utf8& first, const Utf8& last) { found_ = search(from_, first, last, 0, true, true); }
 
   /// All states are live, so every live byte inside the edges of the range leads to a scalar within it.
   bool search(State state, const Utf8& first, const Utf8& last, size_t depth, bool at_first, bool at_last) {
@@ -85,7 +85,7 @@ class JsonString : public LazyAutomaton {
 
   bool accepting(State state) override { return place(state).phase == kClosed; }
 
-  /// Dijkstra's algorithm on the content, with the spelled lengths of bytes as weights.
+  /// Dijkstra's algorithm on the content, with the escaped lengths of bytes as weights.
   std::optional<uint32_t> shortest(State state, size_t budget) override {
     const Place at = place(state);
     if (at.phase == kClosed) return 0;
@@ -102,7 +102,7 @@ class JsonString : public LazyAutomaton {
         for_each_range(content_->row(content), [&](uint32_t first, uint32_t last, State to) {
           if (to == kDead) return;
           uint32_t least = kLongestSpelling;
-          for (uint32_t byte = first; byte <= last && least > 1; ++byte) least = std::min(least, spelled_bytes(byte));
+          for (uint32_t byte = first; byte <= last && least > 1; ++byte) least = std::min(least, escaped_bytes(byte));
           levels[(length + least) % levels.size()].push_back(to);
         });
       }
@@ -123,7 +123,7 @@ class JsonString : public LazyAutomaton {
 
   static constexpr uint32_t kLongestSpelling = 6;  // \u001f
 
-  static uint32_t spelled_bytes(uint32_t byte) {
+  static uint32_t escaped_bytes(uint32_t byte) {
     if (byte != '/' && has_short_escape(byte)) return 2;
     return byte < 0x20 ? kLongestSpelling : 1;
   }

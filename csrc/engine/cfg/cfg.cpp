@@ -35,7 +35,7 @@ class Compilation {
     remove_unproductive(bodies, inhabited(nullable));
     check_productive(bodies, nullable);
     const Symbol root = builder_.scopes_[0].root;
-    settle(bodies, nullable);
+    fix_terminals(bodies, nullable);
     std::vector<bool> kept(bodies.size(), false);
     for (const auto& [symbol, count] : counted_) kept[symbol] = true;
     bodies = inlined(without_left_recursion(bodies, root), root, kept);
@@ -123,7 +123,7 @@ class Compilation {
   };
 
   /// Surrounds each grammar with its ignored text, and fixes the languages of terminals.
-  void settle(Bodies& bodies, const std::vector<bool>& nullable) {
+  void fix_terminals(Bodies& bodies, const std::vector<bool>& nullable) {
     std::vector<Symbol> used = reachable(bodies, builder_.scopes_[0].root);
     std::erase_if(used, [&](Symbol symbol) { return !terminal(symbol) && !embedded(symbol) && !text(symbol); });
     const std::vector<ByteSet> first = first_bytes(bodies, first_of_words(bodies.size(), used));

@@ -58,7 +58,7 @@ void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch)
   scratch.visited.push_back(local);
   Deadline::check();
   // A frame that can only end is popped at once.
-  const auto settle = [&](Local to) {
+  const auto target_of = [&](Local to) {
     const StateId state = grammar_.intern(rule, to);
     return grammar_.is_final(state) ? kDone : state;
   };
@@ -68,12 +68,12 @@ void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch)
   row.accepting |= scratch.expansion.accepting;
   for (const auto& edge : scratch.expansion.bytes) {
     scratch.options.push_back(
-        {edge.first, edge.last, {.guard = edge.guard, .target = settle(edge.target), .chain = {}}});
+        {edge.first, edge.last, {.guard = edge.guard, .target = target_of(edge.target), .chain = {}}});
   }
   if (scratch.expansion.calls.empty()) return;
   for (const auto& edge : std::exchange(scratch.expansion.calls, {})) {
     const Row& callee = make(grammar_.entry(edge.callee));
-    add_call({.guard = edge.guard, .then = settle(edge.then), .chain = {}, .call = true}, callee, scratch);
+    add_call({.guard = edge.guard, .then = target_of(edge.then), .chain = {}, .call = true}, callee, scratch);
     // The callee accepts the empty word: continue after it without a frame.
     if (callee.accepting && !edge.guard) add_options(rule, edge.then, row, scratch);
   }

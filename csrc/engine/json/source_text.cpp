@@ -28,7 +28,7 @@ class Strings final : public LazyAutomaton {
 };
 
 /// Bytes that a content byte takes in a JSON string with minimal escapes.
-uint32_t spelled_bytes(uint8_t byte) {
+uint32_t escaped_bytes(uint8_t byte) {
   switch (byte) {
     case '"':
     case '\\':
@@ -47,13 +47,13 @@ uint32_t spelled_bytes(uint8_t byte) {
 
 SourceText::SourceText(std::string text) : text_(std::move(text)), substrings_(text_) {
   memory_.add(text_.size() * (1 + 3 * sizeof(uint32_t)));
-  begun_.reserve(text_.size() + 1), spelled_.reserve(text_.size() + 1);
-  uint32_t spelled = 0;
+  begun_.reserve(text_.size() + 1), escaped_.reserve(text_.size() + 1);
+  uint32_t escaped = 0;
   for (size_t i = 0; i <= text_.size(); ++i) {
     begun_.push_back(static_cast<uint32_t>(starts_.size()));
-    spelled_.push_back(spelled);
+    escaped_.push_back(escaped);
     if (starts_at(i)) starts_.push_back(static_cast<uint32_t>(i));
-    if (i < text_.size()) spelled += spelled_bytes(static_cast<uint8_t>(text_[i]));
+    if (i < text_.size()) escaped += escaped_bytes(static_cast<uint8_t>(text_[i]));
   }
 }
 

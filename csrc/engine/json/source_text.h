@@ -36,9 +36,9 @@ class SourceText {
 
   /// Bytes of JSON that complete the scalar value under way and spell `more` further ones, at the first occurrence of
   /// the string. There must be that many.
-  uint64_t spelled_ahead(State state, uint64_t more) const {
+  uint64_t escaped_ahead(State state, uint64_t more) const {
     const uint32_t end = substrings_.first_end(state);
-    return spelled_[starts_[begun_[end] + more]] - spelled_[end];
+    return escaped_[starts_[begun_[end] + more]] - escaped_[end];
   }
 
   const SuffixAutomaton& substrings() const { return substrings_; }
@@ -53,7 +53,7 @@ class SourceText {
   MemoryShare memory_;             // memory of the tables
   std::vector<uint32_t> starts_;   // offsets of scalar values, and of the end
   std::vector<uint32_t> begun_;    // by offset: scalar values that begin before it
-  std::vector<uint32_t> spelled_;  // by offset: bytes of JSON for the text before it
+  std::vector<uint32_t> escaped_;  // by offset: bytes of JSON for the text before it
 };
 
 using SourceTextPtr = std::shared_ptr<const SourceText>;

@@ -126,7 +126,7 @@ uint64_t VerbatimRule::remaining(Local state, Reg reg, const Lengths&) {
 /// Follows the text at the first occurrence of the string.
 uint64_t VerbatimRule::remaining_in_body(Reg reg) const {
   const Place at = place(reg);
-  return source_->spelled_ahead(at.at, at.length < min_ ? min_ - at.length : 0) + 1;
+  return source_->escaped_ahead(at.at, at.length < min_ ? min_ - at.length : 0) + 1;
 }
 
 /// `control` is the number of bytes left of a `\u00xx` escape.

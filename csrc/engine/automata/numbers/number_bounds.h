@@ -49,7 +49,7 @@ struct ScientificBound {
   Order at_end(Order order, size_t count, int64_t number_exponent) const;
 };
 
-/// Largest power of ten that is spelled out.
+/// Largest power of ten that is written out.
 inline constexpr int64_t kMaxPlainDigits = 1000;
 
 /// Integer and fraction digits of the plain spelling of |value|. Throws ResourceLimit beyond kMaxPlainDigits.

@@ -29,7 +29,7 @@ struct Bound {
 };
 
 struct NumberRange {
-  bool integer = false;  ///< only integers, spelled without fraction and exponent
+  bool integer = false;  ///< only integers, written without fraction and exponent
   std::optional<Bound> lower, upper;
   std::vector<Decimal> multiples_of;  ///< positive; the number is a multiple of each
   uint32_t max_integer_digits = 30, max_fraction_digits = 30,
@@ -38,7 +38,7 @@ struct NumberRange {
 };
 
 /// Spellings of the numbers in a range. Plain decimals always; exponents only with a normalised mantissa
-/// (`d(.d+)?[eE][+-]?d+`) and never together with multiples. `-0` is not spelled for integers.
+/// (`d(.d+)?[eE][+-]?d+`) and never together with multiples. `-0` is not written for integers.
 AutomatonPtr number_language(const NumberRange& range);
 
 /// Spellings of one number, for `const` and `enum`: integers without fraction and exponent.

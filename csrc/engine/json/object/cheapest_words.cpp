@@ -11,16 +11,16 @@ namespace {
 
 constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
 
-constexpr uint64_t spelled_length(uint8_t byte) {
+constexpr uint64_t escaped_length(uint8_t byte) {
   if (byte == '"' || byte == '\\') return 2;
   if (byte >= 0x20) return 1;
   return kShort.find(static_cast<char>(byte)) != std::string_view::npos ? 2 : 6;
 }
 
 /// Shortest spelling of a byte; the first in byte order if there are several.
-std::string spelled(uint8_t byte) {
+std::string escaped(uint8_t byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
-  switch (spelled_length(byte)) {
+  switch (escaped_length(byte)) {
     case 1:
       return {static_cast<char>(byte)};
     case 2:
@@ -32,9 +32,9 @@ std::string spelled(uint8_t byte) {
 
 }  // namespace
 
-uint64_t spelled_length(std::string_view text) {
+uint64_t escaped_length(std::string_view text) {
   uint64_t length = 0;
-  for (const char c : text) length += spelled_length(static_cast<uint8_t>(c));
+  for (const char c : text) length += escaped_length(static_cast<uint8_t>(c));
   return length;
 }
 
@@ -54,7 +54,7 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
     if (automaton_->accepting(state)) words.push_back(word);
     for_each_range(automaton_->row(state), [&](int first, int last, State to) {
       for (int byte = first; byte <= last && to != kDead; ++byte) {
-        const std::string longer = text + spelled(static_cast<uint8_t>(byte));
+        const std::string longer = text + escaped(static_cast<uint8_t>(byte));
         queue.emplace(longer.size() + to_end(to), longer, word + static_cast<char>(byte), to);
       }
     });
@@ -86,8 +86,8 @@ uint64_t CheapestWords::to_end(State state) {
     }
     for_each_range(automaton_->row(at), [&, length = length, at = at](int first, int last, State to) {
       if (to == kDead) return;
-      uint64_t least = spelled_length(static_cast<uint8_t>(first));
-      for (int byte = first; byte <= last; ++byte) least = std::min(least, spelled_length(static_cast<uint8_t>(byte)));
+      uint64_t least = escaped_length(static_cast<uint8_t>(first));
+      for (int byte = first; byte <= last; ++byte) least = std::min(least, escaped_length(static_cast<uint8_t>(byte)));
       const auto [it, added] = seen.try_emplace(to, Seen{length + least, at});
       if (!added && it->second.length <= length + least) return;
       it->second = {length + least, at};

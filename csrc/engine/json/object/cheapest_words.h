@@ -11,9 +11,9 @@
 namespace constrain::json {
 
 /// Bytes of a text in a JSON string with minimal escapes, without quotes.
-uint64_t spelled_length(std::string_view text);
+uint64_t escaped_length(std::string_view text);
 
-/// Enumerates the words of an automaton by spelled length, then spelling (A* search). Caches its results.
+/// Enumerates the words of an automaton by escaped length, then spelling (A* search). Caches its results.
 class CheapestWords {
  public:
   explicit CheapestWords(AutomatonPtr automaton) : automaton_(std::move(automaton)) {}
@@ -22,7 +22,7 @@ class CheapestWords {
   const std::vector<std::string>& from(State state, size_t count);
 
  private:
-  /// Spelled length of the shortest word from a state.
+  /// Escaped length of the shortest word from a state.
   uint64_t to_end(State state);
 
   AutomatonPtr automaton_;

@@ -12,7 +12,7 @@
 
 namespace constrain::json {
 
-/// A key being spelled.
+/// A key being written.
 struct KeySpelling {
   State content = 0;
   uint32_t escape = 0;

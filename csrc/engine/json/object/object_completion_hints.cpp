@@ -36,7 +36,7 @@ const std::optional<WordBounds>& ObjectCompletionHints::key_bounds(uint32_t othe
   const auto [entry, added] = key_bounds_.try_emplace(others);
   if (added) {
     entry->second = word_bounds(*shape_.spec.others[others].keys, RuleBounds::kItems, kMaxStates,
-                                [](uint8_t byte) { return spelled_length({reinterpret_cast<const char*>(&byte), 1}); });
+                                [](uint8_t byte) { return escaped_length({reinterpret_cast<const char*>(&byte), 1}); });
   }
   return entry->second;
 }
@@ -62,7 +62,7 @@ uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
     if (!shape_.possible[name]) continue;
     const uint64_t length =
-        longest(spelled_length(shape_.spec.properties[name].name), shape_.spec.properties[name].choices);
+        longest(escaped_length(shape_.spec.properties[name].name), shape_.spec.properties[name].choices);
     if (has(needed, name)) sum = add_lengths(sum, length);
     always += has(required, name);
     all = add_lengths(all, length);
@@ -96,7 +96,7 @@ uint64_t ObjectCompletionHints::max_to_differ(RuleBounds& bounds) {
     for (const auto& choice : shape_.spec.properties[name].choices) {
       value = std::max(value, add_lengths(bounds.lengths()[choice.value], bounds.to_differ(choice.value)));
     }
-    all = add_lengths(all, add_lengths(spelled_length(shape_.spec.properties[name].name) + kMemberBytes, value));
+    all = add_lengths(all, add_lengths(escaped_length(shape_.spec.properties[name].name) + kMemberBytes, value));
   }
   return all;
 }

@@ -12,7 +12,7 @@ ObjectCost::ObjectCost(const ObjectShape& shape, const ObjectState& state, const
 
 uint64_t ObjectCost::member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties) const {
   const auto& property = shape_.spec.properties[name];
-  const uint64_t key = spelled_length(std::string_view(property.name).substr(typed)) + 2;
+  const uint64_t key = escaped_length(std::string_view(property.name).substr(typed)) + 2;
   uint64_t value = kInfinite;
   for (const auto& choice : property.choices) {
     if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
@@ -40,7 +40,7 @@ std::vector<ObjectCost::OtherKey> ObjectCost::other_keys(const Members& members,
         const std::string key = typed + rest;
         const bool planned = std::ranges::find(members.planned, key) != members.planned.end();
         if (planned || ObjectState::is_used(members.used, key) || shape_.is_name(key)) continue;
-        found.push_back({add_lengths(spelled_length(rest) + 2, value), key});
+        found.push_back({add_lengths(escaped_length(rest) + 2, value), key});
       }
       if (found.size() == count || words.size() < ask) break;
     }
@@ -169,7 +169,7 @@ uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengt
         continue;
       }
       const auto& property = shape_.spec.properties[name];
-      consider(escape + spelled_length(std::string_view(property.name).substr(key.length)) + 2,
+      consider(escape + escaped_length(std::string_view(property.name).substr(key.length)) + 2,
                state_.with_name(members, name), property.choices);
     }
     // A key that is no name leaves all required members to come.
@@ -183,7 +183,7 @@ uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengt
       if (keys.empty()) continue;
       Members after = state_.with_other(members);
       after.planned.push_back(keys.front().key);
-      consider(escape + spelled_length(std::string_view(keys.front().key).substr(typed.size())) + 2, after,
+      consider(escape + escaped_length(std::string_view(keys.front().key).substr(typed.size())) + 2, after,
                shape_.spec.others[others].choices);
     }
   }

@@ -26,7 +26,7 @@ class ObjectCost {
   /// `duties`.
   uint64_t member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties = 0) const;
 
-  /// Bytes to the end of the object while a key is spelled.
+  /// Bytes to the end of the object while a key is written.
   uint64_t key_length(const Members& members, uint32_t id, const Lengths& lengths);
 
   /// Bytes of the members that are missing, with their commas, and of the closing bracket.

@@ -18,7 +18,7 @@ bool ObjectGuards::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registe
   const auto test = static_cast<Test>(guard & 0xF);
   const uint64_t operand = guard >> 4;
   const auto has_flag = [&](uint64_t flag) {
-    const Reg members = state_.settled(reg, registers);
+    const Reg members = state_.resolved(reg, registers);
     if (!(Registers::words(members)[ObjectState::kFlags] & flag)) return false;
     reg = members;
     return true;
@@ -46,7 +46,7 @@ bool ObjectGuards::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registe
 }
 
 bool ObjectGuards::spell(Test test, uint8_t byte, const KeySpelling& spelling, Reg& reg, Registers& registers) const {
-  const Reg members = state_.settled(reg, registers);
+  const Reg members = state_.resolved(reg, registers);
   Reg text = ObjectState::key_text(reg);
   // The bytes of a key matter only if other keys are possible, which must not repeat.
   const bool recorded = test != Test::key && !shape_.possible_others.empty();
@@ -71,15 +71,15 @@ bool ObjectGuards::spell(Test test, uint8_t byte, const KeySpelling& spelling, R
 }
 
 /// Refuses optional members once some key stands for any new one: which other keys are new is not known then.
-bool ObjectGuards::ends_anyhow(std::span<const uint64_t> settled, Registers& registers) {
+bool ObjectGuards::ends_anyhow(std::span<const uint64_t> resolved, Registers& registers) {
   constexpr uint64_t kBoth = ObjectState::kUsedAnyNew | ObjectState::kMayClose;
-  const bool ends = (settled[ObjectState::kFlags] & kBoth) == kBoth;
+  const bool ends = (resolved[ObjectState::kFlags] & kBoth) == kBoth;
   registers.indescribable |= ends;
   return ends;
 }
 
 bool ObjectGuards::end_key(uint32_t label, Reg& reg, Registers& registers) const {
-  const Reg base = state_.settled(reg, registers);
+  const Reg base = state_.resolved(reg, registers);
   const auto words = Registers::words(base);
   Reg used = words[ObjectState::kUsed];
   if (label < shape_.spec.properties.size()) {

@@ -39,7 +39,7 @@ class ObjectGuards {
   using Members = ObjectMembers;
 
   bool spell(Test test, uint8_t byte, const KeySpelling& spelling, Reg& reg, Registers& registers) const;
-  static bool ends_anyhow(std::span<const uint64_t> settled, Registers& registers);
+  static bool ends_anyhow(std::span<const uint64_t> resolved, Registers& registers);
   bool end_key(uint32_t label, Reg& reg, Registers& registers) const;
   bool choose_value(uint64_t duties, Reg& reg, Registers& registers) const;
 

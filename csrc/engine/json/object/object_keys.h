@@ -10,7 +10,7 @@
 
 namespace constrain::json {
 
-// Keys are spelled with minimal escapes, so that a key has one spelling.
+// Keys are written with minimal escapes, so that a key has one spelling.
 
 /// Progress in an escape: none, `\`, `\u`, `\u0`, `\u00`, `\u000`, `\u001`.
 enum KeyEscape : uint32_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001, kKeyEscapes };

@@ -64,7 +64,7 @@ bool ObjectMaskHints::skip_wildcard(Local state, Reg& reg, Registers& registers,
   if (key.low != key.high || key.classes.size() != 1 || key.other_words < KeyAutomaton::kManyWords) return false;
   const uint32_t one = key.classes.front();
   if (!texts_[one].is_loop(shape_.keys->class_state(spelling.content, one))) return false;
-  const Reg members = state_.settled(reg, registers);
+  const Reg members = state_.resolved(reg, registers);
   const auto words = Registers::words(members);
   if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew) return false;
   Reg text = ObjectState::key_text(reg);
@@ -95,7 +95,7 @@ void ObjectMaskHints::add_exceptions(Reg used, Reg text, const CharacterClass& w
 bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
   if (shape_.spec.duties) return false;
   const bool begun = reg && Registers::words(reg)[0] == ObjectState::kBegun;
-  const std::vector<uint64_t> made = begun ? state_.settle(state_.unpack(reg)) : std::vector<uint64_t>();
+  const std::vector<uint64_t> made = begun ? state_.resolve(state_.unpack(reg)) : std::vector<uint64_t>();
   const std::span<const uint64_t> words = begun ? std::span(made) : state_.members_of(reg);
   out.push_back(words[ObjectState::kFlags] | (words[ObjectState::kUsed] ? uint64_t{1} << 63 : 0));
   const auto open = state_.open_classes(words);

@@ -21,7 +21,7 @@ bool any_bit(std::span<const uint64_t> words, size_t begin, size_t end) {
 void ObjectState::prepare() {
   Members none;
   none.seen.resize(shape_.names_words());
-  first_ = settle(none);
+  first_ = resolve(none);
   first_.insert(first_.begin(), first_.size());
 }
 
@@ -31,7 +31,7 @@ ObjectState::Members ObjectState::unpack(Reg reg) const {
   if (!reg) return members;
   const auto words = Registers::words(reg);
   switch (words[0]) {
-    case kSettled:
+    case kResolved:
       members.count = words[kCount], members.next = words[kNext], members.others = words[kOthers];
       members.used = words[kUsed], members.met = words[kMet];
       std::copy_n(words.begin() + kSets, shape_.names_words(), members.seen.begin());
@@ -50,7 +50,7 @@ ObjectState::Members ObjectState::unpack(Reg reg) const {
   }
 }
 
-std::vector<uint64_t> ObjectState::settle(const Members& members) const {
+std::vector<uint64_t> ObjectState::resolve(const Members& members) const {
   std::vector<uint64_t> words(kSets + 2 * shape_.names_words() + shape_.classes_words());
   words[kCount] = members.count, words[kNext] = members.next, words[kOthers] = members.others;
   words[kUsed] = members.used, words[kMet] = members.met;
@@ -79,12 +79,12 @@ std::span<const uint64_t> ObjectState::members_of(Reg reg) const {
   return words[0] == kSpelling ? Registers::words(words[kBase]) : words;
 }
 
-Reg ObjectState::settled(Reg reg, Registers& registers) const {
+Reg ObjectState::resolved(Reg reg, Registers& registers) const {
   if (!reg) return reinterpret_cast<Reg>(first_.data() + 1);
   const auto words = Registers::words(reg);
-  Reg members = words[0] == kSettled ? reg : words[kBase];
+  Reg members = words[0] == kResolved ? reg : words[kBase];
   if (words[0] == kBegun) {
-    std::vector<uint64_t> made = settle(unpack(reg));
+    std::vector<uint64_t> made = resolve(unpack(reg));
     if (Registers::is_temporary(reg)) made[kFlags] |= kAhead;
     members = registers.make(made);
   }
@@ -217,34 +217,34 @@ bool ObjectState::may_be_other(const Members& members, const Outlook& outlook, u
          some_choice_fits(with_other(members), shape_.spec.others[shape_.possible_others[one]].choices);
 }
 
-bool ObjectState::viable(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling,
+bool ObjectState::viable(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling,
                          Registers* registers) const {
   const auto contents = spelling.contents();
   // An outline tells that some endless class of keys is open; anything else consults the register.
   const auto endless = [&](State content) {
     const auto& key = shape_.keys->state(content);
-    return key.other_words >= KeyAutomaton::kManyWords && class_open(settled, key);
+    return key.other_words >= KeyAutomaton::kManyWords && class_open(resolved, key);
   };
   if (std::ranges::any_of(contents, endless)) return true;
   if (registers) consult(*registers);
   return std::ranges::any_of(
-      contents, [&](State content) { return name_viable(settled, content) || other_viable(settled, text, content); });
+      contents, [&](State content) { return name_viable(resolved, content) || other_viable(resolved, text, content); });
 }
 
-bool ObjectState::name_viable(std::span<const uint64_t> settled, State content) const {
+bool ObjectState::name_viable(std::span<const uint64_t> resolved, State content) const {
   const auto& key = shape_.keys->state(content);
-  return any_bit(open_names(settled), key.low, key.high);
+  return any_bit(open_names(resolved), key.low, key.high);
 }
 
-bool ObjectState::class_open(std::span<const uint64_t> settled, const KeyAutomaton::KeyState& key) const {
-  const auto open = open_classes(settled);
+bool ObjectState::class_open(std::span<const uint64_t> resolved, const KeyAutomaton::KeyState& key) const {
+  const auto open = open_classes(resolved);
   return std::ranges::any_of(key.classes, [&](uint32_t one) { return open[one / 64] >> (one % 64) & 1; });
 }
 
-bool ObjectState::other_viable(std::span<const uint64_t> settled, Reg text, State content) const {
+bool ObjectState::other_viable(std::span<const uint64_t> resolved, Reg text, State content) const {
   const auto& key = shape_.keys->state(content);
-  if (!class_open(settled, key)) return false;
-  return key.other_words >= KeyAutomaton::kManyWords || used_with_prefix(settled[kUsed], text) < key.other_words;
+  if (!class_open(resolved, key)) return false;
+  return key.other_words >= KeyAutomaton::kManyWords || used_with_prefix(resolved[kUsed], text) < key.other_words;
 }
 
 uint64_t ObjectState::used_with_prefix(Reg used, Reg prefix) {
@@ -260,28 +260,28 @@ bool ObjectState::is_used(Reg used, std::string_view key) {
   return false;
 }
 
-bool ObjectState::is_any_new(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling) const {
+bool ObjectState::is_any_new(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling) const {
   const auto nameless = [&](State content) {
     return shape_.keys->state(content).low == shape_.keys->state(content).high;
   };
-  if (!std::ranges::all_of(spelling.contents(), nameless) || used_with_prefix(settled[kUsed], text) > 0) return false;
-  if (shape_.wanted_keys.empty()) return settled[kFlags] & kOthersSuffice;
-  if (settled[kOthers] > ObjectShape::kWantedBesideUsed || settled[kFlags] & kUsedAnyNew) return false;
+  if (!std::ranges::all_of(spelling.contents(), nameless) || used_with_prefix(resolved[kUsed], text) > 0) return false;
+  if (shape_.wanted_keys.empty()) return resolved[kFlags] & kOthersSuffice;
+  if (resolved[kOthers] > ObjectShape::kWantedBesideUsed || resolved[kFlags] & kUsedAnyNew) return false;
   const std::string key = KeyText::string(text);
   const auto wanted = std::ranges::lower_bound(shape_.wanted_keys, key);
   return wanted == shape_.wanted_keys.end() || !wanted->starts_with(key);
 }
 
-bool ObjectState::is_needed(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling) const {
-  if (std::ranges::any_of(spelling.contents(), [&](State content) { return name_viable(settled, content); }))
+bool ObjectState::is_needed(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling) const {
+  if (std::ranges::any_of(spelling.contents(), [&](State content) { return name_viable(resolved, content); }))
     return true;
   const std::string key = KeyText::string(text);
   for (auto at = std::ranges::lower_bound(shape_.wanted_keys, key);
        at != shape_.wanted_keys.end() && at->starts_with(key); ++at) {
-    const bool spelled =
+    const bool is_key =
         spelling.escape == kPlain ||
         (at->size() > key.size() && may_escape(spelling.escape, static_cast<uint8_t>((*at)[key.size()])));
-    if (spelled && !is_used(settled[kUsed], *at)) return true;
+    if (is_key && !is_used(resolved[kUsed], *at)) return true;
   }
   return false;
 }

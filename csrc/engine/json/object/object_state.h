@@ -16,7 +16,7 @@ struct ObjectMembers {
   uint64_t next = 0;    ///< first property that may still come, if they come in order
   uint64_t others = 0;  ///< number of other keys so far
   Reg used = 0;         ///< list of the other keys so far: (rest, key)
-  Reg key = 0;          ///< the key being spelled, as a list: (rest, byte)
+  Reg key = 0;          ///< the key being written, as a list: (rest, byte)
   uint64_t met = 0;     ///< duties fulfilled
   std::vector<uint64_t> seen;
   std::vector<std::string> planned;  ///< keys that count as used while lengths are computed; not in the register
@@ -37,18 +37,18 @@ class ObjectState {
   using Outlook = ObjectOutlook;
 
   /// Registers are blocks of words, of which the first says the kind:
-  ///  - `kSettled`: the members so far, with all that follows from them: sets of names (seen; open, in the order of
+  ///  - `kResolved`: the members so far, with all that follows from them: sets of names (seen; open, in the order of
   ///    their bytes) and of classes of other keys (open). 0 stands for the block of an object without members.
-  ///  - `kSpelling`: settled members, and the key that is being spelled, if others than names are possible.
-  ///  - `kBegun`: settled members, and one more, whose consequences are not computed yet.
-  enum Kind : uint64_t { kSettled, kSpelling, kBegun };
-  enum SettledWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kFlags, kSets };
+  ///  - `kSpelling`: resolved members, and the key that is being written, if others than names are possible.
+  ///  - `kBegun`: resolved members, and one more, whose consequences are not computed yet.
+  enum Kind : uint64_t { kResolved, kSpelling, kBegun };
+  enum ResolvedWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kFlags, kSets };
   enum SpellingWord : size_t { kBase = 1, kKey };
   enum BegunWord : size_t { kLabel = 2, kNewUsed, kNewMet };
   enum Flag : uint64_t {
     kMayClose = 1,
     kMayGoOn = 2,
-    kAhead = 4,          ///< settled within the token under test
+    kAhead = 4,          ///< resolved within the token under test
     kOthersSuffice = 8,  ///< see `others_suffice`
     kUsedAnyNew = 16,    ///< some used key stands for any new one
   };
@@ -62,21 +62,21 @@ class ObjectState {
   // ---- Registers.
 
   Members unpack(Reg reg) const;
-  std::vector<uint64_t> settle(const Members& members) const;
-  /// Settled block of a register that has one.
+  std::vector<uint64_t> resolve(const Members& members) const;
+  /// Resolved block of a register that has one.
   std::span<const uint64_t> members_of(Reg reg) const;
-  /// Converts any register to one with a settled block.
-  Reg settled(Reg reg, Registers& registers) const;
-  /// The text of the key being spelled.
+  /// Converts any register to one with a resolved block.
+  Reg resolved(Reg reg, Registers& registers) const;
+  /// The text of the key being written.
   static Reg key_text(Reg reg) {
     return reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
   }
   /// Words of the open names, in byte order, and of the open classes.
-  std::span<const uint64_t> open_names(std::span<const uint64_t> settled) const {
-    return settled.subspan(kSets + shape_.names_words());
+  std::span<const uint64_t> open_names(std::span<const uint64_t> resolved) const {
+    return resolved.subspan(kSets + shape_.names_words());
   }
-  std::span<const uint64_t> open_classes(std::span<const uint64_t> settled) const {
-    return settled.subspan(kSets + 2 * shape_.names_words());
+  std::span<const uint64_t> open_classes(std::span<const uint64_t> resolved) const {
+    return resolved.subspan(kSets + 2 * shape_.names_words());
   }
   /// Records that a guard looked at more than the outline of the frame.
   void consult(Registers& registers) const { registers.consult(&rule_); }
@@ -95,29 +95,29 @@ class ObjectState {
   /// True if after one more member that is no property only the missing properties are needed.
   bool others_suffice(const Members& members, const Outlook& outlook) const;
 
-  // ---- Which keys may come, given a settled block.
+  // ---- Which keys may come, given a resolved block.
 
   /// True if the key may become an open one. `registers` records what was consulted.
-  bool viable(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling, Registers* registers) const;
-  bool name_viable(std::span<const uint64_t> settled, State content) const;
+  bool viable(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling, Registers* registers) const;
+  bool name_viable(std::span<const uint64_t> resolved, State content) const;
   /// True if only the length of the key under way matters for how the object ends: it is neither a name, nor used, nor
   /// wanted, and cannot become one of these.
-  bool is_any_new(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling) const;
+  bool is_any_new(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling) const;
   /// True if the key may become an open name or a wanted key. Only these are known to differ from a key that stands for
   /// any new one.
-  bool is_needed(std::span<const uint64_t> settled, Reg text, const KeySpelling& spelling) const;
+  bool is_needed(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling) const;
   static bool is_used(Reg used, std::string_view key);
   static uint64_t used_with_prefix(Reg used, Reg prefix);
 
  private:
   uint64_t available_from(const Members& members, uint64_t from) const;
   bool some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const;
-  bool class_open(std::span<const uint64_t> settled, const KeyAutomaton::KeyState& key) const;
-  bool other_viable(std::span<const uint64_t> settled, Reg text, State content) const;
+  bool class_open(std::span<const uint64_t> resolved, const KeyAutomaton::KeyState& key) const;
+  bool other_viable(std::span<const uint64_t> resolved, Reg text, State content) const;
 
   const ObjectShape& shape_;
   const Rule& rule_;
-  std::vector<uint64_t> first_;  // a settled block without members, after its size
+  std::vector<uint64_t> first_;  // a resolved block without members, after its size
 };
 
 }  // namespace constrain::json
