@@ -11,7 +11,8 @@
 
 namespace constrain::cuda {
 
-constexpr int kRankSpan = 32;  // ranks that a warp adds
+constexpr int kRankSpan = 32;               // ranks that a warp adds
+constexpr int kRankChunks = kRankSpan / 8;  // of 16 bytes
 static_assert(kMaxRank == kProductWarps * kRankSpan);
 // Inputs that a projecting block takes: those that fill its ring, so that it is done long before the other blocks.
 constexpr int kSlice = kRingBytes / (kTile * 2);
@@ -77,13 +78,14 @@ class ProjectionBarrier {
     if (threadIdx.x == 0) arrived().fetch_add(1, ::cuda::memory_order_release);
   }
 
-  // Waits until all that is projected can be read.
+  // Lets a warp wait until all that is projected can be read.
   __device__ __forceinline__ void wait() const {
     while (arrived().load(::cuda::memory_order_acquire) < projections_) {
     }
+    __syncwarp();
   }
 
-  // To be called by one thread of each other block, when all of the block have waited. The last one prepares the next
+  // To be called by one thread of each other block, when all its warps have waited. The last one prepares the next
   // launch, which touches the signals only after this one has ended.
   __device__ __forceinline__ void leave() {
     const int others = static_cast<int>(gridDim.x) - projections_;
@@ -106,8 +108,6 @@ class ProjectionBarrier {
 template <typename T, int kMatrices>
 class UpTiles {
  public:
-  static constexpr int kChunks = kRankSpan / 8;
-
   // Requests the tiles; as all copies, they arrive with the stage that is ended next.
   __device__ __forceinline__ void prefetch(const Product& p, int first) {
     if (!has_rank(p)) return;
@@ -116,8 +116,8 @@ class UpTiles {
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) {
 #pragma unroll
-      for (int i = 0; i < kTile; i += kWarp / kChunks) {
-        const int row = i + lane() / kChunks;
+      for (int i = 0; i < kTile; i += kWarp / kRankChunks) {
+        const int row = i + lane() / kRankChunks;
         const int64_t up_row = min(first + row, p.outputs - 1) + m * p.outputs;
         const T* from = static_cast<const T*>(p.update.up) + up_row * p.update.rank + (valid ? rank : 0);
         copy_async(&tiles_[warp()][m][row][chunk()], from, valid);
@@ -130,7 +130,7 @@ class UpTiles {
                                       float (&sum)[kMatrices][4]) const {
     if (!has_rank(p)) return;
     barrier.wait();
-    const int row = lane() / kChunks, rank = first_rank() + chunk() * 8;
+    const int row = lane() / kRankChunks, rank = first_rank() + chunk() * 8;
     const bool valid = row < p.rows && rank < p.update.rank;
     const uint4 column = valid ? load_projected<T>(p, row, rank) : make_uint4(0, 0, 0, 0);
 #pragma unroll
@@ -141,11 +141,11 @@ class UpTiles {
  private:
   static __device__ __forceinline__ int warp() { return threadIdx.x / kWarp; }
   static __device__ __forceinline__ int lane() { return threadIdx.x % kWarp; }
-  static __device__ __forceinline__ int chunk() { return lane() % kChunks; }
+  static __device__ __forceinline__ int chunk() { return lane() % kRankChunks; }
   static __device__ __forceinline__ int first_rank() { return warp() * kRankSpan; }
   static __device__ __forceinline__ bool has_rank(const Product& p) { return first_rank() < p.update.rank; }
 
-  uint4 tiles_[kProductWarps][kMatrices][kTile][kChunks];
+  uint4 tiles_[kProductWarps][kMatrices][kTile][kRankChunks];
 };
 
 // Queues out = x @ (up @ down).T + bias + residual for any number of rows.

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kProductThreads, 2) multiply(Product p) {
 }
 
 template <typename T, bool kGated, bool kNorm>
-void launch_update(const Product& p, cudaStream_t stream) {
+void launch_multiply(const Product& p, cudaStream_t stream) {
   const unsigned blocks = (p.outputs + kTile - 1) / kTile;
   const LaunchShape shape{dim3(blocks + num_projections(p)), kProductThreads, kRingBytes};
   if (p.update.rank)
@@ -74,23 +74,24 @@ void launch_update(const Product& p, cudaStream_t stream) {
 
 template <typename T, bool kGated>
 void launch_norm(const Product& p, cudaStream_t stream) {
-  if (!p.norm_weight) return launch_update<T, kGated, false>(p, stream);
+  if (!p.norm_weight) return launch_multiply<T, kGated, false>(p, stream);
   // The norm's weight multiplies before the root divides, which float16 has no range for.
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) return launch_update<T, kGated, true>(p, stream);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return launch_multiply<T, kGated, true>(p, stream);
   require(false, kName, "a norm takes bfloat16");
 }
 
 void check_update(const LowRank& update) {
-  const void* scratch[] = {update.projected, update.signals};
-  for (const void* pointer : {update.down, update.up, scratch[0], scratch[1]})
-    require(pointer && aligned(pointer, 16), kName, "an update's pointer is null or misaligned");
+  require(update.projected && update.signals, kName, "no scratch memory for an update");
+  for (const void* pointer : {update.down, update.up, static_cast<const void*>(update.projected)})
+    require(pointer && aligned(pointer, 16), kName, "null or misaligned pointer of an update");
   require(update.rank > 0 && update.rank % 8 == 0 && update.rank <= kMaxRank, kName, "unsupported rank");
 }
 
 void check(const Product& p) {
   require(p.x && p.out, kName, "null pointer");
   for (const void* pointer : {p.x, p.norm_weight, p.weight}) require(aligned(pointer, 16), kName, "misaligned pointer");
-  require(p.weight ? p.rows <= kMaxProductRows : !p.norm_weight && !p.gated, kName, "no weight, or too many rows");
+  require(!p.weight || p.rows <= kMaxProductRows, kName, "too many rows");
+  require(p.weight || (!p.norm_weight && !p.gated), kName, "an update alone is neither normalised nor gated");
   if (!p.weight || p.update.rank) check_update(p.update);
   require(p.inputs > 0 && p.inputs % 8 == 0 && p.x_stride % 8 == 0, kName, "inputs must be a multiple of 8");
   require(p.outputs > 0 && p.outputs <= INT32_MAX / 2 - kTile, kName, "outputs out of range");
