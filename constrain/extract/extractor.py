@@ -147,10 +147,10 @@ class Extractor:
 
         Arguments and errors as for :meth:`extract`; errors other than those of arguments are raised by the loop.
         """
-        made, document = _options(target, options), Document.of(document)
+        made, read = self._options(target, options), _not_empty(document)
         return ExtractionStream(
-            lambda: PartialReader(target, document, self.grammar(target, document)),
-            lambda grammar: self.submit(target, document, made, grammar=grammar),
+            lambda: PartialReader(target, read, self.grammar(target, read)),
+            lambda grammar: self.submit(target, read, made, grammar=grammar),
         )
 
     def submit(
@@ -170,14 +170,10 @@ class Extractor:
             index: position of the document among many.
             grammar: what :meth:`grammar` returns, if it was called before.
         """
-        document = Document.of(document)
-        text = document.text
-        if not text.strip():
-            raise ExtractionError("the document is empty")
-        runtime = self.runtime
+        document, runtime = _not_empty(document), self.runtime
         grammar = grammar or self.grammar(target, document)
         constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, grammar)
-        ids = self.encode_prompt(text, options)
+        ids = self.encode_prompt(document.text, options)
         read = partial(_read, target, document, options.max_new_tokens, index)
         try:
             thinking = self._thinking(ids, options.thinking)
@@ -245,6 +241,13 @@ class Extractor:
         return grammar_cache.compile(
             compile_json_schema, schema, vocabulary, whitespace="single", property_order="schema"
         )
+
+
+def _not_empty(document: str | Document) -> Document:
+    document = Document.of(document)
+    if not document.text.strip():
+        raise ExtractionError("the document is empty")
+    return document
 
 
 def _read(target: Target[T], document: Document, max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:

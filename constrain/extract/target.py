@@ -134,7 +134,7 @@ class Target(Generic[T]):
         Raises:
             ExtractionError: the value has no JSON form.
         """
-        if self._adapter is None:
+        if self.adapter is None:
             return value
         try:
             return json.loads(self.write(value))
