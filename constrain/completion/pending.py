@@ -21,11 +21,13 @@ class Pending(Generic[R]):
 
     Attributes:
         handle: the handle of the request.
+        text: returns the text that has been generated so far, without thoughts of the model.
     """
 
     def __init__(
         self,
         handle: Handle,
+        text: Callable[[], str],
         completion: Callable[[], Completion],
         read: Callable[[Completion], R],
         timeout: float | None = None,
@@ -33,11 +35,13 @@ class Pending(Generic[R]):
         """
         Args:
             handle: the handle of the request.
+            text: returns the text that has been generated, without thoughts of the model.
             completion: builds the completion once the request has ended.
             read: converts the completion into the result.
             timeout: seconds from now after which the request is cancelled.
         """
         self.handle = handle
+        self.text = text
         self._completion, self._read = completion, read
         self._timeout = timeout
         self._deadline = None if timeout is None else monotonic() + timeout

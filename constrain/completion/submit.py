@@ -110,7 +110,8 @@ def submit(
             f"the prompt has {length} tokens and the context {length + limit}, which leaves {limit} for an answer of "
             f"at least {error.needed}: shorten the text, or load the model with a larger max_seq_len"
         ) from error
-    return Pending(handle, partial(_completion, runtime.tokenizer, handle, filters), read, options.timeout)
+    text = partial(_text, runtime.tokenizer, handle)
+    return Pending(handle, text, partial(_completion, runtime.tokenizer, handle, filters), read, options.timeout)
 
 
 def _room(runtime: Runtime, ids: torch.Tensor) -> int:
@@ -177,8 +178,7 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
     output, sequence = handle.output, handle.sequence
     if output.finish is None:
         raise GenerationError("the request was cancelled")
-    constraint = sequence.request.constraint
-    num_thoughts = constraint.num_tokens if isinstance(constraint, ThinkFirst) else 0
+    num_thoughts = _num_thoughts(handle)
     sampled = output.tokens[num_thoughts:]
     tokens = [token.id for token in sampled]
     is_cut = output.finish.reason == "max_new_tokens"
@@ -186,7 +186,7 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
     logprobs = [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in sampled]
     prompt = sequence.rows[0]
     return Completion(
-        _text(tokenizer, tokens) if num_thoughts else output.text,
+        _text(tokenizer, handle),
         tokens,
         finish_reason(output.finish.reason, tokens),
         not is_cut or all(each.matcher.is_accepting() for each in constraints),
@@ -197,6 +197,17 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
     )
 
 
-def _text(tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> str:
+def _num_thoughts(handle: Handle) -> int:
+    """Return the number of tokens that the model has written as its thoughts."""
+    constraint = handle.sequence.request.constraint
+    return constraint.num_tokens if isinstance(constraint, ThinkFirst) else 0
+
+
+def _text(tokenizer: ExLlamaV2Tokenizer, handle: Handle) -> str:
+    """Return the text that has been generated, without thoughts."""
+    num_thoughts = _num_thoughts(handle)
+    if not num_thoughts:
+        return handle.output.text
     detokenizer = Detokenizer(tokenizer, special=False)
-    return "".join(map(detokenizer.push, tokens)) + detokenizer.flush()
+    tokens = handle.output.tokens[num_thoughts:]
+    return "".join(detokenizer.push(token.id) for token in tokens) + detokenizer.flush()

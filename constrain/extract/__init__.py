@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from constrain.extract.extractor import Extractor
     from constrain.extract.fields import Evidence, Quote
     from constrain.extract.options import ExtractionOptions, ExtractOptions
+    from constrain.extract.partial import ExtractionStream, Partial
     from constrain.extract.prompts.builtin import build_prompt
     from constrain.extract.prompts.choose import Prompt
     from constrain.extract.prompts.form import PromptForm
@@ -24,7 +25,9 @@ __all__ = [
     "ExtractOptions",
     "Extraction",
     "ExtractionOptions",
+    "ExtractionStream",
     "Extractor",
+    "Partial",
     "Prompt",
     "PromptForm",
     "Quote",
@@ -40,7 +43,9 @@ _HOMES = {
     "Evidence": "fields",
     "Extraction": "extraction",
     "ExtractionOptions": "options",
+    "ExtractionStream": "partial",
     "Extractor": "extractor",
+    "Partial": "partial",
     "Prompt": "prompts.choose",
     "PromptForm": "prompts.form",
     "build_prompt": "prompts.builtin",

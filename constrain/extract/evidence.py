@@ -110,26 +110,49 @@ def without_quotes(written: Any, notes: Notes) -> tuple[Any, list[Quotation]]:
     """Return the record in what the model wrote, and its quotes, in the order of the record.
 
     Args:
-        written: what the model wrote, as parsed JSON.
-        notes: the annotations that :func:`with_quotes` of the schema gives to the values of ``written``.
+        written: what the model wrote, as parsed JSON, or a part of it. A quote without its value is left out.
+        notes: the annotations that :func:`with_quotes` of the schema gives to the values of what the model wrote.
     """
-    found: list[Quotation] = []
+    unpacker = _Unpacker(notes)
+    record = unpacker.unpacked(written, "", ())
+    return (None if record is _UNKNOWN else record), unpacker.quotations
 
-    def visit(node: Any, source: Path, path: Path) -> Any:
-        note = notes.get(pointer(source), {})
-        if EVIDENCE in note and isinstance(node, dict):
-            quote(node.get(QUOTE), (*source, QUOTE), path)
-            return visit(node.get(VALUE), (*source, VALUE), path)
+
+#: In place of a value of which so far only the quote is written.
+_UNKNOWN: Any = object()
+
+
+class _Unpacker:
+    """Takes pairs of quote and value apart.
+
+    ``source`` is the JSON pointer of a value in what the model wrote, and ``path`` leads to it in the record.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self.quotations: list[Quotation] = []
+        self._notes = notes
+
+    def unpacked(self, node: Any, source: str, path: Path) -> Any:
         if isinstance(node, dict):
-            return {name: visit(child, (*source, name), (*path, name)) for name, child in node.items()}
+            if EVIDENCE in self._notes.get(source, ()):
+                return self._value(node, source, path)
+            children = {
+                name: self.unpacked(child, source + pointer([name]), (*path, name)) for name, child in node.items()
+            }
+            return {name: child for name, child in children.items() if child is not _UNKNOWN}
         if isinstance(node, list):
-            return [visit(child, (*source, index), (*path, index)) for index, child in enumerate(node)]
-        quote(node, source, path)
+            items = (self.unpacked(item, f"{source}/{index}", (*path, index)) for index, item in enumerate(node))
+            return [item for item in items if item is not _UNKNOWN]
+        self._collect(node, source, path)
         return node
 
-    def quote(text: Any, source: Path, path: Path) -> None:
-        verbatim = notes.get(pointer(source), {}).get(VERBATIM)
-        if isinstance(text, str) and verbatim:
-            found.append(Quotation(path, text, verbatim.get("whole_words", False)))
+    def _value(self, pair: dict[str, Any], source: str, path: Path) -> Any:
+        if VALUE not in pair:
+            return _UNKNOWN
+        self._collect(pair[QUOTE], f"{source}/{QUOTE}", path)
+        return self.unpacked(pair[VALUE], f"{source}/{VALUE}", path)
 
-    return visit(written, (), ()), found
+    def _collect(self, text: Any, source: str, path: Path) -> None:
+        verbatim = self._notes.get(source, {}).get(VERBATIM)
+        if isinstance(text, str) and verbatim:
+            self.quotations.append(Quotation(path, text, verbatim.get("whole_words", False)))

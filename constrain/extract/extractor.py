@@ -35,6 +35,7 @@ from constrain.extract.bounds import bounded, max_length
 from constrain.extract.evidence import SOURCE
 from constrain.extract.extraction import Extraction, Usage
 from constrain.extract.options import ExtractionOptions, ExtractOptions
+from constrain.extract.partial import ExtractionStream, PartialReader
 from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
 from constrain.extract.prompts.form import PromptForm
 from constrain.extract.spans import locate
@@ -139,17 +140,40 @@ class Extractor:
         """Extract a record from each of many texts, for ``async for``; arguments as for :meth:`extract_many`."""
         return arun_many(self.runtime, self.submitter(target, **options), texts, ordered=ordered)
 
+    def extract_stream(
+        self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+    ) -> ExtractionStream[T]:
+        """Return the partial records of an extraction, for ``for`` and ``async for``.
+
+        Arguments and errors as for :meth:`extract`; errors other than those of arguments are raised by the loop.
+        """
+        made, read = self._options(target, options), _not_empty(document)
+        return ExtractionStream(
+            lambda: PartialReader(target, read, self.grammar(target, read)),
+            lambda grammar: self.submit(target, read, made, grammar=grammar),
+        )
+
     def submit(
-        self, target: Target[T], document: str | Document, options: ExtractionOptions, index: int = 0
+        self,
+        target: Target[T],
+        document: str | Document,
+        options: ExtractionOptions,
+        index: int = 0,
+        grammar: CompiledGrammar | None = None,
     ) -> Pending[Extraction[T]]:
-        """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`."""
-        document = Document.of(document)
-        text = document.text
-        if not text.strip():
-            raise ExtractionError("the document is empty")
-        runtime = self.runtime
-        constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, self._grammar(target.output_schema, text))
-        ids = self.encode_prompt(text, options)
+        """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`.
+
+        Args:
+            target: schema and type of the record.
+            document: the document, or its text.
+            options: the options.
+            index: position of the document among many.
+            grammar: what :meth:`grammar` returns, if it was called before.
+        """
+        document, runtime = _not_empty(document), self.runtime
+        grammar = grammar or self.grammar(target, document)
+        constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, grammar)
+        ids = self.encode_prompt(document.text, options)
         read = partial(_read, target, document, options.max_new_tokens, index)
         try:
             thinking = self._thinking(ids, options.thinking)
@@ -193,8 +217,15 @@ class Extractor:
 
         return submit_one
 
-    def _grammar(self, schema: dict[str, Any], text: str) -> CompiledGrammar:
-        """Compile the schema with default bounds; without them if that fails, for example if no record meets them."""
+    def grammar(self, target: Target[Any], document: Document) -> CompiledGrammar:
+        """Compile what the model may write for a document.
+
+        The schema has default bounds, unless it does not compile with them, for example if no record meets them.
+
+        Raises:
+            SchemaError: the schema does not compile.
+        """
+        schema, text = target.output_schema, document.text
         try:
             return self._compiled(bounded(schema, max_length(text)), text)
         except GrammarError:
@@ -210,6 +241,13 @@ class Extractor:
         return grammar_cache.compile(
             compile_json_schema, schema, vocabulary, whitespace="single", property_order="schema"
         )
+
+
+def _not_empty(document: str | Document) -> Document:
+    document = Document.of(document)
+    if not document.text.strip():
+        raise ExtractionError("the document is empty")
+    return document
 
 
 def _read(target: Target[T], document: Document, max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,25 +35,32 @@ def locate(quotations: Sequence[Quotation], text: str) -> tuple[dict[str, Span],
         The spans, and all occurrences of quotes that occur several times, by the JSON pointers of the quotes.
     """
     found = _occurrences(quotations, text)
-    placed = [each for each in quotations if found[each.text, each.whole_words]]
-    candidates = [found[each.text, each.whole_words] for each in placed]
-    steps_back = [STEP_BACK if _are_items(one.path, next_.path) else 0 for one, next_ in pairwise(placed)]
+    placed = [each for each in quotations if found[each.text, each.whole_words].spans]
+    places = [found[each.text, each.whole_words] for each in placed]
+    steps_back = [STEP_BACK if _are_items(one.path, other.path) else 0 for one, other in pairwise(placed)]
     pointers = [pointer(each.path) for each in placed]
-    spans = dict(zip(pointers, _nearest(candidates, steps_back), strict=True))
-    several = {where: list(all_) for where, all_ in zip(pointers, candidates, strict=True) if len(all_) > 1}
+    chosen = _nearest([each.middles for each in places], steps_back)
+    spans = {where: each.spans[index] for where, each, index in zip(pointers, places, chosen, strict=True)}
+    several = {where: each.spans for where, each in zip(pointers, places, strict=True) if len(each.spans) > 1}
     return spans, several
 
 
-def _occurrences(quotations: Sequence[Quotation], text: str) -> dict[tuple[str, bool], list[Span]]:
-    """Return all occurrences of each quote, by its text and whether it consists of whole words."""
+class _Occurrences(NamedTuple):
+    """All occurrences of a quote, in order, and the positions of their middles."""
+
+    spans: list[Span]
+    middles: Floats
+
+
+def _occurrences(quotations: Sequence[Quotation], text: str) -> dict[tuple[str, bool], _Occurrences]:
+    """Return the occurrences of each quote, by its text and whether it consists of whole words."""
     asked = {(each.text, each.whole_words) for each in quotations}
     borders = word_borders(text) if any(whole_words for _, whole_words in asked) else b""
-    found: dict[tuple[str, bool], list[Span]] = {}
+    found: dict[tuple[str, bool], _Occurrences] = {}
     for quote, whole_words in asked:
-        spans = list(_find(quote, text))
-        found[quote, whole_words] = [
-            span for span in spans if not whole_words or (borders[span.start] and borders[span.end])
-        ]
+        spans = [span for span in _find(quote, text) if not whole_words or (borders[span.start] and borders[span.end])]
+        starts = np.fromiter((span.start for span in spans), np.float64, len(spans))
+        found[quote, whole_words] = _Occurrences(spans, starts + len(quote) / 2)
     return found
 
 
@@ -70,24 +77,29 @@ def _are_items(one: Path, other: Path) -> bool:
     return steps is not None and isinstance(steps[0], int)
 
 
-def _nearest(candidates: Sequence[Sequence[Span]], steps_back: Sequence[float]) -> list[Span]:
-    """Choose a span from each list of candidates, so that the total distance of neighbours is least.
+def _nearest(places: Sequence[Floats], steps_back: Sequence[float]) -> list[int]:
+    """Choose a place from each of several lists, so that the total distance of neighbours is least.
 
-    This is the Viterbi algorithm: ``costs[i][j]`` is the least total distance up to the j-th candidate of list i. It
-    takes time proportional to the number of candidates.
+    This is the Viterbi algorithm: ``costs[i][j]`` is the least total distance up to place j of list i.
+
+    Args:
+        places: positions, each list in ascending order.
+        steps_back: what is added to the distance of the lists i and i + 1 if the later place is not after the earlier.
+
+    Returns:
+        The index in each list.
     """
-    if not candidates:
+    if not places:
         return []
-    middles = [np.array([(span.start + span.end) / 2 for span in spans]) for spans in candidates]
-    costs = [np.zeros(len(middles[0]))]
-    for (here, there), step_back in zip(pairwise(middles), steps_back, strict=True):
+    costs = [np.zeros(len(places[0]))]
+    for (here, there), step_back in zip(pairwise(places), steps_back, strict=True):
         costs.append(_costs(costs[-1], here, there, step_back))
     chosen = [int(np.argmin(costs[-1]))]
-    for index in range(len(candidates) - 2, -1, -1):
-        place = middles[index + 1][chosen[-1]]
-        way = np.abs(middles[index] - place) + steps_back[index] * (middles[index] >= place)
-        chosen.append(int(np.argmin(costs[index] + way)))
-    return [spans[index] for spans, index in zip(candidates, reversed(chosen), strict=True)]
+    for index in range(len(places) - 2, -1, -1):
+        here, there = places[index], places[index + 1][chosen[-1]]
+        distances = np.abs(here - there) + steps_back[index] * (here >= there)
+        chosen.append(int(np.argmin(costs[index] + distances)))
+    return chosen[::-1]
 
 
 def _costs(costs: Floats, here: Floats, there: Floats, step_back: float) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
@@ -20,6 +19,8 @@ from constrain.errors import ArgumentError, ExtractionError, SchemaError
 from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
 
 T = TypeVar("T")
+
+_KEYWORDS = frozenset({EVIDENCE, VERBATIM})
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Target(Generic[T]):
         schema: the JSON Schema of records.
         output_schema: the JSON Schema of what the model writes: where ``schema`` asks for evidence, it has an object of
             quote and value.
+        adapter: the type; ``None`` if the schema was given as a dict.
 
     Raises:
         SchemaError: the schema is not valid under the meta-schema that it names (by default draft 2020-12), or has an
@@ -53,7 +55,7 @@ class Target(Generic[T]):
     def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[T] | None = None) -> None:
         check_type("the schema", schema, Mapping, "a dict", SchemaError)
         self.schema = dict(schema)
-        self._adapter = adapter
+        self.adapter = adapter
         self._validator = _validator(self.schema)
         self.output_schema = with_quotes(self.schema)
         self._output_validator = _validator(self.output_schema)
@@ -93,8 +95,8 @@ class Target(Generic[T]):
             ArgumentError: the value is neither.
         """
         try:
-            if self._adapter is not None:
-                value = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+            if self.adapter is not None:
+                value = self.adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
             return json.dumps(value, ensure_ascii=False, allow_nan=False)
         except (ValueError, TypeError, RecursionError) as error:
             raise ArgumentError(f"the record cannot be written as JSON: {error}") from error
@@ -119,10 +121,10 @@ class Target(Generic[T]):
         if self._has_evidence:
             _check(self._validator, record, text)
             text = json.dumps(record)
-        if self._adapter is None:
+        if self.adapter is None:
             return Reading(record, record, quotations)
         try:
-            return Reading(record, self._adapter.validate_json(text), quotations)
+            return Reading(record, self.adapter.validate_json(text), quotations)
         except ValidationError as error:
             raise ExtractionError(f"the record is refused by its type: {error}", text) from error
 
@@ -132,7 +134,7 @@ class Target(Generic[T]):
         Raises:
             ExtractionError: the value has no JSON form.
         """
-        if self._adapter is None:
+        if self.adapter is None:
             return value
         try:
             return json.loads(self.write(value))
@@ -157,11 +159,13 @@ def _check(validator: jsonschema_rs.Validator, record: Any, text: str) -> None:
 
 
 def _notes(validator: jsonschema_rs.Validator, record: Any) -> Notes:
-    """Return the annotations of the values of a record, by JSON pointer."""
-    notes: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    """Return the annotations of those values of a record that are quotes or have evidence, by JSON pointer."""
+    notes: dict[str, dict[str, Any]] = {}
     for unit in validator.evaluate(record).annotations():
-        if isinstance(unit["annotations"], dict):
-            notes[unit["instanceLocation"]] |= unit["annotations"]
+        annotations = unit["annotations"]
+        if isinstance(annotations, dict) and not _KEYWORDS.isdisjoint(annotations):
+            where = unit["instanceLocation"]
+            notes[where] = {**notes.get(where, {}), **annotations}
     return notes
 
 

@@ -22,7 +22,7 @@ from constrain.completion import (
 )
 from constrain.documents import Document
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
-from constrain.extract import Extraction, ExtractOptions, Target
+from constrain.extract import Extraction, ExtractionStream, ExtractOptions, Target
 from constrain.extract.prompts.builtin_form import BuiltinForm
 from constrain.generator.settings import Settings
 from constrain.llm.asynchronous import AsyncMethods
@@ -181,6 +181,34 @@ class LLM(AsyncMethods):
             GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.extractor.extract(Target.of(schema), document, **options)
+
+    @overload
+    def extract_stream(
+        self, schema: type[T] | Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+    ) -> ExtractionStream[T]: ...
+
+    @overload
+    def extract_stream(
+        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
+    ) -> ExtractionStream[Any]: ...
+
+    def extract_stream(
+        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
+    ) -> ExtractionStream[Any]:
+        """Extract a record, and show it while the model writes it, in a loop with ``for`` or ``async for``.
+
+        Each time a value is complete, the loop gets a :class:`~constrain.extract.Partial` with all values so far.
+
+        Args:
+            schema: as for :meth:`extract`.
+            document: the document, or its text.
+            options: as for :meth:`extract`.
+
+        Raises:
+            ArgumentError: another argument is of the wrong type or out of range.
+            SchemaError: the schema is not valid. The other errors of :meth:`extract` are raised by the loop.
+        """
+        return self.extractor.extract_stream(Target.of(schema), document, **options)
 
     @overload
     def extract_many(

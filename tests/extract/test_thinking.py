@@ -104,6 +104,8 @@ def test_every_door_may_think(llm: LLM, outputs: list[Handle]) -> None:
     for result in llm.extract_many(SCHEMA, ["Ann paid 12 euros.", "Bo paid 12 euros."], thinking=5):
         assert isinstance(result, Extraction)
         check(result)
+    stream = llm.extract_stream(SCHEMA, "Ann paid 12 euros.", thinking=5)
+    assert [partial.json for partial in stream] in ([{"paid": True}], [{"paid": False}])
     assert all("</think>\n\n{" in written(llm, handle) for handle in outputs)
 
 
