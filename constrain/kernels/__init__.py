@@ -9,7 +9,6 @@ from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
 from constrain.kernels.linear import RowNorm, gated_linear, linear
-from constrain.kernels.low_rank import LowRankUpdate, LowRankWorkspace
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
@@ -29,8 +28,6 @@ __all__ = [
     "DryTensors",
     "GroupQuantization",
     "KVQuantization",
-    "LowRankUpdate",
-    "LowRankWorkspace",
     "Pages",
     "Parts",
     "PenaltyParameters",

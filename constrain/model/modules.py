@@ -13,8 +13,8 @@ import torch
 from constrain.errors import GenerationError
 from constrain.kernels import (
     Activation,
-    LowRankUpdate,
     RowNorm,
+    gated_activation,
     gated_linear,
     linear,
     rms_norm,
@@ -101,7 +101,7 @@ class Linear(Module):
         self.weight = torch.empty(0)
         self.bias: torch.Tensor | None = None
         self._adapters: dict[Adapter, list[tuple[slice, torch.Tensor, torch.Tensor]]] = {}
-        self._merged: dict[tuple[Adapter, ...], LowRankUpdate | None] = {}
+        self._merged: dict[tuple[Adapter, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
 
     def parameters(self) -> int:
         return sum(self.layout.outputs) * (self.layout.inputs + self.layout.bias)
@@ -138,7 +138,12 @@ class Linear(Module):
     ) -> torch.Tensor:
         """Compute ``norm(x) @ weight.T + bias + residual``, plus the products of adapters."""
         fused = None if norm is None else norm.fused
-        return linear(x, self.weight, self.bias, residual, fused, self.update(context), context.workspace)
+        y = linear(x, self.weight, self.bias, residual, fused)
+        adapter = self.merged_adapter(context)
+        if adapter is None:
+            return y
+        down, up = adapter
+        return linear(linear(x, down, norm=fused), up, residual=y)
 
     def attach(self, adapter: Adapter, key: str, down: torch.Tensor, up: torch.Tensor) -> None:
         """Add ``x @ down.T @ up.T`` to the projection ``key`` when ``adapter`` is active.
@@ -156,8 +161,8 @@ class Linear(Module):
         self._adapters.pop(adapter, None)
         self._merged = {active: merged for active, merged in self._merged.items() if adapter not in active}
 
-    def update(self, context: ForwardContext) -> LowRankUpdate | None:
-        """Return the sum of the active adapters of this layer; ``None`` if there are none."""
+    def merged_adapter(self, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the active adapters of this layer as one: ``[r, k]`` and ``[n, r]``; ``None`` if there are none."""
         if not self._adapters or not context.loras:
             return None
         active = tuple(context.loras)
@@ -165,24 +170,19 @@ class Linear(Module):
             self._merged[active] = self._merge([each for lora in active for each in self._adapters.get(lora, ())])
         return self._merged[active]
 
-    def _merge(self, parts: list[tuple[slice, torch.Tensor, torch.Tensor]]) -> LowRankUpdate | None:
+    def _merge(self, parts: list[tuple[slice, torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor] | None:
         if not parts:
             return None
         rank = sum(down.shape[0] for _, down, _ in parts)
         padded = -(-rank // _RANK_MULTIPLE) * _RANK_MULTIPLE
-        merged = LowRankUpdate(
-            self.weight.new_zeros(padded, self.layout.inputs),
-            self.weight.new_zeros(sum(self.layout.outputs), padded),
-        )
+        all_down = self.weight.new_zeros(padded, self.layout.inputs)
+        all_up = self.weight.new_zeros(sum(self.layout.outputs), padded)
         start = 0
         for rows, down, up in parts:
-            merged.down[start : start + down.shape[0]] = down
-            merged.up[rows, start : start + down.shape[0]] = up
+            all_down[start : start + down.shape[0]] = down
+            all_up[rows, start : start + down.shape[0]] = up
             start += down.shape[0]
-        if self.device.type == "cuda":
-            # Products may read weights before the work that was queued just before them has ended.
-            torch.cuda.current_stream(self.device).synchronize()
-        return merged
+        return all_down, all_up
 
 
 class Embedding(Module):
@@ -312,8 +312,11 @@ class MLP(Module):
                 part.load(source, self.device, dtype)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        weight, bias, update = self.gate_up.weight, self.gate_up.bias, self.gate_up.update(context)
-        out = gated_linear(x, weight, bias, self.activation, self.norm.fused, update, context.workspace)
+        gate_up = self.gate_up
+        if gate_up.merged_adapter(context) is not None:
+            out = gated_activation(gate_up.forward(x, context, norm=self.norm), self.activation)
+        else:
+            out = gated_linear(x, gate_up.weight, gate_up.bias, self.activation, self.norm.fused)
         if self.post_norm is None:
             return self.down.forward(out, context, residual=x)
         return self.post_norm.forward(self.down.forward(out, context), context).add_(x)
