@@ -2,7 +2,7 @@
 
 When :meth:`Journal.append` returns, the operating system has the whole line, so that it survives the process. If that
 ends during the write, the last line is torn, and the next run cuts it off. Lines change their place only by
-:meth:`Journal.settle`, which writes another file and renames it to this one.
+:meth:`Journal.finish`, which writes another file and renames it to this one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Journal:
 
         Args:
             line: a record or a failure.
-            position: not used: lines are appended as they come, and put in order by :meth:`settle`.
+            position: not used: lines are appended as they come, and put in order by :meth:`finish`.
 
         Raises:
             RunError: the file cannot be written. It has all earlier lines, and no part of this one.
@@ -92,7 +92,7 @@ class Journal:
         self._note(line, self._end)
         self._end += len(data)
 
-    def settle(self, keys: Iterable[str]) -> None:
+    def finish(self, keys: Iterable[str]) -> None:
         """Remove failures that were replaced, and put the lines in order: those of ``keys`` last, as these are ordered.
 
         The file is replaced in one step; if that is not needed, it is left alone. Records are never removed.

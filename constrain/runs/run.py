@@ -37,7 +37,7 @@ class Output(Protocol):
     def append(self, line: Line, position: int = 0) -> None:
         """Write the line of the document at a position."""
 
-    def settle(self, keys: Iterable[str]) -> None:
+    def finish(self, keys: Iterable[str]) -> None:
         """Put the lines in order."""
 
 
@@ -138,7 +138,7 @@ class Run:
         with closing(self._extract(self._missing(inputs))) as results:
             for result in results:
                 self._finish(result)
-        self._output.settle(self.keys)
+        self._output.finish(self.keys)
         return self.progress
 
     def _missing(self, inputs: Iterable[Input]) -> Iterator[Document]:

@@ -45,7 +45,7 @@ class Stream:
             self._write(self._early.pop(self._next))
             self._next += 1
 
-    def settle(self, keys: Iterable[str]) -> None:
+    def finish(self, keys: Iterable[str]) -> None:
         """Write the lines that wait for those of documents that were not finished."""
         for position in sorted(self._early):
             self._write(self._early.pop(position))

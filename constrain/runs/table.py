@@ -53,10 +53,10 @@ class Table(Journal):
             )
         super().__init__(journal)
 
-    def settle(self, keys: Iterable[str]) -> None:
+    def finish(self, keys: Iterable[str]) -> None:
         """Put the journal in order, and write a table of all its lines with the settings of these keys."""
         keys = list(keys)
-        super().settle(keys)
+        super().finish(keys)
         settings = {key[:SETTINGS_DIGITS] for key in keys}
         if not settings:
             return

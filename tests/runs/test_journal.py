@@ -112,7 +112,7 @@ def test_lines_without_a_key_are_kept(path: Path) -> None:
     with Journal(path) as journal:
         journal.append(record(2))
         journal.append(record(1))
-        journal.settle([key(1), key(2)])
+        journal.finish([key(1), key(2)])
     assert read(path) == [{"source": "a.txt", "record": 1}, record(1), record(2)]
 
 
@@ -126,12 +126,12 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
 # Order
 
 
-def test_settled_lines_are_in_order_and_single(path: Path) -> None:
+def test_finished_lines_are_in_order_and_single(path: Path) -> None:
     write(path, record(9), failure(2), record(1), failure(3))
     with Journal(path) as journal:
         journal.append(record(2))
         journal.append(record(3))
-        journal.settle([key(1), key(2), key(3), key(4)])
+        journal.finish([key(1), key(2), key(3), key(4)])
         journal.append(record(4))
     assert read(path) == [record(number) for number in (9, 1, 2, 3, 4)]
 
@@ -143,7 +143,7 @@ def test_a_failure_is_replaced_by_a_later_one_and_by_a_record_of_its_source(path
         for line in (failure(1, "a.txt"), failure(2), failure(3), record(4, "a.txt"), again):
             journal.append(line)
         assert not journal.has_failure(key(1))
-        journal.settle([])
+        journal.finish([])
     assert read(path) == [failure(3), record(4, "a.txt"), again]
 
 
@@ -151,7 +151,7 @@ def test_a_record_is_never_replaced(path: Path) -> None:
     with Journal(path) as journal:
         for line in (record(1, "a.txt"), record(2, "a.txt"), failure(1, "a.txt")):
             journal.append(line)
-        journal.settle([])
+        journal.finish([])
     assert read(path) == [record(1, "a.txt"), record(2, "a.txt")]
 
 
@@ -160,7 +160,7 @@ def test_failures_of_other_settings_or_parts_stay(path: Path) -> None:
     page = {**failure(2, "1.txt"), "part": {"page": 1}}
     write(path, other, page, record(1))
     with Journal(path) as journal:
-        journal.settle([])
+        journal.finish([])
     assert read(path) == [other, page, record(1)]
 
 
@@ -168,7 +168,7 @@ def test_a_file_in_order_is_not_written_again(path: Path) -> None:
     write(path, record(1), record(2))
     before = path.stat()
     with Journal(path) as journal:
-        journal.settle([key(1), key(2)])
+        journal.finish([key(1), key(2)])
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -178,7 +178,7 @@ def test_the_new_file_has_the_mode_of_the_old_one_and_links_stay_links(tmp_path:
     path.chmod(0o600)
     link.symlink_to(path)
     with Journal(link) as journal:
-        journal.settle([key(1), key(2)])
+        journal.finish([key(1), key(2)])
     assert link.is_symlink() and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert read(path) == [record(1), record(2)]
 
@@ -241,7 +241,7 @@ def test_a_full_disk_leaves_the_old_order(path: Path, monkeypatch: pytest.Monkey
     write(path, record(2), record(1))
     monkeypatch.setattr("os.fsync", fail_for_want_of_room)
     with Journal(path) as journal, pytest.raises(RunError, match="No space left on device"):
-        journal.settle([key(1), key(2)])
+        journal.finish([key(1), key(2)])
     assert read(path) == [record(2), record(1)]
     assert not list(path.parent.glob(".*.new"))
 
