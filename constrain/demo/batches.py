@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from constrain.demo.synth import Example, Split, example
 from constrain.demo.tokenizer import BOS, EOS, PAD
-from constrain.extract.prompts.builtin import build_prompt
+from constrain.extract.prompts.builtin import RECORD_MARK, TEXT_MARK, build_prompt, unmarked
 
 LENGTHS = (512, 1024, 4096)
 """Longest examples of the buckets; longer ones are skipped."""
@@ -53,7 +53,12 @@ class Codec:
         self.bos, self.eos, self.pad = (vocabulary[token] for token in (BOS, EOS, PAD))
 
     def prompt(self, sample: Example) -> list[int]:
-        return [self.bos, *self._ids(build_prompt(sample.schema, sample.text))]
+        """Encode the prompt, with the examples that it gives, as :class:`BuiltinForm` writes them."""
+        head, text = build_prompt(sample.schema, sample.text).split(TEXT_MARK)
+        shots = "".join(
+            f"{TEXT_MARK}{unmarked(shot.text.strip())}{RECORD_MARK}{shot.record}{EOS}" for shot in sample.shots
+        )
+        return [self.bos, *self._ids(f"{head}{shots}{TEXT_MARK}{text}")]
 
     def answer(self, sample: Example) -> list[int]:
         return [*self._ids(sample.answer), self.eos]

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
-from constrain import ExLlamaV2, ExLlamaV2Config
+from constrain import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Tokenizer
 from constrain.demo import model_dir
 from constrain.demo.batches import LENGTHS, Codec, loader
 from constrain.demo.export import dequantized, export, quantized, restore
 from constrain.demo.network import Network, Segments, Shape
 from constrain.demo.synth import Split, example
 from constrain.demo.train import Trainer, greedy_score, main, schedule, train
+from constrain.extract.evidence import with_quotes
+from constrain.extract.prompts.builtin_form import BuiltinForm
+from constrain.extract.prompts.form import Example as Shown
+from constrain.extract.prompts.form import Task
 
 TINY = Shape(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=48)
 
@@ -34,14 +40,14 @@ def folder(tmp_path: Path) -> Path:
 def test_batches_hold_the_records_as_targets(tokens: int) -> None:
     codec = Codec(model_dir())
     batch = next(loader(model_dir(), seed=0, tokens=tokens, workers=0))
-    assert batch.longest in LENGTHS and len(batch.ids) == tokens
+    assert batch.longest in LENGTHS and len(batch.ids) == max(tokens, batch.longest)
     assert torch.equal(batch.ids[batch.at + 1], batch.targets)
     lengths = batch.starts.diff()
-    assert lengths.sum() == tokens and lengths.min() >= 0 and lengths.max() <= batch.longest
+    assert lengths.sum() == len(batch.ids) and lengths.min() >= 0 and lengths.max() <= batch.longest
     ends = (batch.targets == codec.eos).nonzero().flatten().tolist()
     for start, end in zip([0, *(end + 1 for end in ends)], ends, strict=False):
         json.loads(codec.decode(batch.targets[start:end].tolist()))
-    examples = int((batch.ids[batch.starts[:-1].clamp(max=tokens - 1)] == codec.bos).sum())
+    examples = int((batch.ids[batch.starts[:-1].clamp(max=len(batch.ids) - 1)] == codec.bos).sum())
     assert examples == len(ends) > 0
 
 
@@ -53,6 +59,21 @@ def test_packed_examples_do_not_see_each_other() -> None:
     together = network(torch.cat([first, second]), packed, torch.arange(14))
     alone = [network(ids, Segments.equal(1, len(ids), ids.device), torch.arange(len(ids))) for ids in (first, second)]
     torch.testing.assert_close(together, torch.cat(alone))
+
+
+def test_prompts_with_examples_are_those_of_the_form(folder: Path) -> None:
+    samples = [example(0, Split.TRAIN, index) for index in range(400)]
+    given = [sample for sample in samples if sample.shots]
+    config = ExLlamaV2Config(model_dir())
+    form = BuiltinForm(ExLlamaV2Tokenizer(config))
+    assert given
+    for sample in given:
+        task = Task(sample.schema, examples=tuple(Shown(shot.text, shot.record) for shot in sample.shots))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert Codec(folder).prompt(sample) == form.encode(task, sample.text)[0].tolist()
+        for shot in sample.shots:
+            jsonschema.validate(json.loads(shot.record), with_quotes(sample.schema), jsonschema.Draft202012Validator)
 
 
 def write_plain(folder: Path) -> None:

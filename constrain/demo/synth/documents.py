@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from constrain.demo.synth import layout, noise, procedural, remix, template
 from constrain.demo.synth.family import Family, held_out_families, trained_families
@@ -33,19 +33,32 @@ class Split(str, Enum):
     FAMILIES = "held-out families"
 
 
+class Shot(NamedTuple):
+    """A document with its record as JSON text, which a prompt gives as an example."""
+
+    text: str
+    record: str
+
+
 @dataclass(frozen=True)
 class Example:
-    """A document with a schema and its gold record; ``family`` is the name of its family."""
+    """A document with a schema and its gold record.
+
+    Attributes:
+        family: name of its family.
+        shots: other documents of the family, which the prompt shows with their records.
+    """
 
     family: str
     text: str
     schema: dict[str, Any]
     record: Any
+    shots: tuple[Shot, ...] = ()
 
     @property
     def answer(self) -> str:
         """The record as JSON text, the target of the model."""
-        return json.dumps(self.record, ensure_ascii=False)
+        return _json(self.record)
 
 
 def example(seed: int, split: Split, index: int) -> Example:
@@ -55,7 +68,23 @@ def example(seed: int, split: Split, index: int) -> Example:
     question = _question(slots, facts, rng)
     if rng.random() < 0.14:
         text = _among_others(text, slots, rng)
-    return Example(family, noise.wrap(text, list(facts.values()), rng), question.schema, question.read(facts))
+    shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < 0.08 else ()
+    text = noise.wrap(text, list(facts.values()), rng)
+    return Example(family, text, question.schema, question.read(facts), shots)
+
+
+def _shots(name: str, keys: set[str], question: Question, rng: Random) -> tuple[Shot, ...]:
+    """Generate up to three other documents of a family that state at least ``keys``, with their records."""
+    shots: list[Shot] = []
+    for family in [family for family in trained_families() if family.name == name] * rng.randint(1, 3):
+        _, text, _, facts = _of_family(family, family.wordings, rng)
+        if keys <= set(facts):
+            shots.append(Shot(text, _json(question.read(facts))))
+    return tuple(shots)
+
+
+def _json(record: Any) -> str:
+    return json.dumps(record, ensure_ascii=False)
 
 
 Source = tuple[str, str, list[Slot], dict[str, Value]]
