@@ -2,8 +2,9 @@
 
 from constrain.completion.many import Failure, arun_many, run_many
 from constrain.completion.options import Options
-from constrain.completion.pending import Pending
+from constrain.completion.pending import Pending, PendingResult
 from constrain.completion.result import Completion, FinishReason, TokenLogprobs
+from constrain.completion.rounds import PendingRounds, Rounds, submit_all
 from constrain.completion.stream import AsyncStream, Stream, submitted
 from constrain.completion.submit import encode, fresh_filters, runtime_of, submit
 
@@ -14,6 +15,9 @@ __all__ = [
     "FinishReason",
     "Options",
     "Pending",
+    "PendingResult",
+    "PendingRounds",
+    "Rounds",
     "Stream",
     "TokenLogprobs",
     "arun_many",
@@ -22,5 +26,6 @@ __all__ = [
     "run_many",
     "runtime_of",
     "submit",
+    "submit_all",
     "submitted",
 ]

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from constrain.arguments import refused
-from constrain.completion.pending import Pending
+from constrain.completion.pending import PendingResult
 from constrain.completion.stream import submitted
 from constrain.runtime import Runtime
 
@@ -39,7 +39,7 @@ class _Task(Generic[R]):
     """A request in progress, or the error that submitting it raised."""
 
     index: int
-    pending: Pending[R] | Exception
+    pending: PendingResult[R] | Exception
 
     @property
     def done(self) -> bool:
@@ -62,7 +62,7 @@ class _Task(Generic[R]):
             return Failure(self.index, error)
 
 
-def _raised(pending: Pending[R] | Exception) -> Pending[R]:
+def _raised(pending: PendingResult[R] | Exception) -> PendingResult[R]:
     if isinstance(pending, Exception):
         raise pending
     return pending
@@ -74,7 +74,7 @@ def window_of(runtime: Runtime) -> int:
 
 
 def run_many(
-    runtime: Runtime, submit: Callable[[int, T], Pending[R]], items: Iterable[T], *, ordered: bool = True
+    runtime: Runtime, submit: Callable[[int, T], PendingResult[R]], items: Iterable[T], *, ordered: bool = True
 ) -> Generator[R | Failure, None, None]:
     """Run many inputs; each is submitted as soon as a slot is free.
 
@@ -93,7 +93,7 @@ def run_many(
 
 
 def _run_many(
-    runtime: Runtime, submit: Callable[[int, T], Pending[R]], items: Iterable[T], ordered: bool
+    runtime: Runtime, submit: Callable[[int, T], PendingResult[R]], items: Iterable[T], ordered: bool
 ) -> Generator[R | Failure, None, None]:
     tasks: deque[_Task[R]] = deque()
     source, broken, window = enumerate(items), None, window_of(runtime)
@@ -124,7 +124,7 @@ def _check_inputs(items: Any) -> None:
         raise refused("the inputs", items, "a list, a generator, or something else to iterate over")
 
 
-def _start(submit: Callable[[int, T], Pending[R]], index: int, item: T) -> _Task[R]:
+def _start(submit: Callable[[int, T], PendingResult[R]], index: int, item: T) -> _Task[R]:
     try:
         return _Task(index, submit(index, item))
     except Exception as error:
@@ -143,7 +143,7 @@ def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool) -> _Task
 
 def arun_many(
     runtime: Runtime,
-    submit: Callable[[int, T], Pending[R]],
+    submit: Callable[[int, T], PendingResult[R]],
     items: Iterable[T] | AsyncIterable[T],
     *,
     ordered: bool = True,
@@ -155,7 +155,7 @@ def arun_many(
 
 async def _arun_many(
     runtime: Runtime,
-    submit: Callable[[int, T], Pending[R]],
+    submit: Callable[[int, T], PendingResult[R]],
     items: Iterable[T] | AsyncIterable[T],
     ordered: bool,
 ) -> AsyncGenerator[R | Failure, None]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from constrain.completion.result import Completion
 from constrain.errors import GenerationTimeout
@@ -14,6 +14,24 @@ from constrain.runtime import Handle
 from constrain.runtime.events import Update
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class PendingResult(Protocol[R_co]):
+    """A result of one request or several that were submitted."""
+
+    @property
+    def done(self) -> bool:
+        """Whether no request is under way."""
+
+    def cancel(self) -> None:
+        """Cancel the requests; no-op if they have ended."""
+
+    def result(self) -> R_co:
+        """Wait for the result."""
+
+    async def aresult(self) -> R_co:
+        """Await the result."""
 
 
 class Pending(Generic[R]):

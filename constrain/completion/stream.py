@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from constrain.completion.pending import Pending
+from constrain.completion.pending import Pending, PendingResult
 from constrain.completion.result import Completion
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-R = TypeVar("R")
+P = TypeVar("P", bound=PendingResult[Any])
 
 
 class Stream(Iterator[str]):
@@ -97,7 +97,7 @@ class AsyncStream(AsyncIterator[str]):
             self._pending.cancel()
 
 
-async def submitted(submit: Callable[[], Pending[R]]) -> Pending[R]:
+async def submitted(submit: Callable[[], P]) -> P:
     """Submit on a worker thread, since compiling a constraint or waiting for a step would block the event loop.
 
     If the awaiting task is cancelled meanwhile, the submitted request is cancelled too.
@@ -110,6 +110,6 @@ async def submitted(submit: Callable[[], Pending[R]]) -> Pending[R]:
         raise
 
 
-def _cancel(future: asyncio.Future[Pending[Any]]) -> None:
+def _cancel(future: asyncio.Future[Any]) -> None:
     if not future.cancelled() and future.exception() is None:
         future.result().cancel()

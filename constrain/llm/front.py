@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import (
-    Callable,
     Generator,
     Iterable,
     Sequence,
@@ -16,9 +15,10 @@ from constrain.arguments import check_count, texts_of
 from constrain.completion import (
     Completion,
     Failure,
-    Pending,
+    PendingResult,
     Stream,
     run_many,
+    submit_all,
 )
 from constrain.documents import Document
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
@@ -129,7 +129,7 @@ class LLM(AsyncMethods):
         ask = one_of(prompt, messages)
         if stream:
             return Stream(submit_one(0, ask))
-        pending = _all_or_none([partial(submit_one, number, ask) for number in range(n)])
+        pending = submit_all(partial(submit_one, number, ask) for number in range(n))
         found = _results(pending)
         return found[0] if n == 1 else found
 
@@ -283,19 +283,7 @@ class LLM(AsyncMethods):
             raise GenerationError(str(error)) from error
 
 
-def _all_or_none(submits: Sequence[Callable[[], Pending[Completion]]]) -> list[Pending[Completion]]:
-    """Submit several requests; if submitting one fails, cancel the others."""
-    pending: list[Pending[Completion]] = []
-    try:
-        for each in submits:
-            pending.append(each())
-    except BaseException:
-        _cancel(pending)
-        raise
-    return pending
-
-
-def _results(pending: Sequence[Pending[Completion]]) -> list[Completion]:
+def _results(pending: Sequence[PendingResult[Completion]]) -> list[Completion]:
     """Wait for several requests; if one fails, cancel the others."""
     try:
         return [each.result() for each in pending]
@@ -303,6 +291,6 @@ def _results(pending: Sequence[Pending[Completion]]) -> list[Completion]:
         _cancel(pending)
 
 
-def _cancel(pending: Sequence[Pending[Completion]]) -> None:
+def _cancel(pending: Sequence[PendingResult[Completion]]) -> None:
     for each in pending:
         each.cancel()
