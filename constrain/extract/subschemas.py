@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 #: Keywords whose value is a schema.
 _SCHEMA = frozenset(
@@ -39,3 +40,19 @@ def with_subschemas(schema: Mapping[str, Any], change: Callable[[Place, Mapping[
         elif keyword in _SCHEMA:
             result[keyword] = changed((keyword,), value)
     return result
+
+
+def resolved(reference: str, root: Any) -> Any:
+    """Return the node that a reference within a schema points to, or ``None`` if there is none."""
+    if not reference.startswith("#"):
+        return None
+    node = root
+    for step in unquote(reference[1:]).split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, Mapping) and key in node:
+            node = node[key]
+        else:
+            return None
+    return node

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+
+from constrain.extract.subschemas import resolved
 
 _ANY = "any"
 _DEPTH = 12
@@ -129,7 +130,7 @@ class _Renderer:
         ref = node.get("$ref")
         if isinstance(ref, str):
             rest = {key: value for key, value in node.items() if key != "$ref"}
-            target = None if ref in refs else self._resolve(ref)
+            target = None if ref in refs else resolved(ref, self._root)
             refs = (*refs, ref)
             return self._merged(_joined(rest, target) if isinstance(target, Mapping) else rest, refs)
         parts = node.get("allOf")
@@ -141,21 +142,6 @@ class _Renderer:
                     whole = _joined(whole, extra)
             return whole, refs
         return node, refs
-
-    def _resolve(self, ref: str) -> Any:
-        """Return the node that a reference within the schema points to, or None."""
-        if not ref.startswith("#"):
-            return None
-        node: Any = self._root
-        for step in unquote(ref[1:]).split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-                node = node[int(key)]
-            elif isinstance(node, Mapping) and key in node:
-                node = node[key]
-            else:
-                return None
-        return node
 
 
 def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, Any]:
