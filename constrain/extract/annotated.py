@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -56,8 +57,42 @@ class Node:
             yield from child.walk((*path, step))
 
 
-def annotated(extraction: Extraction[Any], chunk: int) -> Node:
-    """Return the record of a chunk as a tree."""
+    def at(self, path: Path) -> Node | None:
+        """Return the node at a path, or ``None`` if there is none."""
+        node = self
+        for step in path:
+            children = node.value
+            if isinstance(children, dict) and step in children:
+                node = children[step]
+            elif isinstance(children, list) and isinstance(step, int) and step < len(children):
+                node = children[step]
+            else:
+                return None
+        return node
+
+    def with_node(self, path: Path, node: Node) -> Node:
+        """Return a copy with another node at a path."""
+        if not path:
+            return node
+        step, rest = path[0], path[1:]
+        children = self.value.copy()
+        children[step] = children[step].with_node(rest, node)
+        return replace(self, value=children)
+
+
+def json_key(value: Any) -> str:
+    """Return a text that is the same for equal JSON values."""
+    return json.dumps(value, sort_keys=True)
+
+
+def annotated(extraction: Extraction[Any], chunk: int, offset: int = 0) -> Node:
+    """Return the record of a chunk as a tree.
+
+    Args:
+        extraction: the extraction from the chunk.
+        chunk: its number.
+        offset: where it starts in the document; is added to all spans.
+    """
 
     def build(value: Any, path: Path) -> Node:
         if isinstance(value, dict):
@@ -65,7 +100,33 @@ def annotated(extraction: Extraction[Any], chunk: int) -> Node:
         elif isinstance(value, list):
             value = [build(child, (*path, index)) for index, child in enumerate(value)]
         where = pointer(path)
-        occurrences = tuple(extraction.occurrences.get(where, ()))
-        return Node(value, chunk, extraction.spans.get(where), occurrences, extraction.confidence.get(where))
+        span = extraction.spans.get(where)
+        occurrences = tuple(_moved(each, offset) for each in extraction.occurrences.get(where, ()))
+        return Node(value, chunk, span and _moved(span, offset), occurrences, extraction.confidence.get(where))
 
     return build(extraction.json, ())
+
+
+def notes(record: Node, offset: int = 0) -> dict[str, dict[str, Any]]:
+    """Return what is known about the values of a record, as the members of an extraction of the same names.
+
+    Args:
+        record: the record.
+        offset: is subtracted from all spans.
+    """
+    found: dict[str, dict[str, Any]] = {"spans": {}, "occurrences": {}, "confidence": {}, "conflicts": {}}
+    for path, node in record.walk():
+        known = {
+            "spans": node.span and _moved(node.span, -offset),
+            "occurrences": [_moved(each, -offset) for each in node.occurrences],
+            "confidence": node.confidence,
+            "conflicts": list(node.conflicts),
+        }
+        for name, value in known.items():
+            if value:
+                found[name][pointer(path)] = value
+    return found
+
+
+def _moved(span: Span, offset: int) -> Span:
+    return Span(span.start + offset, span.end + offset)

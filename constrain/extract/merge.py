@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -10,7 +9,7 @@ from heapq import merge as merge_sorted
 from typing import Any, Literal, TypeAlias
 
 from constrain.documents import Part
-from constrain.extract.annotated import Node
+from constrain.extract.annotated import Node, json_key
 from constrain.extract.same_items import same_items
 
 #: Which of two values is taken; ``None``: the one that is surer, or else the first.
@@ -82,8 +81,8 @@ def _chosen(before: Node, after: Node, choice: _Choice) -> Node:
         return before if choice == "before" else after
     is_surer = _probability(after, 0.0) > _probability(before, 1.0)
     node, other = (after, before) if is_surer else (before, after)
-    conflicts = {_text(value): value for value in (*before.conflicts, *after.conflicts, other.json)}
-    conflicts.pop(_text(node.json), None)
+    conflicts = {json_key(value): value for value in (*before.conflicts, *after.conflicts, other.json)}
+    conflicts.pop(json_key(node.json), None)
     return replace(node, conflicts=tuple(conflicts.values()))
 
 
@@ -116,7 +115,3 @@ def _end(item: Node) -> Any:
 
 def _probability(node: Node, unknown: float) -> float:
     return unknown if node.confidence is None else node.confidence.probability
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)

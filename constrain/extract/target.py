@@ -121,12 +121,31 @@ class Target(Generic[T]):
         if self._has_evidence:
             _check(self._validator, record, text)
             text = json.dumps(record)
+        return Reading(record, self._value(record, text), quotations)
+
+    def value_of(self, record: Any) -> T:
+        """Validate a record, parsed JSON that should match ``schema``, and return the value that is made from it.
+
+        Raises:
+            ExtractionError: the record does not match the schema, or is rejected by the type.
+        """
+        text = json.dumps(record, ensure_ascii=False)
+        _check(self._validator, record, text)
+        return self._value(record, text)
+
+    def _value(self, record: Any, text: str) -> T:
+        """Make the value of a record, of which ``text`` is the JSON."""
         if self.adapter is None:
-            return Reading(record, record, quotations)
+            value: T = record
+            return value
         try:
-            return Reading(record, self.adapter.validate_json(text), quotations)
+            return self.adapter.validate_json(text)
         except ValidationError as error:
             raise ExtractionError(f"the record is refused by its type: {error}", text) from error
+
+    def violations(self, record: Any) -> list[tuple[str | int, ...]]:
+        """Return the paths of the values of a record that do not match the schema."""
+        return [tuple(error.instance_path) for error in self._validator.iter_errors(record)]
 
     def dump(self, value: T) -> Any:
         """Return a value as JSON: for a type, as pydantic serialises it, so with the changes that its validators made.
