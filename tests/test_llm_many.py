@@ -172,7 +172,7 @@ def test_records_of_many_documents(llm: LLM) -> None:
     records = list(llm.extract_many(SCHEMA, PROMPTS))
     assert [record.value for record in records if isinstance(record, Extraction)] == one_by_one
     assert [record.index for record in records] == list(range(40))
-    mixed = list(llm.extract_many(SCHEMA, ["hello", "hello " * 300, "hell"]))
+    mixed = list(llm.extract_many(SCHEMA, ["hello", " ", "hell"]))
     assert [type(each) for each in mixed] == [Extraction, Failure, Extraction]
     assert isinstance(mixed[1].error, ExtractionError) and mixed[1].index == 1
     (short,) = llm.extract_many({"const": "a long text"}, ["hello"], max_new_tokens=2)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     from constrain import LLM
-    from constrain.completion import Pending
+    from constrain.completion import PendingResult
     from constrain.demo import DemoDocument
     from constrain.extract import Extraction
 
@@ -47,7 +47,7 @@ def demo() -> None:
     click.echo(f"{table.row_count} valid records, {tokens} tokens, {seconds:.1f} s")
 
 
-def _submit(llm: LLM, number: int, document: DemoDocument) -> Pending[Extraction[Any]]:
+def _submit(llm: LLM, number: int, document: DemoDocument) -> PendingResult[Extraction[Any]]:
     from constrain.extract import Target
 
     return llm.extractor.submitter(Target.of(document.schema))(number, document.text)

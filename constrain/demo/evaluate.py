@@ -14,7 +14,7 @@ import click
 import jsonschema_rs
 
 import constrain
-from constrain.completion import Completion, Failure, Pending, run_many
+from constrain.completion import Completion, Failure, PendingResult, run_many
 from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Example, Split, example
 from constrain.errors import BudgetError, ExtractionError
@@ -43,7 +43,7 @@ def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator
 def constrained(llm: constrain.LLM, samples: Sequence[Example]) -> list[str]:
     """Extract records with the constraint; an empty string for one that is incomplete."""
 
-    def begin(number: int, sample: Example) -> Pending[Extraction[Any]]:
+    def begin(number: int, sample: Example) -> PendingResult[Extraction[Any]]:
         return llm.extractor.submitter(Target.of(sample.schema), max_new_tokens=_LIMIT)(number, sample.text)
 
     return [_text(each) for each in run_many(llm.runtime, begin, samples)]

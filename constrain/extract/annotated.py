@@ -48,26 +48,14 @@ class Node:
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, Node]]:
         """Yield this node and those below it, with their paths."""
         yield path, self
-        children: Any = ()
-        if isinstance(self.value, dict):
-            children = self.value.items()
-        elif isinstance(self.value, list):
-            children = enumerate(self.value)
-        for step, child in children:
+        for step, child in _children(self).items():
             yield from child.walk((*path, step))
-
 
     def at(self, path: Path) -> Node | None:
         """Return the node at a path, or ``None`` if there is none."""
-        node = self
+        node: Node | None = self
         for step in path:
-            children = node.value
-            if isinstance(children, dict) and step in children:
-                node = children[step]
-            elif isinstance(children, list) and isinstance(step, int) and step < len(children):
-                node = children[step]
-            else:
-                return None
+            node = _children(node).get(step) if node is not None else None
         return node
 
     def with_node(self, path: Path, node: Node) -> Node:
@@ -78,6 +66,13 @@ class Node:
         children = self.value.copy()
         children[step] = children[step].with_node(rest, node)
         return replace(self, value=children)
+
+
+def _children(node: Node) -> dict[Any, Node]:
+    """Return the nodes below a node, by name or index."""
+    if isinstance(node.value, list):
+        return dict(enumerate(node.value))
+    return node.value if isinstance(node.value, dict) else {}
 
 
 def json_key(value: Any) -> str:

@@ -15,7 +15,7 @@ def with_allowed_lists(record: Node, target: Target[Any]) -> Node:
 
     Items at the end of a list that is too long become its ``conflicts``.
     """
-    for path in target.violations(record.json):
+    for path in dict.fromkeys(target.violations(record.json)):
         node = record.at(path)
         if node is not None and isinstance(node.value, list):
             record = record.with_node(path, _allowed_list(record, path, node, target))

@@ -21,6 +21,8 @@ from constrain.completion import (
     Completion,
     Failure,
     Pending,
+    PendingResult,
+    PendingRounds,
     arun_many,
     fresh_filters,
     run_many,
@@ -34,6 +36,7 @@ from constrain.errors import ArgumentError, ExtractionError, GenerationError, Gr
 from constrain.extract.bounds import bounded, max_length
 from constrain.extract.evidence import SOURCE
 from constrain.extract.extraction import Extraction, Usage
+from constrain.extract.long import LongExtraction
 from constrain.extract.options import ExtractionOptions, ExtractOptions
 from constrain.extract.partial import ExtractionStream, PartialReader
 from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
@@ -150,37 +153,65 @@ class Extractor:
         made, read = self._options(target, options), _not_empty(document)
         return ExtractionStream(
             lambda: PartialReader(target, read, self.grammar(target, read)),
-            lambda grammar: self.submit(target, read, made, grammar=grammar),
+            lambda grammar: self.submit_whole(target, read, made, grammar=grammar),
         )
 
     def submit(
+        self, target: Target[T], document: str | Document, options: ExtractionOptions, index: int = 0
+    ) -> PendingResult[Extraction[T]]:
+        """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`."""
+        return PendingRounds(LongExtraction(self, target, _not_empty(document), options, index).rounds())
+
+    def submit_whole(
         self,
         target: Target[T],
-        document: str | Document,
+        document: Document,
         options: ExtractionOptions,
         index: int = 0,
         grammar: CompiledGrammar | None = None,
     ) -> Pending[Extraction[T]]:
-        """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`.
+        """Submit the extraction of a record as one request; errors as for :meth:`extract`, and for long documents.
 
         Args:
             target: schema and type of the record.
-            document: the document, or its text.
+            document: the document.
             options: the options.
             index: position of the document among many.
             grammar: what :meth:`grammar` returns, if it was called before.
         """
-        document, runtime = _not_empty(document), self.runtime
-        grammar = grammar or self.grammar(target, document)
-        constraint = ExLlamaV2EngineFilter(runtime.model, runtime.tokenizer, grammar)
+        constraint = self._constraint(grammar or self.grammar(target, document))
         ids = self.encode_prompt(document.text, options)
         read = partial(_read, target, document, options.max_new_tokens, index)
         try:
             thinking = self._thinking(ids, options.thinking)
-            return submit(runtime, ids, [constraint, *options.filters], options, read, Settings.greedy(), thinking)
+            filters = [constraint, *options.filters]
+            return submit(self.runtime, ids, filters, options, read, Settings.greedy(), thinking)
         except GenerationError as error:
             fewer = ", or give fewer examples" if options.task.examples else ""
             raise ExtractionError(f"{error}{fewer}") from error
+
+    @property
+    def context(self) -> int:
+        """Number of tokens of the context of a request."""
+        return self.runtime.max_seq_len
+
+    def count_tokens(self, text: str) -> int:
+        """Count the tokens of a text."""
+        return int(self.runtime.tokenizer.encode(text).shape[-1])
+
+    def count_prompt_tokens(self, text: str, options: ExtractionOptions) -> int:
+        """Count the tokens of the prompt for a text."""
+        return self.encode_prompt(text, options).shape[-1]
+
+    def count_min_tokens(self, target: Target[Any], document: Document) -> int:
+        """Count the tokens of the shortest record of a document.
+
+        Raises:
+            SchemaError: the schema does not compile.
+        """
+        constraint = self._constraint(self.grammar(target, document))
+        constraint.begin()
+        return constraint.min_tokens()
 
     def encode_prompt(self, text: str, options: ExtractionOptions) -> torch.Tensor:
         """Encode the prompt for a document, as int64 of shape (1, n)."""
@@ -207,12 +238,12 @@ class Extractor:
 
     def submitter(
         self, target: Target[T], **options: Unpack[ExtractOptions]
-    ) -> Callable[[int, str | Document], Pending[Extraction[T]]]:
+    ) -> Callable[[int, str | Document], PendingResult[Extraction[T]]]:
         """Return a function that submits the extraction of a record from one of many texts, given its position."""
         made = self._options(target, options)
         fresh_filters(made.filters)
 
-        def submit_one(index: int, document: str | Document) -> Pending[Extraction[T]]:
+        def submit_one(index: int, document: str | Document) -> PendingResult[Extraction[T]]:
             return self.submit(target, document, replace(made, filters=fresh_filters(made.filters)), index)
 
         return submit_one
@@ -230,6 +261,9 @@ class Extractor:
             return self._compiled(bounded(schema, max_length(text)), text)
         except GrammarError:
             return self._compiled(schema, text)
+
+    def _constraint(self, grammar: CompiledGrammar) -> ExLlamaV2EngineFilter:
+        return ExLlamaV2EngineFilter(self.runtime.model, self.runtime.tokenizer, grammar)
 
     def _compiled(self, schema: dict[str, Any], text: str) -> CompiledGrammar:
         vocabulary = vocabulary_of(self.runtime.tokenizer)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
+from itertools import zip_longest
 from operator import add
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -29,8 +30,10 @@ MIN_CHUNK = 32
 MAX_OVERLAP, OVERLAP = 512, 4
 #: Share of the room after instructions and examples that is kept free for the record, if it needs less than is allowed.
 _RESERVED = 3
-#: Characters from the beginning of a document for which the shortest record is computed.
+#: Number of characters of the sample.
 _SAMPLE = 1000
+#: How many times as long as its text a record can be, in tokens.
+_MAX_RATIO = 4
 #: How often the chunks whose records do not fit are divided again: the first time into those that should, then by half.
 _DIVISIONS = 3
 
@@ -48,8 +51,8 @@ class Requests(Protocol):
     def count_prompt_tokens(self, text: str, options: ExtractionOptions) -> int:
         """Count the tokens of the prompt for a text."""
 
-    def count_min_tokens(self, target: Target[Any], text: str) -> int:
-        """Count the tokens of the shortest record of a text."""
+    def count_min_tokens(self, target: Target[Any], document: Document) -> int:
+        """Count the tokens of the shortest record of a document."""
 
     def submit_whole(
         self, target: Target[T], document: Document, options: ExtractionOptions, index: int = 0
@@ -82,10 +85,10 @@ class LongExtraction(Generic[T]):
             results = yield submit_all([partial(self._submit, piece) for piece in missing])
             found |= {_place(piece): result for piece, result in zip(missing, results, strict=True)}
             self._usage += [result.usage for result in results]
-            smaller = [part for piece in pieces for part in self._divided(piece, found[_place(piece)])]
-            if len(smaller) == len(pieces) or division == _DIVISIONS:
+            too_large = {_place(piece) for piece in pieces if self._is_too_large(piece, found[_place(piece)])}
+            if not too_large or division == _DIVISIONS:
                 break
-            pieces = smaller
+            pieces = self._divided(pieces, too_large)
         extractions = [found[_place(piece)] for piece in pieces]
         if pieces[0] is self._whole:
             return extractions[0]
@@ -96,29 +99,53 @@ class LongExtraction(Generic[T]):
 
     def _pieces(self) -> list[Part]:
         """Return the document in one piece, if it fits in the context, or else in chunks."""
-        text = self._document.text
-        prompt, context = self._requests.count_prompt_tokens(text, self._options), self._requests.context
-        if prompt + self._wanted <= context or prompt + self._reserved(self._target) <= context:
-            self._whole = part_of(self._document, 0, len(text))
+        if self._fits(self._document.text):
+            self._whole = part_of(self._document, 0, len(self._document.text))
             return [self._whole]
-        return self._chunks(self._document, self._room - self._reserved(self._part_target))
+        return self._chunks(self._document, self._limit(self._part_target))
 
-    def _divided(self, piece: Part, extraction: Extraction[Any]) -> list[Part]:
-        """Return smaller pieces if the lists of a piece did not fit in its record."""
-        size = self._requests.count_tokens(piece.text)
-        if extraction.finish_reason != "length" or size < 2 * MIN_CHUNK or not _has_items(extraction.json):
-            return [piece]
-        return self._chunks(piece, max(MIN_CHUNK, min(size // 2, self._wanted)))
+    def _fits(self, text: str) -> bool:
+        prompt, context = self._requests.count_prompt_tokens(text, self._options), self._requests.context
+        return prompt + self._wanted <= context or prompt + self._reserved(self._target) <= context
+
+    def _is_too_large(self, piece: Part, extraction: Extraction[Any]) -> bool:
+        """Whether the lists of a piece did not fit in its record, and would in those of smaller pieces."""
+        if extraction.finish_reason != "length" or not _has_items(extraction.json):
+            return False
+        # A record that is many times as long as its text has a loop, which a part of the text will not end.
+        return self._requests.count_tokens(piece.text) > max(2 * MIN_CHUNK, len(extraction.tokens) // _MAX_RATIO)
+
+    def _divided(self, pieces: Sequence[Part], too_large: Collection[tuple[int, int]]) -> list[Part]:
+        """Divide pieces that are too large, but for what the pieces beside them have, too."""
+        result: list[Part] = []
+        for piece, after in zip_longest(pieces, pieces[1:]):
+            if _place(piece) not in too_large:
+                result.append(piece)
+                continue
+            limit = min(self._requests.count_tokens(piece.text) // 2, self._wanted)
+            beside = [*result[-1:], *([after] if after else [])]
+            smaller = self._chunks(piece, max(MIN_CHUNK, limit))
+            result += [part for part in smaller if not any(_is_within(part, other) for other in beside)]
+        return result
 
     def _chunks(self, document: Document, limit: int) -> list[Part]:
-        if limit < MIN_CHUNK:
-            fewer = " or give fewer examples" if self._options.task.examples else ""
-            raise ExtractionError(
-                f"the prompt without the document leaves {self._room} tokens of a context of {self._requests.context}, "
-                f"too few for a part of it and its record: load the model with a larger max_seq_len{fewer}"
-            )
         overlap = min(limit // OVERLAP, MAX_OVERLAP)
-        return chunks(document, limit, overlap, self._requests.count_tokens)
+        found = chunks(document, limit, overlap, self._requests.count_tokens)
+        return [chunk for chunk in found if chunk.text.strip()]
+
+    # Tokens
+
+    def _limit(self, target: Target[Any]) -> int:
+        """Return the most tokens of a part of the document beside which a record has room."""
+        reserved = self._reserved(target)
+        if self._room - reserved >= MIN_CHUNK:
+            return self._room - reserved
+        fewer = ", or give fewer examples" if self._options.task.examples else ""
+        context = self._requests.context
+        raise ExtractionError(
+            f"the context of {context} tokens leaves no room for the document: the prompt takes {context - self._room} "
+            f"without it, and a record {reserved} or more; load the model with a larger max_seq_len{fewer}"
+        )
 
     @property
     def _wanted(self) -> int:
@@ -130,9 +157,14 @@ class LongExtraction(Generic[T]):
         """Tokens that the prompt leaves for the document and its record."""
         return self._requests.context - self._requests.count_prompt_tokens("", self._options)
 
+    @cached_property
+    def _sample(self) -> Document:
+        """The beginning of the document, which stands for it where the shortest record is computed."""
+        return part_of(self._document, 0, _SAMPLE)
+
     def _reserved(self, target: Target[Any]) -> int:
         """Return the tokens to keep free for a record."""
-        shortest = self._requests.count_min_tokens(target, self._document.text[:_SAMPLE])
+        shortest = self._requests.count_min_tokens(target, self._sample)
         return min(self._wanted, max(self._room // _RESERVED, shortest))
 
     # Requests
@@ -140,9 +172,9 @@ class LongExtraction(Generic[T]):
     @cached_property
     def _part_target(self) -> Target[Any]:
         """The target of parts of the document; the same where its relaxed schema cannot be compiled."""
-        target = Target(relaxed(self._target.schema))
+        target: Target[Any] = Target(relaxed(self._target.schema))
         try:
-            self._requests.count_min_tokens(target, "")
+            self._requests.count_min_tokens(target, self._sample)
         except GrammarError:
             return self._target
         return target
@@ -165,7 +197,7 @@ class LongExtraction(Generic[T]):
         record = merge([annotated(found, number, piece.start) for number, (piece, found) in numbered], pieces)
         record = with_allowed_lists(record, self._target)
         if self._target.violations(record.json):
-            first, *_ = self._chunks(pieces[0], self._room - self._reserved(self._target))
+            first, *_ = self._chunks(pieces[0], self._limit(self._target))
             (strict,) = yield submit_all([partial(self._submit_part, self._target, first)])
             self._usage.append(strict.usage)
             record = with_allowed_values(record, annotated(strict, 0, first.start), self._target)
@@ -188,6 +220,10 @@ class LongExtraction(Generic[T]):
 
 def _place(piece: Part) -> tuple[int, int]:
     return piece.start, piece.end
+
+
+def _is_within(part: Part, other: Part) -> bool:
+    return other.start <= part.start and part.end <= other.end
 
 
 def _has_items(record: Any) -> bool:

@@ -79,9 +79,11 @@ def _chosen(before: Node, after: Node, choice: _Choice) -> Node:
     """Choose one of two values, neither of which is null."""
     if choice is not None:
         return before if choice == "before" else after
-    is_surer = _probability(after, 0.0) > _probability(before, 1.0)
-    node, other = (after, before) if is_surer else (before, after)
-    conflicts = {json_key(value): value for value in (*before.conflicts, *after.conflicts, other.json)}
+    if _probability(after, 0.0) > _probability(before, 1.0):
+        node, others = after, (before.json, *before.conflicts, *after.conflicts)
+    else:
+        node, others = before, (*before.conflicts, after.json, *after.conflicts)
+    conflicts = {json_key(value): value for value in others}
     conflicts.pop(json_key(node.json), None)
     return replace(node, conflicts=tuple(conflicts.values()))
 

@@ -112,7 +112,7 @@ def test_a_prompt_of_ones_own_takes_none(llm: LLM) -> None:
 
 
 def test_examples_that_do_not_fit(llm: LLM) -> None:
-    with pytest.raises(ExtractionError, match=r"leaves no room for an answer.*, or give fewer examples"):
+    with pytest.raises(ExtractionError, match=r"leaves no room for the document.*, or give fewer examples"):
         llm.extract(bool, "hello", examples=[("hello " * 300, True)])
 
 

@@ -44,7 +44,10 @@ def golds(draw: st.DrawFn, distinct: bool, sentences: bool) -> Gold:
 
 def merged(gold: Gold, limit: int, overlap: int, partial: Partial, quoted: bool) -> Node:
     found = chunks(gold.document, limit, overlap, words)
-    return merge([annotated(gold.found_in(chunk, partial, quoted), chunk.number - 1) for chunk in found], found)
+    records = [
+        annotated(gold.found_in(chunk, partial, quoted), number, chunk.start) for number, chunk in enumerate(found)
+    ]
+    return merge(records, found)
 
 
 limits, shares = st.integers(32, 200), st.floats(0.4, 0.5)

@@ -57,19 +57,19 @@ class Gold:
         self.items.append(item)
 
     def found_in(self, chunk: Part, partial: Partial = "left out", quoted: bool = True) -> Extraction[Any]:
-        """What a perfect extractor finds in a part of the text."""
+        """What a perfect extractor finds in a part of the text; spans are those in the part."""
         seen = [_visible(item, chunk, partial == "cut") for item in self.items]
         seen = [item for item in seen if any(value is not None for value, _ in item.values())]
         if partial == "left out":
             seen = [item for item in seen if all(value is not None for value, _ in item.values())]
         record = {"items": [{name: value for name, (value, _) in item.items()} for item in seen]}
         spans = {
-            pointer(("items", index, name)): span
+            pointer(("items", index, name)): Span(span.start - chunk.start, span.end - chunk.start)
             for index, item in enumerate(seen)
             for name, (_, span) in item.items()
             if span is not None
         }
-        return Extraction(record, record, "", [], "stop", document=chunk.whole, spans=spans if quoted else {})
+        return Extraction(record, record, "", [], "stop", document=chunk, spans=spans if quoted else {})
 
 
 def _visible(item: dict[str, tuple[Any, Span]], chunk: Part, cut: bool) -> dict[str, tuple[Any, Span | None]]:
