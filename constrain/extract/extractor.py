@@ -98,7 +98,7 @@ class Extractor:
             ArgumentError: an argument is of the wrong type or out of range.
             SchemaError: the schema does not compile.
             BudgetError: no record fits in ``max_new_tokens``.
-            ExtractionError: the text is empty or too long, or the record cannot be read.
+            ExtractionError: the text is empty, the context has no room, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.submit(target, document, self._options(target, options)).result()
@@ -151,10 +151,13 @@ class Extractor:
         Arguments and errors as for :meth:`extract`; errors other than those of arguments are raised by the loop.
         """
         made, read = self._options(target, options), _not_empty(document)
-        return ExtractionStream(
-            lambda: PartialReader(target, read, self.grammar(target, read)),
-            lambda grammar: self.submit_whole(target, read, made, grammar=grammar),
-        )
+
+        def submit_one(grammar: CompiledGrammar) -> PendingResult[Extraction[T]]:
+            if LongExtraction(self, target, read, made).fits:
+                return self.submit_whole(target, read, made, grammar=grammar)
+            return self.submit(target, read, made)
+
+        return ExtractionStream(lambda: PartialReader(target, read, self.grammar(target, read)), submit_one)
 
     def submit(
         self, target: Target[T], document: str | Document, options: ExtractionOptions, index: int = 0

@@ -97,16 +97,19 @@ class LongExtraction(Generic[T]):
 
     # Pieces
 
+    @property
+    def fits(self) -> bool:
+        """Whether the document fits in the context beside its record."""
+        prompt = self._requests.count_prompt_tokens(self._document.text, self._options)
+        room = self._requests.context - prompt
+        return self._wanted <= room or self._reserved(self._target) <= room
+
     def _pieces(self) -> list[Part]:
         """Return the document in one piece, if it fits in the context, or else in chunks."""
-        if self._fits(self._document.text):
+        if self.fits:
             self._whole = part_of(self._document, 0, len(self._document.text))
             return [self._whole]
         return self._chunks(self._document, self._limit(self._part_target))
-
-    def _fits(self, text: str) -> bool:
-        prompt, context = self._requests.count_prompt_tokens(text, self._options), self._requests.context
-        return prompt + self._wanted <= context or prompt + self._reserved(self._target) <= context
 
     def _is_too_large(self, piece: Part, extraction: Extraction[Any]) -> bool:
         """Whether the lists of a piece did not fit in its record, and would in those of smaller pieces."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from constrain.completion import Pending, submitted
+from constrain.completion import Pending, PendingResult, submitted
 from constrain.documents import Document
 from constrain.engine import CompiledGrammar
 from constrain.extract.evidence import Quotation
@@ -41,17 +41,19 @@ class Partial(Generic[T]):
         json: the record as parsed JSON, without the members that are not known yet.
         document: the document.
         quotations: the quotes of the record.
+        known_spans: where they stand, if that is known.
     """
 
     value: T
     json: Any
     document: Document
-    quotations: list[Quotation]
+    quotations: Sequence[Quotation] = ()
+    known_spans: Mapping[str, Span] | None = None
 
     @cached_property
     def spans(self) -> Mapping[str, Span]:
         """Where the quotes stand in the document, see :class:`Extraction`; may change while more of them are found."""
-        return locate(self.quotations, self.document.text)[0]
+        return locate(self.quotations, self.document.text)[0] if self.known_spans is None else self.known_spans
 
 
 class PartialReader(Generic[T]):
@@ -98,8 +100,7 @@ class PartialReader(Generic[T]):
     def rest(self, extraction: Extraction[T]) -> Iterator[Partial[T]]:
         """Yield the whole record, if it has not been returned yet."""
         if extraction.json != self._last:
-            quotations = self._target.read(extraction.text).quotations
-            yield Partial(extraction.value, extraction.json, self._document, quotations)
+            yield Partial(extraction.value, extraction.json, self._document, known_spans=extraction.spans)
 
     def _completed(self, text: str) -> Any:
         """Return a whole record that begins with a text."""
@@ -134,7 +135,8 @@ def _num_values(record: Any) -> int:
 class ExtractionStream(Iterable[Partial[T]], AsyncIterable[Partial[T]]):
     """The partial records of an extraction, for ``for`` and ``async for``; the last one is the whole record.
 
-    A loop submits the request, and cancels it if it is left early.
+    A loop submits the request, and cancels it if it is left early. A document that does not fit in the context has no
+    partial records, only the whole one.
 
     Attributes:
         extraction: the whole extraction, after the loop; ``None`` before.
@@ -143,7 +145,7 @@ class ExtractionStream(Iterable[Partial[T]], AsyncIterable[Partial[T]]):
     def __init__(
         self,
         make_reader: Callable[[], PartialReader[T]],
-        submit: Callable[[CompiledGrammar], Pending[Extraction[T]]],
+        submit: Callable[[CompiledGrammar], PendingResult[Extraction[T]]],
     ) -> None:
         """
         Args:
@@ -156,20 +158,22 @@ class ExtractionStream(Iterable[Partial[T]], AsyncIterable[Partial[T]]):
     def __iter__(self) -> Generator[Partial[T], None, None]:
         reader = self._make_reader()
         pending = self._submit(reader.grammar)
-        with closing(pending.pieces()) as pieces:
-            for _ in pieces:
-                if partial := reader.read(pending.text()):
-                    yield partial
-        self.extraction = pending.read()
+        if isinstance(pending, Pending):
+            with closing(pending.pieces()) as pieces:
+                for _ in pieces:
+                    if partial := reader.read(pending.text()):
+                        yield partial
+        self.extraction = pending.read() if isinstance(pending, Pending) else pending.result()
         yield from reader.rest(self.extraction)
 
     async def __aiter__(self) -> AsyncGenerator[Partial[T], None]:
         reader = await asyncio.to_thread(self._make_reader)
         pending = await submitted(lambda: self._submit(reader.grammar))
-        async with aclosing(pending.apieces()) as pieces:
-            async for _ in pieces:
-                if partial := reader.read(pending.text()):
-                    yield partial
-        self.extraction = pending.read()
+        if isinstance(pending, Pending):
+            async with aclosing(pending.apieces()) as pieces:
+                async for _ in pieces:
+                    if partial := reader.read(pending.text()):
+                        yield partial
+        self.extraction = pending.read() if isinstance(pending, Pending) else await pending.aresult()
         for partial in reader.rest(self.extraction):
             yield partial

@@ -177,7 +177,7 @@ class LLM(AsyncMethods):
                 schema.
             SchemaError: the schema is not valid, or cannot be enforced; reports where.
             BudgetError: no record fits in ``max_new_tokens``; reports the minimum.
-            ExtractionError: the text is empty or too long, or the record cannot be read.
+            ExtractionError: the text is empty, the context has no room, or the record cannot be read.
             GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.extractor.extract(Target.of(schema), document, **options)

@@ -73,9 +73,9 @@ def test_records_are_appended_to_a_file(folder: Path, tiny_dir: Path) -> None:
 
 def test_files_that_fail_are_reported_and_the_others_go_on(folder: Path, tiny_dir: Path) -> None:
     (folder / "binary.txt").write_bytes(b"\x7fELF\0\1\0")
-    (folder / "long.txt").write_text("word " * 500)
+    (folder / "blank.txt").write_text(" " * 500)
     result = run(
-        tiny_dir, "--schema", "schema.json", "binary.txt", "long.txt", "missing.txt", "two.txt", "-o", "out.jsonl"
+        tiny_dir, "--schema", "schema.json", "binary.txt", "blank.txt", "missing.txt", "two.txt", "-o", "out.jsonl"
     )
     assert result.exit_code == 1
     *failures, row = rows((folder / "out.jsonl").read_text())
@@ -83,7 +83,7 @@ def test_files_that_fail_are_reported_and_the_others_go_on(folder: Path, tiny_di
     kinds = ["DocumentError", "ExtractionError", "DocumentError"]
     assert [failure["error"]["type"] for failure in failures] == kinds  # type: ignore[index]
     assert "binary.txt: it is not a text" in result.stderr
-    assert "long.txt: the prompt has" in result.stderr
+    assert "blank.txt: the document is empty" in result.stderr
     assert "missing.txt: no such file" in result.stderr
     assert "3 of 4 documents failed" in result.stderr
 

@@ -298,8 +298,12 @@ def test_a_model_reads_long_documents_at_every_door(tiny_dir: Path) -> None:
 
     async def asynchronously() -> list[Any]:
         alone = (await llm.aextract(schema, long, max_new_tokens=30)).json
+        assert [each.json async for each in llm.extract_stream(schema, long, max_new_tokens=30)] == [alone]
         return [alone, *[each.json async for each in llm.aextract_many(schema, documents, max_new_tokens=30)]]
 
+    stream = llm.extract_stream(schema, long, max_new_tokens=30)
+    assert [partial.json for partial in stream] == [one_by_one[1].json]
+    assert stream.extraction == one_by_one[1]
     assert asyncio.run(asynchronously()) == [one_by_one[1].json, *[each.json for each in one_by_one]]
     assert not llm.runtime.has_work
 
