@@ -32,9 +32,9 @@ def record_line(key: str, extraction: Extraction[Any], record: Any, part: Mappin
             the spans of the record are in the text of the part.
 
     Returns:
-        ``key``, ``source``, ``part``, ``record``, ``spans``, ``occurrences``, ``confidence``, ``usage`` and
-        ``finish_reason``. The names in the middle are JSON pointers into the record. What is empty is left out, but for
-        the source and the record.
+        ``key``, ``source``, ``part``, ``record``, ``spans``, ``occurrences``, ``confidence``, ``conflicts``, ``usage``
+        and ``finish_reason``. The names in the middle are JSON pointers into the record. What is empty is left out, but
+        for the source and the record.
     """
     members = {
         "part": dict(part),
@@ -42,6 +42,7 @@ def record_line(key: str, extraction: Extraction[Any], record: Any, part: Mappin
         "spans": dict(extraction.spans),
         "occurrences": dict(extraction.occurrences),
         "confidence": {pointer: _confidence(each) for pointer, each in extraction.confidence.items()},
+        "conflicts": dict(extraction.conflicts),
         "usage": asdict(extraction.usage),
         "finish_reason": extraction.finish_reason,
     }
