@@ -35,6 +35,7 @@ class Result:
     spans: dict[str, Any] = field(default_factory=dict)
     occurrences: dict[str, Any] = field(default_factory=dict)
     confidence: dict[str, Any] = field(default_factory=dict)
+    conflicts: dict[str, Any] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
 
