@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from constrain import LLM
     from constrain.documents import PartKind, Source
     from constrain.extract import ExtractOptions, Target
-    from constrain.runs import Journal, Stream
+    from constrain.runs import Journal, LazyModel, Stream
 
 #: Exit code after Ctrl-C, as of other programs.
 _INTERRUPTED = 130
-_NOTICE = "Ctrl-C: the documents in progress will be finished; again: stop at once"
+_NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop at once"
 
 
 @click.command()
@@ -91,14 +91,17 @@ def extract(
     """
     from constrain.runs import run_extraction
 
-    documents, total = _documents(files, column, ids, limit, sample, options["seed"])
+    documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
     with _opened(output) as lines:
         _check(target, model_dir)
-        llm = _load(model_dir, jobs)
+        model = _model(model_dir, jobs)
         try:
-            with RunReport(None if each else total, output) as report, Interrupt(_NOTICE) as interrupt:
+            with (
+                RunReport(None if each else total, output, each or "document") as report,
+                Interrupt(_NOTICE) as interrupt,
+            ):
                 progress = run_extraction(
-                    llm,
+                    model,
                     target,
                     documents,
                     lines,
@@ -120,19 +123,22 @@ def _documents(
     files: Sequence[Path],
     column: str | None,
     ids: str | None,
+    output: Path | None,
     limit: int | None,
     number: int | None,
     seed: int | None,
 ) -> tuple[Iterable[Source], int]:
     """Return the documents, still unread, and their number."""
     from constrain.documents import inputs
-    from constrain.runs import sample
+    from constrain.runs import journal_of, sample
 
     if limit and number:
         raise click.UsageError("--limit and --sample exclude each other")
 
+    own = () if output is None else (output, journal_of(output))
+
     def listed() -> Iterator[Source]:
-        return inputs(map(str, files), column=column, ids=ids)
+        return inputs(map(str, files), column=column, ids=ids, leave_out=own)
 
     if number:
         chosen = sample(listed(), number, seed or 0)
@@ -158,10 +164,16 @@ def _check(target: Target[Any], model_dir: Path | None) -> None:
         warn_of_misspelled(report)
 
 
-def _load(model_dir: Path | None, jobs: int | None) -> LLM:
-    from constrain.llm import load
+def _model(model_dir: Path | None, jobs: int | None) -> LazyModel:
+    from constrain.demo import model_dir as built_in
+    from constrain.runs import LazyModel
 
-    return load(model_dir, max_batch_size=jobs)
+    def load() -> LLM:
+        from constrain.llm import load
+
+        return load(model_dir, max_batch_size=jobs)
+
+    return LazyModel.open(model_dir or built_in(), load)
 
 
 def _extract_options(temperature: float | None, **options: Any) -> ExtractOptions:

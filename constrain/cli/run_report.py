@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 class RunReport:
     """Shows a progress bar on a terminal while it is entered, a line for each failure, and a summary at the end."""
 
-    def __init__(self, total: int | None, output: Path | None) -> None:
+    def __init__(self, total: int | None, output: Path | None, noun: str = "document") -> None:
         """
         Args:
             total: number of documents, if it is known.
             output: the file that a later run can continue.
+            noun: what has a record: a document, or a kind of part.
         """
         self._progress: Progress | None = None
-        self._output = output
-        self._bar = tqdm(total=total, unit="doc", disable=None, dynamic_ncols=True)
+        self._output, self._noun = output, f"{noun}s"
+        self._bar = tqdm(total=total, unit=f" {self._noun}", disable=None, dynamic_ncols=True)
 
     def __enter__(self) -> Self:
         return self
@@ -36,7 +37,7 @@ class RunReport:
         self._bar.close()
         if self._progress is not None:
             is_stopped = self._progress.is_stopped or kind is not None
-            for line in _summary(self._progress, self._output if is_stopped else None):
+            for line in _summary(self._progress, self._noun, self._output if is_stopped else None):
                 click.echo(line, err=True)
 
     def update(self, progress: Progress, line: Line | None) -> None:
@@ -48,18 +49,18 @@ class RunReport:
         self._bar.update(progress.documents - self._bar.n)
 
 
-def _summary(progress: Progress, to_continue: Path | None) -> Iterator[str]:
+def _summary(progress: Progress, nouns: str, to_continue: Path | None) -> Iterator[str]:
     """Yield what was done, what it took, and how to go on with a run that was stopped."""
     present = f"; {progress.present:,} were there before" if progress.present else ""
-    yield f"{progress.records:,} records in {progress.seconds:,.1f} s{present}"
+    yield f"{progress.records:,} records of {progress.documents:,} {nouns} in {progress.seconds:,.1f} s{present}"
     if progress.records:
         prompts = f"{progress.prompt_tokens:,} of prompts ({progress.cached_tokens:,} of them cached)"
         yield f"tokens: {prompts}, {progress.output_tokens:,} of records, {_rate(progress)}"
     if progress.all_failures:
         again = f"; --retry-failed tries {progress.failed_before:,} of them again" if progress.failed_before else ""
-        yield f"{progress.all_failures:,} of {progress.documents:,} documents failed{again}"
+        yield f"{progress.all_failures:,} of {progress.documents:,} {nouns} failed{again}"
     if to_continue is not None:
-        done = f"{progress.documents:,} documents are in {to_continue}"
+        done = f"{progress.documents:,} {nouns} are in {to_continue}"
         yield f"stopped: {done}, and the same command goes on with the others"
 
 

@@ -1,5 +1,6 @@
 """Completions of prompts: options, submission as requests, and results, blocking, asynchronous or streamed."""
 
+from constrain.completion.inputs import Inputs
 from constrain.completion.many import Failure, arun_many, run_many
 from constrain.completion.options import Options
 from constrain.completion.pending import Pending, PendingResult
@@ -13,6 +14,7 @@ __all__ = [
     "Completion",
     "Failure",
     "FinishReason",
+    "Inputs",
     "Options",
     "Pending",
     "PendingResult",

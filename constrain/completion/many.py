@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from constrain.arguments import refused
+from constrain.completion.inputs import Inputs, ReadyInputs
 from constrain.completion.pending import PendingResult
 from constrain.completion.stream import submitted
 from constrain.runtime import Runtime
@@ -44,6 +45,10 @@ class _Task(Generic[R]):
     @property
     def done(self) -> bool:
         return isinstance(self.pending, Exception) or self.pending.done
+
+    @property
+    def is_waiting(self) -> bool:
+        return not isinstance(self.pending, Exception) and self.pending.is_waiting
 
     def cancel(self) -> None:
         if not isinstance(self.pending, Exception):
@@ -82,7 +87,7 @@ def run_many(
         runtime: the runtime that the requests are submitted to.
         submit: submits an input, given its position.
         items: the inputs; read only as far ahead as needed. If reading them fails, the results of earlier inputs are
-            yielded first.
+            yielded first. :class:`~constrain.completion.Inputs` need not be ready, and can stop early.
         ordered: whether results are yielded in the order of the inputs, or as they finish.
 
     Raises:
@@ -96,26 +101,35 @@ def _run_many(
     runtime: Runtime, submit: Callable[[int, T], PendingResult[R]], items: Iterable[T], ordered: bool
 ) -> Generator[R | Failure, None, None]:
     tasks: deque[_Task[R]] = deque()
-    source, broken, window = enumerate(items), None, window_of(runtime)
+    inputs = items if isinstance(items, Inputs) else ReadyInputs(items)
+    numbered, broken, window = enumerate(inputs), None, window_of(runtime)
     is_open = True
     try:
         while is_open or tasks:
-            while is_open and len(tasks) < window:
+            if inputs.is_stopped():
+                is_open = False
+                _drop_waiting(tasks)
+            while is_open and len(tasks) < window and (not tasks or inputs.is_ready()):
                 try:
-                    index, item = next(source)
+                    index, item = next(numbered)
                 except StopIteration:
                     is_open = False
                 except Exception as error:
                     is_open, broken = False, error
                 else:
                     tasks.append(_start(submit, index, item))
-            if tasks:
-                yield _next_done(runtime, tasks, ordered).outcome()
+            wakes = inputs.is_ready if is_open and len(tasks) < window else _never
+            if tasks and (task := _next_done(runtime, tasks, ordered, wakes)) is not None:
+                yield task.outcome()
     finally:
         for task in tasks:
             task.cancel()
     if broken is not None:
         raise broken
+
+
+def _never() -> bool:
+    return False
 
 
 def _check_inputs(items: Any) -> None:
@@ -131,14 +145,22 @@ def _start(submit: Callable[[int, T], PendingResult[R]], index: int, item: T) ->
         return _Task(index, error)
 
 
-def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool) -> _Task[R]:
-    """Pop the first task, or if not ordered, wait for the first that is done."""
-    if not ordered:
-        while not any(task.done for task in tasks):
-            runtime.run_until(lambda: any(task.done for task in tasks), _POLL)
-        tasks.remove(task := next(task for task in tasks if task.done))
-        return task
-    return tasks.popleft()
+def _drop_waiting(tasks: deque[_Task[R]]) -> None:
+    """Cancel and remove the requests that have not started."""
+    for task in [task for task in tasks if task.is_waiting]:
+        task.cancel()
+        tasks.remove(task)
+
+
+def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool, wakes: Callable[[], bool]) -> _Task[R] | None:
+    """Wait for the first task, or if not ordered, for any one, and pop it; ``None`` if ``wakes()`` is true earlier."""
+    wanted = [tasks[0]] if ordered else list(tasks)
+    while not any(task.done for task in wanted) and not wakes():
+        runtime.run_until(lambda: any(task.done for task in wanted) or wakes(), _POLL)
+    found = next((task for task in wanted if task.done), None)
+    if found is not None:
+        tasks.remove(found)
+    return found
 
 
 def arun_many(

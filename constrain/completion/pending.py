@@ -24,6 +24,10 @@ class PendingResult(Protocol[R_co]):
     def done(self) -> bool:
         """Whether no request is under way."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request has started."""
+
     def cancel(self) -> None:
         """Cancel the requests; no-op if they have ended."""
 
@@ -68,6 +72,11 @@ class Pending(Generic[R]):
     def done(self) -> bool:
         """Whether :meth:`result` returns or raises at once."""
         return self.handle.done or self._left() == 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the request has not started."""
+        return not self.done and not self.handle.sequence.is_running
 
     def cancel(self) -> None:
         """Cancel the request; no-op if it has ended."""

@@ -35,6 +35,11 @@ class PendingRounds(Generic[R]):
         """Whether all requests of the present round have ended; another round may follow."""
         return all(pending.done for pending in self._round)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request of the present round has started."""
+        return all(pending.is_waiting for pending in self._round)
+
     def cancel(self) -> None:
         """Cancel all requests."""
         self._is_cancelled = True

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from glob import glob, has_magic
+from io import UnsupportedOperation
 from pathlib import Path
 
 from constrain.documents.document import Document
@@ -33,7 +35,13 @@ class Source:
     read: Callable[[], Document]
 
 
-def inputs(paths: Iterable[str], *, column: str | None = None, ids: str | None = None) -> Iterator[Source]:
+def inputs(
+    paths: Iterable[str],
+    *,
+    column: str | None = None,
+    ids: str | None = None,
+    leave_out: Iterable[str | Path] = (),
+) -> Iterator[Source]:
     """Yield the documents that the arguments of a command name, one at a time and unread.
 
     Args:
@@ -42,11 +50,13 @@ def inputs(paths: Iterable[str], *, column: str | None = None, ids: str | None =
         column: column of the texts in tables (CSV, TSV, JSON Lines, Parquet); each row is then a document, with the
             other columns as metadata. Without it, tables in folders are left out, and others are read as texts.
         ids: column of the rows' names.
+        leave_out: files that are no documents wherever they are found, such as the output of an earlier run.
 
     Raises:
         DocumentError: a folder or pattern has no file, or a table has no such column.
     """
-    files = [file for path in paths for file in _files(path, column)]
+    others = {Path(path).resolve() for path in leave_out}
+    files = [file for path in paths for file in _files(path, column) if not _is_one_of(Path(file), others)]
     for table in filter(is_table, files) if column is not None else ():
         _check_columns(table, (column, ids))
     return _sources(files, column, ids)
@@ -61,6 +71,11 @@ def _files(path: str, column: str | None) -> list[str]:
         found = glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute patterns
         return _found(path, [file for file in map(Path, found) if file.is_file()])
     return [path]
+
+
+def _is_one_of(file: Path, others: Collection[Path]) -> bool:
+    # Resolving takes time, so that it is done only for links and files of the same name.
+    return any(file.name == other.name or file.is_symlink() for other in others) and file.resolve() in others
 
 
 def _found(path: str, files: list[Path]) -> list[str]:
@@ -78,11 +93,18 @@ def _is_listed(file: Path, folder: Path, known: Collection[str]) -> bool:
 def _sources(files: list[str], column: str | None, ids: str | None) -> Iterator[Source]:
     for file in files:
         if file == STDIN:
-            yield Source(STDIN, lambda: read_bytes(sys.stdin.buffer.read(), STDIN))
+            yield Source(STDIN, lambda: read_bytes(_standard_input(), STDIN))
         elif column is not None and is_table(file):
             yield from (_row_source(file, row, column, ids) for row in rows(file))
         else:
             yield Source(file, partial(read, file))
+
+
+def _standard_input() -> bytes:
+    # A file of its own, since a thread that still reads sys.stdin when the program ends makes Python abort.
+    with suppress(UnsupportedOperation), open(sys.stdin.fileno(), "rb", closefd=False) as file:
+        return file.read()
+    return sys.stdin.buffer.read()  # a substitute without a file
 
 
 def _row_source(file: str, row: Row, column: str, ids: str | None) -> Source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +12,8 @@ from constrain.extract.target import Target
 from constrain.runs.journal import Journal
 from constrain.runs.key import model_identity, settings_key
 from constrain.runs.lines import Line
+from constrain.runs.missing import Missing
+from constrain.runs.model import LazyModel
 from constrain.runs.run import Progress, Run
 from constrain.runs.schema import check_schema
 from constrain.runs.stream import Stream
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from constrain.completion import Failure
-    from constrain.documents import Document, PartKind
+    from constrain.documents import PartKind
     from constrain.extract import Extraction, ExtractOptions
 
 #: The text whose prompt stands for the form of all prompts.
@@ -32,7 +34,7 @@ _NOT_IN_KEYS = frozenset({"task", "max_new_tokens", "timeout", "priority"})
 
 
 def run_extraction(
-    llm: Any,
+    llm: Any | LazyModel,
     schema: Any,
     documents: Iterable[Input],
     output: str | Path | Journal | Stream,
@@ -46,14 +48,14 @@ def run_extraction(
     """Extract a record from each document into a file, except for those whose records are there.
 
     Args:
-        llm: a :class:`constrain.LLM`.
+        llm: a :class:`constrain.LLM`, or a :class:`LazyModel`, which is loaded only if a record is missing.
         schema: schema of the records, as for :meth:`constrain.LLM.extract`.
-        documents: texts, documents, or sources such as those of :func:`constrain.documents.inputs`. They are read only
-            as far ahead as there are request slots. Without a source, equal texts are one document.
+        documents: texts, documents, or sources such as those of :func:`constrain.documents.inputs`. They are read on
+            a thread of their own, a few ahead of the request slots. Without a source, equal texts are one document.
         output: a file, see :func:`open_output`; or what that function returns, which is not closed then.
         each: extract a record from each page, paragraph or row of the documents instead.
         retry_failed: try documents again that failed in an earlier run.
-        stop: called before each document; no more are started once it returns true.
+        stop: called before each document; once it returns true, only those that have started are finished.
         on_line: called after each document with the progress and its line, or ``None`` if it was skipped.
         options: as for :meth:`constrain.LLM.extract`.
 
@@ -70,11 +72,12 @@ def run_extraction(
     from constrain.filters.engine import vocabulary_of
 
     target = Target.of(schema)
-    check_schema(target.output_schema, vocabulary_of(llm.tokenizer))
-    settings = settings_of(llm, target, options)
+    model = llm if isinstance(llm, LazyModel) else LazyModel.of(llm)
+    check_schema(target.output_schema, vocabulary_of(model.tokenizer))
+    settings = settings_of(model, target, options)
 
-    def extract(missing: Iterator[Document]) -> Generator[Extraction[Any] | Failure, None, None]:
-        results: Generator[Extraction[Any] | Failure, None, None] = llm.extract_many(
+    def extract(missing: Missing) -> Generator[Extraction[Any] | Failure, None, None]:
+        results: Generator[Extraction[Any] | Failure, None, None] = model.load().extract_many(
             target, missing, ordered=False, **options
         )
         return results
@@ -97,7 +100,7 @@ def open_output(path: str | Path) -> Journal:
     return Table(path) if Path(path).suffix.lower() in SUFFIXES else Journal(path)
 
 
-def settings_of(llm: Any, target: Target[Any], options: ExtractOptions) -> str:
+def settings_of(model: LazyModel, target: Target[Any], options: ExtractOptions) -> str:
     """Return the beginning of the keys of what a model extracts; errors as for :func:`settings_key`.
 
     ``max_new_tokens`` is not part of it: so documents that failed with too few tokens can be tried with more, and the
@@ -112,8 +115,8 @@ def settings_of(llm: Any, target: Target[Any], options: ExtractOptions) -> str:
         if field.name not in _NOT_IN_KEYS and (value := getattr(checked, field.name)) not in (field.default, [])
     }
     # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.
-    prompt = llm.extractor.form.text(checked.task, _PROBE)
-    return settings_key(target.output_schema, model_identity(llm.model.config.model_dir), prompt, changed)
+    prompt = model.form.text(checked.task, _PROBE)
+    return settings_key(target.output_schema, model_identity(model.folder), prompt, changed)
 
 
 def _opened(output: str | Path | Journal | Stream) -> AbstractContextManager[Journal | Stream]:

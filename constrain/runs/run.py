@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import monotonic
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from constrain.documents import Document
 from constrain.errors import ConstrainError, ExtractionError, RunError
 from constrain.runs.lines import Line, failure_line, record_line
+from constrain.runs.missing import Missing
+from constrain.runs.read_ahead import ReadAhead
 from constrain.runs.work import Input, Work, read_works
 
 if TYPE_CHECKING:
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
 #: Number of unexpected errors in a row that end a run: then no document is to blame.
 MAX_UNEXPECTED = 10
 
+#: Documents that are read before there is a place for them.
+_READ_AHEAD = 16
+
 #: Extracts records from documents, several at a time, and yields the results as they come, with their positions.
-Extract: TypeAlias = "Callable[[Iterator[Document]], Generator[Extraction[Any] | Failure, None, None]]"
+#: It is called only if a document is missing.
+Extract: TypeAlias = "Callable[[Missing], Generator[Extraction[Any] | Failure, None, None]]"
 
 
 class Output(Protocol):
@@ -110,24 +116,26 @@ class Run:
     ) -> None:
         """
         Args:
-            extract: extracts the records; it is given the documents that are missing, one after the other.
+            extract: extracts the records; it is given the documents that are missing, and called only if there are any.
             target: schema and type of the records.
             settings: the beginning of the keys, see :func:`~constrain.runs.settings_key`.
             output: where the lines go.
             each: extract a record from each part of this kind instead of each document.
             retry_failed: try documents again that failed in an earlier run.
-            stop: asked before each document; no more are begun once it returns true.
+            stop: asked before each document; once it returns true, only those in progress are finished.
             on_line: called after each document with the progress, and its line if it was not skipped.
         """
         self._extract, self._target, self._settings, self._output = extract, target, settings, output
         self._each, self._retry_failed, self._stop, self._on_line = each, retry_failed, stop, on_line
         self._in_flight: dict[int, tuple[int, Work]] = {}
-        self._unexpected = 0
+        self._num_new = self._num_started = self._unexpected = 0
         self.progress = Progress()
         self.keys: dict[str, None] = {}
 
     def extract(self, inputs: Iterable[Input]) -> Progress:
         """Extract the records that are missing, and put the lines of the output in order.
+
+        The inputs are read on a thread of their own, a few documents ahead of those in progress.
 
         A document that fails is a line like the others.
 
@@ -135,36 +143,34 @@ class Run:
             RunError: the output cannot be written, or too many documents in a row failed unexpectedly. The output has
                 what was done until then.
         """
-        with closing(self._extract(self._missing(inputs))) as results:
-            for result in results:
-                self._finish(result)
+        with closing(ReadAhead(read_works(self._settings, inputs, self._each), _READ_AHEAD)) as works:
+            missing = Missing(works, self._document_of, self._stop)
+            if missing.is_any():
+                self._extract_from(missing)
+        self.progress.is_stopped = missing.was_stopped or bool(self._in_flight)
         self._output.finish(self.keys)
         return self.progress
 
-    def _missing(self, inputs: Iterable[Input]) -> Iterator[Document]:
-        """Yield the documents to extract from; the others are skipped, or fail at once."""
-        started = 0
-        for position, work in enumerate(self._new_works(inputs)):
-            if isinstance(work.document, Document):
-                self._in_flight[started] = position, work
-                started += 1
-                yield work.document
-            else:
-                self._fail(position, work, work.document)
+    def _extract_from(self, missing: Missing) -> None:
+        with closing(self._extract(missing)) as results:
+            for result in results:
+                self._finish(result)
 
-    def _new_works(self, inputs: Iterable[Input]) -> Iterator[Work]:
-        """Yield the works that neither this run nor an earlier one has begun, until the run is to stop."""
-        for work in read_works(self._settings, inputs, self._each):
-            if self._stop():
-                self.progress.is_stopped = True
-                return
-            if work.key in self.keys:
-                continue
-            self.keys[work.key] = None
-            if self._is_done(work.key):
-                self._on_line(self.progress, None)
-            else:
-                yield work
+    def _document_of(self, work: Work) -> Document | None:
+        """Return what to extract from; ``None`` if this or an earlier run has seen the work, or if it fails at once."""
+        if work.key in self.keys:
+            return None
+        self.keys[work.key] = None
+        if self._is_done(work.key):
+            self._on_line(self.progress, None)
+            return None
+        position, self._num_new = self._num_new, self._num_new + 1
+        if not isinstance(work.document, Document):
+            self._fail(position, work, work.document)
+            return None
+        self._in_flight[self._num_started] = position, work
+        self._num_started += 1
+        return work.document
 
     def _is_done(self, key: str) -> bool:
         """Return whether an earlier run has done a work, and count it then."""

@@ -28,6 +28,11 @@ Row: TypeAlias = dict[str, Any]
 Writer: TypeAlias = Callable[[Path, Sequence[str], Callable[[], Iterator[Row]]], None]
 
 
+def journal_of(output: Path) -> Path:
+    """Return the path of the journal of an output: beside it if it is a table, else itself."""
+    return output.with_name(f"{output.name}.jsonl") if output.suffix.lower() in SUFFIXES else output
+
+
 class Table(Journal):
     """A journal beside a table, which is written from it when the run ends.
 
@@ -46,7 +51,7 @@ class Table(Journal):
         """
         self.table = Path(path)
         self._write_table = _writer(self.table.suffix)
-        journal = self.table.with_name(f"{self.table.name}.jsonl")
+        journal = journal_of(self.table)
         if self.table.exists() and not journal.exists():
             raise RunError(
                 f"{self.table} is not the output of a run, since {journal.name} is not beside it: choose another file"

@@ -13,7 +13,7 @@ from constrain.errors import ArgumentError, SchemaError
 from constrain.extract import Target
 from constrain.filters import create
 from constrain.generator import ExLlamaV2Sampler
-from constrain.runs import open_output, run_extraction, settings_of
+from constrain.runs import LazyModel, open_output, run_extraction, settings_of
 
 SCHEMA = {"type": "object", "properties": {"kind": {"enum": ["a", "b"]}}, "required": ["kind"]}
 
@@ -24,7 +24,7 @@ def llm(tiny_dir: Path) -> constrain.LLM:
 
 
 def settings(llm: constrain.LLM, **options: Any) -> str:
-    return settings_of(llm, Target.of(SCHEMA), options)  # type: ignore[arg-type]
+    return settings_of(LazyModel.of(llm), Target.of(SCHEMA), options)  # type: ignore[arg-type]
 
 
 def test_records_of_a_model_come_into_a_file(llm: constrain.LLM, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_settings_that_change_records_change_keys(llm: constrain.LLM) -> None:
         settings(llm, instructions="In euros."),
         settings(llm, examples=[("yes", {"kind": "a"})]),
         settings(llm, examples=[("yes", {"kind": "b"})]),
-        settings_of(llm, Target.of({**SCHEMA, "description": "other"}), {}),
+        settings_of(LazyModel.of(llm), Target.of({**SCHEMA, "description": "other"}), {}),
     ]
     assert len(set(keys)) == len(keys)
 

@@ -194,6 +194,34 @@ def test_an_interrupt_leaves_what_is_done(path: Path) -> None:
     assert extracted(path, documents(100)).present == 10
 
 
+def test_the_end_of_a_run_that_drops_documents_is_told(path: Path) -> None:
+    def dropping(given: Any) -> Any:
+        for result in extract(given):
+            if result.index < 5:
+                yield result
+
+    assert extracted(path, documents(10), extract=dropping).is_stopped
+    assert not extracted(path, documents(10)).is_stopped
+    assert [line["source"] for line in read(path)] == [f"{number}.txt" for number in range(10)]
+
+
+def test_nothing_is_extracted_where_nothing_is_missing(path: Path) -> None:
+    extracted(path, [*documents(3), unreadable("a.pdf")])
+    inputs = [*documents(3), unreadable("a.pdf"), unreadable("b.pdf")]
+    progress = extracted(path, inputs, extract=lambda given: pytest.fail("extracts"))
+    assert (progress.present, progress.failed_before, progress.failures) == (3, 1, 1)
+
+
+def test_an_input_that_breaks_loses_nothing_that_came_before(path: Path) -> None:
+    def broken() -> Iterator[Document]:
+        yield from documents(20)
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        extracted(path, broken())
+    assert extracted(path, documents(20)).present >= 12  # all but those in progress
+
+
 def test_progress_is_told_for_each_document(path: Path) -> None:
     extracted(path, documents(3))
     told: list[tuple[int, bool]] = []

@@ -1,0 +1,51 @@
+"""The model of a run, which is loaded only if there is something to extract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from constrain.extract.prompts.form import PromptForm
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+
+@dataclass(frozen=True)
+class LazyModel:
+    """What the keys of a run depend on, and how to load the rest.
+
+    Attributes:
+        folder: folder of the model.
+        tokenizer: its tokenizer.
+        form: the form of its prompts.
+        load: returns the :class:`constrain.LLM`, or something with its method ``extract_many``.
+    """
+
+    folder: str
+    tokenizer: ExLlamaV2Tokenizer
+    form: PromptForm
+    load: Callable[[], Any]
+
+    @classmethod
+    def of(cls, llm: Any) -> LazyModel:
+        """Return the model of an :class:`constrain.LLM`, which is loaded already."""
+        return cls(llm.model.config.model_dir, llm.tokenizer, llm.extractor.form, lambda: llm)
+
+    @classmethod
+    def open(cls, folder: str | Path, load: Callable[[], Any]) -> LazyModel:
+        """Read the tokenizer of a model folder.
+
+        Raises:
+            ModelError: the folder cannot be used.
+        """
+        from constrain.extract.prompts.choose import choose_form
+        from constrain.model import ExLlamaV2Config
+        from constrain.tokenizer import ExLlamaV2Tokenizer
+
+        config = ExLlamaV2Config()
+        config.model_dir = str(folder)
+        config.prepare(no_tensors=True)
+        tokenizer = ExLlamaV2Tokenizer(config)
+        return cls(str(folder), tokenizer, choose_form(tokenizer), load)

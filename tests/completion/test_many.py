@@ -1,0 +1,67 @@
+"""Inputs that are asked whether they are ready, and whether to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import constrain
+from constrain import LLM
+from constrain.completion import Completion
+
+
+class Stopped(Iterator[str]):
+    """Endless prompts that stop when asked to."""
+
+    def __init__(self) -> None:
+        self.taken, self.stopped = 0, False
+
+    def __next__(self) -> str:
+        self.taken += 1
+        return f"{self.taken}"
+
+    def is_ready(self) -> bool:
+        return True
+
+    def is_stopped(self) -> bool:
+        return self.stopped
+
+
+class Pausing(Stopped):
+    """A prompt at a time: the next is ready only when all earlier ones are done."""
+
+    done = 0
+
+    def is_ready(self) -> bool:
+        return self.done == self.taken
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_dir: Path) -> LLM:
+    return constrain.load(tiny_dir, max_batch_size=2)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_only_requests_that_have_started_end_after_a_stop(llm: LLM, ordered: bool) -> None:
+    prompts = Stopped()
+    results = llm.generate_many(prompts, regex="[ab]{9}", max_new_tokens=9, seed=0, ordered=ordered)
+    first = next(results)
+    assert isinstance(first, Completion) and prompts.taken == 4  # two ran, and two waited
+    prompts.stopped = True
+    others = list(results)
+    assert all(isinstance(each, Completion) and len(each.text) == 9 for each in others)
+    assert len(others) <= 1 and prompts.taken == 4
+    assert not llm.runtime.has_work
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_requests_go_on_while_the_next_input_is_not_ready(llm: LLM, ordered: bool) -> None:
+    prompts = Pausing()
+    results = llm.generate_many(prompts, max_new_tokens=3, seed=0, ordered=ordered)
+    for number in range(4):
+        prompts.done = number
+        assert next(results).index == number
+        assert prompts.taken == number + 1
+    results.close()
