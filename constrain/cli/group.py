@@ -22,6 +22,7 @@ BUILT_IN = {
     "generate": "constrain.cli.generate:generate",
     "info": "constrain.cli.inspect:info",
     "plugins": "constrain.cli.inspect:plugins",
+    "serve": "constrain.cli.serve:serve",
 }
 
 

@@ -11,6 +11,7 @@ from constrain.arguments import check_count, check_number
 from constrain.filters.combined import filters_of
 from constrain.generator.job import SEED_BITS, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
+from constrain.model import ExLlamaV2Lora
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ class Options:
         logprobs: report the log probability of each token, and of this number of most likely ones.
         timeout: seconds after which the request is cancelled; ``None``: never.
         priority: requests with a higher priority start first.
+        loras: adapters of the model to apply.
+        special_tokens: show special tokens in the text as it is streamed.
         filters: constraints on the output; each can constrain only one sequence at a time.
 
     Raises:
@@ -44,6 +47,8 @@ class Options:
     logprobs: int | None = None
     timeout: float | None = None
     priority: int = 0
+    loras: Sequence[ExLlamaV2Lora] = ()
+    special_tokens: bool = False
     filters: Sequence[Any] = ()
 
     def __post_init__(self) -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from constrain.completion.pending import Pending, PendingResult
+from constrain.completion.pending import Pending
 from constrain.completion.result import Completion
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-P = TypeVar("P", bound=PendingResult[Any])
+
+class Cancellable(Protocol):
+    """Something that can be cancelled."""
+
+    def cancel(self) -> None:
+        """Cancel it; no-op if it has ended."""
+
+
+P = TypeVar("C", bound=Cancellable)
 
 
 class Stream(Iterator[str]):

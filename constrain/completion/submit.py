@@ -161,6 +161,8 @@ def _request(
         stop_strings=stop_strings,
         return_logprobs=options.logprobs,
         within_budget=True,
+        decode_special_tokens=options.special_tokens,
+        loras=tuple(options.loras),
         hook=as_hook(settings),
         priority=options.priority,
     )

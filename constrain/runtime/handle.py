@@ -130,12 +130,18 @@ class Handle:
         return self._wait().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Update]:
+        async for batch in self.batches():
+            for update in batch:
+                yield update
+
+    async def batches(self) -> AsyncIterator[list[Update]]:
+        """Yield the updates as they arrive, those that have arrived by then together; errors as for :meth:`updates`."""
         wake = self._listen()
         self._driver.run_in_background()
         while True:
             is_last = self.done
-            while self._updates:
-                yield self._updates.popleft()
+            if self._updates:
+                yield [self._updates.popleft() for _ in range(len(self._updates))]
             if is_last:
                 self._raise()
                 return

@@ -65,6 +65,7 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, origin: str = "chat template") -> None:
+        self.source = source
         self._origin = origin
         try:
             self._template = _Environment().from_string(source)

@@ -31,6 +31,7 @@ import constrain.llm
 import constrain.model
 import constrain.model_init
 import constrain.runs
+import constrain.serve
 import constrain.testing
 import constrain.tokenizer
 from constrain.cli.group import BUILT_IN, cli
@@ -55,6 +56,7 @@ PACKAGES = [
     constrain.model,
     constrain.model_init,
     constrain.runs,
+    constrain.serve,
     constrain.testing,
     constrain.tokenizer,
 ]

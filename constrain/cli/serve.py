@@ -1,0 +1,116 @@
+"""``constrain serve``: a server with the API of OpenAI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from constrain.serve import Models
+
+_BUILT_IN = "constrain"
+
+
+@click.command()
+@click.option(
+    "--model",
+    "model_dirs",
+    multiple=True,
+    metavar="[NAME=]FOLDER",
+    help="A model, under the name of its folder or another; several are allowed.  [default: the built-in model]",
+)
+@click.option(
+    "--lora",
+    "loras",
+    multiple=True,
+    metavar="NAME=FOLDER[@MODEL]",
+    help="An adapter of a model, by default of the first one; several are allowed.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen at.")
+@click.option(
+    "--api-key",
+    "api_keys",
+    multiple=True,
+    envvar="CONSTRAIN_API_KEY",
+    help="Key that clients have to send; several are allowed.",
+)
+@click.option("--tool-form", help="How the models write calls of functions.  [default: as their chat templates say]")
+@click.option("--max-seq-len", type=click.IntRange(min=1), help="Longest prompt and answer together, in tokens.")
+@click.option("--cache-tokens", type=click.IntRange(min=1), help="Size of the KV cache, in tokens.")
+@click.option(
+    "--max-requests",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="Most outputs that run or wait; further requests are answered with 429.",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=600, show_default=True, help="Most seconds for a request."
+)
+@click.option(
+    "--shutdown-timeout",
+    type=click.IntRange(min=0),
+    default=30,
+    show_default=True,
+    help="Most seconds to finish running requests after a signal to stop.",
+)
+def serve(
+    model_dirs: tuple[str, ...],
+    loras: tuple[str, ...],
+    host: str,
+    port: int,
+    api_keys: tuple[str, ...],
+    tool_form: str | None,
+    max_seq_len: int | None,
+    cache_tokens: int | None,
+    max_requests: int,
+    timeout: float,
+    shutdown_timeout: int,
+) -> None:
+    """Serve models by the API of OpenAI.
+
+    There are /v1/chat/completions, /v1/completions, /v1/responses, /v1/extract, /v1/models, /health and /metrics.
+    Constraints of a request hold, or the request is refused.
+    """
+    try:
+        import uvicorn
+
+        from constrain.serve import ServerSettings, create_app
+    except ImportError as error:
+        raise click.ClickException(f"{error}; pip install constrain[serve]") from error
+    models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens)
+    app = create_app(models, ServerSettings(api_keys, max_requests, timeout))
+    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)
+
+
+def _models(
+    model_dirs: tuple[str, ...],
+    loras: tuple[str, ...],
+    tool_form: str | None,
+    max_seq_len: int | None,
+    cache_tokens: int | None,
+) -> Models:
+    from constrain.llm import load
+    from constrain.serve import Models
+
+    models = Models()
+    for name, folder in map(_named_folder, model_dirs) if model_dirs else [(_BUILT_IN, None)]:
+        models.add(name, load(folder, max_seq_len=max_seq_len, cache_tokens=cache_tokens), tool_form)
+    for given in loras:
+        name, _, rest = given.partition("=")
+        adapter, _, base = rest.partition("@")
+        if not (name and adapter):
+            raise click.BadParameter(f"{given!r}: an adapter is given as NAME=FOLDER", param_hint="--lora")
+        models.add_lora(name, base or next(iter(models.by_name)), adapter)
+    return models
+
+
+def _named_folder(given: str) -> tuple[str, Path]:
+    name, separator, folder = given.partition("=")
+    path = Path(folder if separator else given)
+    if not path.is_dir():
+        raise click.BadParameter(f"there is no folder {str(path)!r}", param_hint="--model")
+    return (name if separator else path.resolve().name), path

@@ -1,0 +1,180 @@
+"""The server as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from constrain.serve.admission import Admission
+from constrain.serve.endpoints.chat import ChatAnswer, chat_work, limit_field
+from constrain.serve.endpoints.completions import CompletionAnswer, completion_works
+from constrain.serve.endpoints.extract import extract
+from constrain.serve.endpoints.response_events import ResponseAnswer
+from constrain.serve.endpoints.responses import responses_work
+from constrain.serve.errors import APIError, as_api_error
+from constrain.serve.generation import Work
+from constrain.serve.http import EventStream, Handler, error_response, guarded, read_body, unless_gone
+from constrain.serve.jobs import Job, Server
+from constrain.serve.metrics import Metrics
+from constrain.serve.models import Models, ServedModel
+from constrain.serve.protocol.chat import ChatRequest
+from constrain.serve.protocol.completions import CompletionRequest
+from constrain.serve.protocol.extract import ExtractRequest
+from constrain.serve.protocol.responses import ResponsesRequest
+from constrain.serve.settings import ServerSettings
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def create_app(models: Models, settings: ServerSettings | None = None) -> Starlette:
+    """Return the server of some models as an ASGI application.
+
+    Args:
+        models: the models, by name.
+        settings: limits and keys.
+    """
+    settings = settings or ServerSettings()
+    server = Server(settings, Admission(settings.max_requests), Metrics(models.llms))
+    endpoints = _Endpoints(models, server)
+    posts: dict[str, Handler] = {
+        "/v1/chat/completions": endpoints.chat,
+        "/v1/completions": endpoints.completions,
+        "/v1/responses": endpoints.responses,
+        "/v1/extract": endpoints.extract,
+    }
+    gets: dict[str, Handler] = {"/v1/models": endpoints.models, "/v1/models/{name:path}": endpoints.model}
+    app = Starlette(
+        routes=[
+            *(Route(path, guarded(server, handler), methods=["POST"]) for path, handler in posts.items()),
+            *(Route(path, guarded(server, handler), methods=["GET"]) for path, handler in gets.items()),
+            Route("/health", endpoints.health, methods=["GET"]),
+            Route("/metrics", endpoints.metrics, methods=["GET"]),
+        ],
+        exception_handlers={404: _not_found, 405: _not_found},
+    )
+    app.state.server = server
+    return app
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return error_response(APIError(f"there is no {request.method} {request.url.path}", status=status))
+
+
+class _Endpoints:
+    """The handlers of the routes."""
+
+    def __init__(self, models: Models, server: Server) -> None:
+        self._models, self._server = models, server
+
+    async def chat(self, request: Request) -> Response:
+        asked, model = await self._read(request, ChatRequest)
+        return await self._answer(
+            request,
+            lambda: [chat_work(asked, model)],
+            lambda job: ChatAnswer(asked, model, job),
+            asked.n,
+            bool(asked.stream),
+            limit_field(asked),
+        )
+
+    async def completions(self, request: Request) -> Response:
+        asked, model = await self._read(request, CompletionRequest)
+        return await self._answer(
+            request,
+            lambda: completion_works(asked, model),
+            lambda job: CompletionAnswer(asked, model, job),
+            asked.n,
+            bool(asked.stream),
+            "/max_tokens",
+        )
+
+    async def responses(self, request: Request) -> Response:
+        asked, model = await self._read(request, ResponsesRequest)
+        return await self._answer(
+            request,
+            lambda: [responses_work(asked, model)],
+            lambda job: ResponseAnswer(asked, job),
+            1,
+            bool(asked.stream),
+            "/max_output_tokens",
+        )
+
+    async def extract(self, request: Request) -> Response:
+        asked, model = await self._read(request, ExtractRequest)
+        self._server.admission.enter(1)
+        try:
+            work = extract(asked, model, self._server.settings.timeout)
+            return JSONResponse(await unless_gone(request, work))
+        finally:
+            self._server.admission.leave(1, 0)
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_card(model) for model in self._models.by_name.values()]})
+
+    async def model(self, request: Request) -> Response:
+        return JSONResponse(_card(self._models.find(request.path_params["name"])))
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "models": list(self._models.by_name)})
+
+    async def metrics(self, request: Request) -> Response:
+        text = await run_in_threadpool(self._server.metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _read(self, request: Request, kind: type[M]) -> tuple[M, ServedModel]:
+        asked = await read_body(request, kind, self._server.settings.max_body_bytes)
+        return asked, self._models.find(asked.model)  # type: ignore[attr-defined]  # all kinds have a model
+
+    async def _answer(
+        self,
+        request: Request,
+        make_works: Callable[[], Sequence[Work]],
+        make_answer: Callable[[Job], Any],
+        n: int,
+        streams: bool,
+        limit: str,
+    ) -> Response:
+        """Generate the outputs of a request, and answer with all of them, or with a stream.
+
+        Args:
+            request: the request.
+            make_works: returns what is to be generated.
+            make_answer: returns what writes the response.
+            n: outputs of each work.
+            streams: whether the response is a stream.
+            limit: pointer to the field with the maximum number of tokens.
+        """
+        job: Job | None = None
+        try:
+            works = await run_in_threadpool(make_works)
+            job = Job(self._server, works, n)
+            await unless_gone(request, job.submit())
+            answer = make_answer(job)
+            if streams:
+                response, job = EventStream(answer.chunks(), job.close), None
+                return response
+            return JSONResponse(await unless_gone(request, answer.whole()))
+        except Exception as error:
+            raise as_api_error(error, limit) from error
+        finally:
+            if job is not None:
+                job.close()
+
+
+def _card(model: ServedModel) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "constrain",
+        "parent": model.parent,
+        "max_model_len": model.llm.runtime.max_seq_len,
+    }

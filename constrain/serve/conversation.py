@@ -1,0 +1,122 @@
+"""Conversations as prompts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from constrain.completion import encode
+from constrain.extract.prompts.builtin_form import BuiltinForm
+from constrain.extract.prompts.form import Task
+from constrain.serve.formats import OutputFormat
+from constrain.serve.models import ServedModel
+from constrain.serve.protocol.chat import Message
+from constrain.serve.tools import CallForm, Function
+
+
+def encode_conversation(
+    model: ServedModel,
+    messages: Sequence[Message],
+    functions: Sequence[Function] = (),
+    variables: Mapping[str, Any] | None = None,
+    format: OutputFormat | None = None,
+) -> torch.Tensor:
+    """Encode a conversation whose next message the model writes.
+
+    The chat template of the model renders it. Where that does not show functions, a system message describes them;
+    without a chat template, the prompt is a transcript. The built-in model, which only knows documents and their
+    records, is given the last message as the document, if the answer is JSON.
+
+    Args:
+        model: the model.
+        messages: the conversation.
+        functions: what the model may call.
+        variables: further variables of the template.
+        format: form of the answer.
+
+    Returns:
+        int64 ids of shape (1, n).
+
+    Raises:
+        TokenizerError: the template refuses the messages.
+    """
+    tokenizer, form = model.tokenizer, model.llm.extractor.form
+    if isinstance(form, BuiltinForm) and format is not None and isinstance(format.grammar, dict):
+        return form.encode(Task(format.grammar), _text(messages[-1]))
+    templates = tokenizer.chat_templates
+    source = (templates.get("tool_use") or templates["default"]).source if "default" in templates else ""
+    if "tools" in source:
+        rendered = [_for_template(message) for message in messages]
+        tools = [function.for_template() for function in functions]
+        return tokenizer.encode_chat(rendered, tools=tools or None, **(variables or {}))
+    spelled = [_spelled(message, model.form) for message in messages]
+    if functions:
+        spelled = _with_system(spelled, _description(functions, model.form))
+    if source:
+        return tokenizer.encode_chat(spelled, **(variables or {}))
+    transcript = "".join(f"{each['role']}: {each['content']}\n\n" for each in spelled)
+    return encode(tokenizer, f"{transcript}assistant:")
+
+
+def _role(message: Message) -> str:
+    return "system" if message.role == "developer" else message.role
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, list):
+        return "".join(part.text or part.refusal for part in message.content)
+    return message.content or ""
+
+
+def _for_template(message: Message) -> dict[str, Any]:
+    """Return a message as chat templates take it: arguments of calls as objects."""
+    rendered: dict[str, Any] = {"role": _role(message), "content": _text(message)}
+    thoughts = message.reasoning_content or message.reasoning
+    optional = {"name": message.name, "tool_call_id": message.tool_call_id, "reasoning_content": thoughts}
+    rendered |= {name: value for name, value in optional.items() if value is not None}
+    if message.tool_calls:
+        rendered["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.function.name, "arguments": _parsed(call.function.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    return rendered
+
+
+def _spelled(message: Message, form: CallForm) -> dict[str, str]:
+    """Return a message of a template that knows no calls: they are written as text."""
+    text = _text(message)
+    for call in message.tool_calls or ():
+        text += "".join(
+            (form.before_name, call.function.name, form.after_name, call.function.arguments, form.after_arguments)
+        )
+    if message.role == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
+    return {"role": _role(message), "content": text}
+
+
+def _with_system(messages: list[dict[str, str]], text: str) -> list[dict[str, str]]:
+    if messages[0]["role"] == "system":
+        return [{"role": "system", "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def _description(functions: Sequence[Function], form: CallForm) -> str:
+    listed = "\n".join(json.dumps(function.for_template(), ensure_ascii=False) for function in functions)
+    call = f"{form.opening}{form.before_name}NAME{form.after_name}ARGUMENTS{form.after_arguments}{form.closing}"
+    return (
+        f"You may call these functions:\n{listed}\n\nA call is written like this, with the arguments as JSON:\n{call}"
+    )
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments

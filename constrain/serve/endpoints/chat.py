@@ -1,0 +1,162 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from time import time
+from typing import Any
+from uuid import uuid4
+
+from constrain.serve.answers import Conversation, make_work
+from constrain.serve.constraints import read_format
+from constrain.serve.endpoints.common import DONE, chat_logprobs, usage
+from constrain.serve.errors import APIError, pointer
+from constrain.serve.generation import Batch, Output, Work
+from constrain.serve.http import event
+from constrain.serve.jobs import Job
+from constrain.serve.json_values import JSONReader
+from constrain.serve.models import ServedModel
+from constrain.serve.protocol.chat import ChatRequest, NamedTool
+from constrain.serve.protocol.fields import StreamOptions
+from constrain.serve.tools import Function, ToolChoice
+from constrain.serve.tools.reader import CallArguments, CallStarted, Part, Text
+
+
+def limit_field(request: ChatRequest) -> str:
+    """Return the pointer to the field with the maximum number of tokens."""
+    return "/max_completion_tokens" if request.max_completion_tokens is not None else "/max_tokens"
+
+
+def chat_work(request: ChatRequest, model: ServedModel) -> Work:
+    """Return the work of a request; errors as for :func:`make_work`."""
+    if request.top_logprobs is not None and not request.logprobs:
+        raise APIError("/top_logprobs: needs logprobs", param="/top_logprobs", code="invalid_value")
+    functions = tuple(
+        Function(
+            tool.function.name,
+            tool.function.parameters or {"type": "object", "properties": {}, "additionalProperties": False},
+            pointer("tools", number, "function", "parameters"),
+            tool.function.description or "",
+        )
+        for number, tool in enumerate(request.tools or ())
+    )
+    named = request.tool_choice.function.name if isinstance(request.tool_choice, NamedTool) else None
+    word = None if isinstance(request.tool_choice, NamedTool) else request.tool_choice
+    asked = Conversation(
+        request.messages,
+        functions,
+        ToolChoice.of(functions, word, named, request.parallel_tool_calls),
+        read_format(request, model.vocabulary),
+        request.max_completion_tokens or request.max_tokens,
+        request.reasoning_effort,
+        request.chat_template_kwargs or {},
+        (request.top_logprobs or 0) if request.logprobs else None,
+    )
+    return make_work(model, request, asked)
+
+
+class ChatAnswer:
+    """Writes the response to a request: all at once, or as a stream of chunks."""
+
+    def __init__(self, request: ChatRequest, model: ServedModel, job: Job) -> None:
+        self._request, self._model, self._job = request, model, job
+        self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time()), "model": request.model}
+
+    async def whole(self) -> dict[str, Any]:
+        """Return the response, when all outputs have ended."""
+        found = await self._job.collect()
+        choices = [
+            self._choice(number, output, batches)
+            for number, (output, batches) in enumerate(zip(self._job.outputs, found, strict=True))
+        ]
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage(self._job.outputs)}
+
+    def _choice(self, number: int, output: Output, batches: Sequence[Batch]) -> dict[str, Any]:
+        tokens = [token for batch in batches for token in batch.tokens]
+        return {
+            "index": number,
+            "message": message([part for batch in batches for part in batch.parts]),
+            "logprobs": chat_logprobs(self._model, tokens) if self._request.logprobs else None,
+            "finish_reason": output.finish_reason,
+        }
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the response as events."""
+        options = self._request.stream_options or StreamOptions()
+        outputs = self._job.outputs
+        values = [self._values_reader(options) for _ in outputs]
+        for number in range(len(outputs)):
+            yield self._chunk(number, {"role": "assistant", "content": ""})
+        async for number, batch in self._job.stream():
+            if batch is None:
+                found = values[number].finish() if values[number] else []
+                yield self._chunk(number, {}, values=found, finish_reason=outputs[number].finish_reason)
+            elif (delta := _delta(batch.parts)) or self._request.logprobs:
+                found = values[number].feed(delta.get("content", "")) if values[number] else []
+                logprobs = chat_logprobs(self._model, batch.tokens) if self._request.logprobs else None
+                yield self._chunk(number, delta, values=found, logprobs=logprobs)
+        if options.include_usage:
+            yield event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage(outputs)})
+        yield DONE
+
+    def _values_reader(self, options: StreamOptions) -> Any:
+        content = self._job.works[0].content
+        return JSONReader() if options.include_values and content is not None and content.is_json else None
+
+    def _chunk(
+        self,
+        number: int,
+        delta: dict[str, Any],
+        *,
+        values: Sequence[tuple[str, Any]] = (),
+        logprobs: dict[str, Any] | None = None,
+        finish_reason: str | None = None,
+    ) -> bytes:
+        choice = {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+        if values:
+            choice["values"] = [{"pointer": at, "value": value} for at, value in values]
+        return event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+
+
+def message(parts: Sequence[Part]) -> dict[str, Any]:
+    """Return the message of an answer."""
+    content = "".join(part.text for part in parts if isinstance(part, Text) and part.kind == "content")
+    thoughts = "".join(part.text for part in parts if isinstance(part, Text) and part.kind == "reasoning")
+    calls = [
+        {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": _arguments(parts, part.index)}}
+        for part in parts
+        if isinstance(part, CallStarted)
+    ]
+    made: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
+    if thoughts:
+        made["reasoning_content"] = thoughts.strip()
+    if calls:
+        made["tool_calls"] = calls
+    return made
+
+
+def _arguments(parts: Sequence[Part], index: int) -> str:
+    return "".join(part.text for part in parts if isinstance(part, CallArguments) and part.index == index)
+
+
+def _delta(parts: Sequence[Part]) -> dict[str, Any]:
+    """Return the difference that parts make to a message."""
+    delta: dict[str, Any] = {}
+    for part in parts:
+        if isinstance(part, Text):
+            name = "content" if part.kind == "content" else "reasoning_content"
+            delta[name] = delta.get(name, "") + part.text
+        elif isinstance(part, CallStarted):
+            function = {"name": part.name, "arguments": ""}
+            call = {"index": part.index, "id": part.id, "type": "function", "function": function}
+            delta.setdefault("tool_calls", []).append(call)
+        else:
+            _add_arguments(delta.setdefault("tool_calls", []), part)
+    return delta
+
+
+def _add_arguments(calls: list[dict[str, Any]], part: CallArguments) -> None:
+    if calls and calls[-1]["index"] == part.index:
+        calls[-1]["function"]["arguments"] += part.text
+    else:
+        calls.append({"index": part.index, "function": {"arguments": part.text}})

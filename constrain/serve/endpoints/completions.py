@@ -1,0 +1,122 @@
+"""``POST /v1/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from time import time
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from constrain.completion import encode
+from constrain.runtime.events import SampledToken
+from constrain.serve.constraints import read_format
+from constrain.serve.endpoints.common import DONE, usage
+from constrain.serve.errors import APIError
+from constrain.serve.generation import Batch, Work
+from constrain.serve.http import event
+from constrain.serve.jobs import Job
+from constrain.serve.models import ServedModel
+from constrain.serve.protocol.completions import CompletionRequest
+from constrain.serve.sampling import make_options
+
+
+def completion_works(request: CompletionRequest, model: ServedModel) -> list[Work]:
+    """Return the work of each prompt of a request.
+
+    Raises:
+        APIError: a prompt or the constraint is malformed.
+    """
+    format = read_format(request, model.vocabulary)
+    shows_special = format is not None and isinstance(format.grammar, str)
+    options = make_options(request, model, request.max_tokens, logprobs=request.logprobs, special_tokens=shows_special)
+    return [Work(model, ids, format, options, content=format) for ids in _prompts(request, model)]
+
+
+def _prompts(request: CompletionRequest, model: ServedModel) -> list[torch.Tensor]:
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return [encode(model.tokenizer, prompt)]
+    texts = [each for each in prompt if isinstance(each, str)]
+    if texts:
+        return [encode(model.tokenizer, text) for text in texts]
+    numbers = [each for each in prompt if isinstance(each, int)]
+    rows = [numbers] if numbers else [each for each in prompt if isinstance(each, list)]
+    if not rows or not all(rows):
+        raise APIError("/prompt: there is no prompt, or an empty one", param="/prompt", code="invalid_value")
+    return [torch.tensor([row], dtype=torch.long) for row in rows]
+
+
+class CompletionAnswer:
+    """Writes the response to a request: all at once, or as a stream of chunks."""
+
+    def __init__(self, request: CompletionRequest, model: ServedModel, job: Job) -> None:
+        self._request, self._model, self._job = request, model, job
+        head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time())}
+        self._head = {**head, "model": request.model}
+
+    async def whole(self) -> dict[str, Any]:
+        """Return the response, when all outputs have ended."""
+        found = await self._job.collect()
+        choices = [
+            self._choice(number, self._echo(number) + _text(batches), _tokens(batches), output.finish_reason)
+            for number, (output, batches) in enumerate(zip(self._job.outputs, found, strict=True))
+        ]
+        return {**self._head, "choices": choices, "usage": self._usage()}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the response as events."""
+        outputs = self._job.outputs
+        if self._request.echo:
+            for number in range(len(outputs)):
+                yield self._chunk(self._choice(number, self._echo(number), [], None))
+        async for number, batch in self._job.stream():
+            if batch is None:
+                yield self._chunk(self._choice(number, "", [], outputs[number].finish_reason))
+            else:
+                yield self._chunk(self._choice(number, _text([batch]), batch.tokens, None))
+        if self._request.stream_options is not None and self._request.stream_options.include_usage:
+            yield event({**self._head, "choices": [], "usage": self._usage()})
+        yield DONE
+
+    def _chunk(self, choice: dict[str, Any]) -> bytes:
+        return event({**self._head, "choices": [choice]})
+
+    def _choice(
+        self, number: int, text: str, tokens: Sequence[SampledToken], finish_reason: str | None
+    ) -> dict[str, Any]:
+        has_logprobs = self._request.logprobs is not None
+        logprobs = self._logprobs(tokens) if has_logprobs else None
+        return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
+
+    def _echo(self, number: int) -> str:
+        if not self._request.echo:
+            return ""
+        ids = self._job.works[number // self._request.n].ids[0]
+        return str(self._model.tokenizer.decode(ids))
+
+    def _logprobs(self, tokens: Sequence[SampledToken]) -> dict[str, Any]:
+        def name(token: int) -> str:
+            return self._model.vocabulary.token_bytes(token).decode(errors="replace")
+
+        return {
+            "tokens": [name(token.id) for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [{name(idx): logprob for idx, logprob in token.top_logprobs} for token in tokens],
+            "text_offset": [],
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        """Return the numbers of tokens of all prompts and outputs together."""
+        n, outputs = self._request.n, self._job.outputs
+        groups = [usage(outputs[start : start + n]) for start in range(0, len(outputs), n)]
+        return {name: sum(group[name] for group in groups) for name in groups[0] if name.endswith("_tokens")}
+
+
+def _text(batches: Sequence[Batch]) -> str:
+    return "".join(getattr(part, "text", "") for batch in batches for part in batch.parts)
+
+
+def _tokens(batches: Sequence[Batch]) -> list[SampledToken]:
+    return [token for batch in batches for token in batch.tokens]

@@ -1,0 +1,228 @@
+"""``POST /v1/responses``: the response, and the events by which it is streamed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from time import time
+from typing import Any
+from uuid import uuid4
+
+from constrain.serve.errors import as_api_error
+from constrain.serve.generation import Output
+from constrain.serve.http import event
+from constrain.serve.jobs import Job
+from constrain.serve.protocol.responses import ResponsesRequest
+from constrain.serve.tools.reader import CallArguments, CallStarted, Part
+
+#: An event, and its data without the number in the stream.
+_Event = dict[str, Any]
+
+_STATUS = {"length": ("incomplete", {"reason": "max_output_tokens"})}
+
+
+class ResponseAnswer:
+    """Writes the response to a request: all at once, or as a stream of events."""
+
+    def __init__(self, request: ResponsesRequest, job: Job) -> None:
+        self._job = job
+        self._resource = _resource(request)
+        self._items: list[_Item] = []
+
+    async def whole(self) -> dict[str, Any]:
+        """Return the response, when the output has ended."""
+        [batches] = await self._job.collect()
+        for batch in batches:
+            for part in batch.parts:
+                list(self._add(part))
+        list(self._end_item())
+        return self._ended(self._job.outputs[0])
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the response as events."""
+        number = 0
+        async for each in self._events():
+            yield event({"sequence_number": number, **each}, each["type"])
+            number += 1
+
+    async def _events(self) -> AsyncIterator[_Event]:
+        yield {"type": "response.created", "response": self._current()}
+        yield {"type": "response.in_progress", "response": self._current()}
+        try:
+            async for _, batch in self._job.stream():
+                for part in batch.parts if batch else ():
+                    for each in self._add(part):
+                        yield each
+            for each in self._end_item():
+                yield each
+        except Exception as error:
+            told = as_api_error(error, "/max_output_tokens")
+            problem = {"code": told.code or "server_error", "message": told.message}
+            yield {"type": "response.failed", "response": {**self._current(), "status": "failed", "error": problem}}
+            return
+        ended = self._ended(self._job.outputs[0])
+        yield {"type": f"response.{ended['status']}", "response": ended}
+
+    def _current(self) -> dict[str, Any]:
+        return {**self._resource, "output": [item.data for item in self._items]}
+
+    def _ended(self, output: Output) -> dict[str, Any]:
+        status, details = _STATUS.get(output.finish_reason, ("completed", None))
+        completed_at = int(time()) if status == "completed" else None
+        ended = {"status": status, "incomplete_details": details, "completed_at": completed_at}
+        if self._items and status == "incomplete":
+            self._items[-1].data["status"] = status
+        return {**self._current(), **ended, "usage": _usage(output)}
+
+    def _add(self, part: Part) -> Iterator[_Event]:
+        """Add a part to the last item, or begin a new item; yield the events."""
+        kind = part.kind if not isinstance(part, (CallStarted, CallArguments)) else "call"
+        is_new = isinstance(part, CallStarted) or not self._items or self._items[-1].kind != kind
+        if is_new:
+            yield from self._end_item()
+            item = _CallItem(part) if isinstance(part, CallStarted) else _TextItem(kind)
+            self._items.append(item)
+            yield from self._placed(item.begin())
+        if not isinstance(part, CallStarted):
+            yield from self._placed(self._items[-1].add(part.text))
+
+    def _end_item(self) -> Iterator[_Event]:
+        if self._items:
+            yield from self._placed(self._items[-1].end())
+
+    def _placed(self, events: Iterator[_Event]) -> Iterator[_Event]:
+        for each in events:
+            yield {**each, "output_index": len(self._items) - 1}
+
+
+class _Item:
+    """An item of the output.
+
+    Attributes:
+        kind: ``"content"``, ``"reasoning"`` or ``"call"``.
+        data: the item as clients see it.
+    """
+
+    kind: str
+    data: dict[str, Any]
+
+    def begin(self) -> Iterator[_Event]:
+        yield {"type": "response.output_item.added", "item": {**self.data}}
+
+    def add(self, text: str) -> Iterator[_Event]:
+        raise NotImplementedError
+
+    def end(self) -> Iterator[_Event]:
+        self.data["status"] = "completed"
+        yield {"type": "response.output_item.done", "item": {**self.data}}
+
+
+class _TextItem(_Item):
+    """A message, or thoughts."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._event = "response.output_text" if kind == "content" else "response.reasoning_text"
+        if kind == "content":
+            self._part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            self.data = {"type": "message", "id": f"msg_{uuid4().hex}", "role": "assistant"}
+        else:
+            self._part = {"type": "reasoning_text", "text": ""}
+            self.data = {"type": "reasoning", "id": f"rs_{uuid4().hex}", "summary": []}
+        self.data |= {"status": "in_progress", "content": []}
+
+    def begin(self) -> Iterator[_Event]:
+        yield from super().begin()
+        self.data["content"] = [self._part]
+        yield {"type": "response.content_part.added", **self._place, "part": {**self._part}}
+
+    def add(self, text: str) -> Iterator[_Event]:
+        self._part["text"] += text
+        yield {"type": f"{self._event}.delta", **self._place, "delta": text, **self._logprobs}
+
+    def end(self) -> Iterator[_Event]:
+        yield {"type": f"{self._event}.done", **self._place, "text": self._part["text"], **self._logprobs}
+        yield {"type": "response.content_part.done", **self._place, "part": {**self._part}}
+        yield from super().end()
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self.data["id"], "content_index": 0}
+
+    @property
+    def _logprobs(self) -> dict[str, Any]:
+        return {"logprobs": []} if self.kind == "content" else {}
+
+
+class _CallItem(_Item):
+    """A call of a function."""
+
+    kind = "call"
+
+    def __init__(self, call: CallStarted) -> None:
+        self.data = {"type": "function_call", "id": f"fc_{uuid4().hex}", "call_id": call.id, "name": call.name}
+        self.data |= {"arguments": "", "status": "in_progress"}
+
+    def add(self, text: str) -> Iterator[_Event]:
+        self.data["arguments"] += text
+        yield {"type": "response.function_call_arguments.delta", "item_id": self.data["id"], "delta": text}
+
+    def end(self) -> Iterator[_Event]:
+        done = {"item_id": self.data["id"], "name": self.data["name"], "arguments": self.data["arguments"]}
+        yield {"type": "response.function_call_arguments.done", **done}
+        yield from super().end()
+
+
+def _resource(request: ResponsesRequest) -> dict[str, Any]:
+    """Return a response that has just begun."""
+    tools = [
+        {"strict": True, "description": None, **tool.model_dump(exclude_none=True)} for tool in request.tools or ()
+    ]
+    choice = request.tool_choice or "auto"
+    format = request.text.format if request.text and request.text.format else {"type": "text"}
+    effort = request.reasoning.effort if request.reasoning else None
+    return {
+        "id": f"resp_{uuid4().hex}",
+        "object": "response",
+        "created_at": int(time()),
+        "completed_at": None,
+        "status": "in_progress",
+        "incomplete_details": None,
+        "error": None,
+        "model": request.model,
+        "instructions": request.instructions,
+        "previous_response_id": None,
+        "output": [],
+        "tools": tools,
+        "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "max_output_tokens": request.max_output_tokens,
+        "max_tool_calls": None,
+        "text": {"format": format, "verbosity": "medium"},
+        "reasoning": {"effort": effort, "summary": None},
+        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "top_logprobs": 0,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "truncation": "disabled",
+        "store": False,
+        "background": False,
+        "service_tier": "default",
+        "metadata": request.metadata or {},
+        "safety_identifier": request.safety_identifier,
+        "prompt_cache_key": request.prompt_cache_key,
+        "user": request.user,
+        "usage": None,
+    }
+
+
+def _usage(output: Output) -> dict[str, Any]:
+    completion = output.completion
+    prompt, cached = (completion.prompt_tokens, completion.cached_tokens) if completion else (0, 0)
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": output.num_tokens,
+        "output_tokens_details": {"reasoning_tokens": output.reasoning_tokens},
+        "total_tokens": prompt + output.num_tokens,
+    }

@@ -1,0 +1,112 @@
+"""Errors in the form of the OpenAI API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from constrain.errors import (
+    ArgumentError,
+    BudgetError,
+    ConstrainError,
+    ExtractionError,
+    GenerationError,
+    GenerationTimeout,
+    GrammarError,
+    RegexError,
+    ResourceLimit,
+    SchemaError,
+    TokenizerError,
+)
+
+_log = logging.getLogger(__name__)
+
+_KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class APIError(ConstrainError):
+    """An error that a client is told.
+
+    Attributes:
+        message: what is wrong, and what to do.
+        status: HTTP status.
+        param: JSON pointer to the field of the request at fault, if there is one.
+        code: short name of the error, if it has one.
+        headers: headers of the response.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.message, self.status, self.param, self.code = message, status, param, code
+        self.headers = dict(headers or {})
+        super().__init__(message)
+
+    def body(self) -> dict[str, Any]:
+        """The body of the response."""
+        kind = _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def pointer(*steps: str | int) -> str:
+    """Return the JSON pointer (RFC 6901) with these steps."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def invalid(problems: Sequence[Mapping[str, Any]], prefix: str = "") -> APIError:
+    """Return the error for what pydantic found wrong with a request; the first problem is the one that is told.
+
+    Args:
+        problems: of ``ValidationError.errors()``.
+        prefix: JSON pointer to what was validated.
+    """
+    first = problems[0]
+    at = prefix + pointer(*first["loc"])
+    if first["type"] == "extra_forbidden":
+        return APIError(f"{at}: this server does not know the field, and ignores none", param=at, code="unknown_field")
+    return APIError(f"{at}: {first['msg']}", param=at, code="invalid_value")
+
+
+def in_grammar(error: GrammarError, at: str) -> APIError:
+    """Return the error for a constraint that does not compile; ``at`` is the pointer to its field."""
+    if isinstance(error, SchemaError) and not error.document:
+        keyword = pointer(error.keyword) if error.keyword else ""
+        return APIError(error.reason, param=f"{at}{error.pointer}{keyword}", code="schema_not_enforceable")
+    if isinstance(error, ResourceLimit):
+        return APIError(str(error), param=at + (error.pointer or ""), code="grammar_too_large")
+    code = "invalid_regex" if isinstance(error, RegexError) else "invalid_grammar"
+    return APIError(str(error), param=at, code=code)
+
+
+def as_api_error(error: Exception, limit: str = "/max_tokens") -> APIError:
+    """Return what a client is told of an exception.
+
+    Args:
+        error: the exception.
+        limit: pointer to the field with the maximum number of tokens.
+    """
+    if isinstance(error, APIError):
+        return error
+    if isinstance(error, BudgetError):
+        needed = f"{limit}: {error.budget} tokens are too few for what the constraint requires, {error.needed} do"
+        return APIError(needed, param=limit, code="max_tokens_too_small")
+    if isinstance(error, GenerationTimeout):
+        return APIError(str(error), status=504, code="timeout")
+    if isinstance(error, TokenizerError):
+        return APIError(str(error), param="/messages", code="invalid_messages")
+    if isinstance(error, GenerationError):
+        return APIError(str(error), code="context_length_exceeded")
+    if isinstance(error, ExtractionError):
+        return APIError(str(error), status=422, code="extraction_failed")
+    if isinstance(error, (ArgumentError, GrammarError)):
+        return APIError(str(error), code="invalid_value")
+    _log.error("a request failed", exc_info=error)
+    told = str(error) if isinstance(error, ConstrainError) else f"internal error: {type(error).__name__}"
+    return APIError(told, status=500, code="internal_error")

@@ -1,0 +1,120 @@
+"""Output formats: what a constraint of a request allows, as one grammar or several that refer to one another."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from constrain.engine import (
+    CompiledGrammar,
+    Vocabulary,
+    compile_json_schema,
+    compile_lark,
+    compile_regex,
+    grammar_cache,
+)
+from constrain.engine.lark import NamedGrammar
+from constrain.engine.special import pieces
+from constrain.errors import GrammarError
+from constrain.serve.errors import in_grammar
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """A language for an answer.
+
+    Attributes:
+        grammar: a JSON Schema, a regular expression for whole texts, or the text of a Lark grammar.
+        grammars: those that ``@name`` stands for in the text of a Lark grammar.
+        pointer: JSON pointer to the field of the request that it comes from.
+    """
+
+    grammar: NamedGrammar
+    grammars: Mapping[str, NamedGrammar] = field(default_factory=dict)
+    pointer: str = ""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the answer is a JSON document."""
+        return isinstance(self.grammar, (dict, bool))
+
+    def compile(self, vocabulary: Vocabulary) -> CompiledGrammar:
+        """Compile for a vocabulary; cached.
+
+        Raises:
+            APIError: the format cannot be enforced; with a pointer.
+        """
+        try:
+            if isinstance(self.grammar, (dict, bool)):
+                # As most models write JSON: members in the order of the schema, and the spaces of json.dumps.
+                return grammar_cache.compile(
+                    compile_json_schema, self.grammar, vocabulary, whitespace="single", property_order="schema"
+                )
+            if isinstance(self.grammar, re.Pattern):
+                return grammar_cache.compile(compile_regex, self.grammar, vocabulary)
+            return grammar_cache.compile(compile_lark, self.grammar, vocabulary, grammars=self.grammars)
+        except GrammarError as error:
+            raise in_grammar(error, self.pointer) from error
+
+
+class GrammarText:
+    """Writes expressions of a Lark grammar, and collects the grammars that they refer to.
+
+    Attributes:
+        grammars: the grammars, by name.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, prefix: str = "g") -> None:
+        """``prefix``: begins the names of the grammars, so that those of several texts do not clash."""
+        self._vocabulary, self._prefix = vocabulary, prefix
+        self.grammars: dict[str, NamedGrammar] = {}
+
+    def literal(self, text: str) -> str:
+        """Return the expression of a text, in which names of special tokens are these tokens."""
+        found = (
+            f"<{each.text}>" if each.special else json.dumps(each.text, ensure_ascii=False)
+            for each in pieces(text, self._vocabulary.special_tokens)
+            if each.text
+        )
+        # Lark knows "<|name|>" as the notation of the special token <|name|>, and <[NAME]> as that of [NAME].
+        return " ".join(each.replace("<<", "<").replace(">>", ">") if each[0] == "<" else each for each in found)
+
+    def refer(self, grammar: NamedGrammar) -> str:
+        """Return the expression of another grammar."""
+        for name, known in self.grammars.items():
+            if type(known) is type(grammar) and known == grammar:
+                return f"@{name}"
+        name = f"{self._prefix}{len(self.grammars)}"
+        self.grammars[name] = grammar
+        return f"@{name}"
+
+    def insert(self, format: OutputFormat) -> str:
+        """Return the expression of an output format."""
+        self.grammars.update(format.grammars)
+        return self.refer(format.grammar)
+
+    def free_text(self, excluded: Iterable[str] = ()) -> str:
+        """Return the expression of any text, empty or not, in which no text of ``excluded`` occurs."""
+        return f"{self.refer(re.compile(free_text_pattern(excluded)))}?"
+
+    def format(self, start: str, pointer: str = "") -> OutputFormat:
+        """Return the format of the rule ``start``."""
+        return OutputFormat(f"start: {start}", self.grammars, pointer)
+
+
+def free_text_pattern(excluded: Iterable[str]) -> str:
+    """Return a pattern of texts of at least one character, in which no text of ``excluded`` occurs."""
+    barred = "|".join(map(re.escape, filter(None, excluded)))
+    return rf"(?s:(?!{barred}).)+" if barred else r"(?s:.)+"
+
+
+def alternatives(texts: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that matches one of several texts."""
+    return re.compile("|".join(map(re.escape, texts)))
+
+
+def any_of(options: Iterable[str]) -> str:
+    """Return the expression of alternatives, which may be empty."""
+    return "(" + " | ".join(options) + ")"

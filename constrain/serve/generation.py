@@ -1,0 +1,180 @@
+"""Generation of one output, and its division into parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+
+from constrain.completion import Completion, Options, Pending, submit
+from constrain.filters import ExLlamaV2EngineFilter
+from constrain.filters.thinking import Thinking
+from constrain.runtime.events import SampledToken, Update
+from constrain.serve.formats import OutputFormat
+from constrain.serve.models import ServedModel
+from constrain.serve.tools.reader import AnswerReader, CallStarted, Part, Text
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """An output to generate.
+
+    Attributes:
+        model: the model.
+        ids: the prompt, int64 of shape (1, n).
+        format: the form of the output; ``None``: any text.
+        options: options of the completion.
+        thinking: how long the model may think before ``format`` applies.
+        make_reader: makes what divides the text; ``None``: it stays as it is.
+        content: the form of the part of the output that is neither thoughts nor calls.
+    """
+
+    model: ServedModel
+    ids: torch.Tensor
+    format: OutputFormat | None
+    options: Options
+    thinking: Thinking | None = None
+    make_reader: Callable[[], AnswerReader] | None = None
+    content: OutputFormat | None = None
+
+    def submit(self, number: int) -> Output:
+        """Compile the format, and submit output ``number`` of several.
+
+        Raises:
+            APIError: the format cannot be enforced.
+            ConstrainError: as for :func:`constrain.completion.submit`.
+        """
+        llm = self.model.llm
+        filters: list[ExLlamaV2EngineFilter] = []
+        if self.format is not None:
+            filters.append(ExLlamaV2EngineFilter(llm.model, llm.tokenizer, self.format.compile(self.model.vocabulary)))
+        options = self.options.numbered(number)
+        pending = submit(llm.runtime, self.ids, filters, options, _as_it_is, thinking=self.thinking)
+        return Output(self, pending, filters)
+
+
+def _as_it_is(completion: Completion) -> Completion:
+    return completion
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an output has gained: parts, and the tokens that they come from."""
+
+    parts: list[Part]
+    tokens: list[SampledToken] = field(default_factory=list)
+
+
+class Output:
+    """An output in progress.
+
+    Attributes:
+        completion: the whole of it, once it has ended.
+        finish_reason: why it has ended.
+        num_tokens: number of its tokens.
+        reasoning_tokens: number of tokens of thoughts among them.
+    """
+
+    def __init__(self, work: Work, pending: Pending[Completion], filters: Sequence[ExLlamaV2EngineFilter]) -> None:
+        self._pending, self._filters, self._runtime = pending, filters, work.model.llm.runtime
+        self._reader = work.make_reader() if work.make_reader else None
+        is_free = work.format is None and work.options.special_tokens
+        self._foreign = work.model.special_names if is_free else {}
+        self._marks = set(work.model.form.reasoning or ()) | _names(work.model)
+        self._has_calls = False
+        self.completion: Completion | None = None
+        self.finish_reason: FinishReason = "stop"
+        self.num_tokens = self.reasoning_tokens = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._pending.handle.done
+
+    def cancel(self) -> None:
+        """Cancel it; waits until the running step of the model has ended."""
+        self._pending.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """End it with an error, without waiting for the model; :meth:`release` has to follow."""
+        self._pending.handle.fail(error)
+
+    def release(self) -> None:
+        """Remove it from the runtime; waits until the running step of the model has ended."""
+        self._runtime.cancel(self._pending.handle.sequence)
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Yield what it gains, as it does.
+
+        Raises:
+            ConstrainError: it failed, or was cancelled.
+        """
+        async for updates in self._pending.handle.batches():
+            batch = self._read(updates)
+            if batch.parts or batch.tokens:
+                yield batch
+        self.completion = self._pending.read()
+        rest = self._reader.feed("", is_last=True) if self._reader else []
+        self._note(rest)
+        self.finish_reason = self._finish_reason(self.completion)
+        if rest:
+            yield Batch(rest)
+
+    def _read(self, updates: Sequence[Update]) -> Batch:
+        text, tokens = "", []
+        for update in updates:
+            piece = update.released
+            text += self._without_foreign(piece.text, piece.tokens) if self._foreign else piece.text
+            tokens += piece.tokens
+        parts = self._parts(text)
+        self.num_tokens += len(tokens)
+        if self._reader is not None and self._reader.in_thoughts:
+            self.reasoning_tokens += len(tokens)
+        return Batch(parts, tokens)
+
+    def _parts(self, text: str) -> list[Part]:
+        if self._reader is None:
+            return [Text(text)] if text else []
+        parts = self._reader.feed(text) if text else []
+        self._note(parts)
+        return parts
+
+    def _note(self, parts: Sequence[Part]) -> None:
+        self._has_calls = self._has_calls or any(isinstance(part, CallStarted) for part in parts)
+
+    def _without_foreign(self, text: str, tokens: Sequence[SampledToken]) -> str:
+        """Remove the names of special tokens other than the marks of thoughts."""
+        for token in tokens:
+            name = self._foreign.get(token.id)
+            if name is not None and name not in self._marks:
+                text = text.replace(name, "", 1)
+        return text
+
+    def _finish_reason(self, completion: Completion) -> FinishReason:
+        if self._has_calls and completion.complete:
+            return "tool_calls"
+        is_cut = completion.finish_reason != "stop" and not self._is_closed(completion)
+        return "length" if is_cut else "stop"
+
+    def _is_closed(self, completion: Completion) -> bool:
+        """Return whether the format allows nothing further, so that the limit has cut nothing off."""
+        if not self._filters or not completion.complete:
+            return False
+        allowed, _ = self._filters[0].next()
+        return allowed is not None and self._filters[0].end_tokens.issuperset(allowed)
+
+
+def _names(model: ServedModel) -> set[str]:
+    marks = model.thinking_marks
+    return {model.special_names.get(idx, "") for idx in (marks.opening[0], marks.closing[0])} if marks else set()
+
+
+def within(options: Options, thinking: Thinking | None, max_tokens: int | None) -> Options:
+    """Return options with which thoughts and answer together keep to ``max_tokens``."""
+    if thinking is None or max_tokens is None:
+        return options
+    return replace(options, max_new_tokens=max(1, max_tokens - thinking.max_tokens))

@@ -1,0 +1,125 @@
+"""Requests and responses over HTTP: authorisation, bodies, errors, streams, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from constrain.serve.errors import APIError, as_api_error, invalid
+from constrain.serve.jobs import Server
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def guarded(server: Server, handler: Handler) -> Handler:
+    """Return a handler that asks for the key, answers errors in OpenAI's form, and counts requests."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            check_key(request, server.settings.api_keys)
+            response = await handler(request)
+        except Exception as error:
+            response = error_response(error)
+        server.metrics.requests.labels(request.url.path, response.status_code).inc()
+        return response
+
+    return handle
+
+
+def error_response(error: Exception) -> Response:
+    """Return the response for an exception."""
+    told = as_api_error(error)
+    return JSONResponse(told.body(), told.status, told.headers)
+
+
+def check_key(request: Request, keys: tuple[str, ...]) -> None:
+    """Raise :class:`APIError` unless the request has one of the keys, or none is needed."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    is_known = [hmac.compare_digest(given.encode(), key.encode()) for key in keys]
+    if keys and not (scheme.lower() == "bearer" and any(is_known)):
+        raise APIError("this server needs a key: Authorization: Bearer KEY", status=401, code="invalid_api_key")
+
+
+async def read_body(request: Request, kind: type[M], limit: int) -> M:
+    """Read and check the body of a request.
+
+    Raises:
+        APIError: it is too large, no JSON, or not of the form of ``kind``.
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise APIError(f"the body has more than {limit} bytes", status=413, code="body_too_large")
+    try:
+        return kind.model_validate_json(bytes(body))
+    except ValidationError as error:
+        raise invalid(error.errors(include_context=False)) from error
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Await something, and cancel it if the client leaves.
+
+    Raises:
+        APIError: the client has left.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise APIError("the client has left", status=499, code="client_gone")
+    finally:
+        gone.cancel()
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events. An error on the way is the last of them.
+
+    However the response ends, also if the client leaves, the events are closed and ``close`` is called once.
+    """
+
+    def __init__(self, events: AsyncIterator[bytes], close: Callable[[], None]) -> None:
+        self._close = close
+        super().__init__(_until_error(events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()
+
+
+def event(data: Any, name: str = "") -> bytes:
+    """Return a server-sent event with JSON as its data."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {name}\ndata: {text}\n\n".encode() if name else f"data: {text}\n\n".encode()
+
+
+async def _until_error(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async with aclosing(events) as source:  # type: ignore[type-var]  # generators are what is given
+        try:
+            async for each in source:
+                yield each
+        except Exception as error:
+            yield event(as_api_error(error).body())

@@ -1,0 +1,141 @@
+"""The outputs of one request: admitted, submitted, awaited, and cancelled when nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from constrain.completion import submitted
+from constrain.errors import GenerationTimeout
+from constrain.serve.admission import Admission
+from constrain.serve.generation import Batch, Output, Work
+from constrain.serve.metrics import Metrics
+from constrain.serve.settings import ServerSettings
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the requests of a server share.
+
+    Attributes:
+        settings: limits and keys.
+        admission: counts the outputs in progress.
+        metrics: its metrics.
+    """
+
+    settings: ServerSettings
+    admission: Admission
+    metrics: Metrics
+
+
+class Job:
+    """The outputs of one request, from its admission until its response has ended.
+
+    Attributes:
+        works: what is generated.
+        outputs: the outputs, once they are submitted.
+    """
+
+    def __init__(self, server: Server, works: Sequence[Work], n: int = 1) -> None:
+        """``n``: number of outputs of each work.
+
+        Raises:
+            APIError: the server has too much to do.
+        """
+        self._server, self.works, self._n = server, works, n
+        self._started = monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_open = True
+        self.outputs: list[Output] = []
+        server.admission.enter(len(works) * n)
+
+    async def submit(self) -> None:
+        """Submit the outputs; errors as for :func:`constrain.completion.submit`."""
+        for work in self.works:
+            for number in range(self._n):
+                self.outputs.append(await submitted(partial(work.submit, number)))
+        seconds = self._server.settings.timeout
+        if seconds is not None:
+            left = max(0.0, self._started + seconds - monotonic())
+            self._timer = asyncio.get_running_loop().call_later(left, self._expire, seconds)
+
+    async def collect(self) -> list[list[Batch]]:
+        """Return all that each output has gained, when all have ended; errors as for :meth:`Output.batches`."""
+        found: list[list[Batch]] = [[] for _ in self.outputs]
+        async for number, batch in self.stream():
+            if batch is not None:
+                found[number].append(batch)
+        return found
+
+    async def stream(self) -> AsyncIterator[tuple[int, Batch | None]]:
+        """Yield what the outputs gain, with their numbers, and ``None`` when one has ended."""
+        is_first = True
+        async for number, batch in _merged(self.outputs):
+            if is_first:
+                self._server.metrics.first_token.observe(monotonic() - self._started)
+                is_first = False
+            yield number, batch
+
+    def close(self) -> None:
+        """Cancel what still runs, and count the request as ended; no-op afterwards."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        for output in self.outputs:
+            if not output.done:
+                loop.run_in_executor(None, output.cancel)
+            self._count(output)
+        seconds = monotonic() - self._started
+        self._server.metrics.seconds.observe(seconds)
+        self._server.admission.leave(len(self.works) * self._n, seconds)
+
+    def _count(self, output: Output) -> None:
+        metrics, completion = self._server.metrics, output.completion
+        metrics.finished.labels(output.finish_reason if completion else "cancelled").inc()
+        metrics.tokens.labels("output").inc(output.num_tokens)
+        if completion is not None:
+            metrics.tokens.labels("prompt").inc(completion.prompt_tokens)
+
+    def _expire(self, seconds: float) -> None:
+        for output in self.outputs:
+            if not output.done:
+                output.fail(GenerationTimeout(seconds))
+                asyncio.get_running_loop().run_in_executor(None, output.release)
+
+
+async def _merged(outputs: Sequence[Output]) -> AsyncIterator[tuple[int, Batch | None]]:
+    """Yield the batches of several outputs as they come, and ``None`` when one has ended."""
+    if len(outputs) == 1:
+        async for batch in outputs[0].batches():
+            yield 0, batch
+        yield 0, None
+        return
+    queue: asyncio.Queue[tuple[int, Batch | None] | Exception] = asyncio.Queue()
+    tasks = [asyncio.ensure_future(_forward(number, output, queue)) for number, output in enumerate(outputs)]
+    try:
+        open_outputs = len(tasks)
+        while open_outputs:
+            item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            open_outputs -= item[1] is None
+            yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _forward(number: int, output: Output, queue: asyncio.Queue[Any]) -> None:
+    try:
+        async for batch in output.batches():
+            queue.put_nowait((number, batch))
+        queue.put_nowait((number, None))
+    except Exception as error:  # whoever reads the queue raises it
+        queue.put_nowait(error)

@@ -1,0 +1,98 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from constrain.serve.protocol.fields import (
+    AccountFields,
+    ConstraintFields,
+    Effort,
+    Function,
+    SamplingFields,
+    StreamOptions,
+    Strict,
+)
+
+
+class FunctionTool(Strict):
+    """A tool."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class _FunctionName(Strict):
+    name: str
+
+
+class NamedTool(Strict):
+    """A tool that has to be called."""
+
+    type: Literal["function"]
+    function: _FunctionName
+
+
+class CalledFunction(Strict):
+    """A call of a function, with its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Strict):
+    """A call in an earlier message."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    index: int | None = None
+
+
+class TextPart(Strict):
+    """A part of a message."""
+
+    type: Literal["text", "refusal"]
+    text: str = ""
+    refusal: str = ""
+
+
+class Message(Strict):
+    """A message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+    audio: None = None
+    function_call: None = None
+    parsed: Any = None
+
+
+class ChatRequest(ConstraintFields, SamplingFields, AccountFields):
+    """The body of the request."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=128)] = 1
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    logprobs: bool | None = False
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    modalities: list[Literal["text"]] | None = None
+    verbosity: str | None = None
+    prediction: dict[str, Any] | None = None

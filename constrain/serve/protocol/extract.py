@@ -1,0 +1,30 @@
+"""``POST /v1/extract``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from constrain.serve.protocol.fields import Strict
+
+
+class Example(Strict):
+    """A document with its record."""
+
+    document: str
+    record: Any
+
+
+class ExtractRequest(Strict):
+    """The body of the request: a document, and the JSON Schema of its record."""
+
+    model: str
+    document: str
+    schema_: dict[str, Any] | bool = Field(alias="schema")
+    instructions: str = ""
+    examples: tuple[Example, ...] = ()
+    thinking: Annotated[int, Field(ge=0)] = 0
+    max_tokens: Annotated[int, Field(ge=1)] = 1024
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    seed: int | None = None

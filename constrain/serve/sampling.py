@@ -1,0 +1,78 @@
+"""Options of an output, from the fields of a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from constrain.completion import Options
+from constrain.generator.settings import Settings
+from constrain.serve.errors import APIError, pointer
+from constrain.serve.models import ServedModel
+from constrain.serve.protocol.fields import SamplingFields
+
+#: Fields of a model's generation_config.json that are its defaults here.
+_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def make_options(
+    request: SamplingFields,
+    model: ServedModel,
+    max_tokens: int | None,
+    *,
+    logprobs: int | None = None,
+    special_tokens: bool = False,
+) -> Options:
+    """Return the options of an output.
+
+    Args:
+        request: the request.
+        model: the model.
+        max_tokens: most tokens of the output; ``None``: what fits in the context.
+        logprobs: report the log probability of each token, and of this number of most likely ones.
+        special_tokens: show special tokens in the text.
+
+    Raises:
+        APIError: a field refers to a token that the model does not have.
+    """
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    return Options(
+        max_new_tokens=max_tokens or model.llm.runtime.max_seq_len,
+        settings=_settings(request, model),
+        stop=[*filter(None, stop), *(request.stop_token_ids or ())],
+        seed=request.seed,
+        logprobs=logprobs,
+        priority=request.priority,
+        loras=model.loras,
+        special_tokens=special_tokens,
+    )
+
+
+def _settings(request: SamplingFields, model: ServedModel) -> Settings:
+    config = model.llm.model.config
+    given: dict[str, Any] = {name: config.generation_config.get(name) for name in _DEFAULTS}
+    given |= {name: getattr(request, name) for name in _DEFAULTS if getattr(request, name) is not None}
+    numbers = {name: value for name, value in given.items() if isinstance(value, (int, float))}
+    return Settings(
+        temperature=numbers.get("temperature", 1.0),
+        top_p=numbers.get("top_p", 1.0),
+        top_k=max(0, int(numbers.get("top_k", 0))),
+        min_p=numbers.get("min_p", 0.0),
+        token_repetition_penalty=numbers.get("repetition_penalty", 1.0),
+        token_frequency_penalty=request.frequency_penalty,
+        token_presence_penalty=request.presence_penalty,
+        token_bias=_bias(request.logit_bias, config.vocab_size, config.padded_vocab_size),
+    )
+
+
+def _bias(biases: dict[int, float] | None, size: int, width: int) -> torch.Tensor | None:
+    if not biases:
+        return None
+    bias = torch.zeros(width)
+    for token, value in biases.items():
+        if not 0 <= token < size:
+            at = pointer("logit_bias", token)
+            raise APIError(f"{at}: the model has tokens 0 to {size - 1}", param=at, code="invalid_value")
+        bias[token] = value
+    return bias

@@ -1,0 +1,78 @@
+"""Which functions a model may call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from constrain.serve.errors import APIError
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that the model may call.
+
+    Attributes:
+        name: its name.
+        schema: JSON Schema of its arguments.
+        pointer: JSON pointer to that schema in the request.
+        description: what it does, in words.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    pointer: str
+    description: str = ""
+
+    def for_template(self) -> dict[str, Any]:
+        """Return it as chat templates take it."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.schema)}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """The functions of a request, and whether and how often they are called.
+
+    Attributes:
+        functions: those that may be called.
+        required: whether one has to be called.
+        parallel: whether several calls may be made.
+    """
+
+    functions: tuple[Function, ...]
+    required: bool = False
+    parallel: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        functions: tuple[Function, ...],
+        choice: Literal["none", "auto", "required"] | str | None,
+        name: str | None,
+        parallel: bool | None,
+    ) -> ToolChoice | None:
+        """Read what a request says; ``None`` if no function may be called.
+
+        Args:
+            functions: all functions of the request.
+            choice: the field ``tool_choice``, if it is no name.
+            name: the name of the function that has to be called, if one is named.
+            parallel: the field ``parallel_tool_calls``.
+
+        Raises:
+            APIError: there is no function to call, or two have one name.
+        """
+        names = [each.name for each in functions]
+        if len(set(names)) < len(names):
+            raise APIError("/tools: two functions have the same name", param="/tools", code="invalid_value")
+        if name is not None:
+            functions = tuple(each for each in functions if each.name == name)
+        required = name is not None or choice == "required"
+        if required and not functions:
+            message = f"/tool_choice: there is no function {name!r}" if name else "/tool_choice: there are no tools"
+            raise APIError(message, param="/tool_choice", code="invalid_value")
+        if choice == "none" or not functions:
+            return None
+        return cls(functions, required, parallel is not False and name is None)

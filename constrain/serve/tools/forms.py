@@ -1,0 +1,201 @@
+"""How families of models write calls of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """The form of calls; names of special tokens stand for these tokens.
+
+    Calls are written as ``opening call separator call ... closing``, and each call as
+    ``before_name NAME after_name ARGUMENTS after_arguments``.
+
+    Attributes:
+        families: models that write it.
+        before_name, after_name, after_arguments: around the name and the arguments of a call.
+        trigger: text that begins a call, and that occurs in no other text.
+        opening, separator, closing: around and between calls.
+        numbered: whether a colon and the number of the call, from 0, follow the name.
+        arguments: ``"json"``; or ``"tags"``: a pair of tags for each argument, see ``tags``.
+        tags: before and after a key, and before and after its value.
+        parallel: whether several calls may be written.
+        content_opening: text before an answer that is no call.
+        reasoning: texts around thoughts, for models whose thoughts are part of the same grammar.
+        marks: texts of which the chat templates of these models have one.
+    """
+
+    families: str
+    before_name: str
+    after_name: str
+    after_arguments: str
+    trigger: str
+    opening: str = ""
+    separator: str = ""
+    closing: str = ""
+    numbered: bool = False
+    arguments: Literal["json", "tags"] = "json"
+    tags: tuple[str, str, str, str] = ("", "", "", "")
+    parallel: bool = True
+    content_opening: str = ""
+    reasoning: tuple[str, str] | None = None
+    marks: Sequence[str] = ()
+
+
+#: By name; the first whose marks a chat template has is that of the model.
+FORMS: dict[str, CallForm] = {
+    "harmony": CallForm(
+        families="GPT-OSS",
+        before_name="<|channel|>commentary to=functions.",
+        after_name=" <|constrain|>json<|message|>",
+        after_arguments="",
+        trigger="<|channel|>commentary",
+        parallel=False,
+        content_opening="<|channel|>final<|message|>",
+        reasoning=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
+        marks=("<|channel|>",),
+    ),
+    "kimi-k2": CallForm(
+        families="Kimi K2",
+        opening="<|tool_calls_section_begin|>",
+        before_name="<|tool_call_begin|>functions.",
+        numbered=True,
+        after_name="<|tool_call_argument_begin|>",
+        after_arguments="<|tool_call_end|>",
+        closing="<|tool_calls_section_end|>",
+        trigger="<|tool_calls_section_begin|>",
+        marks=("<|tool_calls_section_begin|>",),
+    ),
+    "deepseek-v3": CallForm(
+        families="DeepSeek V3 and R1",
+        opening="<｜tool▁calls▁begin｜>",
+        before_name="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+        after_name="\n```json\n",
+        after_arguments="\n```<｜tool▁call▁end｜>",
+        separator="\n",
+        closing="<｜tool▁calls▁end｜>",
+        trigger="<｜tool▁calls▁begin｜>",
+        marks=("```json",),
+    ),
+    "deepseek-v3.1": CallForm(
+        families="DeepSeek V3.1 and later",
+        opening="<｜tool▁calls▁begin｜>",
+        before_name="<｜tool▁call▁begin｜>",
+        after_name="<｜tool▁sep｜>",
+        after_arguments="<｜tool▁call▁end｜>",
+        closing="<｜tool▁calls▁end｜>",
+        trigger="<｜tool▁calls▁begin｜>",
+        marks=("<｜tool▁calls▁begin｜>",),
+    ),
+    "mistral-args": CallForm(
+        families="Mistral Small 3.2, Devstral and Magistral",
+        before_name="[TOOL_CALLS]",
+        after_name="[ARGS]",
+        after_arguments="",
+        trigger="[TOOL_CALLS]",
+        marks=("[ARGS]",),
+    ),
+    "mistral": CallForm(
+        families="Mistral 7B v0.3, Nemo, Small 3.1 and Large 2",
+        opening="[TOOL_CALLS] [",
+        before_name='{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}",
+        separator=", ",
+        closing="]",
+        trigger="[TOOL_CALLS]",
+        marks=("[TOOL_CALLS]",),
+    ),
+    "cohere": CallForm(
+        families="Command R7B and Command A",
+        opening="<|START_ACTION|>[\n    ",
+        before_name='{"tool_call_id": "0", "tool_name": "',
+        after_name='", "parameters": ',
+        after_arguments="}",
+        separator=",\n    ",
+        closing="\n]<|END_ACTION|>",
+        trigger="<|START_ACTION|>",
+        marks=("<|START_ACTION|>",),
+    ),
+    "glm": CallForm(
+        families="GLM 4.5 and later",
+        before_name="<tool_call>",
+        after_name="\n",
+        after_arguments="</tool_call>",
+        separator="\n",
+        trigger="<tool_call>",
+        arguments="tags",
+        tags=("<arg_key>", "</arg_key>\n", "<arg_value>", "</arg_value>\n"),
+        marks=("<arg_key>",),
+    ),
+    "qwen3-coder": CallForm(
+        families="Qwen3 Coder",
+        before_name="<tool_call>\n<function=",
+        after_name=">\n",
+        after_arguments="</function>\n</tool_call>",
+        separator="\n",
+        trigger="<tool_call>",
+        arguments="tags",
+        tags=("<parameter=", ">\n", "", "\n</parameter>\n"),
+        marks=("<function=",),
+    ),
+    "llama-3": CallForm(
+        families="Llama 3.1 to 3.3",
+        before_name='{"name": "',
+        after_name='", "parameters": ',
+        after_arguments="}",
+        trigger='{"name": "',
+        parallel=False,
+        marks=("<|python_tag|>", '"parameters": dictionary'),
+    ),
+    "phi-4": CallForm(
+        families="Phi-4 mini",
+        opening="<|tool_call|>[",
+        before_name='{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}",
+        separator=", ",
+        closing="]<|/tool_call|>",
+        trigger="<|tool_call|>",
+        marks=("<|/tool_call|>", "<|/tool|>"),
+    ),
+    "granite": CallForm(
+        families="Granite 3",
+        opening="<|tool_call|>[",
+        before_name='{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}",
+        separator=", ",
+        closing="]",
+        trigger="<|tool_call|>",
+        marks=("<|tool_call|>",),
+    ),
+    "minimax": CallForm(
+        families="MiniMax M1 and Jamba",
+        opening="<tool_calls>\n",
+        before_name='{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}",
+        separator="\n",
+        closing="\n</tool_calls>",
+        trigger="<tool_calls>",
+        marks=("<tool_calls>",),
+    ),
+    "hermes": CallForm(
+        families="Qwen 2.5 and 3, Hermes 2 and 3, Granite 4, and models that were not trained to call functions",
+        before_name='<tool_call>\n{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}\n</tool_call>",
+        separator="\n",
+        trigger="<tool_call>",
+        marks=("<tool_call>",),
+    ),
+}
+
+
+def choose_form(template: str) -> CallForm:
+    """Return the form of a model by its chat template, an empty text if it has none."""
+    return next((form for form in FORMS.values() if any(mark in template for mark in form.marks)), FORMS["hermes"])

@@ -1,0 +1,178 @@
+"""Constraints in every dialect: honoured, or refused with a pointer to the field."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from constrain.serve.protocol.chat import ChatRequest
+from constrain.serve.protocol.completions import CompletionRequest
+from constrain.serve.protocol.fields import ConstraintFields
+from constrain.serve.protocol.responses import ResponsesRequest
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+SCHEMA["additionalProperties"] = False
+DIGITS = "[0-9]{4}"
+LARK = 'start: "a" /[0-9]{2}/'
+GBNF = 'root ::= "a" digit{2} # two digits\ndigit ::= [0-9]'
+TAG = {
+    "type": "structural_tag",
+    "structures": [{"begin": "<f>", "schema": {"enum": [7]}, "end": "</f>"}],
+    "triggers": ["<f>"],
+}
+TAGS = {
+    "type": "structural_tag",
+    "format": {
+        "type": "tags_with_separator",
+        "tags": [{"begin": "<f>", "content": {"type": "regex", "pattern": "[xy]"}, "end": "</f>"}],
+        "separator": ",",
+        "at_least_one": True,
+        "stop_after_first": True,
+    },
+}
+
+
+def is_record(text: str) -> bool:
+    return json.loads(text) in ({"a": 1}, {"a": 2})
+
+
+def is_digits(text: str) -> bool:
+    return bool(re.fullmatch(DIGITS, text))
+
+
+def is_choice(text: str) -> bool:
+    return text in ("red", "green")
+
+
+def is_grammar(text: str) -> bool:
+    return bool(re.fullmatch("a[0-9]{2}", text))
+
+
+def is_tagged(text: str) -> bool:
+    return bool(re.fullmatch("((?!<f>).)*(<f>7</f>((?!<f>).)*)*", text, re.DOTALL))
+
+
+def is_tag(text: str) -> bool:
+    return bool(re.fullmatch("<f>[xy]</f>", text))
+
+
+CASES: list[tuple[dict[str, Any], Any]] = [
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}, is_record),
+    ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, is_record),
+    ({"response_format": {"type": "json_object", "schema": SCHEMA}}, is_record),
+    ({"response_format": {"type": "json_object"}, "max_tokens": 60}, lambda text: isinstance(json.loads(text), dict)),
+    ({"response_format": {"type": "text"}}, lambda text: True),
+    ({"response_format": {"type": "regex", "value": DIGITS}}, is_digits),
+    ({"response_format": {"type": "grammar", "grammar": GBNF}}, is_grammar),
+    ({"response_format": TAG}, is_tagged),
+    ({"response_format": TAGS}, is_tag),
+    ({"structured_outputs": {"json": SCHEMA}}, is_record),
+    ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, is_record),
+    ({"structured_outputs": {"regex": DIGITS}}, is_digits),
+    ({"structured_outputs": {"choice": ["red", "green"]}}, is_choice),
+    ({"structured_outputs": {"grammar": LARK}}, is_grammar),
+    ({"structured_outputs": {"structural_tag": json.dumps(TAG)}}, is_tagged),
+    ({"guided_json": SCHEMA}, is_record),
+    ({"guided_regex": DIGITS}, is_digits),
+    ({"guided_choice": ["red", "green"]}, is_choice),
+    ({"guided_grammar": GBNF}, is_grammar),
+    ({"regex": DIGITS}, is_digits),
+    ({"ebnf": GBNF}, is_grammar),
+    ({"json_schema": json.dumps(SCHEMA)}, is_record),
+    ({"json_schema": SCHEMA}, is_record),
+    ({"structural_tag": TAGS}, is_tag),
+    ({"grammar": GBNF}, is_grammar),
+    ({"regex_pattern": DIGITS}, is_digits),
+    ({"grammar_string": LARK}, is_grammar),
+]
+
+
+def ask(client: httpx.Client, fields: dict[str, Any], path: str = "chat/completions") -> httpx.Response:
+    asked = {"messages": [{"role": "user", "content": "Hi"}]}
+    if path != "chat/completions":
+        asked = {"completions": {"prompt": "Hi"}, "responses": {"input": "Hi"}}[path]  # type: ignore[dict-item]
+    return client.post(f"/v1/{path}", json={"model": "constrain", "seed": 1, **asked, **fields})
+
+
+@pytest.mark.parametrize(("fields", "holds"), CASES, ids=[str(fields)[:60] for fields, _ in CASES])
+    ("fields", "holds"), CASES, ids=lambda value: str(value)[:60] if isinstance(value, dict) else ""
+)
+def test_a_constraint_holds(client: httpx.Client, fields: dict[str, Any], holds: Any) -> None:
+    response = ask(client, {"max_tokens": 40, **fields})
+    assert response.status_code == 200, response.text
+    assert holds(response.json()["choices"][0]["message"]["content"])
+
+
+def test_every_field_of_a_constraint_has_a_case() -> None:
+    given = {name for fields, _ in CASES for name in fields}
+    assert set(ConstraintFields.model_fields) <= given
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"guided_josn": {}}, "/guided_josn"),
+    ({"grammar_lazy": True}, "/grammar_lazy"),
+    ({"guided_whitespace_pattern": " "}, "/guided_whitespace_pattern"),
+    ({"structured_outputs": {"jsn": {}}}, "/structured_outputs/jsn"),
+    ({"structured_outputs": {"json": {}, "regex": "a"}}, "/structured_outputs"),
+    ({"structured_outputs": {}}, "/structured_outputs"),
+    ({"response_format": {"type": "yaml"}}, "/response_format/type"),
+    ({"response_format": {"type": "json_object", "shema": {}}}, "/response_format/shema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}, "/response_format/json_schema/schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "lax": 1}}},
+        "/response_format/json_schema/lax",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"items": {"type": "txt"}}}}},
+        "/response_format/json_schema/schema/items/type",
+    ),
+    ({"response_format": {**TAG, "triggers": ["<g>"]}}, "/response_format"),
+    ({"response_format": {"type": "structural_tag", "format": {"type": "xml"}}}, "/response_format/format/type"),
+    ({"guided_regex": "a("}, "/guided_regex"),
+    ({"guided_regex": r"(a)\1"}, "/guided_regex"),
+    ({"guided_choice": []}, "/guided_choice"),
+    ({"guided_json": "{"}, "/guided_json"),
+    ({"guided_json": {"$ref": "https://example.com/x"}}, "/guided_json/$ref"),
+    ({"grammar": "root ::= (= x)"}, "/grammar"),
+    ({"grammar": "start ::= x"}, "/grammar"),
+    ({"guided_grammar": "start: nothing"}, "/guided_grammar"),
+    ({"guided_regex": "a", "guided_choice": ["b"]}, "/guided_choice"),
+    ({"guided_regex": "a{50}", "max_tokens": 3}, "/max_tokens"),
+    ({"temperature": "hot"}, "/temperature"),
+    ({"logit_bias": {"999999": 1}}, "/logit_bias/999999"),
+]
+
+
+@pytest.mark.parametrize(("fields", "pointer"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_cannot_be_honoured_is_refused_with_a_pointer(
+    client: httpx.Client, fields: dict[str, Any], pointer: str
+) -> None:
+    response = ask(client, fields)
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["param"] == pointer
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses"])
+def test_every_endpoint_refuses_unknown_fields(client: httpx.Client, path: str) -> None:
+    response = ask(client, {"some_constraint": 1}, path)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "/some_constraint")
+
+
+@pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest, ResponsesRequest])
+def test_every_endpoint_takes_every_dialect(kind: type[ConstraintFields]) -> None:
+    assert issubclass(kind, ConstraintFields)
+
+
+def test_a_constraint_is_complete_within_the_limit_or_refused_with_the_minimum(client: httpx.Client) -> None:
+    refused = ask(client, {"guided_json": SCHEMA, "max_tokens": 1}).json()["error"]
+    needed = int(re.findall(r"(\d+) do", refused["message"])[0])
+    answer = ask(client, {"guided_json": SCHEMA, "max_tokens": needed}).json()["choices"][0]
+    assert is_record(answer["message"]["content"])
+    assert answer["finish_reason"] == "stop"

@@ -1,0 +1,181 @@
+"""Calls of functions in the forms of the families of models: written by their grammars, and read back."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from constrain.engine import Vocabulary
+from constrain.serve.errors import APIError
+from constrain.serve.formats import OutputFormat
+from constrain.serve.tools import FORMS, CallForm, Function, ToolChoice, answer_format, choose_form
+from constrain.serve.tools.reader import AnswerReader, CallArguments, CallStarted, Part, Text
+
+SPECIAL = re.compile(r"<[|｜][^<>]*[|｜]>|\[[A-Z_]{3,}\]")
+WEATHER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "unit": {"enum": ["C", "F"]},
+        "hours": {"type": "array", "items": {"type": ["string", "null"]}},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+}
+FUNCTIONS = (
+    Function("get_weather", WEATHER, "/tools/0/function/parameters"),
+    Function("a.now", {"type": "object", "additionalProperties": False}, "/tools/1/function/parameters"),
+)
+
+
+def vocabulary() -> Vocabulary:
+    """Bytes, and all special tokens of all forms."""
+    texts = [text for form in FORMS.values() for text in (*vars(form).values(), *(form.reasoning or ()))]
+    names = sorted({name for text in texts if isinstance(text, str) for name in SPECIAL.findall(text)})
+    tokens = [bytes([byte]) for byte in range(256)] + [name.encode() for name in ("</s>", *names)]
+    return Vocabulary.from_tokens(tokens, eos_ids=[256], special_ids=range(256, len(tokens)))
+
+
+VOCABULARY = vocabulary()
+
+
+def random_call(rng: random.Random) -> tuple[str, dict[str, Any]]:
+    if rng.random() < 0.2:
+        return "a.now", {}
+    text = "".join(rng.choice('abäß \n"\\{}[]<>/:,') for _ in range(rng.randint(0, 12)))
+    optional = {"days": rng.randint(-9, 999), "unit": rng.choice("CF"), "hours": [text, None]}
+    chosen = {name: value for name, value in optional.items() if rng.random() < 0.5}
+    return "get_weather", {"city": text, **chosen}
+
+
+def written(form: CallForm, calls: list[tuple[str, dict[str, Any]]]) -> str:
+    """Calls as a model of the family writes them."""
+
+    def arguments(values: dict[str, Any]) -> str:
+        if form.arguments == "json":
+            return json.dumps(values, ensure_ascii=False)
+        before_key, after_key, before_value, after_value = form.tags
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+        return "".join(f"{before_key}{key}{after_key}{before_value}{text}{after_value}" for key, text in texts.items())
+
+    texts = [
+        f"{form.before_name}{name}{f':{number}' if form.numbered else ''}{form.after_name}{arguments(values)}"
+        f"{form.after_arguments}"
+        for number, (name, values) in enumerate(calls)
+    ]
+    return form.opening + form.separator.join(texts) + form.closing
+
+
+def read(form: CallForm, text: str, step: int) -> list[Part]:
+    reader = AnswerReader(form, ToolChoice(FUNCTIONS), form.reasoning)
+    parts = [part for start in range(0, len(text), step) for part in reader.feed(text[start : start + step])]
+    return parts + reader.feed("", is_last=True)
+
+
+def calls_of(parts: list[Part]) -> list[tuple[str, Any]]:
+    found = {part.index: [part.name, ""] for part in parts if isinstance(part, CallStarted)}
+    for part in parts:
+        if isinstance(part, CallArguments):
+            found[part.index][1] += part.text
+    return [(name, json.loads(arguments)) for name, arguments in found.values()]
+
+
+def text_of(parts: list[Part], kind: str = "content") -> str:
+    return "".join(part.text for part in parts if isinstance(part, Text) and part.kind == kind)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_random_calls_are_allowed_and_read_back(name: str, request: pytest.FixtureRequest) -> None:
+    form, rng = FORMS[name], random.Random(name)
+    grammar = answer_format(form, ToolChoice(FUNCTIONS), None, VOCABULARY)
+    assert grammar is not None
+    compiled = grammar.compile(VOCABULARY)
+    for number in range(round(60 * request.config.getoption("--samples"))):
+        calls = [random_call(rng) for _ in range(rng.randint(1, 3) if form.parallel else 1)]
+        before = "" if form.content_opening else rng.choice(["", "Let me see. <t\n"])
+        thoughts = f"{form.reasoning[0]}hmm{form.reasoning[1]}" if form.reasoning else ""
+        text = thoughts + before + written(form, calls)
+        assert compiled.accepts(text, special_tokens=True), text
+        parts = read(form, text, rng.choice([1, 2, 7, len(text)]))
+        assert calls_of(parts) == calls, number
+        assert text_of(parts) == before
+        assert text_of(parts, "reasoning") == ("hmm" if thoughts else "")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_only_calls_of_the_functions_can_be_begun(name: str) -> None:
+    form = FORMS[name]
+    grammar = answer_format(form, ToolChoice(FUNCTIONS), None, VOCABULARY)
+    assert grammar is not None
+    compiled = grammar.compile(VOCABULARY)
+    accepts = {
+        text: compiled.accepts(form.content_opening + text, special_tokens=True)
+        for text in ("", "Hello", f"x {form.trigger}", f"x {form.trigger} y")
+    }
+    assert list(accepts.values()) == [True, True, False, False]
+    assert not compiled.accepts(written(form, [("get_wether", {"city": ""})]), special_tokens=True)
+    assert not compiled.accepts(written(form, [("get_weather", {"days": 1})]), special_tokens=True)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_choices_of_tools(name: str) -> None:
+    form = FORMS[name]
+    now, twice = [("a.now", {})], [("a.now", {}), ("a.now", {})]
+
+    def accepted(choice: ToolChoice | None, content: OutputFormat | None, text: str) -> bool:
+        grammar = answer_format(form, choice, content, VOCABULARY)
+        assert grammar is not None
+        return grammar.compile(VOCABULARY).accepts(text, special_tokens=True)
+
+    required = ToolChoice(FUNCTIONS, required=True)
+    assert accepted(required, None, written(form, now))
+    assert not accepted(required, None, form.content_opening + "Hello")
+    assert accepted(ToolChoice(FUNCTIONS), None, written(form, twice)) == form.parallel
+    assert not accepted(ToolChoice(FUNCTIONS, parallel=False), None, written(form, twice))
+    number = OutputFormat({"type": "integer"})
+    assert accepted(ToolChoice(FUNCTIONS), number, form.content_opening + "12")
+    assert accepted(ToolChoice(FUNCTIONS), number, written(form, now))
+    assert not accepted(ToolChoice(FUNCTIONS), number, form.content_opening + "twelve")
+
+
+def test_arguments_between_tags_refuse_what_they_cannot_enforce() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string", "pattern": "a"}}}
+    choice = ToolChoice((Function("f", schema, "/tools/0/parameters"),))
+    with pytest.raises(APIError) as caught:
+        answer_format(FORMS["glm"], choice, None, VOCABULARY)
+    assert caught.value.param == "/tools/0/parameters/properties/city/pattern"
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{{ '<tool_call>' }}", "hermes"),
+        ("", "hermes"),
+        ("[TOOL_CALLS] [{", "mistral"),
+        ("[TOOL_CALLS] [ARGS]", "mistral-args"),
+        ("<｜tool▁calls▁begin｜> ```json", "deepseek-v3"),
+        ("<｜tool▁calls▁begin｜>", "deepseek-v3.1"),
+        ("<|python_tag|>", "llama-3"),
+        ("<tool_call> <arg_key>", "glm"),
+        ("<|start|>assistant<|channel|>", "harmony"),
+    ],
+)
+def test_forms_are_found_by_chat_templates(template: str, name: str) -> None:
+    assert choose_form(template) is FORMS[name]
+
+
+def test_thoughts_are_divided_from_text() -> None:
+    form, marks = FORMS["hermes"], ("<think>", "</think>")
+    for step in (1, 3, 100):
+        for text, is_thinking in (("<think>\nwhy\n</think>\n\nyes", False), ("why\n</think>\n\nyes", True)):
+            reader = AnswerReader(form, None, marks, is_thinking)
+            parts = [part for start in range(0, len(text), step) for part in reader.feed(text[start : start + step])]
+            parts += reader.feed("", is_last=True)
+            assert (text_of(parts, "reasoning").strip(), text_of(parts)) == ("why", "yes")
+    reader = AnswerReader(form, None, marks)
+    assert text_of(reader.feed("<thin") + reader.feed("gs>") + reader.feed("", True)) == "<things>"
