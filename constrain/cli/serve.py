@@ -83,6 +83,7 @@ def serve(
         raise click.ClickException(f"{error}; pip install constrain[serve]") from error
     models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens)
     app = create_app(models, ServerSettings(api_keys, max_requests, timeout))
+    click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{port}/v1", err=True)
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)
 
 

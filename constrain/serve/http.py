@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -84,8 +84,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     finally:
         gone.cancel()
         task.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await task
+        await asyncio.gather(task, gone, return_exceptions=True)
 
 
 async def _disconnected(request: Request) -> None:
