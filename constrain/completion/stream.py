@@ -20,7 +20,7 @@ class Cancellable(Protocol):
         """Cancel it; no-op if it has ended."""
 
 
-P = TypeVar("C", bound=Cancellable)
+P = TypeVar("P", bound=Cancellable)
 
 
 class Stream(Iterator[str]):
