@@ -23,6 +23,7 @@ BUILT_IN = {
     "info": "constrain.cli.inspect:info",
     "plugins": "constrain.cli.inspect:plugins",
     "serve": "constrain.cli.serve:serve",
+    "review": "constrain.cli.review:review",
 }
 
 

@@ -30,7 +30,7 @@ _UNKNOWN = 0xFFFD
 _DISTANCES, _HEIGHTS = 1.4, 2.5
 
 #: PDFium is not safe to use from several threads.
-_pdfium = Lock()
+PDFIUM = Lock()
 
 
 class _Character(NamedTuple):
@@ -52,7 +52,7 @@ def read_pdf(content: bytes, source: str) -> Document:
     """
     with optional(source):
         import pypdfium2
-    with _pdfium:
+    with PDFIUM:
         try:
             pdf = pypdfium2.PdfDocument(content)
             with closing(pdf):

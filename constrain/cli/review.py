@@ -1,0 +1,54 @@
+"""``constrain review``: a page on which records are looked at beside their sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from constrain.cli.options import OutputFile
+
+if TYPE_CHECKING:
+    from constrain.review import Review
+
+_MEGABYTE = 1_000_000
+
+
+@click.command()
+@click.argument("records", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", type=OutputFile(), help="The page.  [default: RECORDS with the suffix .html]")
+@click.option(
+    "--max-size",
+    type=click.FloatRange(min=1),
+    default=40,
+    show_default=True,
+    help="Most megabytes of the page. What is beyond is left out: images of pages, then texts.",
+)
+def review(records: Path, output: Path | None, max_size: float) -> None:
+    """Write a page to review RECORDS, the JSON Lines of constrain extract.
+
+    The page is one HTML file that needs no network. It shows the documents, the least sure first, with the values of
+    their records highlighted; a PDF shows its pages. Values can be corrected there, and exported as a gold file.
+
+    The documents are read again from where they were, so start it in the folder of the extraction.
+    """
+    from constrain.review import write_review
+
+    path = output or records.with_suffix(".html")
+    written = write_review(records, path, max_bytes=int(max_size * _MEGABYTE), show_progress=True)
+    size = path.stat().st_size / _MEGABYTE
+    click.echo(f"{path}: {written.documents:,} documents, {written.failures:,} of them failures, {size:.1f} MB")
+    for warning in _warnings(written):
+        click.echo(warning, err=True)
+
+
+def _warnings(review: Review) -> list[str]:
+    warnings = {
+        "without their text: the page says why": review.without_text,
+        "without highlights: their sources have changed": review.changed,
+    }
+    found = [f"{number:,} documents {what}" for what, number in warnings.items() if number]
+    if review.pages_as_text:
+        found.append(f"{review.pages_as_text:,} pages as text, without an image: more have room with --max-size")
+    return found

@@ -1,0 +1,66 @@
+"""The page: its template, with style, script and data inside, so that it is one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from importlib.metadata import version
+from importlib.resources import files
+
+#: Style sheets and modules in the order of the page. Modules share one scope there: their names are distinct.
+STYLES = ("theme", "controls", "layout", "documents", "source", "record")
+MODULES = (
+    *("dom", "json", "data", "record", "colours", "highlight", "theme", "keys"),
+    *("corrections", "gold", "document-list", "filters", "text-view", "source-view", "editor", "record-view", "main"),
+)
+
+_IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
+
+
+def render_page(name: str, index: str, blocks: str) -> str:
+    """Return the page.
+
+    Args:
+        name: name of the file of records.
+        index: element of the index, which the script needs at once.
+        blocks: elements of all other data, which come last, so that the first view does not wait for them.
+    """
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    style, script = _style(), _script()
+    return (
+        Environment(autoescape=True)
+        .from_string(_asset("page.html"))
+        .render(
+            name=name,
+            version=version("constrain"),
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            index=Markup(index),
+            blocks=Markup(blocks),
+        )
+    )
+
+
+def _style() -> str:
+    return "\n".join(_asset(f"{name}.css") for name in STYLES)
+
+
+def _script() -> str:
+    """Return the modules as one script: what is imported and exported is in scope there."""
+    modules = (_EXPORT.sub("", _IMPORT.sub("", _asset(f"{name}.js"))) for name in MODULES)
+    return '(() => {\n"use strict";\n' + "\n".join(modules) + "})();\n"
+
+
+def _asset(name: str) -> str:
+    return (files("constrain.review") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    """Return the hash by which the content security policy of the page allows a script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
