@@ -34,14 +34,15 @@ export class Filters {
 
   /** Lists the documents that pass. */
   async apply() {
+    const { elements } = this.form;
+    elements.value.disabled = elements.field.value === "";
+    elements.limit.value = `${elements.confidence.value}%`;
     const values = Object.fromEntries(new FormData(this.form));
-    this.form.elements.value.disabled = values.field === "";
-    this.form.elements.limit.value = `${values.confidence}%`;
     this.form.classList.toggle("is-active", this.isActive(values));
     const entries = this.index.documents.filter((entry) => this.passes(entry, values));
     const found = values.search.trim() ? await this.search(entries, values.search) : entries;
     // Another change may have come while the texts were being read.
-    if (values.search === this.form.elements.search.value) this.onChange(sorted(found, values));
+    if (values.search === elements.search.value) this.onChange(sorted(found, values));
   }
 
   isActive({ field, confidence, finish, conflicts }) {

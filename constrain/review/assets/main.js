@@ -10,6 +10,7 @@ import { SourceView } from "./source-view.js";
 import { applyTheme, toggleTheme } from "./theme.js";
 import { download, goldLine } from "./gold.js";
 import { fieldLabel } from "./record.js";
+import { isContainer, toJson, valueAt } from "./json.js";
 import { readBlock, readDetail } from "./data.js";
 
 class Review {
@@ -150,21 +151,27 @@ class Review {
   note(pointer, note) {
     const row = this.record.find(pointer);
     if (!row || (row.value === undefined && note?.mark !== "corrected")) return;
-    if (note?.mark === "corrected") note = { ...note, ...this.spanOf(row, note) };
     this.record.editor = null;
-    this.corrections.set(this.detail, pointer, note);
+    this.corrections.set(this.detail, pointer, note?.mark === "corrected" ? this.correction(row, note) : note);
     this.select(pointer);
   }
 
+  /** Returns the note for a new value; if it is the model's after all, that is right. */
+  correction(row, { value, span }) {
+    const isSame = !isContainer(value) && toJson(value) === toJson(valueAt(this.detail.record, row.pointer));
+    if (isSame && !span) return { mark: "right" };
+    return { mark: "corrected", value, span: this.spanOf(row, value, span) };
+  }
+
   /** Returns the span of a new value: the passage it was taken from, or the only one that is the same. */
-  spanOf({ field }, { value, span }) {
+  spanOf({ field }, value, span) {
     const { text } = this.detail;
-    if (text === null || typeof value !== "string" || value === "") return { span: undefined };
-    if (span && text.slice(...span) === value) return { span };
+    if (text === null || typeof value !== "string" || value === "") return undefined;
+    if (span && text.slice(...span) === value) return span;
     const start = text.indexOf(value);
     const isUnique = start !== -1 && start === text.lastIndexOf(value);
     const hasSpans = this.index.fields[this.index.numbers.get(field)]?.hasSpans;
-    return { span: hasSpans && isUnique ? [start, start + value.length] : undefined };
+    return hasSpans && isUnique ? [start, start + value.length] : undefined;
   }
 
   markRight() {

@@ -19,6 +19,7 @@ export class RecordView {
     this.actions = actions;
     this.selected = null;
     this.editor = null;
+    this.rows = [];
     this.elements = new Map();
   }
 
@@ -67,7 +68,7 @@ export class RecordView {
     this.editor = new Editor(
       value ?? null,
       this.kindFor(row),
-      (value, span) => this.actions.note(pointer, { mark: "corrected", value, ...(span && { span }) }),
+      (value, span) => this.actions.note(pointer, { mark: "corrected", value, span }),
       () => this.closeEditor(),
     );
     this.refresh(pointer);

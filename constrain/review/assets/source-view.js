@@ -133,7 +133,7 @@ export class SourceView {
 
   /** Scrolls to the next of the places at which the passage of the selected field stands. */
   nextOccurrence() {
-    const places = this.detail.occurrences[this.selected] ?? [];
+    const places = this.detail?.occurrences[this.selected] ?? [];
     this.place = (this.place + 1) % places.length;
     const range = places.length > 1 && this.view.range(...places[this.place]);
     if (!range) return;
