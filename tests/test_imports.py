@@ -28,6 +28,7 @@ ROOMS["completion"] = {"generator"} | ROOMS["generator"]
 ROOMS["documents"] = {"errors", "arguments"}
 ROOMS["extract"] = {"completion", "documents"} | ROOMS["completion"]
 ROOMS["runs"] = {"extract"} | ROOMS["extract"]
+ROOMS["review"] = {"runs"} | ROOMS["runs"]
 NATIVE = {"_core": {"engine", "kernels", "__init__"}, "_cuda": {"kernels"}}
 
 MAX_FILES, MAX_LINES, MAX_MEDIAN = 40, 60, 8

@@ -38,17 +38,21 @@ def review(records: Path, output: Path | None, max_size: float) -> None:
     path = output or records.with_suffix(".html")
     written = write_review(records, path, max_bytes=int(max_size * _MEGABYTE), show_progress=True)
     size = path.stat().st_size / _MEGABYTE
-    click.echo(f"{path}: {written.documents:,} documents, {written.failures:,} of them failures, {size:.1f} MB")
+    click.echo(f"{path}: {_documents(written.documents)}, {written.failures:,} of them failures, {size:.1f} MB")
     for warning in _warnings(written):
         click.echo(warning, err=True)
 
 
 def _warnings(review: Review) -> list[str]:
-    warnings = {
-        "without their text: the page says why": review.without_text,
-        "without highlights: their sources have changed": review.changed,
-    }
-    found = [f"{number:,} documents {what}" for what, number in warnings.items() if number]
+    found = []
+    if review.without_text:
+        found.append(f"{_documents(review.without_text)} without text: the page says why")
+    if review.changed:
+        found.append(f"{_documents(review.changed)} without highlights: the sources have changed")
     if review.pages_as_text:
-        found.append(f"{review.pages_as_text:,} pages as text, without an image: more have room with --max-size")
+        found.append(f"{review.pages_as_text:,} pages as text, not as images: there is room for more with --max-size")
     return found
+
+
+def _documents(number: int) -> str:
+    return f"{number:,} document{'s' if number != 1 else ''}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 from constrain.documents import Box, Document
 from constrain.review.fields import Fields, min_known, probability_of
 from constrain.review.sources import Found
 from constrain.review.utf16 import Utf16Offsets
-from constrain.runs import Line
+from constrain.runs import Line, encode_line
 
 #: Decimal places of the edges of boxes, which are shares of a page.
 _DIGITS = 4
@@ -19,7 +20,7 @@ def index_entry(line: Line, fields: Fields) -> dict[str, Any]:
     """Return what the list and the filters need."""
     part = {kind: number for kind, number in line.get("part", {}).items() if kind != "span"}
     return {
-        "key": line["key"],
+        "id": _identity(line),
         "source": line.get("source"),
         "partLabel": ", ".join(f"{kind} {number}" for kind, number in part.items()) or None,
         "error": line.get("error"),
@@ -38,6 +39,7 @@ def detail(line: Line, found: Found) -> dict[str, Any]:
     spans = line.get("spans", {}) if document else {}
     occurrences = line.get("occurrences", {}) if document else {}
     members = {
+        "id": _identity(line),
         "key": line["key"],
         "source": line.get("source"),
         "part": line.get("part"),
@@ -54,6 +56,12 @@ def detail(line: Line, found: Found) -> dict[str, Any]:
     if "error" in line:
         del members["record"]
     return members
+
+
+def _identity(line: Line) -> str:
+    """Return a digest of a record and where it is from. A person's notes belong to it: other records have none."""
+    members = {name: line.get(name) for name in ("key", "source", "part", "record")}
+    return blake2b(encode_line(members), digest_size=12).hexdigest()
 
 
 def without_text(members: Mapping[str, Any], note: str) -> dict[str, Any]:

@@ -54,7 +54,10 @@ def _is_json(raw: bytes) -> bool:
 
 
 def _unusable(path: str | Path, number: int, reason: str) -> RunError:
-    return RunError(f"line {number} of {path} {reason}: give the JSON Lines that `constrain extract` writes")
+    return RunError(
+        f"line {number} of {path} {reason}: give the JSON Lines of `constrain extract`; "
+        "those of a table are beside it, in the file with .jsonl after its name"
+    )
 
 
 def _without_repeats(lines: Iterable[Line]) -> list[Line]:

@@ -30,7 +30,7 @@ def render_page(name: str, index: str, blocks: str) -> str:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    style, script = _style(), _script()
+    style, script = page_style(), page_script()
     return (
         Environment(autoescape=True)
         .from_string(_asset("page.html"))
@@ -47,11 +47,12 @@ def render_page(name: str, index: str, blocks: str) -> str:
     )
 
 
-def _style() -> str:
+def page_style() -> str:
+    """Return the style sheets as one."""
     return "\n".join(_asset(f"{name}.css") for name in STYLES)
 
 
-def _script() -> str:
+def page_script() -> str:
     """Return the modules as one script: what is imported and exported is in scope there."""
     modules = (_EXPORT.sub("", _IMPORT.sub("", _asset(f"{name}.js"))) for name in MODULES)
     return '(() => {\n"use strict";\n' + "\n".join(modules) + "})();\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +18,6 @@ from constrain.review.fields import Fields
 from constrain.review.lines import read_lines
 from constrain.review.page import render_page
 from constrain.review.sources import Sources
-from constrain.runs import Line, encode_line
 
 T = TypeVar("T")
 
@@ -73,7 +71,6 @@ def write_review(
     found = [sources.find(line) for line in _tracked(lines, "document", show_progress)]
     shown = [_Shown(entry, detail(line, each)) for entry, line, each in zip(entries, lines, found, strict=True)]
     index = {
-        "id": _identity(lines),
         "goldName": f"{Path(records).stem}.gold.jsonl",
         "fields": [field.to_json() for field in fields.all],
         "documents": entries,
@@ -178,14 +175,6 @@ class _Page:
     def _add(self, block: str) -> None:
         self._blocks.append(block)
         self._room -= len(block)
-
-
-def _identity(lines: Iterable[Line]) -> str:
-    """Return a digest of all lines. A person's notes belong to it: other records have none of them."""
-    digest = blake2b(digest_size=16)
-    for line in lines:
-        digest.update(encode_line(line))
-    return digest.hexdigest()
 
 
 def _tracked(things: Sequence[T], unit: str, show_progress: bool) -> Iterable[T]:

@@ -30,6 +30,7 @@ import constrain.integrations.transformers
 import constrain.llm
 import constrain.model
 import constrain.model_init
+import constrain.review
 import constrain.runs
 import constrain.serve
 import constrain.testing
@@ -55,6 +56,7 @@ PACKAGES = [
     constrain.llm,
     constrain.model,
     constrain.model_init,
+    constrain.review,
     constrain.runs,
     constrain.serve,
     constrain.testing,

@@ -28,6 +28,12 @@ LETTERS = {
 }
 #: What went wrong in pages: errors, messages, dialogs, requests.
 PROBLEMS: list[str] = []
+TEXTS_OF_HIGHLIGHT = """name => [...CSS.highlights.get(name)].map((place) => {
+    const range = document.createRange();
+    range.setStart(place.startContainer, place.startOffset);
+    range.setEnd(place.endContainer, place.endOffset);
+    return String(range);
+})"""
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>{/name=<b onclick=alert(3)>&amp;</b>}"
 
 
@@ -201,7 +207,8 @@ def test_the_same_passage_elsewhere_is_shown(page: Page) -> None:
 
 
 def painted(page: Page, name: str) -> Any:
-    return page.evaluate("name => [...CSS.highlights.get(name)].map(String)", name)
+    """Return the texts of highlights that are no elements."""
+    return page.evaluate(TEXTS_OF_HIGHLIGHT, name)
 
 
 def test_colours_are_those_of_fields_or_of_confidence(page: Page) -> None:
@@ -397,10 +404,12 @@ def test_notes_are_there_again_after_a_reload(page: Page, tmp_path: Path) -> Non
     assert set(before[0]["marks"].values()) == {"right", "corrected"}
 
 
-def test_notes_belong_to_a_file(context: BrowserContext, page: Page, lines: dict[str, Line], folder: Path) -> None:
+def test_notes_belong_to_a_record(context: BrowserContext, page: Page, lines: dict[str, Line], folder: Path) -> None:
     page.keyboard.press("a")
-    url = page_url(folder, {name: lines[name] for name in ("english", "greek")}, "other")
-    with opened(context, url) as other:
+    with opened(context, page_url(folder, {"english": lines["english"], "list": lines["list"]}, "more")) as same:
+        expect(same.locator("#totals")).to_contain_text("1 reviewed")
+    other_record = lines["english"] | {"record": {"name": "Ada"}}
+    with opened(context, page_url(folder, {"english": other_record}, "other")) as other:
         expect(other.locator("#totals")).to_contain_text("0 reviewed")
         expect(other.locator("#export")).to_be_disabled()
 

@@ -3,22 +3,22 @@
 import { parseJson, replaced, steps, toJson } from "./json.js";
 import { rowsOf } from "./record.js";
 
+const PREFIX = "constrain-review:";
+
 /**
- * The notes on all documents. Those on a document are {fields, isDone}: `fields` has by JSON pointer {mark: "right"},
+ * The notes on all records, by identity of the record, under which they are found again in any page that has it. Those on one are {fields, isDone}: `fields` has by JSON pointer {mark: "right"},
  * {mark: "wrong"}, or {mark: "corrected", value, span}, where the span, of the value in the text, may be missing;
  * `isDone` says that every value of the record has a note.
  */
 export class Corrections {
-  /** @param {string} id identity of the file, under which notes are found again when it is opened once more. */
-  constructor(id, onChange) {
-    this.prefix = `constrain-review:${id}:`;
+  constructor(onChange) {
     this.onChange = onChange;
     this.notes = new Map();
     this.isKept = true;
     this.restore();
-    // Notes of another tab with the same file.
+    // Notes of another tab.
     addEventListener("storage", (event) => {
-      if (event.key !== null && !event.key.startsWith(this.prefix)) return;
+      if (event.key !== null && !event.key.startsWith(PREFIX)) return;
       this.restore();
       onChange();
     });
@@ -27,8 +27,8 @@ export class Corrections {
   restore() {
     this.notes.clear();
     try {
-      for (const key of Object.keys(localStorage).filter((key) => key.startsWith(this.prefix))) {
-        this.notes.set(key.slice(this.prefix.length), parseJson(localStorage.getItem(key)));
+      for (const key of Object.keys(localStorage).filter((key) => key.startsWith(PREFIX))) {
+        this.notes.set(key.slice(PREFIX.length), parseJson(localStorage.getItem(key)));
       }
     } catch {
       this.isKept = false;
@@ -36,21 +36,21 @@ export class Corrections {
   }
 
   /** Returns the notes on the fields of a document, by pointer. */
-  of(key) {
-    return this.notes.get(key)?.fields ?? {};
+  of(id) {
+    return this.notes.get(id)?.fields ?? {};
   }
 
-  isDone(key) {
-    return this.notes.get(key)?.isDone ?? false;
+  isDone(id) {
+    return this.notes.get(id)?.isDone ?? false;
   }
 
-  has(key) {
-    return this.notes.has(key);
+  has(id) {
+    return this.notes.has(id);
   }
 
   /** Notes something on a field, or with null takes the note back. */
   set(detail, pointer, note) {
-    const { [pointer]: _, ...others } = this.of(detail.key);
+    const { [pointer]: _, ...others } = this.of(detail.id);
     // A new value of a list or an object replaces what was noted inside of it.
     const kept = Object.entries(others).filter(([each]) => note?.value === undefined || !each.startsWith(`${pointer}/`));
     this.save(detail, { ...Object.fromEntries(kept), ...(note && { [pointer]: note }) });
@@ -58,24 +58,30 @@ export class Corrections {
 
   /** Marks all values that have no note as right. */
   setRest(detail) {
-    const fields = this.of(detail.key);
+    const fields = this.of(detail.id);
     const right = valuePointers(detail, fields).map((pointer) => [pointer, { mark: "right" }]);
     this.save(detail, { ...Object.fromEntries(right), ...fields });
   }
 
   save(detail, fields) {
     const isDone = valuePointers(detail, fields).every((pointer) => pointer in fields);
-    if (Object.keys(fields).length > 0) this.notes.set(detail.key, { fields, isDone });
-    else this.notes.delete(detail.key);
+    if (Object.keys(fields).length > 0) this.notes.set(detail.id, { fields, isDone });
+    else this.notes.delete(detail.id);
     try {
-      const key = this.prefix + detail.key;
-      if (this.notes.has(detail.key)) localStorage.setItem(key, storable(this.notes.get(detail.key)));
+      const key = PREFIX + detail.id;
+      if (this.notes.has(detail.id)) localStorage.setItem(key, storable(this.notes.get(detail.id)));
       else localStorage.removeItem(key);
     } catch {
       this.isKept = false;
     }
     this.onChange();
   }
+}
+
+/** Returns the pointers of notes that differ between two states of a document's notes. */
+export function changedPointers(before, after) {
+  const pointers = new Set([...Object.keys(before), ...Object.keys(after)]);
+  return [...pointers].filter((pointer) => before[pointer] !== after[pointer]);
 }
 
 /** Returns JSON that `parseJson` reads as the same value. */

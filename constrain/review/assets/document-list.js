@@ -96,9 +96,9 @@ export class DocumentList {
   }
 
   state(entry) {
-    const [symbol, label] = this.corrections.isDone(entry.key)
+    const [symbol, label] = this.corrections.isDone(entry.id)
       ? ["check", "reviewed"]
-      : this.corrections.has(entry.key)
+      : this.corrections.has(entry.id)
         ? ["half", "partly reviewed"]
         : entry.error
           ? ["warning", "failed"]

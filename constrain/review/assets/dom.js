@@ -33,6 +33,14 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
+/** Returns a range that knows where it is on the screen. */
+export function liveRange({ startContainer, startOffset, endContainer, endOffset }) {
+  const range = document.createRange();
+  range.setStart(startContainer, startOffset);
+  range.setEnd(endContainer, endOffset);
+  return range;
+}
+
 /** Scrolls an element or a range to the middle of a scrolling element, unless it is in view. */
 export function reveal(target, scroller) {
   const view = scroller.getBoundingClientRect();

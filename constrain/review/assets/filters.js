@@ -67,11 +67,11 @@ export class Filters {
       case "failures":
         return Boolean(entry.error);
       case "open":
-        return !this.corrections.isDone(entry.key);
+        return !this.corrections.isDone(entry.id);
       case "reviewed":
-        return this.corrections.isDone(entry.key);
+        return this.corrections.isDone(entry.id);
       case "changed":
-        return Object.values(this.corrections.of(entry.key)).some(({ mark }) => mark !== "right");
+        return Object.values(this.corrections.of(entry.id)).some(({ mark }) => mark !== "right");
       default:
         return true;
     }

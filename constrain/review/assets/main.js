@@ -1,7 +1,7 @@
 // The page: what is selected, and who is told of it.
 
 import { announce, byId, count } from "./dom.js";
-import { Corrections, correctedSpans } from "./corrections.js";
+import { Corrections, changedPointers, correctedSpans } from "./corrections.js";
 import { DocumentList, nameOf } from "./document-list.js";
 import { Filters } from "./filters.js";
 import { Keys } from "./keys.js";
@@ -18,8 +18,9 @@ class Review {
     this.index = index;
     this.entry = null;
     this.detail = null;
+    this.fields = {};
     index.numbers = new Map(index.fields.map(({ field }, i) => [field, i]));
-    this.corrections = new Corrections(index.id, () => this.refresh());
+    this.corrections = new Corrections(() => this.refresh());
     this.list = new DocumentList(byId("list"), this.corrections, (entry) => this.open(entry));
     this.filters = new Filters(byId("filters"), index, this.corrections, (entries) => this.showList(entries));
     this.source = new SourceView((pointer) => this.fieldIndex(pointer), (pointer) => this.select(pointer));
@@ -69,7 +70,7 @@ class Review {
     for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
     byId("source-body").addEventListener("mouseup", () => this.takeSelection());
     addEventListener("beforeunload", (event) => {
-      if (!this.corrections.isKept && this.corrections.notes.size > 0) event.preventDefault();
+      if (!this.corrections.isKept && this.noted.length > 0) event.preventDefault();
     });
   }
 
@@ -98,11 +99,25 @@ class Review {
     announce(`${nameOf(entry).name} ${entry.partLabel ?? ""}`);
   }
 
+  /** Shows the source and the record, with what is noted on it. */
   showDetail() {
-    const fields = this.corrections.of(this.entry.key);
-    this.source.show(this.entry, this.detail, correctedSpans(this.detail, fields));
-    this.record.show(this.entry, this.detail, fields);
+    this.fields = this.corrections.of(this.entry.id);
+    this.source.show(this.entry, this.detail, correctedSpans(this.detail, this.fields));
+    this.record.show(this.entry, this.detail, this.fields);
     byId("all-right").disabled = this.detail.record === undefined;
+  }
+
+  /** Shows changes of what is noted on the record. */
+  showNotes() {
+    const fields = this.corrections.of(this.entry.id);
+    const changed = changedPointers(this.fields, fields);
+    const isCorrection = (pointer) => [this.fields, fields].some((each) => each[pointer]?.mark === "corrected");
+    if (changed.some(isCorrection)) {
+      this.showDetail(); // there may be other rows and highlights
+      return;
+    }
+    this.fields = fields;
+    this.record.mark(fields, changed);
   }
 
   showPosition() {
@@ -110,10 +125,15 @@ class Review {
     byId("position").textContent = position === -1 ? "" : `${position + 1} of ${entries.length.toLocaleString("en")}`;
   }
 
+  /** The entries of documents on which something is noted. */
+  get noted() {
+    return this.index.documents.filter((entry) => this.corrections.has(entry.id));
+  }
+
   /** Shows notes that have changed, here or in another tab. */
   refresh() {
     const { documents } = this.index;
-    const done = documents.filter((entry) => this.corrections.isDone(entry.key)).length;
+    const done = documents.filter((entry) => this.corrections.isDone(entry.id)).length;
     const failures = documents.filter((entry) => entry.error).length;
     byId("totals").textContent = [
       count(documents.length, "document"),
@@ -122,10 +142,10 @@ class Review {
     ]
       .filter(Boolean)
       .join(" · ");
-    byId("export").disabled = this.corrections.notes.size === 0;
+    byId("export").disabled = this.noted.length === 0;
     byId("not-kept").hidden = this.corrections.isKept;
     this.list.render();
-    if (this.detail) this.showDetail();
+    if (this.detail && this.detail.id === this.entry.id) this.showNotes();
   }
 
   fieldIndex(pointer) {
@@ -204,9 +224,8 @@ class Review {
 
   /** Has the browser save a gold file with the documents on which something was noted. */
   async export() {
-    const noted = this.index.documents.filter((entry) => this.corrections.has(entry.key));
-    const details = await Promise.all(noted.map(readDetail));
-    const lines = details.map((detail) => goldLine(detail, this.corrections.of(detail.key)));
+    const details = await Promise.all(this.noted.map(readDetail));
+    const lines = details.map((detail) => goldLine(detail, this.corrections.of(detail.id)));
     download(this.index.goldName, lines.map((line) => `${line}\n`).join(""));
   }
 }

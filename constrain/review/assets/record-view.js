@@ -35,6 +35,12 @@ export class RecordView {
     if (!isSame) this.body.scrollTop = 0;
   }
 
+  /** Shows other notes on some fields. */
+  mark(fields, pointers) {
+    this.fields = fields;
+    pointers.forEach((pointer) => this.refresh(pointer));
+  }
+
   /** The rows that are values, in order. */
   get values() {
     return this.rows.filter((row) => !row.isHeading);

@@ -1,6 +1,6 @@
 // The source of a record: its text, or for a PDF its pages, with highlights.
 
-import { announce, byId, element, icon, reveal } from "./dom.js";
+import { announce, byId, element, icon, liveRange, reveal } from "./dom.js";
 import { fieldHue, levelOf } from "./colours.js";
 import { hasColumns, sectionsOf } from "./highlight.js";
 import { imageUrl } from "./data.js";
@@ -137,7 +137,7 @@ export class SourceView {
     this.place = (this.place + 1) % places.length;
     const range = places.length > 1 && this.view.range(...places[this.place]);
     if (!range) return;
-    reveal(range, this.body);
+    reveal(liveRange(range), this.body);
     this.paint("current-occurrence", [places[this.place]]);
     announce(`Place ${this.place + 1} of ${places.length}`);
   }

@@ -15,6 +15,7 @@ export class TextView {
     this.onClick = onClick;
     this.nodes = [];
     this.marks = [];
+    this.selected = [];
   }
 
   /** Returns the elements of a section, and remembers where they are. */
@@ -35,14 +36,16 @@ export class TextView {
 
   /** Emphasises the highlights of a field, and returns them. */
   select(pointer) {
-    const selected = [];
-    for (const { mark, names } of this.marks) {
-      const isSelected = names.includes(pointer);
-      mark.classList.toggle("selected", isSelected);
-      this.style(mark, isSelected ? pointer : names[0]);
-      if (isSelected) selected.push(mark);
+    for (const { mark, names } of this.selected) {
+      mark.classList.remove("selected");
+      this.style(mark, names[0]);
     }
-    return selected;
+    this.selected = this.marks.filter(({ names }) => names.includes(pointer));
+    for (const { mark } of this.selected) {
+      mark.classList.add("selected");
+      this.style(mark, pointer);
+    }
+    return this.selected.map(({ mark }) => mark);
   }
 
   /** Returns the range of the page that shows the characters from `start` to `end`, or null if none does. */
@@ -50,10 +53,12 @@ export class TextView {
     const first = this.nodes.find((each) => start < each.end);
     const last = this.nodes.findLast((each) => each.start < end);
     if (!first || !last || start >= end) return null;
-    const range = document.createRange();
-    range.setStart(first.node, Math.max(0, start - first.start));
-    range.setEnd(last.node, Math.min(last.end, end) - last.start);
-    return range;
+    return new StaticRange({
+      startContainer: first.node,
+      startOffset: Math.max(0, start - first.start),
+      endContainer: last.node,
+      endOffset: Math.min(last.end, end) - last.start,
+    });
   }
 
   /** Returns the characters that the person has selected, as [start, end], or null. */

@@ -1,0 +1,41 @@
+"""``constrain review``: what it writes and says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from review_corpus import line_of, text_line, write_lines
+
+from constrain.cli import cli
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli, ["review", *args])
+
+
+def test_a_page_is_written_beside_the_records(tmp_path: Path) -> None:
+    records = write_lines(tmp_path / "records.jsonl", [text_line(tmp_path / "a.txt", "Hello {/name=Ada}")])
+    result = run(str(records))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{tmp_path / 'records.html'}: 1 document, 0 of them failures, 0.")
+    assert (tmp_path / "records.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert result.stderr == ""
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    changed = text_line(tmp_path / "a.txt", "Hello {/name=Ada}")
+    (tmp_path / "a.txt").write_text("Bye")
+    error = {"type": "DocumentError", "message": "no"}
+    lines = [changed, line_of(str(tmp_path / "b.txt"), None, error=error)]
+    result = run(str(write_lines(tmp_path / "r.jsonl", lines)), "-o", str(tmp_path / "page.html"))
+    assert result.stdout.startswith(f"{tmp_path / 'page.html'}: 2 documents, 1 of them failures")
+    assert "1 document without text" in result.stderr
+    assert "1 document without highlights" in result.stderr
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text("Hello\n")
+    result = run(str(tmp_path / "r.jsonl"))
+    assert result.exit_code == 1
+    assert "line 1 of" in result.stderr and "constrain extract" in result.stderr
