@@ -11,8 +11,8 @@ from importlib.resources import files
 #: Style sheets and modules in the order of the page. Modules share one scope there: their names are distinct.
 STYLES = ("theme", "controls", "layout", "documents", "source", "record")
 MODULES = (
-    *("dom", "json", "data", "record", "colours", "highlight", "theme", "keys"),
-    *("corrections", "gold", "document-list", "filters", "text-view", "source-view", "editor", "record-view", "main"),
+    *("dom", "json", "data", "record", "colours", "highlight", "theme", "keys", "corrections", "gold"),
+    *("document-list", "filters", "text-view", "source-view", "editor", "value-details", "record-view", "main"),
 )
 
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)

@@ -12,7 +12,7 @@ import pytest
 from browser import chromium
 from fpdf import FPDF
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
-from review_corpus import confidence, line_of, text_line, write_lines
+from review_corpus import confidence, line_of, text_line, thousand_lines, write_lines
 
 from constrain.documents import read
 from constrain.review import write_review
@@ -70,7 +70,10 @@ def lines(folder: Path) -> dict[str, Line]:
         {"/kind": "open"},
         spans={"/fruits/0": (8, 13), "/fruits/1": (8, 36)},
         occurrences={"/fruits/0": [(8, 13), (49, 54)]},
-        confidence={"/kind": confidence(0.8, 0.3, open=0.8, closed=0.2), "/fruits/0": confidence(0.97)},
+        confidence={
+            "/kind": confidence(0.8, 0.3, open=0.8, closed=0.2),
+            "/fruits/0": confidence(0.97) | {"alternatives": {"present": 0.97, "null": 0.03}},
+        },
         conflicts={"/kind": ["closed"]},
         finish_reason="length",
     )
@@ -458,8 +461,13 @@ def test_alternatives_and_conflicts_are_offered(page: Page, tmp_path: Path) -> N
     expect(page.locator(".offer")).to_have_text(["closed", "open80%", "closed20%"])
     expect(page.locator(".details")).to_contain_text("up to 30% of the probability")
     page.locator(".offer").first.click()
+    field(page, "/fruits/0").click()
+    expect(page.locator(".offer")).to_have_text(["a value97%", "null3%"])
+    expect(page.locator(".offer").first).to_be_disabled()
+    page.locator(".offer").last.click()
     (gold,) = exported(page, tmp_path)
     assert gold["record"]["kind"] == "closed"
+    assert gold["record"]["fruits"] == [None, "pears and plums"]
 
 
 def test_a_record_can_be_given_where_there_is_none(page: Page, tmp_path: Path) -> None:
@@ -495,15 +503,9 @@ def background(page: Page) -> Any:
 
 
 def test_a_thousand_documents_are_one_small_file(context: BrowserContext, tmp_path: Path) -> None:
-    words = [f"word{number}" for number in range(800)]
-    lines = {}
-    for number in range(1000):
-        text = " ".join([*words[number % 7 :], f"{{/sum={number}}}", *words[: number % 7]])
-        members = {"confidence": {"/sum": confidence(1 - number / 1000)}}
-        lines[str(number)] = text_line(tmp_path / f"{number}.txt", text, **members)
-    url = page_url(tmp_path, lines)
+    write_review(write_lines(tmp_path / "records.jsonl", thousand_lines(tmp_path)), tmp_path / "records.html")
     assert (tmp_path / "records.html").stat().st_size < 40_000_000
-    with opened(context, url) as page:
+    with opened(context, (tmp_path / "records.html").as_uri()) as page:
         expect(page.locator("#totals")).to_contain_text("1,000 documents")
         assert page.locator(".document").count() < 50
         page.locator("#list").focus()

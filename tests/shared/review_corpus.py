@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,18 @@ def text_line(path: Path, markup: str, other: Mapping[str, Any] | None = None, *
     path.write_text(text, encoding="utf-8")
     values = {pointer: text[start:end] for pointer, (start, end) in spans.items()} | dict(other or {})
     return line_of(str(path), text, **{"record": record_of(values), "spans": spans, "finish_reason": "stop", **members})
+
+
+def thousand_lines(folder: Path) -> list[Line]:
+    """Write a thousand texts of about 5,000 characters, which hardly repeat themselves, and return their lines."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices(string.ascii_lowercase, k=draw.randint(2, 10))) for _ in range(20_000)]
+    lines = []
+    for number in range(1000):
+        text = " ".join([*draw.choices(words, k=300), f"{{/sum={number}}}", *draw.choices(words, k=400)])
+        sure = {"/sum": confidence(1 - number / 1000)}
+        lines.append(text_line(folder / f"{number}.txt", text, confidence=sure))
+    return lines
 
 
 def write_lines(path: Path, lines: Iterable[Line]) -> Path:

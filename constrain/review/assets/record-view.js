@@ -1,12 +1,13 @@
 // The record: a row for each value, with the model's confidence and the person's marks.
 
-import { byId, element, icon, percent, reveal } from "./dom.js";
+import { byId, element, icon, reveal } from "./dom.js";
 import { fieldHue } from "./colours.js";
 import { correctedRecord } from "./corrections.js";
 import { Editor, kindOf } from "./editor.js";
 import { sureness } from "./document-list.js";
-import { isContainer, parseJson, toJson, valueAt } from "./json.js";
+import { isContainer } from "./json.js";
 import { rowsOf, shown } from "./record.js";
+import { valueDetails } from "./value-details.js";
 
 export class RecordView {
   /**
@@ -148,65 +149,7 @@ export class RecordView {
   }
 
   details(row, note) {
-    if (this.editor) return element("div", { class: "details" }, this.editor.element);
-    const { pointer } = row;
-    const parts = [
-      note && this.original(pointer, note),
-      this.conflicts(pointer),
-      this.alternatives(row),
-      this.removed(pointer),
-      this.occurrences(pointer),
-    ].filter(Boolean);
-    return parts.length > 0 && element("div", { class: "details" }, parts);
-  }
-
-  original(pointer, note) {
-    const was = note.mark === "corrected" && valueAt(this.detail.record, pointer);
-    return element(
-      "p",
-      {},
-      note.mark === "corrected" ? (was === undefined ? "" : `The model wrote ${toJson(was)}. `) : `Marked as ${note.mark}. `,
-      element("button", { class: "link", click: () => this.actions.note(pointer, null) }, "Undo (u)"),
-    );
-  }
-
-  conflicts(pointer) {
-    const values = this.detail.conflicts[pointer];
-    return (
-      values &&
-      element("div", {}, element("p", {}, "Other parts of the document say"), values.map((value) => this.offer(pointer, value)))
-    );
-  }
-
-  /** Returns the alternatives of an enum or the like, each with its probability. */
-  alternatives({ pointer }) {
-    const alternatives = Object.entries(this.detail.confidence[pointer]?.alternatives ?? {});
-    if (alternatives.length < 2) return null;
-    alternatives.sort(([, one], [, other]) => other - one);
-    return element("div", {}, alternatives.map(([json, share]) => this.offer(pointer, parseJson(json), share)));
-  }
-
-  /** Returns a button that takes another value. */
-  offer(pointer, value, share = null) {
-    const click = () => this.actions.note(pointer, { mark: "corrected", value });
-    return element(
-      "button",
-      { class: "offer", "--share": share ?? 0, title: "Take this value", click },
-      element("span", { class: typeof value === "string" ? "" : "bare", dir: "auto" }, shown(value)),
-      share !== null && element("span", { class: "share" }, percent(share)),
-    );
-  }
-
-  removed(pointer) {
-    const removed = this.detail.confidence[pointer]?.removed ?? 0;
-    const text = `The constraint ruled out up to ${percent(removed)} of the probability: the model wanted something else.`;
-    return removed >= 0.05 && element("p", {}, text);
-  }
-
-  occurrences(pointer) {
-    const places = this.detail.occurrences[pointer] ?? [];
-    if (places.length < 2) return null;
-    const next = element("button", { class: "link", click: () => this.actions.nextOccurrence() }, "Next (o)");
-    return element("p", {}, `The passage stands in ${places.length} places. `, next);
+    const content = this.editor?.element ?? valueDetails(row, note, this.detail, this.actions);
+    return content && element("div", { class: "details" }, content);
   }
 }
