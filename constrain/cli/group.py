@@ -22,8 +22,8 @@ BUILT_IN = {
     "generate": "constrain.cli.generate:generate",
     "info": "constrain.cli.inspect:info",
     "plugins": "constrain.cli.inspect:plugins",
-    "serve": "constrain.cli.serve:serve",
     "review": "constrain.cli.review:review",
+    "serve": "constrain.cli.serve:serve",
 }
 
 
