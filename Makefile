@@ -13,7 +13,7 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 .PHONY: demo test build lint format native-test native-race-test docs clean
 
 demo: $(VENV)/.built
-	$(BIN)/constrain demo
+	$(BIN)/constrain demo --output build/demo
 
 test: lint native-test
 	$(BIN)/pytest

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,38 +18,86 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     from constrain import LLM
-    from constrain.completion import PendingResult
+    from constrain.completion import Failure, PendingResult
     from constrain.demo import DemoDocument
     from constrain.extract import Extraction
 
+_COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+
 
 @click.command()
-def demo() -> None:
+@click.option(
+    "-o",
+    "--output",
+    default="constrain-demo",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the records and the page to review them.",
+)
+def demo(output: Path) -> None:
     """Extract records from bundled documents.
 
-    The built-in model does it, and the records are shown beside their documents.
+    The built-in model does it. The records are shown beside their documents, in which the quoted values are
+    highlighted, and written to a folder together with a page to review them in a browser.
     """
-    from constrain.completion import Failure, run_many
+    from constrain.completion import run_many
     from constrain.demo import demo_documents
     from constrain.llm import load
 
     llm = load()
-    table = Table("document", "record", show_lines=True, expand=True)
-    tokens, begin = 0, time.perf_counter()
-    documents = demo_documents()
+    documents, begin = demo_documents(), time.perf_counter()
     results = run_many(llm.runtime, partial(_submit, llm), documents)
-    for document, result in zip(tqdm(documents, unit="document", leave=False, disable=None), results, strict=True):
-        if isinstance(result, Failure):
-            raise result.error
-        tokens += len(result.tokens)
-        record = json.dumps(result.json, indent=2, ensure_ascii=False)
-        table.add_row(Text(document.text), Syntax(record, "json", background_color="default", word_wrap=True))
+    extractions = [_extraction(each) for each in tqdm(results, "documents", len(documents), leave=False, disable=None)]
     seconds = time.perf_counter() - begin
-    Console().print(table)
-    click.echo(f"{table.row_count} valid records, {tokens} tokens, {seconds:.1f} s")
+    Console().print(_table(extractions))
+    tokens = sum(len(each.tokens) for each in extractions)
+    click.echo(f"{len(extractions)} valid records, {tokens} tokens, {seconds:.1f} s")
+    click.echo(f"Review them in a browser: {_write(output, extractions)}")
 
 
 def _submit(llm: LLM, number: int, document: DemoDocument) -> PendingResult[Extraction[Any]]:
+    from constrain.documents import Document
     from constrain.extract import Target
 
-    return llm.extractor.submitter(Target.of(document.schema))(number, document.text)
+    return llm.extractor.submitter(Target.of(document.schema))(number, Document(document.text, str(document.path)))
+
+
+def _extraction(result: Extraction[Any] | Failure) -> Extraction[Any]:
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+def _table(extractions: Iterable[Extraction[Any]]) -> Table:
+    table = Table("document", "record", show_lines=True, expand=True)
+    for each in extractions:
+        record = json.dumps(each.json, indent=2, ensure_ascii=False)
+        table.add_row(_highlighted(each), Syntax(record, "json", background_color="default", word_wrap=True))
+    return table
+
+
+def _highlighted(extraction: Extraction[Any]) -> Text:
+    """Return the document with the spans of the record in colours, one for each field."""
+    text = Text(extraction.document.text)
+    fields: dict[str, int] = {}
+    for pointer, span in extraction.spans.items():
+        field = "/".join(part for part in pointer.split("/") if not part.isdecimal())
+        colour = _COLOURS[fields.setdefault(field, len(fields)) % len(_COLOURS)]
+        text.stylize(f"bold {colour}", span.start, span.end)
+    return text
+
+
+def _write(folder: Path, extractions: Iterable[Extraction[Any]]) -> Path:
+    """Write the records and the page to review them; return the path of the page."""
+    from constrain.review import write_review
+    from constrain.runs import encode_line, record_line, work_key
+    from constrain.runs.key import SETTINGS_DIGITS
+
+    folder.mkdir(parents=True, exist_ok=True)
+    records, page = folder / "records.jsonl", folder / "review.html"
+    keys = (
+        (work_key("0" * SETTINGS_DIGITS, each.document.source, {}, each.document.text), each) for each in extractions
+    )
+    records.write_bytes(b"".join(encode_line(record_line(key, each, each.json, {})) for key, each in keys))
+    write_review(records, page)
+    return page

@@ -17,9 +17,14 @@ _HERE = Path(__file__).parent
 class DemoDocument:
     """A bundled document, and the JSON Schema of the record to extract from it."""
 
-    name: str
+    path: Path
     text: str
     schema: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its suffix."""
+        return self.path.stem
 
 
 def model_dir() -> Path:
@@ -30,7 +35,7 @@ def model_dir() -> Path:
 def demo_documents() -> list[DemoDocument]:
     """Return the bundled documents, sorted by name."""
     return [
-        DemoDocument(path.stem, path.read_text(encoding="utf-8"), _schema(path.with_suffix(".schema.json")))
+        DemoDocument(path, path.read_text(encoding="utf-8"), _schema(path.with_suffix(".schema.json")))
         for path in sorted((_HERE / "documents").glob("*.txt"))
     ]
 
