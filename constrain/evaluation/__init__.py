@@ -1,0 +1,1 @@
+"""Evaluation of extracted records against gold."""
