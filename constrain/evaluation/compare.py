@@ -77,6 +77,12 @@ def compare(found: Any, gold: Any, *, ignore_case: bool = False) -> list[Pair]:
     return list(_pairs(_node(found, ignore_case), _node(gold, ignore_case), (), ()))
 
 
+def correctness(found: Any, gold: Any, *, ignore_case: bool = False) -> dict[str, bool]:
+    """Return whether each leaf of a record is right, by its JSON pointer; arguments as for :func:`compare`."""
+    pairs = compare(found, gold, ignore_case=ignore_case)
+    return {pointer(pair.found_path): pair.is_right for pair in pairs if pair.found_path is not None}
+
+
 @dataclass(frozen=True)
 class _Leaf:
     """A scalar with its normal form, which is computed once and compared often."""
@@ -89,12 +95,12 @@ _NULL = _Leaf(None, normal(None))
 
 
 def _node(value: Any, ignore_case: bool) -> Any:
-    """Return a record with leaves in place of scalars and of empty lists and objects."""
-    if isinstance(value, dict) and value:
+    """Return a record with leaves in place of scalars and empty lists."""
+    if isinstance(value, dict):
         return {name: _node(member, ignore_case) for name, member in value.items()}
     if isinstance(value, list) and value:
         return [_node(item, ignore_case) for item in value]
-    return _NULL if value in (None, [], {}) else _Leaf(value, normal(value, ignore_case))
+    return _NULL if value in (None, []) else _Leaf(value, normal(value, ignore_case))
 
 
 def _pairs(found: Any, gold: Any, found_path: Path, gold_path: Path) -> Iterator[Pair]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema_rs
 import pytest
 
 from constrain.demo import synth
-from constrain.demo.handwritten import Handwritten, read_handwritten
+from constrain.demo.handwritten import Handwritten, leaves, read_handwritten
 from constrain.engine import compile_json_schema
 from constrain.extract import Target
 from constrain.testing import small_vocabulary
@@ -20,27 +18,6 @@ from constrain.testing import small_vocabulary
 DOCUMENTS = read_handwritten(Path(__file__).parents[1] / "data" / "documents")
 FAMILIES = Path(synth.__file__).parent / "families"
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: f"{each.kind}/{each.name}")
-
-
-def leaves(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The leaves of a record with their schemas."""
-    schema = resolved(schema, root)
-    if isinstance(value, dict):
-        for name, member in value.items():
-            yield from leaves(member, schema["properties"][name], root)
-    elif isinstance(value, list) and value:
-        for item in value:
-            yield from leaves(item, schema["items"], root)
-    else:
-        yield value, schema
-
-
-def resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """The schema of values other than null, without references."""
-    while "$ref" in schema or "anyOf" in schema:
-        name = schema.get("$ref", "").rpartition("/")[2]
-        schema = root["$defs"][name] if name else schema["anyOf"][0]
-    return schema
 
 
 def unspaced(text: str) -> str:
