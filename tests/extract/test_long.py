@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from gold import FILLER, Gold, Partial
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -153,6 +153,7 @@ def test_500_items_of_100_pages_are_found_completely_and_once(context: int, quot
     assert result.usage.output_tokens >= len(result.tokens) > 500
 
 
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 1000),
     num_items=st.integers(0, 60),
