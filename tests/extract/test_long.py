@@ -153,7 +153,7 @@ def test_500_items_of_100_pages_are_found_completely_and_once(context: int, quot
     assert result.usage.output_tokens >= len(result.tokens) > 500
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 1000),
     num_items=st.integers(0, 60),
