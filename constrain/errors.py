@@ -98,6 +98,19 @@ class LarkError(GrammarError):
         super().__init__(": ".join([", ".join(place), reason]) if place else reason)
 
 
+class StructuralTagError(GrammarError):
+    """A structural tag does not compile.
+
+    Attributes:
+        pointer: JSON pointer to the part at fault (``""`` is the whole).
+        reason: the message without the position.
+    """
+
+    def __init__(self, reason: str, pointer: str = "") -> None:
+        self.reason, self.pointer = reason, pointer
+        super().__init__(f"#{pointer}: {reason}")
+
+
 class ResourceLimit(GrammarError):
     """A limit on states, memory, nesting or time was reached.
 

@@ -1,7 +1,8 @@
 """Evaluation of the built-in model on held-out documents: ``python -m constrain.demo.evaluate``.
 
 A record is extracted from every document twice, with greedy sampling: with its schema as a constraint and without.
-There are two splits: held-out wordings of families in the training set, and held-out families.
+There are two splits: held-out wordings of families in the training set, and held-out families. For documents written by
+hand, it is extracted with the constraint only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import jsonschema_rs
 
 import constrain
 from constrain.completion import Completion, Failure, PendingResult, run_many
+from constrain.demo.handwritten import Handwritten, read_handwritten
+from constrain.demo.measure import Measure, measure
 from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Example, Split, example
 from constrain.errors import BudgetError, ExtractionError
@@ -23,6 +26,8 @@ from constrain.extract.evidence import with_quotes
 from constrain.generator import ExLlamaV2Sampler
 
 _LIMIT = 400
+#: Most tokens of the record of a document written by hand.
+_HANDWRITTEN_LIMIT = 2000
 
 
 def samples(llm: constrain.LLM, split: Split, count: int, seed: int) -> Iterator[Example]:
@@ -59,11 +64,16 @@ def unconstrained(llm: constrain.LLM, samples: Sequence[Example]) -> list[str]:
 
 def _text(result: Completion | Extraction[Any] | Failure) -> str:
     """Return the output; an empty string if there is no record."""
-    if not isinstance(result, Failure):
-        return result.text
-    if isinstance(result.error, (BudgetError, ExtractionError)):
+    if isinstance(result, Failure):
+        _check(result)
         return ""
-    raise result.error
+    return result.text
+
+
+def _check(failure: Failure) -> None:
+    """Raise an error that is not about the document."""
+    if not isinstance(failure.error, (BudgetError, ExtractionError)):
+        raise failure.error
 
 
 def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[Score, Score]:
@@ -76,20 +86,46 @@ def evaluate(llm: constrain.LLM, split: Split, count: int, seed: int) -> tuple[S
     return scored(constrained(llm, examples)), scored(unconstrained(llm, examples))
 
 
+def measure_handwritten(llm: constrain.LLM, documents: Sequence[Handwritten]) -> Measure:
+    """Measure the records, with constraint, of documents written by hand."""
+
+    def begin(number: int, document: Handwritten) -> PendingResult[Extraction[Any]]:
+        submit = llm.extractor.submitter(Target.of(document.schema), max_new_tokens=_HANDWRITTEN_LIMIT)
+        return submit(number, document.text)
+
+    records = map(_record, run_many(llm.runtime, begin, documents))
+    return measure(zip(documents, records, strict=True))
+
+
+def _record(result: Extraction[Any] | Failure) -> Any | None:
+    """Return the record; ``None`` if there is none."""
+    if isinstance(result, Failure):
+        _check(result)
+        return None
+    return result.json
+
+
 def _matches(record: object, schema: dict[str, object]) -> bool:
     return jsonschema_rs.Draft202012Validator(with_quotes(schema)).is_valid(record)
 
 
 @click.command()
 @click.option("--model", type=click.Path(path_type=Path), help="Model folder; the built-in model if omitted.")
-@click.option("--count", default=500, show_default=True, help="Documents of each split.")
+@click.option("--count", default=500, show_default=True, help="Documents of each split; 0 for none.")
 @click.option("--seed", default=1, show_default=True)
-def main(model: Path | None, count: int, seed: int) -> None:
+@click.option(
+    "--documents",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with documents written by hand, such as tests/data/documents.",
+)
+def main(model: Path | None, count: int, seed: int, documents: Path | None) -> None:
     """Evaluate a model on held-out documents, with and without constraint."""
     llm = constrain.load(model)
-    for split in (Split.WORDINGS, Split.FAMILIES):
+    for split in (Split.WORDINGS, Split.FAMILIES) if count else ():
         bound, free = evaluate(llm, split, count, seed)
         click.echo(f"{split.value}, {count} documents\n  with constraint:    {bound}\n  without constraint: {free}")
+    if documents:
+        click.echo(f"written by hand\n{measure_handwritten(llm, read_handwritten(documents))}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -37,10 +36,9 @@ def read_docx(content: bytes, source: str) -> Document:
     """
     with optional(source):
         import docx
-        from docx.opc.exceptions import PackageNotFoundError
     try:
         word = docx.Document(BytesIO(content))
-    except (PackageNotFoundError, zipfile.BadZipFile, KeyError, ValueError, SyntaxError) as error:
+    except Exception as error:  # of many types, for what can be wrong with archives, XML and their relations
         raise DocumentError(source, _what_is_wrong(content)) from error
     blocks = [*_margins(word, "header"), *_blocks(word.element.body), *_margins(word, "footer")]
     properties = {"title": word.core_properties.title, "author": word.core_properties.author}

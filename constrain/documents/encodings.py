@@ -47,14 +47,21 @@ def encoding_of(content: bytes, source: str, declared: str | None = None) -> str
     for candidate in filter(None, (first, "utf-8", *_utf16(content))):
         if _is_encoded(content, candidate):
             return candidate
-    return _detected(content, source)
+    return "utf-8" if _is_damaged_utf8(content) else _detected(content, source)
+
+
+def _is_damaged_utf8(content: bytes) -> bool:
+    """Whether most of what is not ASCII is UTF-8, so that a few bytes must be wrong rather than all the others."""
+    others = [character for character in content.decode("utf-8", "replace") if character > "\x7f"]
+    return 0 not in content and 4 * others.count("\ufffd") < len(others)
 
 
 def _utf16(content: bytes) -> tuple[str, ...]:
-    """Return the byte order that UTF-16 without a mark would have: most zeros are high bytes."""
-    if 0 not in content:
-        return ()
-    return ("utf-16-be",) if content[::2].count(0) > content[1::2].count(0) else ("utf-16-le",)
+    """Return the byte order of UTF-16 without a mark: of alphabets, most of the high bytes are zero."""
+    for order, high in (("utf-16-be", content[::2]), ("utf-16-le", content[1::2])):
+        if 2 * high.count(0) > len(high):
+            return (order,)
+    return ()
 
 
 def _is_encoded(content: bytes, encoding: str) -> bool:

@@ -36,8 +36,7 @@ def html_to_text(markup: str, source: str) -> str:
 def title_of(markup: str, source: str) -> str:
     """Return the title of a page, or an empty string."""
     with optional(source):
-        from lxml import html
-    if not markup.strip():
-        return ""
-    title = html.fromstring(markup.encode(), parser=html.HTMLParser(encoding="utf-8")).findtext(".//title") or ""
+        from lxml import etree
+    root = etree.HTML(markup.encode(), etree.HTMLParser(encoding="utf-8")) if markup.strip() else None
+    title = "" if root is None else root.findtext(".//title") or ""
     return " ".join(title.split())

@@ -80,7 +80,12 @@ def read_bytes(content: bytes, name: str) -> Document:
         content: what the file would have.
         name: the ``source`` of the document; its suffix gives the format as the suffix of a path does.
     """
-    return _reader(content, name)(content, name)
+    try:
+        return _reader(content, name)(content, name)
+    except DocumentError:
+        raise
+    except Exception as error:  # parsers raise errors of many types for malformed documents
+        raise DocumentError(name, f"it is malformed, and cannot be read: {error}") from error
 
 
 def _reader(content: bytes, name: str) -> Reader:

@@ -18,7 +18,8 @@ from constrain.engine.grammar import (
     compile_json_schema,
     compile_regex,
 )
-from constrain.engine.lark import compile_lark, lark_warnings
+from constrain.engine.lark import compile_lark, lark_of_gbnf, lark_warnings
+from constrain.engine.structural_tags import compile_structural_tag
 from constrain.engine.vocabulary import Vocabulary
 
 __all__ = [
@@ -36,7 +37,9 @@ __all__ = [
     "compile_json_schema",
     "compile_lark",
     "compile_regex",
+    "compile_structural_tag",
     "fill_bitmasks",
     "grammar_cache",
+    "lark_of_gbnf",
     "lark_warnings",
 ]

@@ -153,8 +153,9 @@ class Extractor:
         made, read = self._options(target, options), _not_empty(document)
 
         def submit_one(grammar: CompiledGrammar) -> PendingResult[Extraction[T]]:
-            if LongExtraction(self, target, read, made).fits:
-                return self.submit_whole(target, read, made, grammar=grammar)
+            long = LongExtraction(self, target, read, made)
+            if long.fits:
+                return self.submit_whole(target, read, made, grammar=grammar, prompt=long.prompt)
             return self.submit(target, read, made)
 
         return ExtractionStream(lambda: PartialReader(target, read, self.grammar(target, read)), submit_one)
@@ -171,7 +172,9 @@ class Extractor:
         document: Document,
         options: ExtractionOptions,
         index: int = 0,
+        *,
         grammar: CompiledGrammar | None = None,
+        prompt: torch.Tensor | None = None,
     ) -> Pending[Extraction[T]]:
         """Submit the extraction of a record as one request; errors as for :meth:`extract`, and for long documents.
 
@@ -181,9 +184,10 @@ class Extractor:
             options: the options.
             index: position of the document among many.
             grammar: what :meth:`grammar` returns, if it was called before.
+            prompt: what :meth:`encode_prompt` returns, if it was called before.
         """
         constraint = self._constraint(grammar or self.grammar(target, document))
-        ids = self.encode_prompt(document.text, options)
+        ids = self.encode_prompt(document.text, options) if prompt is None else prompt
         read = partial(_read, target, document, options.max_new_tokens, index)
         try:
             thinking = self._thinking(ids, options.thinking)
@@ -201,10 +205,6 @@ class Extractor:
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text."""
         return int(self.runtime.tokenizer.encode(text).shape[-1])
-
-    def count_prompt_tokens(self, text: str, options: ExtractionOptions) -> int:
-        """Count the tokens of the prompt for a text."""
-        return self.encode_prompt(text, options).shape[-1]
 
     def count_min_tokens(self, target: Target[Any], document: Document) -> int:
         """Count the tokens of the shortest record of a document.

@@ -10,6 +10,8 @@ from itertools import zip_longest
 from operator import add
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
+
 from constrain.completion import PendingResult, Rounds, fresh_filters, submit_all
 from constrain.documents import Document, Part, part_of
 from constrain.errors import ExtractionError, GrammarError
@@ -48,16 +50,22 @@ class Requests(Protocol):
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text."""
 
-    def count_prompt_tokens(self, text: str, options: ExtractionOptions) -> int:
-        """Count the tokens of the prompt for a text."""
+    def encode_prompt(self, text: str, options: ExtractionOptions) -> torch.Tensor:
+        """Encode the prompt for a text, as int64 of shape (1, n)."""
 
     def count_min_tokens(self, target: Target[Any], document: Document) -> int:
         """Count the tokens of the shortest record of a document."""
 
     def submit_whole(
-        self, target: Target[T], document: Document, options: ExtractionOptions, index: int = 0
+        self,
+        target: Target[T],
+        document: Document,
+        options: ExtractionOptions,
+        index: int = 0,
+        *,
+        prompt: torch.Tensor | None = None,
     ) -> PendingResult[Extraction[T]]:
-        """Submit a document as one request."""
+        """Submit a document as one request; ``prompt`` is what :meth:`encode_prompt` returns, if it was called."""
 
 
 class LongExtraction(Generic[T]):
@@ -97,11 +105,15 @@ class LongExtraction(Generic[T]):
 
     # Pieces
 
+    @cached_property
+    def prompt(self) -> torch.Tensor:
+        """The prompt for the whole document."""
+        return self._requests.encode_prompt(self._document.text, self._options)
+
     @property
     def fits(self) -> bool:
         """Whether the document fits in the context beside its record."""
-        prompt = self._requests.count_prompt_tokens(self._document.text, self._options)
-        room = self._requests.context - prompt
+        room = self._requests.context - self.prompt.shape[-1]
         return self._wanted <= room or self._reserved(self._target) <= room
 
     def _pieces(self) -> list[Part]:
@@ -158,7 +170,7 @@ class LongExtraction(Generic[T]):
     @cached_property
     def _room(self) -> int:
         """Tokens that the prompt leaves for the document and its record."""
-        return self._requests.context - self._requests.count_prompt_tokens("", self._options)
+        return self._requests.context - self._requests.encode_prompt("", self._options).shape[-1]
 
     @cached_property
     def _sample(self) -> Document:
@@ -184,7 +196,9 @@ class LongExtraction(Generic[T]):
 
     def _submit(self, piece: Part) -> PendingResult[Extraction[Any]]:
         if piece is self._whole:
-            return self._requests.submit_whole(self._target, self._document, self._options, self._index)
+            return self._requests.submit_whole(
+                self._target, self._document, self._options, self._index, prompt=self.prompt
+            )
         return self._submit_part(self._part_target, piece)
 
     def _submit_part(self, target: Target[Any], piece: Part) -> PendingResult[Extraction[Any]]:

@@ -1,1 +1,4 @@
-"""The engine inside other runtimes; each module here needs the library that it is named after."""
+"""The engine inside other runtimes.
+
+Each module needs the library that it is named after; :mod:`constrain.integrations.serving` needs none, not even torch.
+"""

@@ -26,6 +26,7 @@ import constrain.errors
 import constrain.extract
 import constrain.filters
 import constrain.generator
+import constrain.integrations.serving
 import constrain.integrations.transformers
 import constrain.llm
 import constrain.model
@@ -52,6 +53,7 @@ PACKAGES = [
     constrain.extract,
     constrain.filters,
     constrain.generator,
+    constrain.integrations.serving,
     constrain.integrations.transformers,
     constrain.llm,
     constrain.model,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from email.message import EmailMessage
 from io import BytesIO
 from pathlib import Path
@@ -56,6 +58,11 @@ def test_short_western_texts_are_taken_for_such(text: str) -> None:
     assert read_bytes(text.encode("cp1252"), "letter.txt").text == text
 
 
+def test_a_wrong_byte_does_not_change_the_encoding() -> None:
+    content = "Grüße aus Köln – Müller".encode() + b"\xff!"
+    assert read_bytes(content, "letter.txt").text == "Grüße aus Köln – Müller\ufffd!"
+
+
 def test_an_empty_file_is_a_document_without_text() -> None:
     for name in ("a.txt", "a.html", "a.eml", "a"):
         assert read_bytes(b"", name) == Document("", name)
@@ -92,6 +99,11 @@ def test_html_is_read_in_the_encoding_that_it_names() -> None:
     for language, encoding in (("German", "iso-8859-15"), ("Greek", "iso-8859-7"), ("Chinese", "big5")):
         text = TEXTS[language].replace("发", "發").replace("额", "額").replace("为", "為")
         assert read_bytes(page.format(encoding, text).encode(encoding), "a.html").text == text
+
+
+def test_html_without_content_has_no_text() -> None:
+    for page in (b"<!-- comment -->", b"<!doctype html>", b"<html></html>", b"<?xml version='1.0'?>", b"  "):
+        assert read_bytes(page, "a.html").text == ""
 
 
 # DOCX
@@ -225,3 +237,21 @@ def test_a_missing_library_is_named_with_the_extra_to_install(monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
     with pytest.raises(DocumentError, match=r"needs pypdfium2, .* pip install 'constrain\[documents\]'"):
         read_bytes(b"%PDF-1.7", "a.pdf")
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.html", "a.eml", "a.txt"])
+def test_damaged_files_are_read_or_refused(name: str) -> None:
+    whole = {
+        "a.pdf": pdf_of("Hello"),
+        "a.docx": word_document(),
+        "a.html": PAGE.format(text="Grüße").encode(),
+        "a.eml": bytes(message("Grüße", html=True)),
+        "a.txt": "Grüße".encode("cp1252"),
+    }[name]
+    draw = random.Random(0)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(draw.randint(1, 5)):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        with contextlib.suppress(DocumentError):
+            read_bytes(bytes(damaged[: draw.randrange(len(whole), 2 * len(whole))]), name)

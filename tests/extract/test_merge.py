@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from gold import FILLER, Gold, Partial
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrain.documents import Document, part_of
@@ -54,6 +54,7 @@ limits, shares = st.integers(32, 200), st.floats(0.4, 0.5)
 partials = st.sampled_from(["left out", "values", "cut"])
 
 
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(golds(distinct=False, sentences=True), limits, shares, partials)
 def test_quoted_items_are_found_completely_and_once(gold: Gold, limit: int, share: float, partial: Partial) -> None:
     record = merged(gold, limit, int(share * limit), partial, quoted=True)
@@ -61,6 +62,7 @@ def test_quoted_items_are_found_completely_and_once(gold: Gold, limit: int, shar
     assert {pointer(path): node.span for path, node in record.walk() if node.span} == gold.spans
 
 
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(golds(distinct=False, sentences=False) | golds(distinct=True, sentences=True), limits, shares, partials)
 def test_unquoted_items_are_found_completely_and_once(gold: Gold, limit: int, share: float, partial: Partial) -> None:
     assert merged(gold, limit, int(share * limit), partial, quoted=False).json == {"items": gold.records}

@@ -1,0 +1,127 @@
+"""Translation of GBNF, the grammars of llama.cpp, and of the EBNF of SGLang and vLLM, into Lark's notation.
+
+All three write rules as ``name ::= expression``, begin with the rule ``root``, and have literals, character classes,
+groups, repetition and comments in common.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import lark
+
+from constrain.errors import LarkError
+
+_GRAMMAR = r"""
+start: rule+
+rule: NAME "::=" choice
+choice: sequence ("|" sequence)*
+sequence: item*
+item: atom repeat*
+repeat: SIGN | "{" INT "}" -> exactly | "{" INT "," INT? "}" -> between
+atom: STRING | CLASS | DOT | REFERENCE | "(" choice ")"
+NAME.2: /[a-zA-Z][\w-]*(?=\s*::=)/
+REFERENCE: /[a-zA-Z][\w-]*/
+STRING: /"(?:[^"\\\n]|\\.)*"/
+CLASS: /\[(?:[^\]\\\n]|\\.)*\]/
+DOT: "."
+SIGN: /[*+?]/
+INT: /[0-9]+/
+COMMENT: /#[^\n]*/
+%ignore COMMENT
+%ignore /\s+/
+"""
+
+
+def lark_of_gbnf(text: str) -> str:
+    """Translate a grammar.
+
+    Raises:
+        LarkError: it is malformed, has something that only some servers know, or no rule ``root``.
+    """
+    try:
+        tree: Any = _parser().parse(text)
+    except lark.exceptions.UnexpectedInput as error:
+        context = error.get_context(text).strip() if error.pos_in_stream is not None else ""
+        raise LarkError(f"not GBNF here: {context!r}", error.line, error.column) from error
+    names = [str(rule.children[0]) for rule in tree.children]
+    if "root" not in names:
+        raise LarkError("a grammar in GBNF begins with the rule 'root', which is missing")
+    rules: list[str] = list(_Translation().transform(tree).children)
+    return "\n".join([f"start: {_rule_name('root')}", *rules])
+
+
+@cache
+def _parser() -> lark.Lark:
+    return lark.Lark(_GRAMMAR, parser="lalr")
+
+
+def _rule_name(name: str) -> str:
+    """Return a name that Lark knows as one of a rule; different names stay different."""
+    return "r_" + "".join(char if char in "abcdefghijklmnopqrstuvwxyz0123456789" else f"_{ord(char)}_" for char in name)
+
+
+@lark.v_args(inline=True)
+class _Translation(lark.Transformer[Any, Any]):
+    def rule(self, name: str, choice: str) -> str:
+        return f"{_rule_name(name)}: {choice}"
+
+    def choice(self, *options: str) -> str:
+        return " | ".join(options)
+
+    def sequence(self, *items: str) -> str:
+        return " ".join(items)
+
+    def item(self, atom: str, *repeats: str) -> str:
+        for repeat in repeats:
+            atom = f"({atom}){repeat}" if "%" not in repeat else repeat.replace("%", f"({atom})")
+        return atom
+
+    def repeat(self, sign: str) -> str:
+        return str(sign)
+
+    def exactly(self, count: str) -> str:
+        return f"~{count}"
+
+    def between(self, low: str, high: str | None = None) -> str:
+        return f"~{low}..{high}" if high is not None else f"%~{low} %*"
+
+    def atom(self, content: Any) -> str:
+        if not isinstance(content, lark.Token):
+            return f"({content})"
+        if content.type == "REFERENCE":
+            return _rule_name(content)
+        if content.type == "STRING":
+            return _literal(_unescaped(content[1:-1]))
+        return "/(?s:.)/" if content.type == "DOT" else _character_class(content[1:-1])
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else "()"
+
+
+def _character_class(content: str) -> str:
+    negated = content.startswith("^")
+    body = _unescaped(content.removeprefix("^"), keep_dash=True)
+    # Of the characters that are special in a class, GBNF has only the dash, which stays one where it is not escaped.
+    escaped = re.sub(r"[\\\]\[^/&~|]", r"\\\g<0>", body).replace("\n", r"\n").replace("\r", r"\r").replace("\0", r"\-")
+    return f"/[{'^' if negated else ''}{escaped}]/"
+
+
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+
+
+def _unescaped(text: str, keep_dash: bool = False) -> str:
+    """Return a text without escapes; with ``keep_dash``, an escaped dash becomes U+0000."""
+
+    def character(match: re.Match[str]) -> str:
+        code = match[1] or match[2] or match[3]
+        if code:
+            return chr(int(code, 16))
+        return "\0" if keep_dash and match[4] == "-" else _ESCAPES.get(match[4], match[4])
+
+    return _ESCAPE.sub(character, text)

@@ -1,0 +1,9 @@
+"""What a grammar back end of an inference server is made of: constraints, vocabularies, and the state of an output."""
+
+from __future__ import annotations
+
+from constrain.integrations.serving.constraints import ConstraintKind, compile_constraint
+from constrain.integrations.serving.output import OutputState
+from constrain.integrations.serving.tokenizers import vocabulary_of
+
+__all__ = ["ConstraintKind", "OutputState", "compile_constraint", "vocabulary_of"]

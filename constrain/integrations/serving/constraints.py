@@ -1,0 +1,59 @@
+"""Compilation of constraints as inference servers hand them to a back end: a kind, and a text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeAlias, get_args
+
+from constrain.engine import (
+    CompiledGrammar,
+    Vocabulary,
+    compile_choices,
+    compile_json_schema,
+    compile_lark,
+    compile_regex,
+    compile_structural_tag,
+    grammar_cache,
+    lark_of_gbnf,
+)
+from constrain.engine.grammar import WhitespacePolicy
+from constrain.errors import GrammarError
+
+ConstraintKind: TypeAlias = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
+
+
+def compile_constraint(
+    kind: ConstraintKind, text: str, vocab: Vocabulary, *, whitespace: WhitespacePolicy = "bounded"
+) -> CompiledGrammar:
+    """Compile a constraint; cached.
+
+    Args:
+        kind: what the text is.
+        text: the JSON text of a schema, of a list of choices or of a structural tag, a regular expression, or a grammar
+            in Lark's notation or in GBNF, which has ``::=``. Without meaning for ``"json_object"``.
+        vocab: the vocabulary of the model.
+        whitespace: for ``"json"`` and ``"json_object"``, as for :func:`~constrain.engine.compile_json_schema`. Members
+            are written in the order of the schema.
+
+    Raises:
+        GrammarError: the constraint is malformed, or cannot be enforced.
+    """
+    if kind in ("json", "json_object"):
+        schema = {"type": "object"} if kind == "json_object" else _parsed(text)
+        return grammar_cache.compile(compile_json_schema, schema, vocab, whitespace=whitespace, property_order="schema")
+    if kind == "regex":
+        return grammar_cache.compile(compile_regex, text, vocab)
+    if kind == "choice":
+        return grammar_cache.compile(compile_choices, _parsed(text), vocab)
+    if kind == "grammar":
+        return grammar_cache.compile(compile_lark, lark_of_gbnf(text) if "::=" in text else text, vocab)
+    if kind == "structural_tag":
+        return grammar_cache.compile(compile_structural_tag, _parsed(text), vocab)
+    raise GrammarError(f"there is no kind of constraint {kind!r}; there are {', '.join(get_args(ConstraintKind))}")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise GrammarError(f"the constraint is not JSON: {error}") from error

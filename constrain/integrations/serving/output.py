@@ -1,0 +1,157 @@
+"""The state of one output in a server: which tokens may come next, and whether it has ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from constrain.engine import CompiledGrammar
+from constrain.engine.bitmask import packed
+from constrain.errors import BudgetError, ConstrainError
+
+_log = logging.getLogger(__name__)
+
+
+class OutputState:
+    """The state of one output under a grammar, with the end of the output and with errors as servers know them.
+
+    Nothing here raises because of the grammar, since servers share one loop between all requests: if a limit of the
+    grammar is reached, the output may only end, no token is accepted, and :attr:`error` says why.
+
+    Args:
+        grammar: the grammar.
+        stop_ids: tokens that end the output; by default the end-of-sequence tokens of the vocabulary. They are allowed
+            where the text is complete.
+
+    Attributes:
+        error: why the output cannot go on, or ``None``.
+        num_tokens: number of accepted tokens.
+    """
+
+    def __init__(self, grammar: CompiledGrammar, stop_ids: Collection[int] = ()) -> None:
+        self.grammar = grammar
+        self.error: ConstrainError | None = None
+        self.num_tokens = 0
+        self._matcher = grammar.matcher()
+        self._eos_ids = frozenset(grammar.vocabulary.eos_token_ids)
+        self._stop_ids = frozenset(stop_ids) or self._eos_ids
+        self._ended = False
+        self._ended_by_matcher = False
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether a token that ends the output has been accepted."""
+        return self._ended
+
+    def min_tokens(self) -> int:
+        """Number of tokens that suffice to complete the output, the one that ends it included.
+
+        Raises:
+            VocabularyError: the rest of the text is not tokenizable.
+        """
+        return 0 if self._ended else self._matcher.min_tokens()
+
+    def accept(self, token: int) -> bool:
+        """Append a token; false, without any change, if it is not allowed. Tokens after the end are ignored."""
+        if self._ended or self.error:
+            return self._ended
+        try:
+            accepted = self._accept(token)
+        except ConstrainError as error:
+            self._fail(error)
+            return False
+        self.num_tokens += accepted
+        return accepted
+
+    def rollback(self, count: int) -> None:
+        """Remove the last ``count`` accepted tokens."""
+        if count <= 0:
+            return
+        self.error = None
+        self.num_tokens -= count
+        if self._ended and not self._ended_by_matcher:
+            count -= 1
+        self._ended = self._ended_by_matcher = False
+        self._matcher.rollback(count)
+
+    def reset(self) -> None:
+        """Go back to the start of the output."""
+        self.error, self.num_tokens = None, 0
+        self._ended = self._ended_by_matcher = False
+        self._matcher.reset()
+
+    def copy(self) -> OutputState:
+        """A copy that advances independently."""
+        copy = OutputState(self.grammar, self._stop_ids)
+        copy.__dict__.update(self.__dict__)
+        copy._matcher = self._matcher.clone()
+        return copy
+
+    def valid_prefix(self, tokens: Sequence[int]) -> list[int]:
+        """The first of these tokens, as far as they may follow; the state does not change."""
+        before = self.num_tokens
+        for token in tokens:
+            if self._ended or not self.accept(token):
+                break
+        count = self.num_tokens - before
+        self.rollback(count)
+        return list(tokens[:count])
+
+    def forced_tokens(self, limit: int = 64) -> list[int]:
+        """The next tokens, at most ``limit``, as far as there is no choice."""
+        return [] if self._ended or self.error else self._matcher.forced_tokens(limit)
+
+    def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> None:
+        """Write the allowed tokens into a row of a bitmask.
+
+        Args:
+            bits: an int32 array or CPU tensor ``[rows, words]``; see :meth:`Matcher.fill_bitmask`.
+            row: the row.
+            budget: number of tokens that are left, the one that ends the output included. Only tokens are allowed after
+                which the output can still be complete; if that is too late, those of a shortest completion.
+        """
+        try:
+            if self.error or self._ended:
+                self._only_stops(bits, row)
+            else:
+                self._fill(bits, row, budget)
+        except ConstrainError as error:
+            self._fail(error)
+            self._only_stops(bits, row)
+
+    def _accept(self, token: int) -> bool:
+        if token in self._eos_ids:
+            self._ended = self._ended_by_matcher = token in self._stop_ids and self._matcher.accept(token)
+            return self._ended
+        if token in self._stop_ids and self._matcher.is_accepting():
+            self._ended = True
+            return True
+        return self._matcher.accept(token)
+
+    def _fill(self, bits: Any, row: int, budget: int | None) -> None:
+        try:
+            self._matcher.fill_bitmask(bits, row, budget)
+        except BudgetError as error:
+            self._matcher.fill_bitmask(bits, row, error.needed)
+        if self._stop_ids != self._eos_ids:
+            self._allow_stops(np.asarray(bits)[row])
+
+    def _allow_stops(self, words: Any) -> None:
+        """Allow the tokens that end this output, and no others that end a text, where the text is complete only."""
+        ends = packed(sorted(self._eos_ids | self._stop_ids), len(words))
+        others = words & ~ends
+        if self._matcher.is_accepting():
+            words[:] = others | packed(sorted(self._stop_ids), len(words))
+        elif others.any():
+            words[:] = others
+
+    def _only_stops(self, bits: Any, row: int) -> None:
+        words = np.asarray(bits)[row]
+        words[:] = packed(sorted(self._stop_ids), len(words))
+
+    def _fail(self, error: ConstrainError) -> None:
+        _log.warning("an output cannot go on: %s", error)
+        self.error = error

@@ -1,0 +1,106 @@
+"""The back end: vLLM's requests compiled to grammars for the vocabulary of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
+
+from constrain.engine import CompiledGrammar, Vocabulary
+from constrain.engine.grammar import WhitespacePolicy
+from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint, vocabulary_of
+from constrain_vllm.grammar import ConstrainGrammar
+
+#: vLLM's ``StructuredOutputOptions``, by name.
+KINDS: dict[str, ConstraintKind] = {
+    "JSON": "json",
+    "JSON_OBJECT": "json_object",
+    "REGEX": "regex",
+    "CHOICE": "choice",
+    "GRAMMAR": "grammar",
+    "STRUCTURAL_TAG": "structural_tag",
+}
+
+
+class ConstrainBackend:
+    """vLLM's ``StructuredOutputBackend``.
+
+    Args:
+        vllm_config: vLLM's configuration.
+        tokenizer: the tokenizer of the model.
+        vocab_size: number of the model's logits.
+    """
+
+    def __init__(self, vllm_config: Any, tokenizer: Any, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self._config = vllm_config.structured_outputs_config
+        self._vocabulary = model_vocabulary(vllm_config.model_config, tokenizer, vocab_size)
+
+    def compile_grammar(
+        self, request_type: Any, grammar_spec: str, stop_token_ids: Collection[int] | None = None
+    ) -> ConstrainGrammar:
+        """Compile the constraint of a request.
+
+        Args:
+            request_type: a ``StructuredOutputOptions``.
+            grammar_spec: the constraint, as text.
+            stop_token_ids: tokens at which vLLM ends the output.
+
+        Raises:
+            GrammarError: it cannot be enforced.
+        """
+        grammar = compile_request(self._config, request_type, grammar_spec, self._vocabulary)
+        return ConstrainGrammar(OutputState(grammar, stop_token_ids or ()))
+
+    def allocate_token_bitmask(self, max_num_seqs: int) -> Any:
+        """Return an int32 CPU tensor ``[max_num_seqs, ceil(vocab_size / 32)]`` that allows every token."""
+        import torch
+
+        return torch.full((max_num_seqs, (self.vocab_size + 31) // 32), -1, dtype=torch.int32)
+
+    def destroy(self) -> None:
+        """Nothing is to be released."""
+
+    @staticmethod
+    def is_tokenizer_supported(tokenizer: Any) -> bool:
+        """Whether the tokens of a tokenizer have known bytes; vLLM refuses constraints otherwise."""
+        return hasattr(tokenizer, "backend_tokenizer")
+
+
+def compile_request(config: Any, request_type: Any, spec: str, vocabulary: Vocabulary) -> CompiledGrammar:
+    """Compile the constraint of a request under vLLM's ``StructuredOutputsConfig``.
+
+    Raises:
+        GrammarError: it cannot be enforced.
+    """
+    kind = KINDS[request_type.name]
+    if kind == "json" and config.disable_additional_properties:
+        spec = _closed(spec)
+    whitespace: WhitespacePolicy = "compact" if config.disable_any_whitespace else "bounded"
+    return compile_constraint(kind, spec, vocabulary, whitespace=whitespace)
+
+
+def model_vocabulary(model_config: Any, tokenizer: Any, size: int) -> Vocabulary:
+    """Read the vocabulary of vLLM's model.
+
+    Raises:
+        VocabularyError: its tokens have no fixed bytes.
+    """
+    generation: Any = model_config.try_get_generation_config() or {}
+    ids = [generation.get("eos_token_id"), getattr(model_config.hf_text_config, "eos_token_id", None)]
+    listed = [id_ for entry in ids for id_ in (entry if isinstance(entry, list) else [entry])]
+    return _vocabulary(tokenizer, size, tuple(id_ for id_ in listed if id_ is not None))
+
+
+@lru_cache(maxsize=4)
+def _vocabulary(tokenizer: Any, size: int, eos_ids: tuple[int, ...]) -> Vocabulary:
+    return vocabulary_of(tokenizer, size, eos_ids)
+
+
+def _closed(schema: str) -> str:
+    """Return a schema whose objects have no other members than those that it lists."""
+    import json
+
+    from vllm.v1.structured_output.backend_guidance import process_for_additional_properties
+
+    return json.dumps(process_for_additional_properties(schema))

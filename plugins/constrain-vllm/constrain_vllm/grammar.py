@@ -1,0 +1,75 @@
+"""The constraint of one request, as vLLM's scheduler drives it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from constrain.integrations.serving import OutputState
+
+
+class Request(Protocol):
+    """What is read of vLLM's ``Request``."""
+
+    max_tokens: int
+    num_prompt_tokens: int
+
+    @property
+    def num_output_tokens(self) -> int: ...
+
+
+class ConstrainGrammar:
+    """vLLM's ``StructuredOutputGrammar``.
+
+    Tokens that vLLM does not feed to the grammar, such as the thoughts of a reasoning model, count against the budget,
+    too: they are the output tokens of the request that the grammar has not accepted.
+    """
+
+    def __init__(self, state: OutputState) -> None:
+        self.state = state
+        self._request: Request | None = None
+        self._max_tokens = 0
+        self._num_unconstrained = 0
+
+    def set_budget(self, request: Request, max_model_len: int) -> None:
+        """Complete the output within the ``max_tokens`` of a request and the length of the model."""
+        self._request = request
+        self._max_tokens = min(request.max_tokens, max_model_len - request.num_prompt_tokens)
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Append tokens; false as soon as one is not allowed. Tokens after the end are ignored."""
+        accepted = all(self.state.accept(token) for token in tokens)
+        self._count_unconstrained()
+        return accepted
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """Return the beginning of a draft that may follow."""
+        return self.state.valid_prefix(tokens)
+
+    def rollback(self, num_tokens: int) -> None:
+        """Remove the last tokens."""
+        self.state.rollback(num_tokens)
+
+    def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
+        """Write the allowed tokens into a row of an int32 CPU tensor ``[rows, words]``."""
+        self._count_unconstrained()
+        self.state.fill_bitmask(bitmask, batch_index, self._budget())
+
+    def is_terminated(self) -> bool:
+        """Whether the output has ended."""
+        return self.state.is_terminated
+
+    def reset(self) -> None:
+        """Go back to the start of the output."""
+        self.state.reset()
+        self._num_unconstrained = 0
+
+    def _budget(self) -> int | None:
+        if self._request is None:
+            return None
+        return max(0, self._max_tokens - self._num_unconstrained - self.state.num_tokens)
+
+    def _count_unconstrained(self) -> None:
+        # While drafts are tried out, the grammar is ahead of the request, and the difference is too small.
+        if self._request is not None:
+            difference = self._request.num_output_tokens - self.state.num_tokens
+            self._num_unconstrained = max(self._num_unconstrained, difference)
