@@ -287,6 +287,29 @@ def measure_doors(
         _write(found | {"shape": shape}, output)
 
 
+@bench.command("serve")
+@click.option("--model", "model_dir", type=FOLDER, help="Folder of a model.  [default: the built-in model]")
+@click.option("--streams", type=click.IntRange(min=1), default=32, show_default=True, help="Streams at a time.")
+@click.option("--requests", type=click.IntRange(min=1), default=128, show_default=True, help="Completions of a run.")
+@click.option("--tokens", type=click.IntRange(min=8), default=128, show_default=True, help="Tokens of a completion.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each kind.")
+@_json_option
+def measure_server(
+    model_dir: Path | None, streams: int, requests: int, tokens: int, repeats: int, output: Path | None
+) -> None:
+    """Measure the server, beside generate_many in the same run.
+
+    Rates are tokens per second of all streams together, as clients in another process receive them.
+    """
+    from constrain.bench.serving import measure_serving
+    from constrain.llm import load
+
+    llm = load(model_dir, max_batch_size=streams)
+    figures = measure_serving(llm, streams=streams, requests=requests, tokens=tokens, repeats=repeats)
+    _write(figures, output)
+    click.echo(f"server {figures['rate']:,.0f}, generate_many {figures['plain']:,.0f}: {figures['ratio']:.3f}")
+
+
 def _door_line(door: dict[str, Any]) -> str:
     head = f"{door['name']:42} {door['batch']:5}"
     if "error" in door:

@@ -134,17 +134,31 @@ class Handle:
             for update in batch:
                 yield update
 
-    async def batches(self) -> AsyncIterator[list[Update]]:
-        """Yield the updates as they arrive, those that have arrived by then together; errors as for :meth:`updates`."""
-        wake = self._listen()
+    async def batches(self, interval: float = 0.0) -> AsyncIterator[list[Update]]:
+        """Yield the updates as they arrive, those that have arrived by then together; errors as for :meth:`updates`.
+
+        Args:
+            interval: seconds after a batch in which only the end of the request is a reason for another one.
+        """
+        loop, wake = asyncio.get_running_loop(), self._listen(lambda: self.done or not is_quiet)
+        is_quiet = False
+
+        def end_quiet() -> None:
+            nonlocal is_quiet
+            is_quiet = False
+            wake.set()
+
         self._driver.run_in_background()
         while True:
             is_last = self.done
             if self._updates:
+                is_quiet = interval > 0
                 yield [self._updates.popleft() for _ in range(len(self._updates))]
             if is_last:
                 self._raise()
                 return
+            if is_quiet:
+                loop.call_later(interval, end_quiet)
             await wake.wait()
             wake.clear()
 
@@ -156,10 +170,16 @@ class Handle:
             wake.clear()
         return self._finished()
 
-    def _listen(self) -> asyncio.Event:
-        """Return an event of the running loop that is set on every change."""
+    def _listen(self, wanted: Callable[[], bool] = lambda: True) -> asyncio.Event:
+        """Return an event of the running loop that is set on every change for which ``wanted()`` is true."""
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
-        self._listeners.append(lambda: _call(loop, wake.set))
+
+        def notify() -> None:
+            # Whoever waits clears the event before it looks for updates, so one that is set needs no other call.
+            if wanted() and not wake.is_set():
+                _call(loop, wake.set)
+
+        self._listeners.append(notify)
         if self._updates or self.done:
             wake.set()
         return wake

@@ -16,6 +16,9 @@ from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel
 from constrain.serve.tools.reader import AnswerReader, CallStarted, Part, Text
 
+#: Seconds between two batches of an output: at high rates, several tokens share the cost of an event.
+_INTERVAL = 0.02
+
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
@@ -113,7 +116,7 @@ class Output:
         Raises:
             ConstrainError: it failed, or was cancelled.
         """
-        async for updates in self._pending.handle.batches():
+        async for updates in self._pending.handle.batches(_INTERVAL):
             batch = self._read(updates)
             if batch.parts or batch.tokens:
                 yield batch

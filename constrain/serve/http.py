@@ -17,6 +17,8 @@ from starlette.types import Receive, Scope, Send
 from constrain.serve.errors import APIError, as_api_error, invalid
 from constrain.serve.jobs import Server
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
@@ -111,7 +113,7 @@ class EventStream(StreamingResponse):
 
 def event(data: Any, name: str = "") -> bytes:
     """Return a server-sent event with JSON as its data."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = _encode(data)
     return f"event: {name}\ndata: {text}\n\n".encode() if name else f"data: {text}\n\n".encode()
 
 

@@ -1,0 +1,98 @@
+"""Throughput of the server, relative to ``LLM.generate_many`` in the same run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from constrain.bench.device import conditions
+from constrain.completion import Completion
+from constrain.llm import LLM
+from constrain.serve import Models, ServerSettings, create_app
+from constrain.serve.protocol.completions import CompletionRequest
+from constrain.serve.sampling import make_options
+
+_NAME = "measured"
+
+
+def measure_serving(
+    llm: LLM, *, streams: int = 32, requests: int = 128, tokens: int = 128, repeats: int = 3
+) -> dict[str, Any]:
+    """Measure how many tokens per second clients of a server receive, who stream their completions.
+
+    The clients are in a process of their own.
+
+    Args:
+        llm: the model.
+        streams: streams at a time.
+        requests: number of completions.
+        tokens: tokens of each.
+        repeats: runs, in turns with runs of ``generate_many`` on the same prompts.
+
+    Returns:
+        ``rate`` of the server and ``plain`` rate of ``generate_many``, in tokens per second, and their ``ratio``:
+        medians, and all ``ratios``.
+    """
+    models = Models.of({_NAME: llm})
+    bodies = [_body(llm, number, tokens) for number in range(requests)]
+    plain, rates = [], []
+    with _running(models) as port:
+        _plain_rate(llm, models, bodies[:streams])
+        _server_rate(port, bodies[:streams], streams)
+        for _ in range(repeats):
+            plain.append(_plain_rate(llm, models, bodies))
+            rates.append(_server_rate(port, bodies, streams))
+    ratios = [rate / each for rate, each in zip(rates, plain, strict=True)]
+    sizes = {"streams": streams, "requests": requests, "tokens": tokens}
+    found = {"rate": statistics.median(rates), "plain": statistics.median(plain), "ratio": statistics.median(ratios)}
+    return conditions() | sizes | found | {"ratios": ratios}
+
+
+def _body(llm: LLM, number: int, tokens: int) -> dict[str, Any]:
+    """Return a request that does not end before its limit."""
+    ends = {str(token): -100 for token in Models.of({_NAME: llm}).by_name[_NAME].vocabulary.eos_token_ids}
+    asked = {"model": _NAME, "prompt": f"{number}. Once upon a time", "max_tokens": tokens, "seed": number}
+    return {**asked, "logit_bias": ends, "stream": True, "stream_options": {"include_usage": True}}
+
+
+@contextmanager
+def _running(models: Models) -> Iterator[int]:
+    """Run a server on a thread; yields its port."""
+    app = create_app(models, ServerSettings())
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def _plain_rate(llm: LLM, models: Models, bodies: list[dict[str, Any]]) -> float:
+    request = CompletionRequest.model_validate(bodies[0])
+    settings = make_options(request, models.by_name[_NAME], request.max_tokens).settings
+    prompts = [body["prompt"] for body in bodies]
+    start = time.perf_counter()
+    found = list(llm.generate_many(prompts, settings=settings, max_new_tokens=request.max_tokens or 1, seed=0))
+    seconds = time.perf_counter() - start
+    return sum(len(each.tokens) for each in found if isinstance(each, Completion)) / seconds
+
+
+def _server_rate(port: int, bodies: list[dict[str, Any]], streams: int) -> float:
+    """Return the tokens per second that clients in another process receive."""
+    given = json.dumps({"port": port, "streams": streams, "bodies": bodies})
+    command = [sys.executable, "-m", "constrain.bench.serving_clients"]
+    run = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    return float(run.stdout)
