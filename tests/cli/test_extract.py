@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from file_sizes import largest_file
 
 from constrain.cli import cli
 from constrain.cli.interrupt import Interrupt
@@ -314,16 +313,9 @@ def test_a_second_writer_is_refused_before_a_model_is_loaded(folder: Path) -> No
     assert f"is being written by process {os.getpid()} on" in result.stderr
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (700, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_ends_the_run(many: Path, tiny_dir: Path, full_disk: None) -> None:
-    result = run(tiny_dir, "--schema", "schema.json", *MANY, "-o", "out.jsonl")
+def test_a_full_disk_ends_the_run(many: Path, tiny_dir: Path) -> None:
+    with largest_file(700):
+        result = run(tiny_dir, "--schema", "schema.json", *MANY, "-o", "out.jsonl")
     assert result.exit_code == 1
     assert "out.jsonl: File too large; what was in it is still there" in result.stderr
     done = sources(many / "out.jsonl")

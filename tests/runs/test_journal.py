@@ -6,13 +6,13 @@ import json
 import multiprocessing
 import os
 import re
-import resource
 import signal
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
+from file_sizes import largest_file
 
 from constrain.errors import OutputInUse, RunError
 from constrain.runs import Journal, open_output
@@ -221,20 +221,12 @@ def test_the_lock_of_a_killed_process_is_free(path: Path) -> None:
 # A full disk
 
 
-@pytest.fixture
-def full(path: Path) -> Any:
-    """The journal with a line, on a disk that has no room for another one."""
+def test_a_full_disk_leaves_the_lines_whole(path: Path) -> None:
     write(path, record(1))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
-    yield path
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_leaves_the_lines_whole(full: Path) -> None:
-    with Journal(full) as journal, pytest.raises(RunError, match=r"cannot write .*out\.jsonl: File too large"):
+    reason = r"cannot write .*out\.jsonl: File too large"
+    with Journal(path) as journal, largest_file(path.stat().st_size + 20), pytest.raises(RunError, match=reason):
         journal.append(record(2))
-    assert read(full) == [record(1)]
+    assert read(path) == [record(1)]
 
 
 def test_a_full_disk_leaves_the_old_order(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
