@@ -2,20 +2,23 @@
 
 Examples are generated on the fly by worker processes, and none is used twice; the loss is on the record only. Training
 takes a given time, which determines the learning rate; an interrupted run resumes from its checkpoint when started
-again. ``--start-from`` continues from existing weights. One H200 with 16 processor cores does about 26,000 steps in 25
-minutes, at 2.2 million tokens a second. Needs torch 2.9 or later, for Muon.
+again. ``--start-from`` continues from existing weights. ``torchrun --nproc-per-node N -m constrain.demo.train`` trains
+on N GPUs. Needs torch 2.9 or later, for Muon.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from constrain.demo import model_dir
 from constrain.demo.batches import Batch, Codec, loader
@@ -43,13 +46,14 @@ class Trainer:
         self.network = network.to(device)
         self.seconds, self.peak, self.checkpoint, self.device = seconds, peak, checkpoint, device
         self.step, self.spent = 0, 0.0
-        self.optimizers = _optimizers(self.network, peak, fused=device == "cuda")
+        self.optimizers = _optimizers(self.network, peak, fused=device != "cpu")
         if checkpoint.exists():
             state = torch.load(checkpoint, map_location=device, weights_only=True)
             self.network.load_state_dict(state["network"])
             for optimizer, inner in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(inner)
             self.step, self.spent = state["step"], state["spent"]
+        self._forward = DistributedDataParallel(self.network) if dist.is_initialized() else self.network
 
     def save(self) -> None:
         """Write the checkpoint."""
@@ -72,8 +76,8 @@ class Trainer:
         rate = self.peak * schedule(self.step, self.spent / self.seconds)
         parts = (batch.ids, batch.starts, batch.at, batch.targets)
         ids, starts, at, targets = (part.to(self.device, non_blocking=True) for part in parts)
-        with torch.autocast(self.device, torch.bfloat16):
-            loss = F.cross_entropy(self.network(ids, Segments(starts, batch.longest), at).float(), targets)
+        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+            loss = F.cross_entropy(self._forward(ids, Segments(starts, batch.longest), at).float(), targets)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         for optimizer in self.optimizers:
@@ -116,7 +120,7 @@ def greedy_score(network: Network, codec: Codec, split: Split, count: int, devic
         (pair for pair in pairs if len(pair[1]) + _MAX_ANSWER_TOKENS <= network.shape.context), key=lambda p: len(p[1])
     )
     answers: list[str] = []
-    with torch.autocast(device, torch.bfloat16):
+    with torch.autocast(torch.device(device).type, torch.bfloat16):
         for start in range(0, len(pairs), 256):
             prompts = [prompt for _, prompt in pairs[start : start + 256]]
             answers += [codec.decode(ids) for ids in network.greedy(prompts, codec.eos, _MAX_ANSWER_TOKENS)]
@@ -127,16 +131,15 @@ def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int) 
     """Train until the time is spent. Every few minutes, and at the end, save the checkpoint and export the model."""
     started = time.monotonic() - trainer.spent
     # The position in the stream of examples is not in the checkpoint, so a resumed run has another seed.
-    batches = loader(folder, seed + 1000 * trainer.step, tokens, workers)
+    batches = loader(folder, seed + 1000 * trainer.step + _rank(), tokens, workers)
     losses: list[torch.Tensor] = []
     while trainer.spent < trainer.seconds:
         losses.append(trainer.update(next(batches)))
-        trainer.spent = time.monotonic() - started
+        trainer.spent = _of_first(time.monotonic() - started)
         if len(losses) == _REPORT_STEPS:
-            print(
-                f"step {trainer.step:6d}  loss {torch.stack(losses).mean().item():.4f}  {trainer.spent:.0f} s",
-                flush=True,
-            )
+            mean = torch.stack(losses).mean().item()
+            if _rank() == 0:
+                print(f"step {trainer.step:6d}  loss {mean:.4f}  {trainer.spent:.0f} s", flush=True)
             losses = []
         if trainer.step % _SAVE_STEPS == 0:
             _save(trainer, folder)
@@ -144,8 +147,34 @@ def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int) 
 
 
 def _save(trainer: Trainer, folder: Path) -> None:
-    trainer.save()
-    export(trainer.network, folder)
+    if _rank() == 0:
+        trainer.save()
+        export(trainer.network, folder)
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _of_first(seconds: float) -> float:
+    """Return the argument of the first process in all of them, so that they agree on the learning rate and the end."""
+    if not dist.is_initialized():
+        return seconds
+    shared = torch.tensor([seconds], dtype=torch.float64)
+    dist.broadcast(shared, 0)
+    return shared.item()
+
+
+def _start_processes() -> str:
+    """Join the processes of ``torchrun``, if this is one of them, and return the device to train on."""
+    if not torch.cuda.is_available():
+        device = "cpu"
+    else:
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        torch.cuda.set_device(device)
+    if dist.is_torchelastic_launched():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device != "cpu" else "gloo")
+    return device
 
 
 @click.command()
@@ -180,14 +209,16 @@ def main(
     num_examples: int,
 ) -> None:
     """Train the built-in model and export it."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = _start_processes()
     torch.manual_seed(seed)
     codec = Codec(out)
     network = restore(start_from) if start_from else Network(Shape(vocab=codec.tokenizer.get_vocab_size()))
     trainer = Trainer(network, 60 * minutes, peak, checkpoint, device)
-    if device == "cuda":
+    if device != "cpu":
         trainer.compile()
     train(trainer, out, seed, tokens, workers)
+    if _rank() != 0:
+        return
     trained = restore(out).to(device)
     for split in (Split.WORDINGS, Split.FAMILIES) if num_examples else ():
         result = greedy_score(trained, codec, split, num_examples, device)
