@@ -18,6 +18,7 @@ BUILT_IN = {
     "chat": "constrain.cli.chat:chat",
     "check-schema": "constrain.cli.check_schema:check_schema",
     "demo": "constrain.cli.demo:demo",
+    "evaluate": "constrain.cli.evaluate:evaluate",
     "extract": "constrain.cli.extract:extract",
     "generate": "constrain.cli.generate:generate",
     "info": "constrain.cli.inspect:info",
