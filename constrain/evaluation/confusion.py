@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from constrain.evaluation.compare import Pair
 
-#: Most values of a field that is taken for an enumeration, and how often each occurs at least, on average.
+#: Most values of a field of strings that is taken for an enumeration, and how often each occurs at least, on average.
 MAX_VALUES, MIN_OCCURRENCES = 12, 2
 
 
@@ -27,16 +28,15 @@ class Confusion:
 
     @classmethod
     def of(cls, pairs: Iterable[Pair]) -> Confusion | None:
-        """Count the values of a field; ``None`` if it has many different ones, or others than strings and booleans.
+        """Count the values of a field, or return ``None`` if it is neither of booleans nor of few strings.
 
         List items that are in only one of the records do not count.
         """
         compared = [pair for pair in pairs if pair.found_path is not None and pair.gold_path is not None]
+        if not _are_booleans(compared) and not _are_few_strings(compared):
+            return None
         counts = Counter((json.dumps(each.gold), _found(each)) for each in compared)
         values = sorted({value for pair in counts for value in pair}, key=lambda value: (value == "null", value))
-        few = min(MAX_VALUES, len(compared) // MIN_OCCURRENCES)
-        if not set(values) - {"null"} or len(values) > few or not all(map(_is_symbol, compared)):
-            return None
         return cls(values, [[counts[gold, found] for found in values] for gold in values])
 
     @property
@@ -50,5 +50,17 @@ def _found(pair: Pair) -> str:
     return json.dumps(pair.gold if pair.is_right else pair.found)
 
 
-def _is_symbol(pair: Pair) -> bool:
-    return all(value is None or isinstance(value, (str, bool)) for value in (pair.found, pair.gold))
+def _are_booleans(pairs: Sequence[Pair]) -> bool:
+    values = _values(pairs)
+    return bool(values) and all(isinstance(value, bool) for value in values)
+
+
+def _are_few_strings(pairs: Sequence[Pair]) -> bool:
+    values = _values(pairs)
+    most = min(MAX_VALUES, len(pairs) // MIN_OCCURRENCES)
+    return all(isinstance(value, str) for value in values) and 0 < len(set(values)) <= most
+
+
+def _values(pairs: Sequence[Pair]) -> list[Any]:
+    """Return the values of both records, other than null."""
+    return [value for pair in pairs for value in (pair.found, pair.gold) if value is not None]

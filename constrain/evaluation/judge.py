@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from constrain.engine.pointers import pointer
 from constrain.evaluation.compare import Outcome, Pair, Path, compare
 from constrain.evaluation.match import Match
+from constrain.review.fields import leaves
 from constrain.runs import Line
 
 
@@ -45,18 +45,17 @@ def _counts(pair: Pair) -> bool:
     return pair.is_right or pair.outcome is not Outcome.ABSENT
 
 
-def _marked(pairs: list[Pair], gold: Line) -> Iterator[Pair]:
-    """Yield the pairs of values that a person has looked at. What gold lacks counts if all of gold was looked at."""
+def _marked(pairs: list[Pair], gold: Line) -> list[Pair]:
+    """Return the pairs of values that a person has looked at: all, if no values of gold were left out."""
     marks = gold.get("marks")
-    is_seen = {pair.gold_path: _is_marked(pair.gold_path, marks) for pair in pairs if pair.gold_path is not None}
-    for pair in pairs:
-        if all(is_seen.values()) if pair.gold_path is None else is_seen[pair.gold_path]:
-            yield pair
+    if marks is None or all(_is_marked(path, marks) for path, _ in leaves(gold["record"])):
+        return pairs
+    return [pair for pair in pairs if pair.gold_path is not None and _is_marked(pair.gold_path, marks)]
 
 
-def _is_marked(path: Path, marks: dict[str, str] | None) -> bool:
-    """Return whether a value, or a list or object around it, has a mark, or no marks were kept at all."""
-    return marks is None or any(pointer(path[:end]) in marks for end in range(len(path) + 1))
+def _is_marked(path: Path, marks: dict[str, str]) -> bool:
+    """Return whether a value, or a list or object around it, has a mark."""
+    return any(pointer(path[:end]) in marks for end in range(len(path) + 1))
 
 
 def _judgement(match: Match, pair: Pair) -> Judgement:

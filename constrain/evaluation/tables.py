@@ -90,8 +90,8 @@ def _confusion(field: str, confusion: Confusion) -> Table:
 
 def _risks(reliability: Reliability) -> Table:
     table = _table("surest", "probability at least", "wrong")
-    for coverage in COVERAGES:
-        point = next(each for each in reliability.risk_coverage if each.coverage >= coverage)
+    points = (next(each for each in reliability.risk_coverage if each.coverage >= least) for least in COVERAGES)
+    for point in dict.fromkeys(points):
         table.add_row(percent(point.coverage), f"{point.probability:.3f}", percent(point.risk))
     return table
 

@@ -23,6 +23,7 @@ import constrain.completion
 import constrain.documents
 import constrain.engine
 import constrain.errors
+import constrain.evaluation
 import constrain.extract
 import constrain.filters
 import constrain.generator
@@ -50,6 +51,7 @@ PACKAGES = [
     constrain.completion,
     constrain.documents,
     constrain.engine,
+    constrain.evaluation,
     constrain.extract,
     constrain.filters,
     constrain.generator,
