@@ -35,7 +35,7 @@ class Confusion:
         compared = [pair for pair in pairs if pair.found_path is not None and pair.gold_path is not None]
         if not _are_booleans(compared) and not _are_few_strings(compared):
             return None
-        counts = Counter((json.dumps(each.gold), _found(each)) for each in compared)
+        counts = Counter((_json(each.gold), _json(_found(each))) for each in compared)
         values = sorted({value for pair in counts for value in pair}, key=lambda value: (value == "null", value))
         return cls(values, [[counts[gold, found] for found in values] for gold in values])
 
@@ -45,9 +45,13 @@ class Confusion:
         return sum(map(sum, self.counts)) == sum(row[index] for index, row in enumerate(self.counts))
 
 
-def _found(pair: Pair) -> str:
-    """Return the value found as JSON; as gold has it, if it is the same."""
-    return json.dumps(pair.gold if pair.is_right else pair.found)
+def _found(pair: Pair) -> Any:
+    """Return the value found; as gold has it, if it is the same."""
+    return pair.gold if pair.is_right else pair.found
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _are_booleans(pairs: Sequence[Pair]) -> bool:

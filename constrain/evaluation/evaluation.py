@@ -79,7 +79,7 @@ def evaluate(lines: Iterable[Line], gold: Iterable[Line], *, ignore_case: bool =
         ignore_case: whether strings that differ only in case are the same.
 
     Raises:
-        RunError: a line of gold has no record, or none belongs to a line.
+        RunError: gold has no records, a line of it has none, or none belongs to a line.
     """
     matches = match(lines, gold)
     judged = [judge(each, ignore_case=ignore_case) for each in matches]

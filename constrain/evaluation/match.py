@@ -28,11 +28,13 @@ def match(lines: Iterable[Line], gold: Iterable[Line]) -> list[Match]:
         gold: gold records, read likewise.
 
     Raises:
-        RunError: a line of gold has no record, or none belongs to a line.
+        RunError: gold has no records, a line of it has none, or none belongs to a line.
     """
     by_place = {_place(line): line for line in lines}
     matches = [Match(_checked(each), by_place.get(_place(each))) for each in gold]
-    if all(each.line is None for each in matches):
+    if not matches:
+        raise RunError("gold has no records")
+    if by_place and all(each.line is None for each in matches):
         raise RunError("no line of gold has the source, or the key, of a record: they are of different documents")
     return matches
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from constrain.evaluation.confusion import Confusion
 from constrain.evaluation.evaluation import Documents, Evaluation
@@ -97,7 +97,7 @@ def _risks(reliability: Reliability) -> Table:
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(first, box=None, header_style="bold", pad_edge=False)
+    table = Table(Column(first, overflow="fold"), box=None, header_style="bold", pad_edge=False)
     for name in others:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table

@@ -48,6 +48,15 @@ def test_tables(files: tuple[str, str]) -> None:
     assert "100.0% 0.750 0.0%" in shown
 
 
+def test_names_of_fields_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
+    name = "a_name_that_is_longer_than_others"
+    (tmp_path / "gold.jsonl").write_text(json.dumps({"source": "a", "record": {name: "x"}}))
+    paths = [str(tmp_path / "gold.jsonl")] * 2
+    result = CliRunner().invoke(cli, ["evaluate", paths[0], "--gold", paths[1]], env={"COLUMNS": "80"})
+    assert name in "".join(line.split(" ")[0] for line in result.output.splitlines())
+    assert "100.0%  100.0%  100.0%" in result.output
+
+
 def test_json_and_case(files: tuple[str, str]) -> None:
     records, gold = files
     written = json.loads(run(records, "--gold", gold, "--ignore-case", "--json").stdout)

@@ -133,6 +133,15 @@ def test_gold_without_a_record_is_refused() -> None:
         evaluate(FOUND, FOUND)
 
 
+def test_gold_without_lines_is_refused() -> None:
+    with pytest.raises(RunError, match="gold has no records"):
+        evaluate(FOUND, [])
+
+
+def test_a_run_that_has_not_written_anything_misses_everything() -> None:
+    assert evaluate([], GOLD).documents == Documents(gold=5, missing=5, failed=0, right=0)
+
+
 # Marks, spans and probabilities
 
 

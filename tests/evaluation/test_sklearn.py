@@ -11,7 +11,7 @@ from constrain.evaluation import Reliability, evaluate
 from constrain.evaluation.metrics import auroc
 
 metrics = pytest.importorskip("sklearn.metrics")
-MOODS = ["glad", "angry", "calm", None]
+MOODS = ["glad", "angry", "ängstlich", None]
 
 
 def lines(values: list[Any]) -> list[dict[str, Any]]:
