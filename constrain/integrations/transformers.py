@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from transformers import LogitsProcessor
@@ -64,7 +64,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         return scores
 
 
-class ContinuousBatchingConstraints(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
+class ContinuousBatchingConstraints(ContinuousBatchingLogitsProcessor):
     """Restricts each request of continuous batching to a grammar of its own, which is given by name.
 
     :meth:`install` adds it to a manager; a request then names its grammar: ``manager.add_request(ids,
@@ -75,10 +75,9 @@ class ContinuousBatchingConstraints(ContinuousBatchingLogitsProcessor):  # type:
         grammars: grammars compiled for the vocabulary of the model, by name.
     """
 
-    supported_kwargs: ClassVar[dict[str, type]] = {"constraint": str}
-    ignored_kwargs: ClassVar[tuple[str, ...]] = ()
-
     def __init__(self, grammars: dict[str, CompiledGrammar]) -> None:
+        self.supported_kwargs = {"constraint": str}
+        self.ignored_kwargs = ()
         check_type("grammars", grammars, dict, "grammars by name")
         if not grammars:
             raise ArgumentError("at least one grammar is needed")

@@ -27,6 +27,8 @@ import constrain.evaluation
 import constrain.extract
 import constrain.filters
 import constrain.generator
+import constrain.integrations.llama_cpp
+import constrain.integrations.mlx_lm
 import constrain.integrations.serving
 import constrain.integrations.transformers
 import constrain.llm
@@ -55,6 +57,8 @@ PACKAGES = [
     constrain.extract,
     constrain.filters,
     constrain.generator,
+    constrain.integrations.llama_cpp,
+    constrain.integrations.mlx_lm,
     constrain.integrations.serving,
     constrain.integrations.transformers,
     constrain.llm,
