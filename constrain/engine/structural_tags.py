@@ -40,17 +40,24 @@ def compile_structural_tag(tag: _Node, vocab: Vocabulary, *, limits: Limits = Li
         ResourceLimit: a limit was reached.
     """
     writer = _Writer(vocab)
-    start = writer.whole(tag)
+    text = writer.whole(tag)
     try:
-        return compile_lark(
-            "\n".join([f"start: {start}", *(f"%declare {name}" for name in writer.special_tokens)]),
-            vocab,
-            grammars=writer.grammars,
-            special_tokens=writer.special_tokens,
-            limits=limits,
-        )
+        return compile_lark(text, vocab, grammars=writer.grammars, limits=limits)
     except LarkError as error:
         raise writer.located(error) from error
+
+
+def lark_of_structural_tag(tag: _Node, vocab: Vocabulary) -> tuple[str, dict[str, NamedGrammar]]:
+    """Translate a structural tag into Lark's notation; see :func:`compile_structural_tag`.
+
+    Returns:
+        The grammar, and the grammars that it refers to by ``@name``.
+
+    Raises:
+        StructuralTagError: the tag is malformed, or has a format or field that is not known; with a JSON pointer.
+    """
+    writer = _Writer(vocab)
+    return writer.whole(tag), writer.grammars
 
 
 class _Writer:
@@ -58,17 +65,18 @@ class _Writer:
 
     Attributes:
         grammars: the grammars that the expressions refer to, by name.
-        special_tokens: the special tokens in them, by the names of their terminals.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.grammars: dict[str, NamedGrammar] = {}
-        self.special_tokens: dict[str, str] = {}
         self._pointers: dict[str, str] = {}
         self._vocab = vocab
 
     def whole(self, tag: _Node) -> str:
-        """Return the expression of a structural tag in either notation."""
+        """Return the grammar of a structural tag in either notation."""
+        return f"start: {self._start(tag)}"
+
+    def _start(self, tag: _Node) -> str:
         if not isinstance(tag, Mapping):
             raise StructuralTagError("a structural tag is an object")
         if "structures" not in tag:
@@ -97,9 +105,9 @@ class _Writer:
 
     def located(self, error: LarkError) -> StructuralTagError:
         """Return an error of the whole grammar as one of the part at fault."""
-        named = re.search(r"@(g\d+)|grammar '(g\d+)'", str(error))
+        named = re.search(r"@(tag\d+)|grammar '(tag\d+)'", str(error))
         pointer = self._pointers[named[1] or named[2]] if named else ""
-        return StructuralTagError(re.sub(r"^@g\d+ cannot be used: ", "", error.reason), pointer)
+        return StructuralTagError(re.sub(r"^@tag\d+ cannot be used: ", "", error.reason), pointer)
 
     def const_string(self, node: _Node, at: str, barred: Sequence[str]) -> str:
         return self._literal(_text(node, "value", at))
@@ -225,23 +233,17 @@ class _Writer:
         return self._refer(schema, at)
 
     def _token(self, token: Any, at: str) -> str:
-        """Return the expression of a special token, given by name or id."""
+        """Return the special token that is given by name or id, in Lark's notation."""
         names = self._vocab.special_tokens
         for name, id_ in names.items():
             if token in (name, id_):
-                return self._special(name)
+                return _special(name)
         raise StructuralTagError(f"{token!r} is not one of the special tokens: {', '.join(sorted(names))}", at)
-
-    def _special(self, name: str) -> str:
-        """Return the terminal of a special token."""
-        terminal = f"S{self._vocab.special_tokens[name]}"
-        self.special_tokens[terminal] = name
-        return terminal
 
     def _literal(self, text: str) -> str:
         """Return the expression of a text, in which names of special tokens are these tokens."""
         found = [
-            self._special(part.text) if part.special else json.dumps(part.text, ensure_ascii=False)
+            _special(part.text) if part.special else json.dumps(part.text, ensure_ascii=False)
             for part in pieces(text, self._vocab.special_tokens)
             if part.text
         ]
@@ -255,7 +257,7 @@ class _Writer:
 
     def _refer(self, grammar: NamedGrammar, at: str) -> str:
         """Return the expression of another grammar, which comes from the part at a JSON pointer."""
-        name = f"g{len(self.grammars)}"
+        name = f"tag{len(self.grammars)}"
         self.grammars[name], self._pointers[name] = grammar, at
         return f"@{name}"
 
@@ -280,6 +282,11 @@ _FORMATS: dict[str, tuple[str, str, _Write]] = {
     "triggered_tags": ("at_least_one stop_after_first excludes", "triggers tags", _Writer.triggered_tags),
     "tags_with_separator": ("at_least_one stop_after_first", "tags separator", _Writer.tags_with_separator),
 }
+
+
+def _special(name: str) -> str:
+    """Return Lark's notation of a special token: ``<|name|>`` as it is, ``<[NAME]>`` for ``[NAME]``."""
+    return name if name.startswith("<") and name.endswith(">") else f"<{name}>"
 
 
 def _any_of(options: Iterable[str]) -> str:
