@@ -81,19 +81,10 @@ class RowMasks:
             GenerationError: the scores are fewer than the tokens of the grammar's vocabulary.
             BudgetError: ``max_new_tokens`` is less than the shortest text needs.
         """
-        self.check_width(width)
-        flags = np.unpackbits(
-            self.bits(rows).view(np.uint8), axis=1, count=self.grammar.vocabulary.size, bitorder="little"
-        )
-        return np.pad(flags.view(np.bool_), ((0, 0), (0, width - flags.shape[1])))
-
-    def check_width(self, width: int) -> None:
-        """Raise :class:`GenerationError` if a model has fewer scores than the vocabulary of the grammar has tokens."""
         size = self.grammar.vocabulary.size
-        if width < size:
-            raise GenerationError(
-                f"the grammar is for a vocabulary of {size} tokens, but the model gives scores for {width}"
-            )
+        check_width(width, size)
+        flags = np.unpackbits(self.bits(rows).view(np.uint8), axis=1, count=size, bitorder="little")
+        return np.pad(flags.view(np.bool_), ((0, 0), (0, width - size)))
 
     def _budget(self, matcher: Matcher) -> int | None:
         return None if self.max_new_tokens is None else self.max_new_tokens - matcher.accepted_tokens
@@ -111,6 +102,14 @@ class RowMasks:
                 return None
             matchers[row] = _advanced(earlier[row[:-1]], row[-1])
         return matchers if any(matcher is not None for matcher in matchers.values()) else None
+
+
+def check_width(width: int, size: int) -> None:
+    """Raise :class:`GenerationError` if a model has fewer scores than the vocabulary of a grammar has tokens."""
+    if width < size:
+        raise GenerationError(
+            f"the grammar is for a vocabulary of {size} tokens, but the model gives scores for {width}"
+        )
 
 
 def _advanced(matcher: Matcher | None, token: int) -> Matcher | None:

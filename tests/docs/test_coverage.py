@@ -27,6 +27,7 @@ import constrain.evaluation
 import constrain.extract
 import constrain.filters
 import constrain.generator
+import constrain.integrations.continuous_batching
 import constrain.integrations.llama_cpp
 import constrain.integrations.mlx_lm
 import constrain.integrations.serving
@@ -57,6 +58,7 @@ PACKAGES = [
     constrain.extract,
     constrain.filters,
     constrain.generator,
+    constrain.integrations.continuous_batching,
     constrain.integrations.llama_cpp,
     constrain.integrations.mlx_lm,
     constrain.integrations.serving,

@@ -18,6 +18,7 @@ from constrain.testing import backends, small_vocabulary
 
 #: Scores of the next tokens after some tokens, with -inf for the excluded ones.
 Scores = Callable[[list[int]], Any]
+PROMPT = [1, 5, 7]
 WIDTH = 6144 + 32
 
 
@@ -25,7 +26,7 @@ class ProcessorOutput(backends.Output):
     """A text that a library generates: its tokens, and a processor of the scores after them."""
 
     def __init__(self, scores: Scores) -> None:
-        self.tokens, self.scores = [1, 5, 7], scores
+        self.tokens, self.scores = [*PROMPT], scores
 
     def allowed(self) -> backends.Tokens:
         return np.flatnonzero(np.asarray(self.scores(self.tokens)) == 0)
@@ -52,6 +53,22 @@ def transformers(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
 
     processor = ConstraintLogitsProcessor(grammar, max_tokens)
     return lambda tokens: processor(torch.tensor([tokens]), torch.zeros(1, WIDTH))[0]
+
+
+def continuous_batching(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+    from transformers.generation.continuous_batching.requests import FutureRequestState, RequestState
+
+    from constrain.integrations.continuous_batching import ContinuousBatchingConstraints
+
+    constraints = ContinuousBatchingConstraints()
+    request = RequestState("one", PROMPT, max_new_tokens=max_tokens, logit_processor_kwargs={"constraint": grammar})
+
+    def scores(tokens: list[int]) -> torch.Tensor:
+        request.generated_tokens = tokens[len(PROMPT) :]
+        rows = constraints.prepare_tensor_args([FutureRequestState(request, True, {}, 1)])
+        return constraints(torch.zeros(1, WIDTH), rows)[0]
+
+    return scores
 
 
 def llama_cpp(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
@@ -84,7 +101,7 @@ CHECKS = [check for check, ability in backends.CHECKS if ability in ("", "budget
 
 @pytest.mark.usefixtures("numpy_as_mlx")
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("create", [transformers, llama_cpp, mlx_lm])
+@pytest.mark.parametrize("create", [transformers, continuous_batching, llama_cpp, mlx_lm])
 def test_logits_processors_conform(create: Callable[[CompiledGrammar, int | None], Scores], check: Any) -> None:
     check(ProcessorBackend(create))
 

@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from constrain.engine import CompiledGrammar, Vocabulary, compile_json_schema, compile_regex
-from constrain.errors import ArgumentError, BudgetError, GenerationError
-from constrain.integrations.transformers import ConstraintLogitsProcessor, ContinuousBatchingConstraints
+from constrain.errors import BudgetError, GenerationError
+from constrain.integrations.transformers import ConstraintLogitsProcessor
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 PATTERN = r"(yes|no|maybe so)( [a-f]{2,4}){1,3}!"
@@ -149,47 +149,3 @@ def test_texts_are_complete_within_max_new_tokens(write: Writer, tiny_dir: Path,
         assert json.loads(text).keys() == {"ok", "tags"}
     with pytest.raises(BudgetError):
         write(ConstraintLogitsProcessor(grammar, max_new_tokens=needed - 1), "no", do_sample=False)
-
-
-def continuous(model: Any, **config: Any) -> Any:
-    return model.init_continuous_batching(
-        generation_config=transformers.GenerationConfig(do_sample=False, eos_token_id=1, pad_token_id=2),
-        continuous_batching_config=transformers.ContinuousBatchingConfig(
-            num_blocks=32, max_batch_tokens=64, use_async_batching=False, use_cuda_graph=False, **config
-        ),
-    )
-
-
-def test_continuous_batching_constrains_each_request(
-    model: Any, tiny_dir: Path, tiny_tokenizer: ExLlamaV2Tokenizer, grammar: CompiledGrammar
-) -> None:
-    schema = compile_json_schema(SCHEMA, grammar.vocabulary)
-    manager = continuous(model)
-    ContinuousBatchingConstraints({"answer": grammar, "record": schema}).install(manager)
-    prompts = [tiny_tokenizer.encode(text)[0].tolist() for text in ("hello", "Extract: all is red", "no")]
-    manager.start()
-    try:
-        ids = [
-            manager.add_request(prompts[0], max_new_tokens=40, constraint="answer"),
-            manager.add_request(prompts[1], max_new_tokens=schema.matcher().min_tokens() + 2, constraint="record"),
-            manager.add_request(prompts[2], max_new_tokens=5),
-        ]
-        found = {}
-        while len(found) < len(ids):
-            result = manager.get_result(timeout=60)
-            assert result is not None
-            found[result.request_id] = tiny_tokenizer.decode(torch.tensor(result.generated_tokens))
-    finally:
-        manager.stop(block=True)
-    assert re.fullmatch(PATTERN, found[ids[0]])
-    assert json.loads(found[ids[1]]).keys() == {"ok", "tags"}
-
-
-def test_batches_that_are_prepared_ahead_are_refused(grammar: CompiledGrammar) -> None:
-    class Manager:
-        continuous_batching_config = transformers.ContinuousBatchingConfig(use_async_batching=True)
-
-    with pytest.raises(ArgumentError, match="use_async_batching=False"):
-        ContinuousBatchingConstraints({"a": grammar}).install(Manager())
-    with pytest.raises(ArgumentError, match="at least one"):
-        ContinuousBatchingConstraints({})
