@@ -14,7 +14,7 @@ from constrain.integrations.rows import RowMasks
 __all__ = ["ConstraintLogitsProcessor"]
 
 
-class ConstraintLogitsProcessor(OutlinesLogitsProcessor):  # type: ignore[misc]
+class ConstraintLogitsProcessor(OutlinesLogitsProcessor):
     """Restricts outputs to a grammar: ``outlines.Generator(model, processor=processor)``.
 
     Args:
@@ -46,9 +46,9 @@ class ConstraintLogitsProcessor(OutlinesLogitsProcessor):  # type: ignore[misc]
             GenerationError: the logits are narrower than the vocabulary of the grammar.
             BudgetError: ``max_new_tokens`` is less than the shortest text needs.
         """
-        excluded = ~self._masks.allowed(self.tensor_adapter.to_list(input_ids), self.tensor_adapter.shape(logits)[-1])
-        mask = _as_tensor(excluded, self.tensor_adapter.library_name, logits)
-        return self.tensor_adapter.apply_mask(logits, mask, -np.inf)
+        adapter: Any = self.tensor_adapter
+        excluded = ~self._masks.allowed(adapter.to_list(input_ids), logits.shape[-1])
+        return adapter.apply_mask(logits, _as_tensor(excluded, adapter.library_name, logits), -np.inf)
 
 
 def _as_tensor(flags: npt.NDArray[np.bool_], library: str, logits: Any) -> Any:

@@ -30,6 +30,7 @@ import constrain.generator
 import constrain.integrations.continuous_batching
 import constrain.integrations.llama_cpp
 import constrain.integrations.mlx_lm
+import constrain.integrations.outlines
 import constrain.integrations.serving
 import constrain.integrations.transformers
 import constrain.llm
@@ -61,6 +62,7 @@ PACKAGES = [
     constrain.integrations.continuous_batching,
     constrain.integrations.llama_cpp,
     constrain.integrations.mlx_lm,
+    constrain.integrations.outlines,
     constrain.integrations.serving,
     constrain.integrations.transformers,
     constrain.llm,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -13,11 +12,15 @@ import pytest
 import torch
 
 from constrain.engine import CompiledGrammar
+from constrain.integrations import llama_cpp, mlx_lm, outlines, transformers
 from constrain.integrations.serving import ConstraintKind, compile_constraint
 from constrain.testing import backends, small_vocabulary
 
 #: Scores of the next tokens after some tokens, with -inf for the excluded ones.
 Scores = Callable[[list[int]], Any]
+#: What creates the scores of an output, given its grammar and its budget.
+Create = Callable[[CompiledGrammar, "int | None"], Scores]
+
 PROMPT = [1, 5, 7]
 WIDTH = 6144 + 32
 
@@ -41,21 +44,20 @@ class ProcessorBackend(backends.Backend):
     abilities = ("budget",)
     vocabulary = small_vocabulary()
 
-    def __init__(self, create: Callable[[CompiledGrammar, int | None], Scores]) -> None:
+    def __init__(self, create: Create) -> None:
         self.create = create
 
     def start(self, kind: ConstraintKind, text: str, max_tokens: int | None = None) -> ProcessorOutput:
         return ProcessorOutput(self.create(compile_constraint(kind, text, self.vocabulary), max_tokens))
 
 
-def transformers(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
-    from constrain.integrations.transformers import ConstraintLogitsProcessor
-
-    processor = ConstraintLogitsProcessor(grammar, max_tokens)
+def of_transformers(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+    processor = transformers.ConstraintLogitsProcessor(grammar, max_tokens)
     return lambda tokens: processor(torch.tensor([tokens]), torch.zeros(1, WIDTH))[0]
 
 
-def continuous_batching(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+def of_continuous_batching(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+    pytest.importorskip("transformers.generation.continuous_batching.cb_logits_processors")
     from transformers.generation.continuous_batching.requests import FutureRequestState, RequestState
 
     from constrain.integrations.continuous_batching import ContinuousBatchingConstraints
@@ -71,23 +73,29 @@ def continuous_batching(grammar: CompiledGrammar, max_tokens: int | None) -> Sco
     return scores
 
 
-def llama_cpp(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
-    from constrain.integrations.llama_cpp import ConstraintLogitsProcessor
-
-    processor = ConstraintLogitsProcessor(grammar, max_tokens)
+def of_llama_cpp(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+    processor = llama_cpp.ConstraintLogitsProcessor(grammar, max_tokens)
     return lambda tokens: processor(np.array(tokens, dtype=np.intc), np.zeros(WIDTH, dtype=np.single))
 
 
-def mlx_lm(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
-    from constrain.integrations.mlx_lm import ConstraintLogitsProcessor
-
-    processor = ConstraintLogitsProcessor(grammar, max_tokens)
+def of_mlx_lm(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+    processor = mlx_lm.ConstraintLogitsProcessor(grammar, max_tokens)
     return lambda tokens: processor(np.array(tokens), np.zeros((1, WIDTH)))[0]
+
+
+def of_outlines_with_torch(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+    processor = outlines.ConstraintLogitsProcessor(grammar, "torch", max_tokens)
+    return lambda tokens: processor(torch.tensor([tokens]), torch.zeros(1, WIDTH))[0]
+
+
+def of_outlines_with_numpy(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
+    processor = outlines.ConstraintLogitsProcessor(grammar, "numpy", max_tokens)
+    return lambda tokens: processor(np.array([tokens]), np.zeros((1, WIDTH)))[0]
 
 
 @pytest.fixture
 def numpy_as_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLX is there on Apple's machines only; of its functions, the adapter needs two, which numpy has, too."""
+    """MLX is not installed; of its functions, the adapter needs two, which numpy has, too."""
     core = ModuleType("mlx.core")
     vars(core).update(array=np.array, where=np.where, inf=np.inf)
     package = ModuleType("mlx")
@@ -96,25 +104,18 @@ def numpy_as_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlx.core", core)
 
 
-CHECKS = [check for check, ability in backends.CHECKS if ability in ("", "budget")]
-
-
 @pytest.mark.usefixtures("numpy_as_mlx")
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("create", [transformers, continuous_batching, llama_cpp, mlx_lm])
-def test_logits_processors_conform(create: Callable[[CompiledGrammar, int | None], Scores], check: Any) -> None:
-    check(ProcessorBackend(create))
-
-
-@pytest.mark.parametrize("library", ["torch", "numpy"])
-@pytest.mark.parametrize("check", CHECKS)
-def test_outlines_conforms(library: str, check: Any) -> None:
-    pytest.importorskip("outlines", reason="Outlines is not installed")
-    processor_class = importlib.import_module("constrain.integrations.outlines").ConstraintLogitsProcessor
-    zeros, tensor = (torch.zeros, torch.tensor) if library == "torch" else (np.zeros, np.array)
-
-    def create(grammar: CompiledGrammar, max_tokens: int | None) -> Scores:
-        processor = processor_class(grammar, library, max_tokens)
-        return lambda tokens: processor(tensor([tokens]), zeros((1, WIDTH)))[0]
-
+@pytest.mark.parametrize("check", [check for check, ability in backends.CHECKS if ability in ("", "budget")])
+@pytest.mark.parametrize(
+    "create",
+    [
+        of_transformers,
+        of_continuous_batching,
+        of_llama_cpp,
+        of_mlx_lm,
+        of_outlines_with_torch,
+        of_outlines_with_numpy,
+    ],
+)
+def test_logits_processors_conform(create: Create, check: backends.Check) -> None:
     check(ProcessorBackend(create))
