@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from constrain.engine.grammar import CompiledGrammar, Limits
@@ -39,25 +40,42 @@ def compile_structural_tag(tag: _Node, vocab: Vocabulary, *, limits: Limits = Li
             with a JSON pointer.
         ResourceLimit: a limit was reached.
     """
-    writer = _Writer(vocab)
-    text = writer.whole(tag)
+    translated = lark_of_structural_tag(tag, vocab)
     try:
-        return compile_lark(text, vocab, grammars=writer.grammars, limits=limits)
+        return compile_lark(translated.text, vocab, grammars=translated.grammars, limits=limits)
     except LarkError as error:
-        raise writer.located(error) from error
+        raise translated.located(error) from error
 
 
-def lark_of_structural_tag(tag: _Node, vocab: Vocabulary) -> tuple[str, dict[str, NamedGrammar]]:
+@dataclass(frozen=True)
+class TranslatedTag:
+    """A structural tag in Lark's notation.
+
+    Attributes:
+        text: the grammar.
+        grammars: the grammars that it refers to by ``@name``.
+        pointers: of each of these, the JSON pointer to the part of the tag that it comes from.
+    """
+
+    text: str
+    grammars: Mapping[str, NamedGrammar]
+    pointers: Mapping[str, str]
+
+    def located(self, error: LarkError) -> StructuralTagError:
+        """Return an error of the grammar as one of the part of the tag at fault."""
+        named = re.search(r"@(tag\d+)|grammar '(tag\d+)'", str(error))
+        pointer = self.pointers[named[1] or named[2]] if named else ""
+        return StructuralTagError(re.sub(r"^@tag\d+ cannot be used: ", "", error.reason), pointer)
+
+
+def lark_of_structural_tag(tag: _Node, vocab: Vocabulary) -> TranslatedTag:
     """Translate a structural tag into Lark's notation; see :func:`compile_structural_tag`.
-
-    Returns:
-        The grammar, and the grammars that it refers to by ``@name``.
 
     Raises:
         StructuralTagError: the tag is malformed, or has a format or field that is not known; with a JSON pointer.
     """
     writer = _Writer(vocab)
-    return writer.whole(tag), writer.grammars
+    return TranslatedTag(f"start: {writer.whole(tag)}", writer.grammars, writer.pointers)
 
 
 class _Writer:
@@ -65,18 +83,16 @@ class _Writer:
 
     Attributes:
         grammars: the grammars that the expressions refer to, by name.
+        pointers: of each of these, the JSON pointer to the part that it comes from.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.grammars: dict[str, NamedGrammar] = {}
-        self._pointers: dict[str, str] = {}
+        self.pointers: dict[str, str] = {}
         self._vocab = vocab
 
     def whole(self, tag: _Node) -> str:
-        """Return the grammar of a structural tag in either notation."""
-        return f"start: {self._start(tag)}"
-
-    def _start(self, tag: _Node) -> str:
+        """Return the expression of a structural tag in either notation."""
         if not isinstance(tag, Mapping):
             raise StructuralTagError("a structural tag is an object")
         if "structures" not in tag:
@@ -102,12 +118,6 @@ class _Writer:
         known, required, write = _FORMATS[kind]
         _check_fields(node, at, {"type", *known.split(), *required.split()}, set(required.split()))
         return write(self, node, at, barred)
-
-    def located(self, error: LarkError) -> StructuralTagError:
-        """Return an error of the whole grammar as one of the part at fault."""
-        named = re.search(r"@(tag\d+)|grammar '(tag\d+)'", str(error))
-        pointer = self._pointers[named[1] or named[2]] if named else ""
-        return StructuralTagError(re.sub(r"^@tag\d+ cannot be used: ", "", error.reason), pointer)
 
     def const_string(self, node: _Node, at: str, barred: Sequence[str]) -> str:
         return self._literal(_text(node, "value", at))
@@ -258,7 +268,7 @@ class _Writer:
     def _refer(self, grammar: NamedGrammar, at: str) -> str:
         """Return the expression of another grammar, which comes from the part at a JSON pointer."""
         name = f"tag{len(self.grammars)}"
-        self.grammars[name], self._pointers[name] = grammar, at
+        self.grammars[name], self.pointers[name] = grammar, at
         return f"@{name}"
 
 

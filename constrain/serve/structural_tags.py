@@ -24,11 +24,10 @@ def structural_tag(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) ->
         APIError: it is malformed, or has a format that this server does not know.
     """
     try:
-        text, grammars = lark_of_structural_tag(value, vocabulary)
+        tag = lark_of_structural_tag(value, vocabulary)
     except StructuralTagError as error:
-        place = at + error.pointer
-        raise APIError(f"{place}: {error.reason}", param=place, code="invalid_value") from error
-    return OutputFormat(text, grammars, at)
+        raise in_grammar(error, at) from error
+    return OutputFormat(tag.text, tag.grammars, at, tag.located)
 
 
 def compiled_pattern(pattern: str, at: str) -> re.Pattern[str]:

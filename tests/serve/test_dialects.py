@@ -130,6 +130,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"response_format": {**TAG, "triggers": ["<g>"]}}, "/response_format/triggers"),
     ({"response_format": {"type": "structural_tag", "format": {"type": "xml"}}}, "/response_format/format/type"),
+    (
+        {"response_format": {"type": "structural_tag", "format": {"type": "regex", "pattern": r"(a)\1"}}},
+        "/response_format/format/pattern",
+    ),
     ({"guided_regex": "a("}, "/guided_regex"),
     ({"guided_regex": r"(a)\1"}, "/guided_regex"),
     ({"guided_choice": []}, "/guided_choice"),
