@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ConstrainError(Exception):
-    """Base of every exception that constrain raises on purpose."""
+    """Base of every exception that constrain raises on purpose; can be sent to other processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default an error is made again from its message, which those with arguments of their own are not.
+        return _copied, (type(self), self.args, self.__dict__)
+
+
+def _copied(kind: type[ConstrainError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ConstrainError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class ArgumentError(ConstrainError, ValueError, TypeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,12 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Most documents at a time.  [default: as many as there is memory for]"
 )
+@click.option("--ray", "address", metavar="ADDRESS", help="Extract on a Ray cluster: its address, auto, or local.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Workers of --ray, each with a model.  [default: one for each GPU, or else for each machine]",
+)
 @click.pass_context
 def extract(
     ctx: click.Context,
@@ -75,6 +82,8 @@ def extract(
     retry_failed: bool,
     model_dir: Path | None,
     jobs: int | None,
+    address: str | None,
+    workers: int | None,
     **options: Any,
 ) -> None:
     """Extract one record from each of FILES.
@@ -94,7 +103,7 @@ def extract(
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
     with _opened(output) as lines:
         _check(target, model_dir)
-        model = _model(model_dir, jobs)
+        model = _model(model_dir, jobs) if address is None else _on_ray(address, workers, model_dir, jobs)
         try:
             with (
                 RunReport(None if each else total, output, each or "document") as report,
@@ -174,6 +183,15 @@ def _model(model_dir: Path | None, jobs: int | None) -> LazyModel:
         return load(model_dir, max_batch_size=jobs)
 
     return LazyModel.open(model_dir or built_in(), load)
+
+
+def _on_ray(address: str, workers: int | None, model_dir: Path | None, jobs: int | None) -> LazyModel:
+    try:
+        from constrain.integrations.ray import Workers
+    except ImportError as error:
+        raise click.UsageError("--ray needs Ray: pip install 'constrain[ray]'") from error
+    folder = None if model_dir is None else model_dir.resolve()
+    return replace(_model(model_dir, None), load=lambda: Workers(address, folder, number=workers, max_batch_size=jobs))
 
 
 def _extract_options(temperature: float | None, **options: Any) -> ExtractOptions:
