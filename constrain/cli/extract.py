@@ -16,6 +16,7 @@ from constrain.cli.interrupt import Interrupt
 from constrain.cli.options import (
     OutputFile,
     SchemaParam,
+    filters_option,
     max_new_tokens_option,
     model_option,
     prompt_options,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from constrain import LLM
     from constrain.documents import PartKind, Source
     from constrain.extract import ExtractOptions, Target
+    from constrain.filters import NamedFilter
     from constrain.runs import Journal, LazyModel, Stream
 
 #: Exit code after Ctrl-C, as of other programs.
@@ -56,6 +58,7 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 @model_option
 @max_new_tokens_option
 @prompt_options
+@filters_option
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0]")
 @seed_option
 @click.option(
@@ -82,6 +85,7 @@ def extract(
     retry_failed: bool,
     model_dir: Path | None,
     jobs: int | None,
+    filters: tuple[NamedFilter, ...],
     address: str | None,
     workers: int | None,
     **options: Any,
@@ -118,6 +122,7 @@ def extract(
                     retry_failed=retry_failed,
                     stop=lambda: interrupt.requested,
                     on_line=report.update,
+                    named_filters=filters,
                     **_extract_options(**options),
                 )
         except KeyboardInterrupt:

@@ -22,6 +22,7 @@ BUILT_IN = {
     "extract": "constrain.cli.extract:extract",
     "generate": "constrain.cli.generate:generate",
     "info": "constrain.cli.inspect:info",
+    "new-plugin": "constrain.cli.new_plugin:new_plugin",
     "plugins": "constrain.cli.inspect:plugins",
     "review": "constrain.cli.review:review",
     "serve": "constrain.cli.serve:serve",

@@ -14,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from constrain.extract import Target
+    from constrain.filters import NamedFilter
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -87,6 +88,30 @@ class SchemaParam(click.ParamType[Any]):
             return getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             self.fail(f"{value!r} cannot be imported: {error}")
+
+
+class FilterParam(click.ParamType[Any]):
+    """A filter: ``name:argument=value,argument=value``."""
+
+    name = "NAME:ARGUMENT=VALUE"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> NamedFilter:
+        from constrain.errors import PluginError
+        from constrain.filters import NamedFilter
+
+        try:
+            return NamedFilter.parse(value)
+        except PluginError as error:
+            self.fail(str(error), param, ctx)
+
+
+filters_option = click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    type=FilterParam(),
+    help="Another filter that holds, of those that constrain plugins lists; give the option once for each.",
+)
 
 
 def _read_examples(ctx: click.Context, param: click.Parameter, path: Path | None) -> list[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -175,17 +176,22 @@ class Workers:
         """
         if "examples" in options:
             options["examples"] = [(text, target.dump(record)) for text, record in options["examples"]]
-        ours = _connect(self._address)
+        with _connected(self._address), self._started(target.schema, options) as workers:
+            yield from _Calls(target, workers).results(documents)
+
+    @contextmanager
+    def _started(self, schema: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[list[Any]]:
+        """Start the workers, and end them."""
+        number, resources = _resources(self._number)
+        make = ray.remote(_Worker).options(
+            max_restarts=-1, max_task_retries=_RETRIES, max_concurrency=_CALLS, **resources
+        )
+        workers = [make.remote(schema, self._model, self._max_batch_size, options) for _ in range(number)]
         try:
-            number, resources = _resources(self._number)
-            make = ray.remote(_Worker).options(
-                max_restarts=-1, max_task_retries=_RETRIES, max_concurrency=_CALLS, **resources
-            )
-            made = [make.remote(target.schema, self._model, self._max_batch_size, options) for _ in range(number)]
-            yield from _Calls(target, made).results(documents)
+            yield workers
         finally:
-            if ours:
-                ray.shutdown()
+            for worker in workers:
+                ray.kill(worker)
 
 
 class _Worker:
@@ -283,15 +289,20 @@ def _results(reference: Any, number: int) -> list[_Result]:
         return [Failure(index, error) for index in range(number)]
 
 
-def _connect(address: str) -> bool:
-    """Connect to a cluster, and return whether this process was not connected."""
+@contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """Connect to a cluster, unless this process is connected."""
     if ray.is_initialized():
-        return False
+        yield
+        return
     try:
         ray.init(address, log_to_driver=False)
     except (ConnectionError, ValueError) as error:
         raise RunError(f"cannot connect to a Ray cluster at {address!r}: {error}") from error
-    return True
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _resources(number: int | None) -> tuple[int, dict[str, int]]:

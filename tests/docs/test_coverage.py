@@ -32,6 +32,7 @@ import constrain.integrations.llama_cpp
 import constrain.integrations.mlx_lm
 import constrain.integrations.outlines
 import constrain.integrations.serving
+import constrain.integrations.ray
 import constrain.integrations.transformers
 import constrain.llm
 import constrain.model
@@ -64,6 +65,7 @@ PACKAGES = [
     constrain.integrations.mlx_lm,
     constrain.integrations.outlines,
     constrain.integrations.serving,
+    constrain.integrations.ray,
     constrain.integrations.transformers,
     constrain.llm,
     constrain.model,

@@ -109,24 +109,18 @@ def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -
     run_extraction(llm, SCHEMA, [*documents(20), Document(" ", "empty.txt")], tmp_path / "local.jsonl")
     local = {line["key"]: line for line in read(tmp_path / "local.jsonl")}
     texts = [{"text": each.text, "name": each.source} for each in [*documents(20), Document(" ", "empty.txt")]]
-
-    def extracted(done: frozenset[str]) -> list[dict[str, Any]]:
-        found = ray.data.from_items(texts).map_batches(
-            integration.Extractor,
-            fn_constructor_kwargs={"schema": SCHEMA, "model": tiny_dir, "source_column": "name", "done": done},
-            compute=ray.data.ActorPoolStrategy(size=1),
-            batch_size=8,
-        )
-        return list(found.take_all())
-
-    rows = extracted(frozenset())
-    assert {row["key"] for row in rows} == set(local)
-    for row in rows:
+    rows = ray.data.from_items(texts).map_batches(
+        integration.Extractor,
+        fn_constructor_kwargs={"schema": SCHEMA, "model": tiny_dir, "source_column": "name"},
+        compute=ray.data.ActorPoolStrategy(size=1),
+        batch_size=8,
+    )
+    found = rows.take_all()
+    assert {row["key"] for row in found} == set(local)
+    for row in found:
         line = json.loads(row["line"])
         line.get("usage", {}).pop("cached_tokens", None)
         assert line == local[row["key"]] and row["failed"] == ("error" in line) and row["name"] == line["source"]
-    done = frozenset(list(local)[:15])
-    assert {row["key"] for row in extracted(done)} == set(local) - done
 
 
 def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,9 +139,18 @@ def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -
         run_extraction(model, SCHEMA, documents(1), tmp_path / "out.jsonl")
 
 
-def test_without_a_row_that_is_a_text(tiny_dir: Path) -> None:
-    """A row that is no text fails alone; in this process."""
-    extractor = integration.Extractor(SCHEMA, model=tiny_dir)
-    rows = extractor({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
+# In this process
+
+
+def test_a_row_that_is_no_text_fails_alone(tiny_dir: Path) -> None:
+    rows = integration.Extractor(SCHEMA, model=tiny_dir)({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
     assert rows["failed"].tolist() == [False, True, False] and rows["id"].tolist() == [1, 2, 3]
     assert json.loads(rows["line"][1])["error"]["message"] == "it is not a text (NoneType)"
+
+
+def test_rows_that_an_earlier_run_has_done_are_left_out(tiny_dir: Path) -> None:
+    batch = {"text": ["yes", "no", "yes, please"]}
+    keys = integration.Extractor(SCHEMA, model=tiny_dir)(batch)["key"]
+    again = integration.Extractor(SCHEMA, model=tiny_dir, done=keys[:2])
+    assert again(batch)["key"].tolist() == [keys[2]]
+    assert again({"text": ["no"]})["line"].tolist() == []
