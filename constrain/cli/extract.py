@@ -104,6 +104,8 @@ def extract(
     """
     from constrain.runs import run_extraction
 
+    if address is not None and filters:
+        raise click.UsageError("--filter and --ray exclude each other")
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
     with _opened(output) as lines:
         _check(target, model_dir)

@@ -31,8 +31,8 @@ import constrain.integrations.continuous_batching
 import constrain.integrations.llama_cpp
 import constrain.integrations.mlx_lm
 import constrain.integrations.outlines
-import constrain.integrations.serving
 import constrain.integrations.ray
+import constrain.integrations.serving
 import constrain.integrations.transformers
 import constrain.llm
 import constrain.model

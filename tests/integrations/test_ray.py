@@ -131,6 +131,8 @@ def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     results = [CliRunner().invoke(cli, [*args, *more]) for more in ((), ("--ray", "auto", "--workers", "1"))]
     local, remote = (json.loads(result.stdout) for result in results)
     assert remote["record"] == local["record"] and remote["key"] == local["key"]
+    refused = CliRunner().invoke(cli, [*args, "--ray", "auto", "--filter", "regex:pattern=a"])
+    assert refused.exit_code == 2 and "--filter and --ray exclude each other" in refused.stderr
 
 
 def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -> None:
