@@ -15,6 +15,7 @@ from constrain.errors import (
     OutputInUse,
     ResourceLimit,
     SchemaError,
+    TokenizerNotFound,
 )
 
 ERRORS = [
@@ -25,6 +26,7 @@ ERRORS = [
     GenerationTimeout(1.5, "text"),
     DocumentError("a.pdf", "it is broken"),
     ExtractionError("it is so", "text", "length"),
+    TokenizerNotFound("there is none"),
     OutputInUse("out.jsonl", "process 1"),
 ]
 
