@@ -30,7 +30,7 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     yield
@@ -58,6 +58,8 @@ def read(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     llm: constrain.LLM, tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +95,8 @@ class Shouted(BaseModel):
         return f"{word}!"
 
 
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
 def test_types_are_those_of_this_process(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -> None:
     inputs = documents(8)
     for name, model in (("ray", workers(tiny_dir)), ("local", llm)):
@@ -103,6 +107,8 @@ def test_types_are_those_of_this_process(llm: constrain.LLM, tiny_dir: Path, tmp
     assert all(each["record"]["word"].endswith("!") for each in local if "record" in each)
 
 
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
 def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -> None:
     import ray.data
 
@@ -123,6 +129,8 @@ def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -
         assert line == local[row["key"]] and row["failed"] == ("error" in line) and row["name"] == line["source"]
 
 
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
 def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
@@ -135,6 +143,8 @@ def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert refused.exit_code == 2 and "--filter and --ray exclude each other" in refused.stderr
 
 
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
 def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -> None:
     model = LazyModel.open(tiny_dir, lambda: integration.Workers("auto", tmp_path / "nowhere"))
     with pytest.raises(RunError, match="a worker cannot be started"):
