@@ -27,6 +27,7 @@ SCHEMA = {
     "type": "object",
     "properties": {"kind": {"enum": ["a", "b"]}, "word": {"type": "string", "maxLength": 4}},
     "required": ["kind", "word"],
+    "additionalProperties": False,
 }
 
 
