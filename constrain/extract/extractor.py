@@ -282,7 +282,7 @@ class Extractor:
 
 def _not_empty(document: str | Document) -> Document:
     document = Document.of(document)
-    if not document.text.strip():
+    if document.is_empty:
         raise ExtractionError("the document is empty")
     return document
 
