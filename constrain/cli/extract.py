@@ -107,9 +107,9 @@ def extract(
     if address is not None and filters:
         raise click.UsageError("--filter and --ray exclude each other")
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
+    _check(target, model_dir)
+    model = _model(model_dir, jobs) if address is None else _on_ray(address, workers, model_dir, jobs)
     with _opened(output) as lines:
-        _check(target, model_dir)
-        model = _model(model_dir, jobs) if address is None else _on_ray(address, workers, model_dir, jobs)
         try:
             with (
                 RunReport(None if each else total, output, each or "document") as report,
@@ -150,6 +150,8 @@ def _documents(
 
     if limit and number:
         raise click.UsageError("--limit and --sample exclude each other")
+    if ids and not column:
+        raise click.UsageError("--id-column names the rows of tables that are read by --column")
 
     own = () if output is None else (output, journal_of(output))
 
@@ -175,9 +177,7 @@ def _check(target: Target[Any], model_dir: Path | None) -> None:
     from constrain.engine import Vocabulary
     from constrain.runs import check_schema
 
-    report = check_schema(target.output_schema, Vocabulary.from_pretrained(model_dir or built_in()))
-    if report is not None:
-        warn_of_misspelled(report)
+    warn_of_misspelled(check_schema(target.schema, Vocabulary.from_pretrained(model_dir or built_in())))
 
 
 def _model(model_dir: Path | None, jobs: int | None) -> LazyModel:

@@ -74,9 +74,12 @@ class SchemaParam(click.ParamType[Any]):
 
     def _from_file(self, path: Path) -> Any:
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            schema = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             self.fail(f"{path} is not JSON: {error}")
+        if not isinstance(schema, dict):
+            self.fail(f"{path} is not a JSON Schema: that is an object, not a {type(schema).__name__}")
+        return schema
 
     def _from_module(self, value: str) -> Any:
         if not re.fullmatch(r"[\w.]+:\w+", value):
@@ -115,9 +118,11 @@ filters_option = click.option(
 
 
 def _read_examples(ctx: click.Context, param: click.Parameter, path: Path | None) -> list[tuple[str, Any]]:
+    if path is None:
+        return []
     from constrain.extract.examples import read_examples
 
-    return [] if path is None else read_examples(path)
+    return read_examples(path)
 
 
 def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:
