@@ -47,5 +47,6 @@ def _place(line: Line) -> Hashable:
 
 def _checked(gold: Line) -> Line:
     if "record" not in gold:
-        raise RunError(f"the line of gold of {gold.get('source') or gold['key']} has no record, but an error")
+        name = gold.get("source") or gold["key"]
+        raise RunError(f"the gold of {name} has an error instead of a record: correct it, or remove it")
     return gold

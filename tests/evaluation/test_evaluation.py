@@ -129,7 +129,7 @@ def test_gold_of_other_documents_is_refused() -> None:
 
 
 def test_gold_without_a_record_is_refused() -> None:
-    with pytest.raises(RunError, match="gold of e has no record"):
+    with pytest.raises(RunError, match="gold of e has an error instead of a record"):
         evaluate(FOUND, FOUND)
 
 
