@@ -59,6 +59,19 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 @max_new_tokens_option
 @prompt_options
 @filters_option
+@click.option(
+    "--confidence",
+    type=click.Choice(["yes", "no", "exact"]),
+    default="yes",
+    show_default=True,
+    callback=lambda ctx, param, value: {"yes": True, "no": False}.get(value, value),
+    help="Whether to tell how sure the model was of each value; exact: of all alternatives, by more requests.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What constrain calibrate has written, to make probabilities shares of right values.",
+)
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0]")
 @seed_option
 @click.option(
@@ -88,6 +101,7 @@ def extract(
     filters: tuple[NamedFilter, ...],
     address: str | None,
     workers: int | None,
+    calibration: Path | None,
     **options: Any,
 ) -> None:
     """Extract one record from each of FILES.
@@ -108,7 +122,9 @@ def extract(
         raise click.UsageError("--filter and --ray exclude each other")
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
     _check(target, model_dir)
-    model = _model(model_dir, jobs) if address is None else _on_ray(address, workers, model_dir, jobs)
+    model = _model(model_dir, jobs, calibration)
+    if address is not None:
+        model = _on_ray(model, address, workers, model_dir, jobs)
     with _opened(output) as lines:
         try:
             with (
@@ -180,25 +196,32 @@ def _check(target: Target[Any], model_dir: Path | None) -> None:
     warn_of_misspelled(check_schema(target.schema, Vocabulary.from_pretrained(model_dir or built_in())))
 
 
-def _model(model_dir: Path | None, jobs: int | None) -> LazyModel:
+def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | None) -> LazyModel:
     from constrain.demo import model_dir as built_in
+    from constrain.extract import Calibration
     from constrain.runs import LazyModel
+
+    calibration = Calibration.of(calibration_file)
 
     def load() -> LLM:
         from constrain.llm import load
 
-        return load(model_dir, max_batch_size=jobs)
+        return load(model_dir, max_batch_size=jobs, calibration=calibration)
 
-    return LazyModel.open(model_dir or built_in(), load)
+    return LazyModel.open(model_dir or built_in(), load, calibration)
 
 
-def _on_ray(address: str, workers: int | None, model_dir: Path | None, jobs: int | None) -> LazyModel:
+def _on_ray(model: LazyModel, address: str, workers: int | None, model_dir: Path | None, jobs: int | None) -> LazyModel:
     try:
         from constrain.integrations.ray import Workers
     except ImportError as error:
         raise click.UsageError("--ray needs Ray: pip install 'constrain[ray]'") from error
     folder = None if model_dir is None else model_dir.resolve()
-    return replace(_model(model_dir, None), load=lambda: Workers(address, folder, number=workers, max_batch_size=jobs))
+    calibration = model.calibration
+    return replace(
+        model,
+        load=lambda: Workers(address, folder, number=workers, max_batch_size=jobs, calibration=calibration),
+    )
 
 
 def _extract_options(temperature: float | None, **options: Any) -> ExtractOptions:

@@ -15,6 +15,7 @@ GROUP = "constrain.commands"
 
 BUILT_IN = {
     "bench": "constrain.cli.bench:bench",
+    "calibrate": "constrain.cli.calibrate:calibrate",
     "chat": "constrain.cli.chat:chat",
     "check-schema": "constrain.cli.check_schema:check_schema",
     "demo": "constrain.cli.demo:demo",

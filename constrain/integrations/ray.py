@@ -17,7 +17,7 @@ from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 from constrain.completion import Failure, Inputs
 from constrain.documents import Document, Source
 from constrain.errors import DocumentError, ExtractionError, RunError
-from constrain.extract import Extraction, ExtractOptions, Target
+from constrain.extract import Calibration, Extraction, ExtractOptions, Target
 from constrain.llm import load
 from constrain.runs import LazyModel, Line, Run, encode_line, settings_of
 from constrain.runs.work import read_works
@@ -149,6 +149,7 @@ class Workers:
         *,
         number: int | None = None,
         max_batch_size: int | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """
         Args:
@@ -156,9 +157,10 @@ class Workers:
             model: folder of the model, the same on every machine; the built-in one if omitted.
             number: number of workers; by default one for each GPU, or without GPUs, one for each machine.
             max_batch_size: most requests that run at a time in a worker, see :func:`constrain.load`.
+            calibration: see there.
         """
-        self._address, self._number = address, number
-        self._model, self._max_batch_size = None if model is None else str(model), max_batch_size
+        self._address, self._number, self._model = address, number, None if model is None else str(model)
+        self._loading = {"max_batch_size": max_batch_size, "calibration": calibration}
 
     def extract_many(
         self, target: Target[Any], documents: Inputs[Document], *, ordered: bool = False, **options: Any
@@ -186,7 +188,7 @@ class Workers:
         make = ray.remote(_Worker).options(
             max_restarts=-1, max_task_retries=_RETRIES, max_concurrency=_CALLS, **resources
         )
-        workers = [make.remote(schema, self._model, self._max_batch_size, options) for _ in range(number)]
+        workers = [make.remote(schema, self._model, self._loading, options) for _ in range(number)]
         try:
             yield workers
         finally:
@@ -197,8 +199,8 @@ class Workers:
 class _Worker:
     """Extracts documents in a process of its own."""
 
-    def __init__(self, schema: Any, model: str | None, max_batch_size: int | None, options: Any) -> None:
-        self._llm, self._target = load(model, max_batch_size=max_batch_size), Target.of(schema)
+    def __init__(self, schema: Any, model: str | None, loading: Mapping[str, Any], options: Any) -> None:
+        self._llm, self._target = load(model, **loading), Target.of(schema)
         self._options = options
 
     def extract(self, documents: Sequence[Document]) -> list[_Result]:

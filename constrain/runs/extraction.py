@@ -125,6 +125,8 @@ def settings_of(
     }
     if named_filters:
         changed["filters"] = [[each.name, dict(each.arguments)] for each in named_filters]
+    if model.calibration is not None:
+        changed["calibration"] = model.calibration.to_json()
     # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.
     prompt = model.form.text(checked.task, _PROBE)
     return settings_key(target.output_schema, model_identity(model.folder), prompt, changed)

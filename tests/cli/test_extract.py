@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,6 +21,8 @@ from constrain.cli import cli
 from constrain.cli.counted import counted
 from constrain.cli.interrupt import Interrupt
 from constrain.cli.run_report import RunReport
+from constrain.extract import Calibration
+from constrain.extract.curves import Logistic
 from constrain.runs import Journal, Line, Progress
 
 SCHEMA = {
@@ -51,7 +55,7 @@ def run(model: Path, *args: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(cli, ["extract", "--model", str(model), *args], input=stdin)
 
 
-def rows(text: str) -> list[dict[str, object]]:
+def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -68,6 +72,34 @@ def test_a_line_for_each_file(folder: Path, tiny_dir: Path) -> None:
     first, second = rows(result.stdout)
     check(first, "one.txt")
     check(second, "two.txt")
+
+
+def test_confidence_is_written_where_it_is_asked_for(folder: Path, tiny_dir: Path) -> None:
+    found = {}
+    for confidence in ("yes", "no", "exact"):
+        result = run(tiny_dir, "--schema", "schema.json", "one.txt", "--confidence", confidence)
+        assert result.exit_code == 0, result.output
+        (found[confidence],) = rows(result.stdout)
+    assert len({row["key"] for row in found.values()}) == 3
+    assert "confidence" not in found["no"] and found["yes"]["record"] == found["no"]["record"]
+    assert found["yes"]["confidence"].keys() == {"/kind", "/paid"}
+    for name, confidence in found["exact"]["confidence"].items():
+        assert abs(sum(confidence["alternatives"].values()) - 1) < 1e-6
+        assert confidence["probability"] == confidence["alternatives"][json.dumps(found["exact"]["record"][name[1:]])]
+
+
+def test_calibrated_confidence(folder: Path, tiny_dir: Path) -> None:
+    Calibration({"others": Logistic(0.0, math.log(4))}).save(folder / "calibration.json")
+    plain, result = (
+        run(tiny_dir, "--schema", "schema.json", "one.txt", *options)
+        for options in ((), ("--calibration", "calibration.json"))
+    )
+    (row,) = rows(result.stdout)
+    assert [each["probability"] for each in row["confidence"].values()] == [0.8, 0.8]
+    assert row["key"] != rows(plain.stdout)[0]["key"], "a run with another calibration does not count as done"
+    (folder / "calibration.json").write_text("{}")
+    result = run(tiny_dir, "--schema", "schema.json", "one.txt", "--calibration", "calibration.json")
+    assert result.exit_code == 1 and "calibration.json is no calibration" in result.output
 
 
 def test_records_are_appended_to_a_file(folder: Path, tiny_dir: Path) -> None:
@@ -108,8 +140,8 @@ def test_many_files_keep_their_order(folder: Path, tiny_dir: Path) -> None:
     names = [f"{number}.txt" for number in range(20)]
     outputs = [run(tiny_dir, "--schema", "schema.json", *names, *jobs) for jobs in ((), ("--jobs", "1"))]
     assert [row["source"] for row in rows(outputs[0].stdout)] == names
-    many, one = ([{**row, "usage": None} for row in rows(output.stdout)] for output in outputs)
-    assert many == one  # but for the tokens that were cached
+    many, one = ([{**row, "usage": None, "confidence": None} for row in rows(output.stdout)] for output in outputs)
+    assert many == one  # but for the tokens that were cached, and the last digits of probabilities
     assert [result.exit_code for result in outputs] == [0, 0]
 
 
@@ -351,7 +383,7 @@ def test_a_second_writer_is_refused_before_a_model_is_loaded(folder: Path, witho
 
 
 def test_a_full_disk_ends_the_run(many: Path, tiny_dir: Path) -> None:
-    with largest_file(700):
+    with largest_file(1500):
         result = run(tiny_dir, "--schema", "schema.json", *MANY, "-o", "out.jsonl")
     assert result.exit_code == 1
     assert "out.jsonl: File too large; what was in it is still there" in result.stderr
