@@ -4,7 +4,19 @@ from __future__ import annotations
 
 
 class ConstrainError(Exception):
-    """Base of every exception that constrain raises on purpose."""
+    """Base of every exception that constrain raises on purpose; can be sent to other processes."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By default an error is made again from its message, which those with arguments of their own are not.
+        return _copied, (type(self), self.args, self.__dict__)
+
+
+def _copied(kind: type[ConstrainError], args: tuple[object, ...], attributes: dict[str, object]) -> ConstrainError:
+    # Python wants the __new__ of the base that determines the layout of the object.
+    error: ConstrainError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ArgumentError(ConstrainError, ValueError, TypeError):

@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("samples", "random samples")
     group.addoption("--samples", type=float, default=1, metavar="N", help="take N times as many random samples")
     group.addoption("--seed", type=int, default=0, help="the first seed of random samples")
+    parser.addoption("--cluster", action="store_true", help="run the tests that start a cluster, which take minutes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,6 +53,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not (torch.cuda.is_available() and cuda.module):
         pytest.skip("no CUDA device, or no kernels for it")
+    if item.get_closest_marker("cluster") and not item.config.getoption("--cluster"):
+        pytest.skip("starts a cluster: run with --cluster")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

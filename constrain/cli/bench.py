@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from constrain.bench.engines import ENGINES
 from constrain.bench.shapes import SHAPES
-from constrain.cli.options import FOLDER, OutputFile
+from constrain.cli.options import FOLDER, OutputFile, model_option
 from constrain.errors import BenchmarkError
 
 _tokenizer_option = click.option(
@@ -308,6 +308,28 @@ def measure_server(
     figures = measure_serving(llm, streams=streams, requests=requests, tokens=tokens, repeats=repeats)
     _write(figures, output)
     click.echo(f"server {figures['rate']:,.0f}, generate_many {figures['plain']:,.0f}: {figures['ratio']:.3f}")
+
+
+@bench.command("confidence")
+@model_option
+@click.option("--documents", type=click.IntRange(min=1), default=64, show_default=True, help="Documents of a run.")
+@click.option("--batch", type=click.IntRange(min=1), help="Most documents at a time.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each kind.")
+@_json_option
+def measure_confidence(
+    model_dir: Path | None, documents: int, batch: int | None, repeats: int, output: Path | None
+) -> None:
+    """Measure extraction with confidence, beside extraction without it in the same run.
+
+    Rates are tokens of records per second, of all documents together.
+    """
+    from constrain.bench import confidence
+    from constrain.llm import load
+
+    llm = load(model_dir, max_batch_size=batch)
+    figures = confidence.measure_confidence(llm, documents=documents, repeats=repeats)
+    _write(figures, output)
+    click.echo(f"with confidence {figures['rate']:,.0f}, without {figures['plain']:,.0f}: {figures['ratio']:.3f}")
 
 
 def _door_line(door: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from constrain.cli.options import SchemaParam, model_option
 from constrain.cli.schema import warn_of_misspelled
@@ -20,7 +20,7 @@ from constrain.engine.pointers import pointer
 from constrain.errors import GrammarError
 
 if TYPE_CHECKING:
-    from constrain.engine import CompiledGrammar, Report
+    from constrain.engine import Report, Vocabulary
     from constrain.extract import Target
 
 COLOURS = {"enforced": "green", "narrowed": "yellow", "ignored": "red"}
@@ -56,16 +56,17 @@ def check_schema(
     schema cannot be enforced exactly, says where and why, and exits with code 1.
 
     With --text, says instead whether a document would be let through, and if not, where it goes wrong and what was
-    expected there; the exit code is then 1.
+    expected there; the exit code is then 1. Quotes may be any strings there.
     """
     from constrain.demo import model_dir as built_in
-    from constrain.engine import Vocabulary, compile_json_schema
+    from constrain.engine import Vocabulary
+    from constrain.runs import check_schema as checked
 
     if text and as_json:
         raise click.UsageError("--text and --json exclude each other")
     vocabulary = Vocabulary.from_pretrained(model_dir or built_in())
     try:
-        grammar = compile_json_schema(target.schema, vocabulary)
+        report = checked(target.schema, vocabulary)
     except GrammarError as error:
         if as_json:
             click.echo(json.dumps({"supported": False, "error": _described(error)}, indent=2))
@@ -73,21 +74,24 @@ def check_schema(
             click.echo(f"not supported: {error}", err=True)
         ctx.exit(1)
     if text:
-        _explain(ctx, grammar, text)
-    rows = _rows(grammar.report, target.schema)
+        _explain(ctx, target, vocabulary, text)
+    rows = _rows(report, target.schema)
     if as_json:
         click.echo(json.dumps({"supported": True, "keywords": [row._asdict() for row in rows]}, indent=2))
     else:
         _print(rows)
-        warn_of_misspelled(grammar.report)
+        warn_of_misspelled(report)
 
 
-def _explain(ctx: click.Context, grammar: CompiledGrammar, text: IO[str]) -> None:
+def _explain(ctx: click.Context, target: Target[Any], vocabulary: Vocabulary, text: IO[str]) -> None:
+    from constrain.engine import compile_json_schema
+    from constrain.extract.evidence import without_verbatim
+
     try:
         document = text.read().rstrip("\n")  # the final newline of a file is not part of the document
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{text.name} is not UTF-8 text: {error}") from error
-    explanation = grammar.explain(document)
+    explanation = compile_json_schema(without_verbatim(target.schema), vocabulary).explain(document)
     click.echo(explanation)
     ctx.exit(0 if explanation.accepted else 1)
 
@@ -118,7 +122,7 @@ def _pointers(value: Any, *path: str | int) -> Iterator[str]:
 
 
 def _print(rows: list[Row]) -> None:
-    table = Table("where", "keyword", "", "note")
+    table = Table(Column("where", overflow="fold"), "keyword", "", "note")
     for (document, place), node in groupby(rows, key=lambda row: row[:2]):
         where = f"{document}#{place}"
         for row in node:

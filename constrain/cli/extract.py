@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from constrain.cli.interrupt import Interrupt
 from constrain.cli.options import (
     OutputFile,
     SchemaParam,
+    filters_option,
     max_new_tokens_option,
     model_option,
     prompt_options,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from constrain import LLM
     from constrain.documents import PartKind, Source
     from constrain.extract import ExtractOptions, Target
+    from constrain.filters import NamedFilter
     from constrain.runs import Journal, LazyModel, Stream
 
 #: Exit code after Ctrl-C, as of other programs.
@@ -55,10 +58,30 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 @model_option
 @max_new_tokens_option
 @prompt_options
+@filters_option
+@click.option(
+    "--confidence",
+    type=click.Choice(["yes", "no", "exact"]),
+    default="yes",
+    show_default=True,
+    callback=lambda ctx, param, value: {"yes": True, "no": False}.get(value, value),
+    help="Whether to tell how sure the model was of each value; exact: of all alternatives, by more requests.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What constrain calibrate has written, to make probabilities shares of right values.",
+)
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0]")
 @seed_option
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Most documents at a time.  [default: as many as there is memory for]"
+)
+@click.option("--ray", "address", metavar="ADDRESS", help="Extract on a Ray cluster: its address, auto, or local.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Workers of --ray, each with a model.  [default: one for each GPU, or else for each machine]",
 )
 @click.pass_context
 def extract(
@@ -75,6 +98,10 @@ def extract(
     retry_failed: bool,
     model_dir: Path | None,
     jobs: int | None,
+    filters: tuple[NamedFilter, ...],
+    address: str | None,
+    workers: int | None,
+    calibration: Path | None,
     **options: Any,
 ) -> None:
     """Extract one record from each of FILES.
@@ -91,10 +118,14 @@ def extract(
     """
     from constrain.runs import run_extraction
 
+    if address is not None and filters:
+        raise click.UsageError("--filter and --ray exclude each other")
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
+    _check(target, model_dir)
+    model = _model(model_dir, jobs, calibration)
+    if address is not None:
+        model = _on_ray(model, address, workers, model_dir, jobs)
     with _opened(output) as lines:
-        _check(target, model_dir)
-        model = _model(model_dir, jobs)
         try:
             with (
                 RunReport(None if each else total, output, each or "document") as report,
@@ -109,6 +140,7 @@ def extract(
                     retry_failed=retry_failed,
                     stop=lambda: interrupt.requested,
                     on_line=report.update,
+                    named_filters=filters,
                     **_extract_options(**options),
                 )
         except KeyboardInterrupt:
@@ -134,6 +166,8 @@ def _documents(
 
     if limit and number:
         raise click.UsageError("--limit and --sample exclude each other")
+    if ids and not column:
+        raise click.UsageError("--id-column names the rows of tables that are read by --column")
 
     own = () if output is None else (output, journal_of(output))
 
@@ -159,21 +193,35 @@ def _check(target: Target[Any], model_dir: Path | None) -> None:
     from constrain.engine import Vocabulary
     from constrain.runs import check_schema
 
-    report = check_schema(target.output_schema, Vocabulary.from_pretrained(model_dir or built_in()))
-    if report is not None:
-        warn_of_misspelled(report)
+    warn_of_misspelled(check_schema(target.schema, Vocabulary.from_pretrained(model_dir or built_in())))
 
 
-def _model(model_dir: Path | None, jobs: int | None) -> LazyModel:
+def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | None) -> LazyModel:
     from constrain.demo import model_dir as built_in
+    from constrain.extract import Calibration
     from constrain.runs import LazyModel
+
+    calibration = Calibration.of(calibration_file)
 
     def load() -> LLM:
         from constrain.llm import load
 
-        return load(model_dir, max_batch_size=jobs)
+        return load(model_dir, max_batch_size=jobs, calibration=calibration)
 
-    return LazyModel.open(model_dir or built_in(), load)
+    return LazyModel.open(model_dir or built_in(), load, calibration)
+
+
+def _on_ray(model: LazyModel, address: str, workers: int | None, model_dir: Path | None, jobs: int | None) -> LazyModel:
+    try:
+        from constrain.integrations.ray import Workers
+    except ImportError as error:
+        raise click.UsageError("--ray needs Ray: pip install 'constrain[ray]'") from error
+    folder = None if model_dir is None else model_dir.resolve()
+    calibration = model.calibration
+    return replace(
+        model,
+        load=lambda: Workers(address, folder, number=workers, max_batch_size=jobs, calibration=calibration),
+    )
 
 
 def _extract_options(temperature: float | None, **options: Any) -> ExtractOptions:

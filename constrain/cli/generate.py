@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from constrain.cli.options import SchemaParam, TextFile, max_new_tokens_option, model_option, seed_option
+from constrain.cli.options import (
+    SchemaParam,
+    TextFile,
+    filters_option,
+    max_new_tokens_option,
+    model_option,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from constrain.extract import Target
+    from constrain.filters import NamedFilter
 
 
 @click.command()
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--grammar", type=TextFile(), help="Write by a Lark grammar in a file.")
 @click.option("--choice", "choices", multiple=True, help="Write one of these; give the option once for each.")
 @click.option("--prefix", help="Begin the answer with this.")
+@filters_option
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0.8]")
 @model_option
 @max_new_tokens_option
@@ -31,6 +40,7 @@ def generate(
     grammar: str | None,
     choices: tuple[str, ...],
     prefix: str | None,
+    filters: tuple[NamedFilter, ...],
     temperature: float | None,
     model_dir: Path | None,
     max_new_tokens: int,
@@ -43,13 +53,15 @@ def generate(
     """
     from constrain.llm import load
 
-    answer = load(model_dir, max_batch_size=1).generate(
+    llm = load(model_dir, max_batch_size=1)
+    answer = llm.generate(
         prompt,
         json_schema=target,
         regex=regex,
         grammar=grammar,
         choices=choices or None,
         prefix=prefix,
+        filters=[each.create(llm.model, llm.tokenizer) for each in filters],
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         seed=seed,

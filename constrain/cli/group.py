@@ -15,12 +15,15 @@ GROUP = "constrain.commands"
 
 BUILT_IN = {
     "bench": "constrain.cli.bench:bench",
+    "calibrate": "constrain.cli.calibrate:calibrate",
     "chat": "constrain.cli.chat:chat",
     "check-schema": "constrain.cli.check_schema:check_schema",
     "demo": "constrain.cli.demo:demo",
+    "evaluate": "constrain.cli.evaluate:evaluate",
     "extract": "constrain.cli.extract:extract",
     "generate": "constrain.cli.generate:generate",
     "info": "constrain.cli.inspect:info",
+    "new-plugin": "constrain.cli.new_plugin:new_plugin",
     "plugins": "constrain.cli.inspect:plugins",
     "review": "constrain.cli.review:review",
     "serve": "constrain.cli.serve:serve",

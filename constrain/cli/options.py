@@ -14,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from constrain.extract import Target
+    from constrain.filters import NamedFilter
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -73,9 +74,12 @@ class SchemaParam(click.ParamType[Any]):
 
     def _from_file(self, path: Path) -> Any:
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            schema = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             self.fail(f"{path} is not JSON: {error}")
+        if not isinstance(schema, dict):
+            self.fail(f"{path} is not a JSON Schema: that is an object, not a {type(schema).__name__}")
+        return schema
 
     def _from_module(self, value: str) -> Any:
         if not re.fullmatch(r"[\w.]+:\w+", value):
@@ -89,10 +93,36 @@ class SchemaParam(click.ParamType[Any]):
             self.fail(f"{value!r} cannot be imported: {error}")
 
 
+class FilterParam(click.ParamType[Any]):
+    """A filter: ``name:argument=value,argument=value``."""
+
+    name = "NAME:ARGUMENT=VALUE"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> NamedFilter:
+        from constrain.errors import PluginError
+        from constrain.filters import NamedFilter
+
+        try:
+            return NamedFilter.parse(value)
+        except PluginError as error:
+            self.fail(str(error), param, ctx)
+
+
+filters_option = click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    type=FilterParam(),
+    help="Another filter that holds, of those that constrain plugins lists; give the option once for each.",
+)
+
+
 def _read_examples(ctx: click.Context, param: click.Parameter, path: Path | None) -> list[tuple[str, Any]]:
+    if path is None:
+        return []
     from constrain.extract.examples import read_examples
 
-    return [] if path is None else read_examples(path)
+    return read_examples(path)
 
 
 def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:

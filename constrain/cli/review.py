@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from constrain.cli.counted import counted
 from constrain.cli.options import OutputFile
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def review(records: Path, output: Path | None, max_size: float) -> None:
     path = output or records.with_suffix(".html")
     written = write_review(records, path, max_bytes=int(max_size * _MEGABYTE), show_progress=True)
     size = path.stat().st_size / _MEGABYTE
-    click.echo(f"{path}: {_documents(written.documents)}, {written.failures:,} of them failures, {size:.1f} MB")
+    documents, failures = counted(written.documents, "document"), counted(written.failures, "failure")
+    click.echo(f"{path}: {documents}, {failures}, {size:.1f} MB")
     for warning in _warnings(written):
         click.echo(warning, err=True)
 
@@ -46,13 +48,9 @@ def review(records: Path, output: Path | None, max_size: float) -> None:
 def _warnings(review: Review) -> list[str]:
     found = []
     if review.without_text:
-        found.append(f"{_documents(review.without_text)} without text: the page says why")
+        found.append(f"{counted(review.without_text, 'document')} without text: the page says why")
     if review.changed:
-        found.append(f"{_documents(review.changed)} without highlights: the sources have changed")
+        found.append(f"{counted(review.changed, 'document')} without highlights: the sources have changed")
     if review.pages_as_text:
         found.append(f"{review.pages_as_text:,} pages as text, not as images: there is room for more with --max-size")
     return found
-
-
-def _documents(number: int) -> str:
-    return f"{number:,} document{'s' if number != 1 else ''}"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from tqdm import tqdm
 
+from constrain.cli.counted import counted
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -27,8 +29,8 @@ class RunReport:
             noun: what has a record: a document, or a kind of part.
         """
         self._progress: Progress | None = None
-        self._output, self._noun = output, f"{noun}s"
-        self._bar = tqdm(total=total, unit=f" {self._noun}", disable=None, dynamic_ncols=True)
+        self._output, self._noun = output, noun
+        self._bar = tqdm(total=total, unit=f" {noun}s", disable=None, dynamic_ncols=True)
 
     def __enter__(self) -> Self:
         return self
@@ -49,19 +51,19 @@ class RunReport:
         self._bar.update(progress.documents - self._bar.n)
 
 
-def _summary(progress: Progress, nouns: str, to_continue: Path | None) -> Iterator[str]:
+def _summary(progress: Progress, noun: str, to_continue: Path | None) -> Iterator[str]:
     """Yield what was done, what it took, and how to go on with a run that was stopped."""
-    present = f"; {progress.present:,} were there before" if progress.present else ""
-    yield f"{progress.records:,} records of {progress.documents:,} {nouns} in {progress.seconds:,.1f} s{present}"
+    documents = counted(progress.documents, noun)
+    present = f"; {progress.present:,} there before" if progress.present else ""
+    yield f"{counted(progress.records, 'record')} of {documents} in {progress.seconds:,.1f} s{present}"
     if progress.records:
         prompts = f"{progress.prompt_tokens:,} of prompts ({progress.cached_tokens:,} of them cached)"
         yield f"tokens: {prompts}, {progress.output_tokens:,} of records, {_rate(progress)}"
     if progress.all_failures:
         again = f"; --retry-failed tries {progress.failed_before:,} of them again" if progress.failed_before else ""
-        yield f"{progress.all_failures:,} of {progress.documents:,} {nouns} failed{again}"
+        yield f"{progress.all_failures:,} of {documents} failed{again}"
     if to_continue is not None:
-        done = f"{progress.documents:,} {nouns} are in {to_continue}"
-        yield f"stopped: {done}, and the same command goes on with the others"
+        yield f"stopped: {to_continue} has {documents}, and the same command goes on with the others"
 
 
 def _rate(progress: Progress) -> str:

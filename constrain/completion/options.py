@@ -9,6 +9,7 @@ from typing import Any
 
 from constrain.arguments import check_count, check_number
 from constrain.filters.combined import filters_of
+from constrain.filters.masks import TokenMask
 from constrain.generator.job import SEED_BITS, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2Lora
@@ -26,6 +27,9 @@ class Options:
             tokens.
         seed: makes sampling reproducible; ``None``: drawn from Python's ``random``.
         logprobs: report the log probability of each token, and of this number of most likely ones.
+        confidence: report the probability of each token under the constraint, and what the constraint removed; has no
+            effect with ``post_sampling_hooks``, which may replace tokens.
+        watched_tokens: with ``confidence``, tokens whose probability is reported even where many are allowed.
         timeout: seconds after which the request is cancelled; ``None``: never.
         priority: requests with a higher priority start first.
         loras: adapters of the model to apply.
@@ -45,6 +49,8 @@ class Options:
     stop: str | int | Collection[str | int] | None = None
     seed: int | None = None
     logprobs: int | None = None
+    confidence: bool = False
+    watched_tokens: TokenMask | None = None
     timeout: float | None = None
     priority: int = 0
     loras: Sequence[ExLlamaV2Lora] = ()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar, Literal, TypeAlias
 
+from constrain.runtime.confidence import TokenConfidence
+
 FinishReason: TypeAlias = Literal["stop", "length", "repetition"]
 
 #: One token repeated this many times in a row is a loop.
@@ -40,9 +42,11 @@ class Completion:
         complete: false if the token limit was reached before the output met a constraint without budget support.
         prompt_tokens: number of prompt tokens.
         logprobs: log probabilities of each token, if requested.
+        confidence: probability of each token under the constraint, if requested.
         index: position of the prompt among many, or of this output among several for one prompt.
         cached_tokens: number of prompt tokens that were in the prefix cache.
         thinking_tokens: number of tokens that the model wrote before, as its thoughts.
+        context: with ``confidence``, the tokens before the first one: of the prompt, and of the thoughts.
         error: always ``None``; an input that failed has a :class:`Failure` instead, with its error.
     """
 
@@ -52,9 +56,11 @@ class Completion:
     complete: bool = True
     prompt_tokens: int = 0
     logprobs: list[TokenLogprobs] | None = None
+    confidence: list[TokenConfidence] | None = None
     index: int = 0
     cached_tokens: int = field(default=0, compare=False)
     thinking_tokens: int = 0
+    context: list[int] = field(default_factory=list, repr=False, compare=False)
     error: ClassVar[None] = None
 
 

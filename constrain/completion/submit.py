@@ -160,6 +160,8 @@ def _request(
         stop_tokens=stop_tokens | end_tokens(runtime),
         stop_strings=stop_strings,
         return_logprobs=options.logprobs,
+        return_confidence=options.confidence and not settings.post_sampling_hooks,
+        watched_tokens=options.watched_tokens,
         within_budget=True,
         decode_special_tokens=options.special_tokens,
         loras=tuple(options.loras),
@@ -186,16 +188,19 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
     is_cut = output.finish.reason == "max_new_tokens"
     constraints = [each for each in filters if isinstance(each, ExLlamaV2EngineFilter)]
     logprobs = [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in sampled]
-    prompt = sequence.rows[0]
+    confidence = [token.confidence for token in sampled if token.confidence is not None]
+    request, prompt = sequence.request, sequence.rows[0]
     return Completion(
         _text(tokenizer, handle),
         tokens,
         finish_reason(output.finish.reason, tokens),
         not is_cut or all(each.matcher.is_accepting() for each in constraints),
         len(prompt.input_ids),
-        logprobs if sequence.request.return_logprobs is not None else None,
+        logprobs if request.return_logprobs is not None else None,
+        confidence if request.return_confidence else None,
         cached_tokens=prompt.cached_tokens,
         thinking_tokens=num_thoughts,
+        context=prompt.tokens()[: len(prompt.input_ids) + num_thoughts] if request.return_confidence else [],
     )
 
 

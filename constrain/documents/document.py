@@ -74,6 +74,11 @@ class Document:
         """
         return what if isinstance(what, Document) else cls(what)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing but white space."""
+        return not self.text.strip()
+
     def page_at(self, offset: int) -> Page | None:
         """Return the page that the character at ``offset`` stands on, or ``None`` if there are no pages."""
         index = bisect_right([page.start for page in self.pages], offset) - 1

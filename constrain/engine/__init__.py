@@ -19,7 +19,7 @@ from constrain.engine.grammar import (
     compile_regex,
 )
 from constrain.engine.lark import compile_lark, lark_of_gbnf, lark_warnings
-from constrain.engine.structural_tags import compile_structural_tag
+from constrain.engine.structural_tags import TranslatedTag, compile_structural_tag, lark_of_structural_tag
 from constrain.engine.vocabulary import Vocabulary
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Report",
     "ReportEntry",
     "TokenExplanation",
+    "TranslatedTag",
     "Vocabulary",
     "allocate_bitmask",
     "compile_choices",
@@ -41,5 +42,6 @@ __all__ = [
     "fill_bitmasks",
     "grammar_cache",
     "lark_of_gbnf",
+    "lark_of_structural_tag",
     "lark_warnings",
 ]

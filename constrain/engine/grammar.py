@@ -110,6 +110,9 @@ class CompiledGrammar:
         self.vocabulary = vocabulary
         self._is_json = is_json
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledGrammar:
+        return self
+
     def matcher(self) -> _core.Matcher:
         """Create a matcher at the start of a text."""
         return _core.Matcher(self.core)

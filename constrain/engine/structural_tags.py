@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from constrain.engine.grammar import CompiledGrammar, Limits
@@ -39,18 +40,42 @@ def compile_structural_tag(tag: _Node, vocab: Vocabulary, *, limits: Limits = Li
             with a JSON pointer.
         ResourceLimit: a limit was reached.
     """
-    writer = _Writer(vocab)
-    start = writer.whole(tag)
+    translated = lark_of_structural_tag(tag, vocab)
     try:
-        return compile_lark(
-            "\n".join([f"start: {start}", *(f"%declare {name}" for name in writer.special_tokens)]),
-            vocab,
-            grammars=writer.grammars,
-            special_tokens=writer.special_tokens,
-            limits=limits,
-        )
+        return compile_lark(translated.text, vocab, grammars=translated.grammars, limits=limits)
     except LarkError as error:
-        raise writer.located(error) from error
+        raise translated.located(error) from error
+
+
+@dataclass(frozen=True)
+class TranslatedTag:
+    """A structural tag in Lark's notation.
+
+    Attributes:
+        text: the grammar.
+        grammars: the grammars that it refers to by ``@name``.
+        pointers: of each of these, the JSON pointer to the part of the tag that it comes from.
+    """
+
+    text: str
+    grammars: Mapping[str, NamedGrammar]
+    pointers: Mapping[str, str]
+
+    def located(self, error: LarkError) -> StructuralTagError:
+        """Return an error of the grammar as one of the part of the tag at fault."""
+        named = re.search(r"@(tag\d+)|grammar '(tag\d+)'", str(error))
+        pointer = self.pointers[named[1] or named[2]] if named else ""
+        return StructuralTagError(re.sub(r"^@tag\d+ cannot be used: ", "", error.reason), pointer)
+
+
+def lark_of_structural_tag(tag: _Node, vocab: Vocabulary) -> TranslatedTag:
+    """Translate a structural tag into Lark's notation; see :func:`compile_structural_tag`.
+
+    Raises:
+        StructuralTagError: the tag is malformed, or has a format or field that is not known; with a JSON pointer.
+    """
+    writer = _Writer(vocab)
+    return TranslatedTag(f"start: {writer.whole(tag)}", writer.grammars, writer.pointers)
 
 
 class _Writer:
@@ -58,13 +83,12 @@ class _Writer:
 
     Attributes:
         grammars: the grammars that the expressions refer to, by name.
-        special_tokens: the special tokens in them, by the names of their terminals.
+        pointers: of each of these, the JSON pointer to the part that it comes from.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.grammars: dict[str, NamedGrammar] = {}
-        self.special_tokens: dict[str, str] = {}
-        self._pointers: dict[str, str] = {}
+        self.pointers: dict[str, str] = {}
         self._vocab = vocab
 
     def whole(self, tag: _Node) -> str:
@@ -94,12 +118,6 @@ class _Writer:
         known, required, write = _FORMATS[kind]
         _check_fields(node, at, {"type", *known.split(), *required.split()}, set(required.split()))
         return write(self, node, at, barred)
-
-    def located(self, error: LarkError) -> StructuralTagError:
-        """Return an error of the whole grammar as one of the part at fault."""
-        named = re.search(r"@(g\d+)|grammar '(g\d+)'", str(error))
-        pointer = self._pointers[named[1] or named[2]] if named else ""
-        return StructuralTagError(re.sub(r"^@g\d+ cannot be used: ", "", error.reason), pointer)
 
     def const_string(self, node: _Node, at: str, barred: Sequence[str]) -> str:
         return self._literal(_text(node, "value", at))
@@ -225,23 +243,17 @@ class _Writer:
         return self._refer(schema, at)
 
     def _token(self, token: Any, at: str) -> str:
-        """Return the expression of a special token, given by name or id."""
+        """Return the special token that is given by name or id, in Lark's notation."""
         names = self._vocab.special_tokens
         for name, id_ in names.items():
             if token in (name, id_):
-                return self._special(name)
+                return _special(name)
         raise StructuralTagError(f"{token!r} is not one of the special tokens: {', '.join(sorted(names))}", at)
-
-    def _special(self, name: str) -> str:
-        """Return the terminal of a special token."""
-        terminal = f"S{self._vocab.special_tokens[name]}"
-        self.special_tokens[terminal] = name
-        return terminal
 
     def _literal(self, text: str) -> str:
         """Return the expression of a text, in which names of special tokens are these tokens."""
         found = [
-            self._special(part.text) if part.special else json.dumps(part.text, ensure_ascii=False)
+            _special(part.text) if part.special else json.dumps(part.text, ensure_ascii=False)
             for part in pieces(text, self._vocab.special_tokens)
             if part.text
         ]
@@ -255,8 +267,8 @@ class _Writer:
 
     def _refer(self, grammar: NamedGrammar, at: str) -> str:
         """Return the expression of another grammar, which comes from the part at a JSON pointer."""
-        name = f"g{len(self.grammars)}"
-        self.grammars[name], self._pointers[name] = grammar, at
+        name = f"tag{len(self.grammars)}"
+        self.grammars[name], self.pointers[name] = grammar, at
         return f"@{name}"
 
 
@@ -280,6 +292,11 @@ _FORMATS: dict[str, tuple[str, str, _Write]] = {
     "triggered_tags": ("at_least_one stop_after_first excludes", "triggers tags", _Writer.triggered_tags),
     "tags_with_separator": ("at_least_one stop_after_first", "tags separator", _Writer.tags_with_separator),
 }
+
+
+def _special(name: str) -> str:
+    """Return Lark's notation of a special token: ``<|name|>`` as it is, ``<[NAME]>`` for ``[NAME]``."""
+    return name if name.startswith("<") and name.endswith(">") else f"<{name}>"
 
 
 def _any_of(options: Iterable[str]) -> str:

@@ -54,10 +54,14 @@ class Pair:
     outcome: Outcome
 
     @property
+    def path(self) -> Path:
+        """The path of the value in gold; in the record if gold has no such place."""
+        return (self.found_path or ()) if self.gold_path is None else self.gold_path
+
+    @property
     def field(self) -> str:
         """The JSON pointer of the value, with a star for each index."""
-        path = self.found_path if self.gold_path is None else self.gold_path
-        return pointer("*" if isinstance(step, int) else step for step in path or ())
+        return pointer("*" if isinstance(step, int) else step for step in self.path)
 
     @property
     def is_right(self) -> bool:

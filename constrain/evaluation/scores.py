@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from constrain.evaluation.compare import Outcome, Pair
+from constrain.evaluation.ratio import ratio
 
 
 @dataclass(frozen=True)
@@ -35,24 +36,20 @@ class Score:
     @property
     def precision(self) -> float | None:
         """Share of the values found that are right; ``None`` if none was found."""
-        return _ratio(self.right, self.right + self.wrong + self.invented)
+        return ratio(self.right, self.right + self.wrong + self.invented)
 
     @property
     def recall(self) -> float | None:
         """Share of the values of gold that were found; ``None`` if gold has none."""
-        return _ratio(self.right, self.right + self.wrong + self.missed)
+        return ratio(self.right, self.right + self.wrong + self.missed)
 
     @property
     def f1(self) -> float | None:
         """Harmonic mean of precision and recall; ``None`` if there is no value in either."""
-        return _ratio(2 * self.right, 2 * (self.right + self.wrong) + self.invented + self.missed)
+        return ratio(2 * self.right, 2 * (self.right + self.wrong) + self.invented + self.missed)
 
     @property
     def accuracy(self) -> float | None:
         """Share of all values that are right, rightly absent ones included; ``None`` if there are none."""
         right = self.right + self.absent
-        return _ratio(right, right + self.wrong + self.invented + self.missed)
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+        return ratio(right, right + self.wrong + self.invented + self.missed)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from constrain.extract.calibration import Calibration
     from constrain.extract.extraction import Confidence, Extraction, Span, Usage
     from constrain.extract.extractor import Extractor
     from constrain.extract.fields import Evidence, Quote
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from constrain.extract.target import Target
 
 __all__ = [
+    "Calibration",
     "Confidence",
     "Evidence",
     "ExtractOptions",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Calibration": "calibration",
     "Confidence": "extraction",
     "ExtractOptions": "options",
     "Evidence": "fields",

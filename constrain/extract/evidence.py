@@ -61,6 +61,12 @@ def with_quotes(schema: Mapping[str, Any]) -> dict[str, Any]:
     return _with_quotes(schema, frozenset(), ())
 
 
+def without_verbatim(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema in which quotes may be any strings."""
+    rest = {key: value for key, value in schema.items() if key != VERBATIM}
+    return with_subschemas(rest, lambda place, child: without_verbatim(child))
+
+
 def _with_quotes(schema: Mapping[str, Any], inherited: frozenset[str], path: Path) -> dict[str, Any]:
     """``inherited`` has the properties with evidence that an outer schema of the same object declares."""
     declared = frozenset(_declared(schema))

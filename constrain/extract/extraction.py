@@ -24,12 +24,13 @@ class Confidence:
     """How sure the model was of a value.
 
     Attributes:
-        probability: probability of the value under the constraint; the product over its tokens. Calibrated if the
-            extractor has a calibration.
+        probability: probability of the value under the constraint; the product over its tokens, or that of the
+            alternative that it is. Calibrated if the extractor has a calibration.
         removed: largest share of probability that the constraint took away at a token of the value: how much the model
             wanted to write something that is not allowed.
         alternatives: for enums, booleans, optional fields and short choices, the probability of each alternative, by
-            its JSON text; they sum to one. ``None`` for other values.
+            its JSON text, the most likely first; they sum to one. Where a value may be ``null`` or one of many, the
+            alternatives are ``"null"`` and ``"present"``. ``None`` for other values.
     """
 
     probability: float
@@ -38,7 +39,7 @@ class Confidence:
 
     @property
     def runner_up(self) -> str | None:
-        """The second most likely alternative, as JSON text; ``None`` if the alternatives are not known."""
+        """The second most likely alternative; ``None`` if the alternatives are not known."""
         if self.alternatives is None or len(self.alternatives) < 2:
             return None
         return sorted(self.alternatives, key=self.alternatives.__getitem__, reverse=True)[1]
@@ -83,7 +84,8 @@ class Extraction(Generic[T]):
         spans: where the values of ``Quote`` and ``Evidence`` fields stand in ``document.text``, by JSON pointer into
             ``json``.
         occurrences: all places of those values that stand several times in the document, in order.
-        confidence: by JSON pointer into ``json``, for every leaf.
+        confidence: by JSON pointer into ``json``, for every leaf: strings, numbers, booleans, null, and empty lists and
+            objects. Its last digits depend on what else ran, and are not compared.
         usage: tokens used.
         conflicts: for a document that was read in chunks, by JSON pointer into ``json``: other values that chunks have
             for a value that the document should have once, and items by which a list was longer than the schema allows.
@@ -100,7 +102,7 @@ class Extraction(Generic[T]):
     document: Document = field(default_factory=lambda: Document(""))
     spans: Mapping[str, Span] = field(default_factory=dict)
     occurrences: Mapping[str, list[Span]] = field(default_factory=dict)
-    confidence: Mapping[str, Confidence] = field(default_factory=dict)
+    confidence: Mapping[str, Confidence] = field(default_factory=dict, compare=False)
     usage: Usage = field(default_factory=Usage)
     conflicts: Mapping[str, list[Any]] = field(default_factory=dict)
     error: ClassVar[None] = None

@@ -11,7 +11,7 @@ from collections.abc import (
     Iterable,
 )
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -23,6 +23,7 @@ from constrain.completion import (
     Pending,
     PendingResult,
     PendingRounds,
+    Rounds,
     arun_many,
     fresh_filters,
     run_many,
@@ -34,14 +35,17 @@ from constrain.documents import Document
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract.bounds import bounded, max_length
+from constrain.extract.calibration import Calibration
+from constrain.extract.confidence import ConfidenceReader
 from constrain.extract.evidence import SOURCE
-from constrain.extract.extraction import Extraction, Usage
+from constrain.extract.exact import score_branches
+from constrain.extract.extraction import Extraction
 from constrain.extract.long import LongExtraction
 from constrain.extract.options import ExtractionOptions, ExtractOptions
 from constrain.extract.partial import ExtractionStream, PartialReader
 from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
 from constrain.extract.prompts.form import PromptForm
-from constrain.extract.spans import locate
+from constrain.extract.reader import RecordReader
 from constrain.extract.target import Target
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 from constrain.filters.thinking import Thinking
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Extractor:
@@ -66,15 +71,19 @@ class Extractor:
     Attributes:
         runtime: the runtime that requests are submitted to.
         form: makes the prompts.
+        calibration: makes the probabilities of values the shares of right values; ``None``: as the model gives them.
     """
 
-    def __init__(self, runtime: Any, prompt: Prompt | None = None) -> None:
+    def __init__(
+        self, runtime: Any, prompt: Prompt | None = None, calibration: Calibration | str | Path | None = None
+    ) -> None:
         """
         Args:
             runtime: a :class:`~constrain.runtime.Runtime`, or an object with one as its attribute ``runtime``, such as
                 a generator.
             prompt: builds the prompt from a schema and a text; by default it is made in the form that fits the model:
                 that of the built-in model, its own chat template, or a plain text.
+            calibration: makes the probabilities of values the shares of right values; or the path of one.
 
         Raises:
             ArgumentError: an argument is of the wrong type.
@@ -85,6 +94,8 @@ class Extractor:
             raise refused("prompt", prompt, "a function from a schema and a text to a prompt")
         tokenizer = self.runtime.tokenizer
         self.form: PromptForm = choose_form(tokenizer) if prompt is None else OwnForm(tokenizer, prompt)
+        self.calibration = Calibration.of(calibration)
+        self._confidence = ConfidenceReader(tokenizer)
 
     def extract(self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[T]:
         """Extract one record.
@@ -151,6 +162,8 @@ class Extractor:
         Arguments and errors as for :meth:`extract`; errors other than those of arguments are raised by the loop.
         """
         made, read = self._options(target, options), _not_empty(document)
+        if made.exact:
+            raise ArgumentError("a stream has no exact confidence: it would have to wait for further requests")
 
         def submit_one(grammar: CompiledGrammar) -> PendingResult[Extraction[T]]:
             long = LongExtraction(self, target, read, made)
@@ -175,8 +188,10 @@ class Extractor:
         *,
         grammar: CompiledGrammar | None = None,
         prompt: torch.Tensor | None = None,
-    ) -> Pending[Extraction[T]]:
+    ) -> PendingResult[Extraction[T]]:
         """Submit the extraction of a record as one request; errors as for :meth:`extract`, and for long documents.
+
+        With exact confidence, further requests follow.
 
         Args:
             target: schema and type of the record.
@@ -186,12 +201,34 @@ class Extractor:
             grammar: what :meth:`grammar` returns, if it was called before.
             prompt: what :meth:`encode_prompt` returns, if it was called before.
         """
-        constraint = self._constraint(grammar or self.grammar(target, document))
+        grammar = grammar or self.grammar(target, document)
         ids = self.encode_prompt(document.text, options) if prompt is None else prompt
-        read = partial(_read, target, document, options.max_new_tokens, index)
+        if options.confidence:
+            options = replace(options, watched_tokens=self._confidence.watched_tokens)
+        confidence, calibration = self._confidence, self.calibration
+        reader = RecordReader(target, document, index, options.max_new_tokens, grammar, confidence, calibration)
+        if options.exact:
+            return PendingRounds(self._exact(reader, ids, options))
+        return self._submitted(reader, ids, options, reader.read)
+
+    def _exact(self, reader: RecordReader[T], ids: torch.Tensor, options: ExtractionOptions) -> Rounds[Extraction[T]]:
+        """Extract a record, and score what is not known of the alternatives of its values."""
+        (written,) = yield [self._submitted(reader, ids, options, lambda written: written)]
+        leaves, watched = reader.leaves(written), self._confidence.watched_tokens
+        yield from score_branches(self.runtime, reader.grammar, written, leaves, watched)
+        return reader.extraction(written, leaves)
+
+    def _submitted(
+        self,
+        reader: RecordReader[Any],
+        ids: torch.Tensor,
+        options: ExtractionOptions,
+        read: Callable[[Completion], R],
+    ) -> Pending[R]:
+        """Submit the request for a record, which ``read`` converts."""
         try:
             thinking = self._thinking(ids, options.thinking)
-            filters = [constraint, *options.filters]
+            filters = [self._constraint(reader.grammar), *options.filters]
             return submit(self.runtime, ids, filters, options, read, Settings.greedy(), thinking)
         except GenerationError as error:
             fewer = ", or give fewer examples" if options.task.examples else ""
@@ -282,34 +319,6 @@ class Extractor:
 
 def _not_empty(document: str | Document) -> Document:
     document = Document.of(document)
-    if not document.text.strip():
+    if document.is_empty:
         raise ExtractionError("the document is empty")
     return document
-
-
-def _read(target: Target[T], document: Document, max_new_tokens: int, index: int, written: Completion) -> Extraction[T]:
-    """Parse the record of a completion."""
-    try:
-        record = target.read(written.text)
-    except ExtractionError as error:
-        reason = error.reason
-        if not written.complete:
-            reason = f"the record was not complete after {len(written.tokens)} tokens; "
-            full = len(written.tokens) < max_new_tokens
-            reason += "the context of the model is full" if full else "raise max_new_tokens"
-        raise ExtractionError(reason, written.text, written.finish_reason) from error.__cause__
-    output_tokens = written.thinking_tokens + len(written.tokens)
-    usage = Usage(written.prompt_tokens, written.cached_tokens, output_tokens)
-    spans, occurrences = locate(record.quotations, document.text)
-    return Extraction(
-        record.value,
-        record.json,
-        written.text,
-        written.tokens,
-        written.finish_reason,
-        index,
-        document,
-        spans,
-        occurrences,
-        usage=usage,
-    )

@@ -83,7 +83,8 @@ class Target(Generic[T]):
             adapter = TypeAdapter(what)
             return cls(adapter.json_schema(schema_generator=_GeneratedObjects), adapter)
         except PydanticUserError as error:
-            raise SchemaError(f"{what!r} has no JSON Schema: {error.message}") from error
+            reason, *_ = error.message.splitlines()
+            raise SchemaError(f"{what!r} has no JSON Schema: {reason}") from error
 
     def write(self, value: Any) -> str:
         """Return a record as the JSON text that a model would write; it is not validated.
@@ -141,7 +142,7 @@ class Target(Generic[T]):
         try:
             return self.adapter.validate_json(text)
         except ValidationError as error:
-            raise ExtractionError(f"the record is refused by its type: {error}", text) from error
+            raise ExtractionError(f"the record is refused by its type {_reasons(error)}", text) from error
 
     def violations(self, record: Any) -> list[tuple[str | int, ...]]:
         """Return the paths of the values of a record that do not match the schema."""
@@ -175,6 +176,11 @@ def _check(validator: jsonschema_rs.Validator, record: Any, text: str) -> None:
     for violation in validator.iter_errors(record):
         where = pointer(violation.instance_path)
         raise ExtractionError(f"the record does not match the schema at #{where}: {violation.message}", text)
+
+
+def _reasons(error: ValidationError) -> str:
+    """Return what a type refuses, and where, in one line."""
+    return "; ".join(f"at #{pointer(each['loc'])}: {each['msg']}" for each in error.errors(include_url=False))
 
 
 def _notes(validator: jsonschema_rs.Validator, record: Any) -> Notes:

@@ -7,7 +7,8 @@ from constrain.filters.engine import ExLlamaV2EngineFilter
 from constrain.filters.grammar import ExLlamaV2GrammarFilter
 from constrain.filters.hookspecs import hookimpl
 from constrain.filters.json_schema import ExLlamaV2JSONSchemaFilter
-from constrain.filters.manager import BrokenPlugin, FilterInfo, FilterManager, available, broken, create
+from constrain.filters.manager import BrokenPlugin, FilterInfo, FilterManager, available, broken, create, find
+from constrain.filters.named import NamedFilter
 from constrain.filters.prefix import ExLlamaV2PrefixFilter
 from constrain.filters.regex import ExLlamaV2RegexFilter
 from constrain.filters.select import ExLlamaV2SelectFilter
@@ -24,9 +25,11 @@ __all__ = [
     "ExLlamaV2SelectFilter",
     "FilterInfo",
     "FilterManager",
+    "NamedFilter",
     "available",
     "broken",
     "combine",
     "create",
+    "find",
     "hookimpl",
 ]

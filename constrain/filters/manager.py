@@ -78,14 +78,18 @@ class FilterManager:
 
     def create(self, name: str, model: Any, tokenizer: ExLlamaV2Tokenizer, **arguments: Any) -> Any:
         """Create a filter; see :func:`create`."""
-        if not isinstance(name, str) or name not in self.filters:
-            raise PluginError(self._unknown(name))
-        info = self.filters[name]
+        info = self.find(name)
         try:
             inspect.signature(info.factory).bind(model, tokenizer, **arguments)
         except TypeError as error:
             raise PluginError(f"filter {name!r} takes {info.signature}: {error}") from error
         return info.factory(model, tokenizer, **arguments)
+
+    def find(self, name: str) -> FilterInfo:
+        """Return the filter of a name; see :func:`find`."""
+        if not isinstance(name, str) or name not in self.filters:
+            raise PluginError(self._unknown(name))
+        return self.filters[name]
 
     def _add(self, point: EntryPoint) -> None:
         origin, version = _distribution(point)
@@ -142,6 +146,15 @@ def create(name: str, model: Any, tokenizer: ExLlamaV2Tokenizer, **arguments: An
         PluginError: there is no such filter, or it does not take these arguments.
     """
     return _installed().create(name, model, tokenizer, **arguments)
+
+
+def find(name: str) -> FilterInfo:
+    """Return the filter of a name.
+
+    Raises:
+        PluginError: there is no such filter.
+    """
+    return _installed().find(name)
 
 
 def available() -> list[FilterInfo]:

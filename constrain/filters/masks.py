@@ -71,6 +71,12 @@ def token_list(mask: TokenMask | None) -> Sequence[int] | None:
     return None if mask is None or mask.count > MAX_LISTED_TOKENS else mask.tokens
 
 
+def all_tokens(mask: TokenMask, width: int) -> npt.NDArray[np.intp]:
+    """Return the tokens of a mask, ascending; ``width`` is the number of logits."""
+    listed = mask.tokens
+    return np.flatnonzero(flags(mask, width)) if listed is None else np.array(listed, dtype=np.intp)
+
+
 def row(mask: TokenMask, words: int) -> npt.NDArray[np.int32]:
     """Return a mask as a packed row of ``words`` words."""
     bits = np.empty(words, dtype=np.int32)

@@ -9,6 +9,7 @@ from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
 from constrain.kernels.linear import RowNorm, gated_linear, linear
+from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
@@ -22,12 +23,14 @@ from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
 
 __all__ = [
     "GREEDY_TEMPERATURE",
+    "MAX_CHOICES",
     "Activation",
     "AttentionWorkspace",
     "ChosenRows",
     "DryTensors",
     "GroupQuantization",
     "KVQuantization",
+    "Masses",
     "Pages",
     "Parts",
     "PenaltyParameters",
@@ -52,6 +55,7 @@ __all__ = [
     "kernels_read",
     "layer_norm",
     "linear",
+    "measure_masses",
     "paged_attention",
     "penalise",
     "penalise_row",

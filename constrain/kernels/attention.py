@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention.bias import causal_lower_right
 
 from constrain.kernels.activation import soft_cap
 
@@ -48,12 +47,19 @@ def attention(
         q.transpose(1, 2),
         k,
         v,
-        attn_mask=causal_lower_right(queries, keys) if later else mask,
+        attn_mask=_lower_right(queries, keys) if later else mask,
         is_causal=causal and not later,
         scale=scale,
         enable_gqa=heads != kv_heads,
     )
     return out.transpose(1, 2).reshape(batch, queries, heads * dim)
+
+
+def _lower_right(queries: int, keys: int) -> torch.Tensor:
+    # Imported here since it brings torch's compiler with it, which takes two seconds.
+    from torch.nn.attention.bias import causal_lower_right
+
+    return causal_lower_right(queries, keys)
 
 
 def _capped(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -97,3 +97,11 @@ def _apply_cuda(logits: torch.Tensor, bits: torch.Tensor, chosen: torch.Tensor |
             width=logits.shape[1],
             stream=cuda.stream(logits),
         )
+
+
+def mask_arguments(mask: ChosenRows | None, prefix: str = "") -> dict[str, Any]:
+    """Return the arguments by which compiled kernels take a mask, with a prefix before each name."""
+    bits, chosen = (None, None) if mask is None else mask
+    names = ("bits", "bits_stride", "chosen")
+    values = (cuda.address(bits), 0 if bits is None else bits.stride(0), cuda.address(chosen))
+    return {prefix + name: value for name, value in zip(names, values, strict=True)}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from constrain.kernels import cuda
-from constrain.kernels.bitmask import ChosenRows, apply_bitmask, check_bitmask
+from constrain.kernels.bitmask import ChosenRows, apply_bitmask, check_bitmask, mask_arguments
 from constrain.kernels.philox import philox_uniform
 from constrain.kernels.sampling_steps import (
     choose,
@@ -145,7 +143,7 @@ def _sample_cuda(
             **{name: addresses.pop(name) for name in _PLAIN},
             tokens=cuda.address(tokens),
             probabilities=cuda.address(probabilities),
-            **_mask("", allowed),
+            **mask_arguments(allowed),
             rows=rows,
             width=width,
         )
@@ -158,7 +156,7 @@ def _sample_cuda(
         if max(num_columns, columns) <= MAX_KERNEL_CANDIDATES:
             settings = cuda.module.Shaping(
                 **addresses,
-                **_mask("protected_", protected),
+                **mask_arguments(protected, "protected_"),
                 top_ids=cuda.address(ids),
                 top_probabilities=cuda.address(probs),
                 top_counts=cuda.address(counts),
@@ -173,10 +171,3 @@ def _sample_cuda(
         replaced = replaced | (top.counts > 0)
     for target, values in zip(out, found, strict=True):
         target.copy_(torch.where(replaced, values, target))
-
-
-def _mask(prefix: str, mask: ChosenRows | None) -> dict[str, Any]:
-    bits, chosen = (None, None) if mask is None else mask
-    names = ("bits", "bits_stride", "chosen")
-    values = (cuda.address(bits), 0 if bits is None else bits.stride(0), cuda.address(chosen))
-    return {prefix + name: value for name, value in zip(names, values, strict=True)}

@@ -11,6 +11,7 @@ from collections.abc import (
 )
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import torch
@@ -26,7 +27,7 @@ from constrain.completion import (
 )
 from constrain.engine.lark import NamedGrammar
 from constrain.errors import ArgumentError
-from constrain.extract import Extractor, Prompt
+from constrain.extract import Calibration, Extractor, Prompt
 from constrain.generator.settings import Settings
 from constrain.llm.constraints import make_filters
 from constrain.model import ExLlamaV2
@@ -70,19 +71,22 @@ class GenerateOptions(TypedDict, total=False):
 class BaseLLM:
     """A loaded model and its runtime; converts calls into requests."""
 
-    def __init__(self, runtime: Any, prompt: Prompt | None = None) -> None:
+    def __init__(
+        self, runtime: Any, prompt: Prompt | None = None, calibration: Calibration | str | Path | None = None
+    ) -> None:
         """
         Args:
             runtime: a :class:`~constrain.runtime.Runtime`, or an object with one as its attribute ``runtime``, such as
                 a generator.
             prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that
                 fits the model, see :class:`~constrain.extract.Extractor`.
+            calibration: makes the probabilities of extracted values the shares of right values; or the path of one.
 
         Raises:
-            ArgumentError: an argument is of the wrong type.
+            ArgumentError: an argument is of the wrong type, or the calibration cannot be read.
         """
         self.runtime: Runtime = runtime_of(runtime)
-        self.extractor = Extractor(self.runtime, prompt)
+        self.extractor = Extractor(self.runtime, prompt, calibration)
 
     @property
     def model(self) -> ExLlamaV2:

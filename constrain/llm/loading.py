@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from constrain.arguments import check_count
-from constrain.extract import Prompt
+from constrain.extract import Calibration, Prompt
 from constrain.llm.front import LLM
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from constrain.model.devices import free_memory
@@ -33,6 +33,7 @@ def load(
     max_batch_size: int | None = None,
     cache_tokens: int | None = None,
     prompt: Prompt | None = None,
+    calibration: Calibration | str | Path | None = None,
 ) -> LLM:
     """Load a model, onto the GPU if there is one.
 
@@ -46,6 +47,7 @@ def load(
             times elsewhere), but no more than half of the free memory, and at least ``max_seq_len``.
         prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that fits
             the model, see :class:`~constrain.extract.Extractor`.
+        calibration: makes the probabilities of extracted values the shares of right values; or the path of one.
 
     Raises:
         ModelError: the folder cannot be used, or ``max_seq_len`` is not supported; names the file, tensor or setting
@@ -63,6 +65,7 @@ def load(
             model, cache, tokenizer, page_size=PAGED_PAGE_SIZE, max_batch_size=max_batch_size or ModelRunner.max_rows
         ),
         prompt,
+        calibration,
     )
 
 

@@ -39,8 +39,8 @@ def render_page(name: str, index: str, blocks: str) -> str:
             version=version("constrain"),
             style=Markup(style),
             script=Markup(script),
-            style_hash=_hash(style),
-            script_hash=_hash(script),
+            style_hash=csp_hash(style),
+            script_hash=csp_hash(script),
             index=Markup(index),
             blocks=Markup(blocks),
         )
@@ -50,6 +50,11 @@ def render_page(name: str, index: str, blocks: str) -> str:
 def page_style() -> str:
     """Return the style sheets as one."""
     return "\n".join(_asset(f"{name}.css") for name in STYLES)
+
+
+def theme_style() -> str:
+    """Return the style sheet of colours and type, which pages of other commands share."""
+    return _asset("theme.css")
 
 
 def page_script() -> str:
@@ -62,6 +67,6 @@ def _asset(name: str) -> str:
     return (files("constrain.review") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _hash(content: str) -> str:
+def csp_hash(content: str) -> str:
     """Return the hash by which the content security policy of the page allows a script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

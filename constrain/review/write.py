@@ -15,9 +15,9 @@ from constrain.errors import DocumentError, RunError
 from constrain.review.blocks import data_block, grouped, image_block
 from constrain.review.entries import detail, index_entry, without_text
 from constrain.review.fields import Fields
-from constrain.review.lines import read_lines
 from constrain.review.page import render_page
 from constrain.review.sources import Sources
+from constrain.runs import read_lines
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from constrain.runs.journal import Journal
 from constrain.runs.key import model_identity, settings_key, work_key
 from constrain.runs.lines import Line, encode_line, failure_line, record_line
 from constrain.runs.model import LazyModel
+from constrain.runs.read_lines import read_lines
 from constrain.runs.run import Extract, Output, Progress, Run
 from constrain.runs.sample import sample
 from constrain.runs.schema import check_schema
@@ -30,6 +31,7 @@ __all__ = [
     "journal_of",
     "model_identity",
     "open_output",
+    "read_lines",
     "record_line",
     "run_extraction",
     "sample",

@@ -18,7 +18,7 @@ Line: TypeAlias = dict[str, Any]
 #: Characters that JSON allows in strings, but at which some programs break lines.
 _BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 #: Significant digits of a probability.
-_DIGITS = 6
+_DIGITS = 8
 
 
 def record_line(key: str, extraction: Extraction[Any], record: Any, part: Mapping[str, Any]) -> Line:

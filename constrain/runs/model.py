@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from constrain.extract import Calibration
     from constrain.extract.prompts.form import PromptForm
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -21,20 +22,23 @@ class LazyModel:
         tokenizer: its tokenizer.
         form: the form of its prompts.
         load: returns the :class:`constrain.LLM`, or something with its method ``extract_many``.
+        calibration: makes the probabilities of values the shares of right values.
     """
 
     folder: str
     tokenizer: ExLlamaV2Tokenizer
     form: PromptForm
     load: Callable[[], Any]
+    calibration: Calibration | None = None
 
     @classmethod
     def of(cls, llm: Any) -> LazyModel:
         """Return the model of an :class:`constrain.LLM`, which is loaded already."""
-        return cls(llm.model.config.model_dir, llm.tokenizer, llm.extractor.form, lambda: llm)
+        extractor = llm.extractor
+        return cls(llm.model.config.model_dir, llm.tokenizer, extractor.form, lambda: llm, extractor.calibration)
 
     @classmethod
-    def open(cls, folder: str | Path, load: Callable[[], Any]) -> LazyModel:
+    def open(cls, folder: str | Path, load: Callable[[], Any], calibration: Calibration | None = None) -> LazyModel:
         """Read the tokenizer of a model folder.
 
         Raises:
@@ -48,4 +52,4 @@ class LazyModel:
         config.model_dir = str(folder)
         config.prepare(no_tensors=True)
         tokenizer = ExLlamaV2Tokenizer(config)
-        return cls(str(folder), tokenizer, choose_form(tokenizer), load)
+        return cls(str(folder), tokenizer, choose_form(tokenizer), load, calibration)

@@ -21,7 +21,7 @@ class Work:
     Attributes:
         key: see :func:`~constrain.runs.work_key`.
         source: where the document comes from.
-        document: the document, or the error that reading it raised.
+        document: the document, or why there is nothing to extract from: it is empty, or the error of its reader.
         part: which part of the source it is, such as ``{"page": 3, "span": [2011, 2950]}``; empty for all of it.
     """
 
@@ -49,17 +49,16 @@ def read_works(settings: str, inputs: Iterable[Input], each: PartKind | None = N
         except Exception as error:  # the libraries of the readers may raise anything
             yield _failed(settings, name, error)
             continue
-        if each is None:
-            yield _work(settings, document, {})
-            continue
-        divided = [_work(settings, part, {each: part.number}) for part in parts(document, each)]
-        yield from divided or [_failed(settings, name, ExtractionError("the document is empty"))]
+        divided = [_work(settings, part, {each: part.number}) for part in parts(document, each)] if each else []
+        yield from divided or [_work(settings, document, {})]
 
 
 def _work(settings: str, document: Document, part: dict[str, Any]) -> Work:
     if isinstance(document, Part):
         part["span"] = [document.start, document.end]
-    return Work(work_key(settings, document.source, part, document.text), document.source, document, part)
+    key = work_key(settings, document.source, part, document.text)
+    empty = ExtractionError("the document is empty") if document.is_empty else None
+    return Work(key, document.source, empty or document, part)
 
 
 def _failed(settings: str, source: str | None, error: Exception) -> Work:

@@ -23,6 +23,7 @@ from constrain.runtime.batch import BatchRow
 from constrain.runtime.constraints import MaskWorkers
 from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
+from constrain.runtime.measurements import Measurements
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PageAllocator
 from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch, SamplingRow
@@ -67,6 +68,7 @@ class DecodeLoop:
         self.proposer, self.num_draft_tokens = proposer, num_draft_tokens
         self._runner, self._allocator, self._sampler = runner, allocator, sampler
         self._workers, self._jump_forward = workers, jump_forward
+        self._measurements = Measurements(runner.model, sampler.width)
         self._in_flight = InFlightStep()
         self._running: Sequence[SequenceState] = ()
         self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
@@ -272,6 +274,8 @@ class DecodeLoop:
             raw=(request.return_logits and request.raw_logits) or request.return_logprobs is not None,
             final=request.hook is not None or (request.return_logits and not request.raw_logits),
             bias=None if bias is None else TokenBias(bias),
+            measured=request.return_confidence,
+            watched=request.watched_tokens,
         )
         partner = -1
         if len(each.rows) > 1:
@@ -284,7 +288,7 @@ class DecodeLoop:
     def _collect(self, step: InFlightStep) -> list[Outcome]:
         """Wait for the tokens of a step, and pass them to their sequences."""
         outcomes: list[Outcome] = []
-        if step.sampled is None:
+        if step.sampled is None or step.output is None:
             return outcomes
         sampled = step.sampled.wait()
         going = [each for each in step.scheduled if each.continues]
@@ -296,6 +300,7 @@ class DecodeLoop:
             batch.start()
         for each in going:
             outcomes += [(each.sequence, update) for update in self._verify(each, sampled)]
+            self._measurements.complete(each.sequence, step.output.context)
         return outcomes
 
     def _verify(self, each: ScheduledSequence, sampled: SampledBatch) -> list[Update]:
@@ -308,7 +313,10 @@ class DecodeLoop:
             if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
                 break
             epoch = sequence.epoch
-            updates.append(sequence.take(_token(sequence, sampled, place, self._sampler.width)))
+            token = _token(sequence, sampled, place, self._sampler.width)
+            if sequence.request.return_confidence:
+                self._measurements.add(sequence, token, each.mask_at(place), sampled, place)
+            updates.append(sequence.take(token))
             if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
                 break
         accepted = len(updates) - 1

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from constrain.runtime.confidence import TokenConfidence
+
 
 @dataclass
 class SampledToken:
@@ -19,6 +21,7 @@ class SampledToken:
         logits: float32 of shape (padded vocabulary,), if requested.
         logprob: its log probability by the model alone, before constraint and sampling settings, if requested.
         top_logprobs: the most likely tokens by the model alone and their log probabilities, if requested.
+        confidence: its probability under the constraint, if requested.
         final_logits: the logits that it was sampled from, for a hook.
     """
 
@@ -29,6 +32,7 @@ class SampledToken:
     logits: torch.Tensor | None = None
     logprob: float | None = None
     top_logprobs: list[tuple[int, float]] = field(default_factory=list)
+    confidence: TokenConfidence | None = None
     final_logits: torch.Tensor | None = None
 
 

@@ -47,6 +47,11 @@ class ScheduledSequence:
         """Proposed tokens to verify: those up to the first that is not allowed."""
         return self.rows[0].ids[1 : 1 + len(self.masks_after)]
 
+    def mask_at(self, place: int) -> TokenMask | None:
+        """Return the mask of a row of the pass, ``None`` for all tokens."""
+        ahead = place - self.place
+        return self.masks_after[ahead - 1] if ahead else self.mask
+
     @property
     def continues(self) -> bool:
         """Whether the sequence is at the position that this step was scheduled for, and still running."""

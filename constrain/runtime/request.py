@@ -10,6 +10,7 @@ import torch
 from constrain.arguments import check_count, check_text, texts_of
 from constrain.errors import ArgumentError
 from constrain.filters import Constraint
+from constrain.filters.masks import TokenMask
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime.sampler.params import SamplingParams
 
@@ -38,6 +39,8 @@ class Request:
         return_logits: report the logits too.
         return_logprobs: report the log probability of each token by the model alone, and this number of most likely
             tokens with theirs; ``None``: neither.
+        return_confidence: report the probability of each token under the constraint, and what the constraint removed.
+        watched_tokens: with ``return_confidence``, tokens whose probability is reported even where many are allowed.
         raw_logits: report logits as the model returns them, not as the sampler modifies them.
         prefer_eos: end the sequence as soon as the constraint allows it.
         heal: regenerate the last token of the prompt together with the text that follows (token healing).
@@ -69,6 +72,8 @@ class Request:
     return_top_tokens: int = 0
     return_logits: bool = False
     return_logprobs: int | None = None
+    return_confidence: bool = False
+    watched_tokens: TokenMask | None = None
     raw_logits: bool = True
     prefer_eos: bool = False
     heal: bool = False
@@ -86,8 +91,9 @@ class Request:
         check_count("return_top_tokens", self.return_top_tokens)
         if self.return_logprobs is not None:
             check_count("logprobs", self.return_logprobs)
-            if self.hook is not None:
-                raise ArgumentError("logprobs cannot be had with post_sampling_hooks, which may replace tokens")
+        if self.hook is not None and (self.return_logprobs is not None or self.return_confidence):
+            name = "confidence" if self.return_confidence else "logprobs"
+            raise ArgumentError(f"{name} cannot be had with post_sampling_hooks, which may replace tokens")
         banned = [each for each in texts_of("banned_strings", self.banned_strings) if each]
         object.__setattr__(self, "banned_strings", banned)
         if self.trigger is not None:

@@ -17,6 +17,7 @@ from constrain.errors import (
     RegexError,
     ResourceLimit,
     SchemaError,
+    StructuralTagError,
     TokenizerError,
 )
 
@@ -81,6 +82,9 @@ def in_grammar(error: GrammarError, at: str) -> APIError:
         return APIError(error.reason, param=f"{at}{error.pointer}{keyword}", code="schema_not_enforceable")
     if isinstance(error, ResourceLimit):
         return APIError(str(error), param=at + (error.pointer or ""), code="grammar_too_large")
+    if isinstance(error, StructuralTagError):
+        place = at + error.pointer
+        return APIError(f"{place}: {error.reason}", param=place, code="invalid_value")
     code = "invalid_regex" if isinstance(error, RegexError) else "invalid_grammar"
     return APIError(str(error), param=at, code=code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from constrain.engine import (
@@ -17,7 +17,7 @@ from constrain.engine import (
 )
 from constrain.engine.lark import NamedGrammar
 from constrain.engine.special import pieces
-from constrain.errors import GrammarError
+from constrain.errors import GrammarError, LarkError
 from constrain.serve.errors import in_grammar
 
 
@@ -29,11 +29,13 @@ class OutputFormat:
         grammar: a JSON Schema, a regular expression for whole texts, or the text of a Lark grammar.
         grammars: those that ``@name`` stands for in the text of a Lark grammar.
         pointer: JSON pointer to the field of the request that it comes from.
+        located: turns an error of a Lark grammar into one of what the grammar was translated from.
     """
 
     grammar: NamedGrammar
     grammars: Mapping[str, NamedGrammar] = field(default_factory=dict)
     pointer: str = ""
+    located: Callable[[LarkError], GrammarError] | None = None
 
     @property
     def is_json(self) -> bool:
@@ -56,6 +58,8 @@ class OutputFormat:
                 return grammar_cache.compile(compile_regex, self.grammar, vocabulary)
             return grammar_cache.compile(compile_lark, self.grammar, vocabulary, grammars=self.grammars)
         except GrammarError as error:
+            if self.located and isinstance(error, LarkError):
+                raise in_grammar(self.located(error), self.pointer) from error
             raise in_grammar(error, self.pointer) from error
 
 
@@ -66,9 +70,8 @@ class GrammarText:
         grammars: the grammars, by name.
     """
 
-    def __init__(self, vocabulary: Vocabulary, prefix: str = "g") -> None:
-        """``prefix``: begins the names of the grammars, so that those of several texts do not clash."""
-        self._vocabulary, self._prefix = vocabulary, prefix
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
         self.grammars: dict[str, NamedGrammar] = {}
 
     def literal(self, text: str) -> str:
@@ -86,7 +89,7 @@ class GrammarText:
         for name, known in self.grammars.items():
             if type(known) is type(grammar) and known == grammar:
                 return f"@{name}"
-        name = f"{self._prefix}{len(self.grammars)}"
+        name = f"call{len(self.grammars)}"
         self.grammars[name] = grammar
         return f"@{name}"
 

@@ -68,6 +68,22 @@ void bind_bitmask(py::module_& m) {
       },
       py::kw_only(), arg("logits"), arg("dtype"), arg("logits_stride"), arg("bits"), arg("bits_stride"), arg("chosen"),
       arg("rows"), arg("width"), arg("stream"), "Queue on `stream`: logits whose bit is clear become -inf.");
+  m.def(
+      "measure_masses",
+      [](Address logits, int64_t stride, Address tokens, Address bits, int64_t bits_stride, Address chosen,
+         Address watched_bits, int64_t watched_bits_stride, Address watched_chosen, Address sums, Address choices,
+         int max_choices, int rows, int width, Address stream) {
+        const BitmaskView allowed{pointer<const int32_t>(bits), bits_stride, pointer<const int32_t>(chosen)};
+        const BitmaskView watched{pointer<const int32_t>(watched_bits), watched_bits_stride,
+                                  pointer<const int32_t>(watched_chosen)};
+        measure_masses(MaskedRows{pointer<const float>(logits), stride, pointer<const int64_t>(tokens), allowed,
+                                  watched, pointer<float>(sums), pointer<float>(choices), max_choices, rows, width},
+                       stream_of(stream));
+      },
+      py::kw_only(), arg("logits"), arg("stride"), arg("tokens"), arg("bits"), arg("bits_stride"), arg("chosen"),
+      arg("watched_bits"), arg("watched_bits_stride"), arg("watched_chosen"), arg("sums"), arg("choices"),
+      arg("max_choices"), arg("rows"), arg("width"), arg("stream"),
+      "Queue the sums of probability over all and over the allowed tokens of each row, and the logits of few choices.");
 }
 
 void bind_rows(py::module_& m) {

@@ -2,11 +2,13 @@
 
 #include "cuda/bitmask.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/selection.cuh"
 
 namespace constrain::cuda {
 namespace {
 
 constexpr const char* kName = "apply_bitmask";
+constexpr const char* kMeasure = "measure_masses";
 constexpr int kThreads = 256;
 constexpr int kPacksPerThread = 4;
 constexpr int64_t kMaxGridRows = 65535;
@@ -84,6 +86,83 @@ void check(const LogitsView& logits, const BitmaskView& bits) {
   require(!(several || bits.chosen) || bits.stride >= (logits.width + 31) / 32, kName, "rows overlap");
 }
 
+// The logarithm of the sum of exp(logit) over the tokens of a row, in every thread; minus infinity for no token.
+__device__ float log_sum_exp(const Source& source, float* scratch) {
+  float top = -INFINITY;
+  for_each(source, [&](float x, int) { top = fmaxf(top, x); });
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, offset));
+  __syncthreads();  // an earlier sum may still be read
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = top;
+  __syncthreads();
+  for (int w = 0; w < kSampleWarps; ++w) top = fmaxf(top, scratch[w]);
+  if (top == -INFINITY) return top;  // the same in every thread
+  float sum = 0;
+  for_each(source, [&](float x, int) { sum += expf(x - top); });
+  return top + logf(block_sum(sum, scratch));
+}
+
+// The bits of a thread's words of the mask, of which it has `each` in a row; bits beyond the width are clear.
+struct Words {
+  const int32_t* allowed;
+  const int32_t* watched;
+  int width, each;
+
+  template <typename Use>
+  __device__ void for_each_word(bool few, const Use& use) const {
+    const int words = (width + kWarp - 1) / kWarp, first = threadIdx.x * each;
+    for (int w = first; w < min(first + each, words); ++w) {
+      uint32_t bits = allowed ? allowed[w] : ~0u;
+      if (!few) bits &= watched ? watched[w] : 0u;
+      if (width - w * kWarp < kWarp) bits &= (1u << (width - w * kWarp)) - 1;
+      use(w, bits);
+    }
+  }
+};
+
+// Writes the logits of the listed tokens: each thread those of its words, at the places that follow from the number of
+// tokens in the words before.
+__device__ void list_choices(const MaskedRows& p, const Words& words, const float* row, float* choices,
+                             uint64_t* scratch) {
+  uint64_t own = 0, total = 0;
+  const auto count = [&](bool few) {
+    own = 0;
+    words.for_each_word(few, [&](int, uint32_t bits) { own += __popc(bits); });
+    return block_exclusive_sum(own, scratch, total);
+  };
+  uint64_t place = count(true);
+  const bool few = total <= static_cast<uint64_t>(p.max_choices);
+  if (!few) place = count(false);
+  words.for_each_word(few, [&](int w, uint32_t bits) {
+    for (; bits && place < p.max_choices; bits &= bits - 1, ++place) {
+      const float x = row[w * kWarp + __ffs(bits) - 1];
+      choices[place] = isfinite(x) ? x : -INFINITY;
+    }
+  });
+}
+
+__global__ void __launch_bounds__(kSampleThreads) measure_rows(MaskedRows p) {
+  __shared__ float scratch[kSampleWarps];
+  __shared__ uint64_t counts[kSampleWarps];
+  wait_for_predecessor();
+  release_successor();
+  const int r = blockIdx.x, warp = threadIdx.x / kWarp;
+  const int range = (p.width + kSampleThreads - 1) / kSampleThreads * kWarp;
+  const float* row = p.logits + r * p.stride;
+  Source source{row, nullptr, nullptr, min(warp * range, p.width), min((warp + 1) * range, p.width)};
+  const float all = log_sum_exp(source, scratch);
+  source.bits = bits_of(p.allowed, r);
+  const float allowed = source.bits ? log_sum_exp(source, scratch) : all;
+  if (threadIdx.x == 0) {
+    const float sampled = row[max(p.tokens[r], int64_t{0})];
+    p.sums[3 * r] = all;
+    p.sums[3 * r + 1] = allowed;
+    p.sums[3 * r + 2] = isfinite(sampled) ? sampled : -INFINITY;
+  }
+  const int words = (p.width + kWarp - 1) / kWarp;
+  const Words listed{source.bits, bits_of(p.watched, r), p.width, (words + kSampleThreads - 1) / kSampleThreads};
+  list_choices(p, listed, row, p.choices + static_cast<int64_t>(r) * p.max_choices, counts);
+}
+
 }  // namespace
 
 void apply_bitmask(const LogitsView& logits, const BitmaskView& bits, cudaStream_t stream) {
@@ -97,6 +176,18 @@ void apply_bitmask(const LogitsView& logits, const BitmaskView& bits, cudaStream
     case FloatType::bfloat16:
       return launch_bits(logits, bits, kMinusInfinityBfloat, stream);
   }
+}
+
+void measure_masses(const MaskedRows& p, cudaStream_t stream) {
+  if (p.rows <= 0) return;
+  require(p.logits && p.tokens && p.sums && p.choices, kMeasure, "null pointer");
+  require(p.width > 0 && p.width <= INT32_MAX - kSampleThreads, kMeasure, "width out of range");
+  require(p.max_choices > 0, kMeasure, "no room for choices");
+  for (const BitmaskView& mask : {p.allowed, p.watched}) {
+    const bool several = p.rows > 1 || mask.chosen;
+    require(!mask.data || !several || mask.stride >= (p.width + 31) / 32, kMeasure, "rows overlap");
+  }
+  launch(kMeasure, measure_rows, {dim3(p.rows), kSampleThreads}, stream, p);
 }
 
 }  // namespace constrain::cuda

@@ -82,7 +82,7 @@ def test_generate_names_what_does_not_compile(tiny_dir: Path) -> None:
         ("--grammar", b"\xff\xfe", "is not UTF-8 text"),
         ("--schema", b"\xff\xfe", "is not JSON"),
         ("--schema", b"[" * 100_000, "is not JSON"),
-        ("--schema", b'"text"', "a schema is a dict or a type"),
+        ("--schema", b'"text"', "is not a JSON Schema: that is an object, not a str"),
         ("--schema", b'{"type": "strin"}', "not a valid JSON Schema"),
     ],
 )
@@ -162,6 +162,17 @@ def test_check_schema_says_where_a_document_departs(tiny_dir: Path, tmp_path: Pa
     result = run("check-schema", str(schema), "--text", str(bad), "--model", str(tiny_dir))
     assert result.exit_code == 1
     assert "is not UTF-8 text" in result.stderr
+
+
+def test_check_schema_knows_quotes(tiny_dir: Path, tmp_path: Path) -> None:
+    schema, record = tmp_path / "s.json", tmp_path / "record.json"
+    quote = {"type": "string", "minLength": 90, "x-verbatim": {"source": "text"}}
+    schema.write_text(json.dumps({"type": "object", "properties": {"name": quote}, "required": ["name"]}))
+    result = run("check-schema", str(schema), "--model", str(tiny_dir))
+    assert (result.exit_code, "#/properties/name" in result.stdout) == (0, True), result.output
+    record.write_text(json.dumps({"name": "Ada " * 30}))
+    result = run("check-schema", str(schema), "--text", str(record), "--model", str(tiny_dir))
+    assert (result.exit_code, result.stdout) == (0, "accepted\n")
 
 
 def test_plugins_lists_the_built_in_filters() -> None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from file_sizes import largest_file
 
 from constrain.cli import cli
+from constrain.cli.counted import counted
 from constrain.cli.interrupt import Interrupt
 from constrain.cli.run_report import RunReport
+from constrain.extract import Calibration
+from constrain.extract.curves import Logistic
 from constrain.runs import Journal, Line, Progress
 
 SCHEMA = {
@@ -38,11 +43,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def without_weights(tiny_dir: Path, tmp_path: Path) -> Path:
+    """A model that cannot be loaded, though its schemas and prompts can be known."""
+    folder = tmp_path / "without weights"
+    shutil.copytree(tiny_dir, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    return folder
+
+
 def run(model: Path, *args: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(cli, ["extract", "--model", str(model), *args], input=stdin)
 
 
-def rows(text: str) -> list[dict[str, object]]:
+def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -59,6 +72,34 @@ def test_a_line_for_each_file(folder: Path, tiny_dir: Path) -> None:
     first, second = rows(result.stdout)
     check(first, "one.txt")
     check(second, "two.txt")
+
+
+def test_confidence_is_written_where_it_is_asked_for(folder: Path, tiny_dir: Path) -> None:
+    found = {}
+    for confidence in ("yes", "no", "exact"):
+        result = run(tiny_dir, "--schema", "schema.json", "one.txt", "--confidence", confidence)
+        assert result.exit_code == 0, result.output
+        (found[confidence],) = rows(result.stdout)
+    assert len({row["key"] for row in found.values()}) == 3
+    assert "confidence" not in found["no"] and found["yes"]["record"] == found["no"]["record"]
+    assert found["yes"]["confidence"].keys() == {"/kind", "/paid"}
+    for name, confidence in found["exact"]["confidence"].items():
+        assert abs(sum(confidence["alternatives"].values()) - 1) < 1e-6
+        assert confidence["probability"] == confidence["alternatives"][json.dumps(found["exact"]["record"][name[1:]])]
+
+
+def test_calibrated_confidence(folder: Path, tiny_dir: Path) -> None:
+    Calibration({"others": Logistic(0.0, math.log(4))}).save(folder / "calibration.json")
+    plain, result = (
+        run(tiny_dir, "--schema", "schema.json", "one.txt", *options)
+        for options in ((), ("--calibration", "calibration.json"))
+    )
+    (row,) = rows(result.stdout)
+    assert [each["probability"] for each in row["confidence"].values()] == [0.8, 0.8]
+    assert row["key"] != rows(plain.stdout)[0]["key"], "a run with another calibration does not count as done"
+    (folder / "calibration.json").write_text("{}")
+    result = run(tiny_dir, "--schema", "schema.json", "one.txt", "--calibration", "calibration.json")
+    assert result.exit_code == 1 and "calibration.json is no calibration" in result.output
 
 
 def test_records_are_appended_to_a_file(folder: Path, tiny_dir: Path) -> None:
@@ -99,8 +140,8 @@ def test_many_files_keep_their_order(folder: Path, tiny_dir: Path) -> None:
     names = [f"{number}.txt" for number in range(20)]
     outputs = [run(tiny_dir, "--schema", "schema.json", *names, *jobs) for jobs in ((), ("--jobs", "1"))]
     assert [row["source"] for row in rows(outputs[0].stdout)] == names
-    many, one = ([{**row, "usage": None} for row in rows(output.stdout)] for output in outputs)
-    assert many == one  # but for the tokens that were cached
+    many, one = ([{**row, "usage": None, "confidence": None} for row in rows(output.stdout)] for output in outputs)
+    assert many == one  # but for the tokens that were cached, and the last digits of probabilities
     assert [result.exit_code for result in outputs] == [0, 0]
 
 
@@ -124,11 +165,13 @@ def test_a_type_of_a_module_in_the_working_directory(folder: Path, tiny_dir: Pat
         ("nowhere:Type", "'nowhere:Type' cannot be imported"),
         ("json:Nothing", "'json:Nothing' cannot be imported"),
         ("broken.json", "broken.json is not JSON"),
+        ("list.json", "list.json is not a JSON Schema: that is an object, not a list"),
         ("wrong.json", "#/type (type): not a valid JSON Schema"),
     ],
 )
 def test_schemas_that_cannot_be_used(folder: Path, tiny_dir: Path, schema: str, message: str) -> None:
     (folder / "broken.json").write_text("{")
+    (folder / "list.json").write_text("[1]")
     (folder / "wrong.json").write_text('{"type": "strin"}')
     result = run(tiny_dir, "--schema", schema, "one.txt")
     assert result.exit_code in (1, 2)
@@ -182,7 +225,7 @@ def test_a_second_run_does_what_is_missing(many: Path, tiny_dir: Path) -> None:
     first = (many / "out.jsonl").read_text()
     result = run(tiny_dir, *args, *MANY)
     assert result.exit_code == 0
-    assert "7 records of 12 documents in" in result.stderr and "; 5 were there before" in result.stderr
+    assert "7 records of 12 documents in" in result.stderr and "; 5 there before" in result.stderr
     assert sources(many / "out.jsonl") == list(MANY)
     assert (many / "out.jsonl").read_text().startswith(first)
     assert "0 records of 12 documents in" in run(tiny_dir, *args, *MANY, "--max-new-tokens", "500").stderr
@@ -231,10 +274,11 @@ def test_failures_are_tried_again_when_asked_for(folder: Path, tiny_dir: Path) -
     assert ["record" in row for row in rows((folder / "out.jsonl").read_text())] == [True, True]
 
 
-def test_an_empty_document_is_a_failure(folder: Path, tiny_dir: Path) -> None:
+def test_an_empty_document_is_a_failure_at_once(folder: Path, without_weights: Path) -> None:
     (folder / "empty.txt").write_text(" \n")
-    result = run(tiny_dir, "--schema", "schema.json", "empty.txt")
+    result = run(without_weights, "--schema", "schema.json", "empty.txt")
     assert result.exit_code == 1
+    assert "\n1 of 1 document failed\n" in result.stderr
     assert rows(result.stdout)[0]["error"] == {"type": "ExtractionError", "message": "the document is empty"}
 
 
@@ -249,6 +293,21 @@ def test_the_record_is_what_the_type_makes_of_it(folder: Path, tiny_dir: Path) -
     result = run(tiny_dir, "--schema", "shouted_of_test_extract:Shouted", "one.txt", "--max-new-tokens", "200")
     (row,) = rows(result.stdout)
     assert isinstance(row["record"], dict) and row["record"]["kind"] in ("A", "B") and "note" in row["record"]
+
+
+def test_what_the_type_refuses_is_said_in_one_line(folder: Path, tiny_dir: Path) -> None:
+    (folder / "strict_of_test_extract.py").write_text(
+        "from typing import Annotated, Literal\n"
+        "from pydantic import AfterValidator, BaseModel\n"
+        "def refuse(kind):\n"
+        "    raise ValueError('all kinds are wrong')\n"
+        "class Strict(BaseModel):\n"
+        "    kind: Annotated[Literal['a', 'b'], AfterValidator(refuse)]\n"
+    )
+    result = run(tiny_dir, "--schema", "strict_of_test_extract:Strict", "one.txt")
+    (row,) = rows(result.stdout)
+    message = "the record is refused by its type at #/kind: Value error, all kinds are wrong"
+    assert row["error"] == {"type": "ExtractionError", "message": message}
 
 
 def test_a_first_look(many: Path, tiny_dir: Path) -> None:
@@ -283,18 +342,18 @@ def test_the_rows_of_a_table(folder: Path, tiny_dir: Path) -> None:
     assert [row["/kind"] in ("a", "b") for row in found] == [True, False, True]
     assert found[1]["error"] == "ExtractionError: the document is empty"
     assert "letters.csv: the table has no column 'body'" in run(tiny_dir, *args[:3], "--column", "body").stderr
+    assert run(tiny_dir, *args[:3], "--id-column", "id").exit_code == 2
 
 
 # Schemas
 
 
-def test_a_schema_that_does_not_compile_is_one_error_and_no_model_is_loaded(many: Path, tiny_dir: Path) -> None:
-    shutil.copytree(tiny_dir, many / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+def test_a_schema_that_does_not_compile_is_one_error_and_no_model_is_loaded(many: Path, without_weights: Path) -> None:
     (many / "schema.json").write_text('{"type": "string", "pattern": "(a)\\\\1"}')
-    result = run(many / "model", "--schema", "schema.json", *MANY, "-o", "out.jsonl")
+    result = run(without_weights, "--schema", "schema.json", *MANY, "-o", "out.jsonl")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: # (pattern): ") and result.stderr.count("\n") == 1
-    assert not (many / "out.jsonl").read_bytes()
+    assert not (many / "out.jsonl").exists()
 
 
 def test_misspelled_keywords_are_warned_of(folder: Path, tiny_dir: Path) -> None:
@@ -303,24 +362,34 @@ def test_misspelled_keywords_are_warned_of(folder: Path, tiny_dir: Path) -> None
     assert "warning: # (additonalProperties): unknown keyword; did you mean 'additionalProperties'" in result.stderr
 
 
+def test_misspelled_keywords_of_quotes_and_evidence_are_where_the_schema_has_them(folder: Path, tiny_dir: Path) -> None:
+    quote = {"type": "string", "x-verbatim": {"source": "text"}, "minLength": 90, "maxlength": 99}
+    total = {"type": "integer", "x-evidence": True, "maximun": 99}
+    schema = {"type": "object", "properties": {"name": quote, "total": total}, "required": ["name"]}
+    (folder / "schema.json").write_text(json.dumps(schema))
+    result = run(tiny_dir, "--schema", "schema.json", "one.txt")
+    assert "warning: #/properties/name (maxlength): unknown keyword; did you mean 'maxLength'?" in result.stderr
+    assert "warning: #/properties/total (maximun): unknown keyword; did you mean 'maximum'?" in result.stderr
+
+
 # Other writers, and ends
 
 
-def test_a_second_writer_is_refused_before_a_model_is_loaded(folder: Path) -> None:
+def test_a_second_writer_is_refused_before_a_model_is_loaded(folder: Path, without_weights: Path) -> None:
     with Journal(folder / "out.jsonl"):
-        result = run(folder, "--schema", "schema.json", "one.txt", "-o", "out.jsonl")
+        result = run(without_weights, "--schema", "schema.json", "one.txt", "-o", "out.jsonl")
     assert result.exit_code == 1
     assert f"is being written by process {os.getpid()} on" in result.stderr
 
 
 def test_a_full_disk_ends_the_run(many: Path, tiny_dir: Path) -> None:
-    with largest_file(700):
+    with largest_file(1500):
         result = run(tiny_dir, "--schema", "schema.json", *MANY, "-o", "out.jsonl")
     assert result.exit_code == 1
     assert "out.jsonl: File too large; what was in it is still there" in result.stderr
     done = sources(many / "out.jsonl")
     assert 1 < len(done) < 12
-    assert f"stopped: {len(done)} documents are in out.jsonl, and the same command goes on" in result.stderr
+    assert f"out.jsonl has {len(done)} documents, and the same command goes on" in result.stderr
 
 
 def test_a_closed_pipe_ends_the_run(folder: Path, tiny_dir: Path) -> None:
@@ -350,7 +419,7 @@ def test_ctrl_c(many: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch, tim
     assert result.exit_code == 130
     finished = sources(many / "out.jsonl")
     assert len(finished) in done
-    assert f"stopped: {len(finished)} documents are in out.jsonl, and the same command goes on" in result.stderr
+    assert f"out.jsonl has {counted(len(finished), 'document')}, and the same command goes on" in result.stderr
     assert run(tiny_dir, *args).exit_code == 0
     assert sources(many / "out.jsonl") == list(MANY)
 

@@ -18,7 +18,7 @@ def test_a_page_is_written_beside_the_records(tmp_path: Path) -> None:
     records = write_lines(tmp_path / "records.jsonl", [text_line(tmp_path / "a.txt", "Hello {/name=Ada}")])
     result = run(str(records))
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"{tmp_path / 'records.html'}: 1 document, 0 of them failures, 0.")
+    assert result.stdout.startswith(f"{tmp_path / 'records.html'}: 1 document, 0 failures, 0.")
     assert (tmp_path / "records.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert result.stderr == ""
 
@@ -29,7 +29,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     error = {"type": "DocumentError", "message": "no"}
     lines = [changed, line_of(str(tmp_path / "b.txt"), None, error=error)]
     result = run(str(write_lines(tmp_path / "r.jsonl", lines)), "-o", str(tmp_path / "page.html"))
-    assert result.stdout.startswith(f"{tmp_path / 'page.html'}: 2 documents, 1 of them failures")
+    assert result.stdout.startswith(f"{tmp_path / 'page.html'}: 2 documents, 1 failure, ")
     assert "1 document without text" in result.stderr
     assert "1 document without highlights" in result.stderr
 

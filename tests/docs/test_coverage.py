@@ -23,9 +23,15 @@ import constrain.completion
 import constrain.documents
 import constrain.engine
 import constrain.errors
+import constrain.evaluation
 import constrain.extract
 import constrain.filters
 import constrain.generator
+import constrain.integrations.continuous_batching
+import constrain.integrations.llama_cpp
+import constrain.integrations.mlx_lm
+import constrain.integrations.outlines
+import constrain.integrations.ray
 import constrain.integrations.serving
 import constrain.integrations.transformers
 import constrain.llm
@@ -50,9 +56,15 @@ PACKAGES = [
     constrain.completion,
     constrain.documents,
     constrain.engine,
+    constrain.evaluation,
     constrain.extract,
     constrain.filters,
     constrain.generator,
+    constrain.integrations.continuous_batching,
+    constrain.integrations.llama_cpp,
+    constrain.integrations.mlx_lm,
+    constrain.integrations.outlines,
+    constrain.integrations.ray,
     constrain.integrations.serving,
     constrain.integrations.transformers,
     constrain.llm,

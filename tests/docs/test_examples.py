@@ -27,6 +27,7 @@ FILE = re.compile(
 README_FILES = {
     "schema.json": '{"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 2}',
     "letters/first.txt": "Dear Ada, all is well here. Yours, Grace",
+    "gold.jsonl": '{"source": "letters/first.txt", "record": ["Grace"]}',
 }
 
 

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from constrain.engine import CompiledGrammar, Vocabulary, compile_json_schema, compile_regex
-from constrain.errors import GenerationError
+from constrain.errors import BudgetError, GenerationError
 from constrain.integrations.transformers import ConstraintLogitsProcessor
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -137,3 +137,15 @@ def test_scores_wider_than_the_vocabulary(grammar: CompiledGrammar) -> None:
     assert (masked[0, width:] == -torch.inf).all() and (masked[0, :width] == 0).any()
     with pytest.raises(GenerationError, match=f"vocabulary of {width} tokens, but the model gives scores for 8"):
         processor(torch.tensor([[3]]), torch.zeros(1, 8))
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_texts_are_complete_within_max_new_tokens(write: Writer, tiny_dir: Path, beams: int) -> None:
+    grammar = compile_json_schema(SCHEMA, Vocabulary.from_pretrained(tiny_dir))
+    needed = grammar.matcher().min_tokens()
+    for limit in (needed, needed + 3):
+        processor = ConstraintLogitsProcessor(grammar, max_new_tokens=limit)
+        (text,) = write(processor, "Extract: all is red", max_new_tokens=limit, do_sample=False, num_beams=beams)
+        assert json.loads(text).keys() == {"ok", "tags"}
+    with pytest.raises(BudgetError):
+        write(ConstraintLogitsProcessor(grammar, max_new_tokens=needed - 1), "no", do_sample=False)

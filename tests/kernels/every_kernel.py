@@ -42,6 +42,7 @@ from constrain.kernels import (
     gated_linear,
     layer_norm,
     linear,
+    measure_masses,
     paged_attention,
     penalise,
     philox_uniform,
@@ -169,6 +170,9 @@ def rows_of_logits() -> None:
         logits = torch.randn(3, width)
         apply_guidance(logits, chosen, torch.rand(3))
         add_bias(logits, torch.randn(2, width), chosen)
+        bits = ChosenRows(torch.randint(-(2**31), 2**31, (2, -(-width // 32))).int(), chosen)
+        measure_masses(logits, chosen.long(), bits, bits)
+        measure_masses(logits, chosen.long())
 
 
 def reading() -> None:

@@ -128,8 +128,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {"items": {"type": "txt"}}}}},
         "/response_format/json_schema/schema/items/type",
     ),
-    ({"response_format": {**TAG, "triggers": ["<g>"]}}, "/response_format"),
+    ({"response_format": {**TAG, "triggers": ["<g>"]}}, "/response_format/triggers"),
     ({"response_format": {"type": "structural_tag", "format": {"type": "xml"}}}, "/response_format/format/type"),
+    (
+        {"response_format": {"type": "structural_tag", "format": {"type": "regex", "pattern": r"(a)\1"}}},
+        "/response_format/format/pattern",
+    ),
     ({"guided_regex": "a("}, "/guided_regex"),
     ({"guided_regex": r"(a)\1"}, "/guided_regex"),
     ({"guided_choice": []}, "/guided_choice"),

@@ -11,12 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from constrain.filters.masks import MAX_LISTED_TOKENS, TokenMask, token_list
 from constrain.kernels import (
     ChosenRows,
     DryTensors,
+    Masses,
     PenaltyParameters,
     PenaltyScratch,
     SamplingTensors,
@@ -25,6 +28,7 @@ from constrain.kernels import (
     apply_bitmask,
     apply_dry,
     apply_guidance,
+    measure_masses,
     penalise,
     sample,
 )
@@ -35,7 +39,7 @@ from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
 
 #: Maximum number of masks cached on the device: 64 MB for a vocabulary of 128,000 tokens.
 _MAX_MASKS = 4096
-#: Maximum number of masks cached on the CPU, where uploads are cheap: more than three for each row of a pass.
+#: Maximum number of masks cached on the CPU, where uploads are cheap: four for each row of a pass.
 _MAX_HOST_MASKS = 1024
 #: Maximum number of biases cached on the device.
 _MAX_BIASES = 64
@@ -56,6 +60,8 @@ class SamplingRow(NamedTuple):
         top_tokens: number of most likely tokens to report.
         raw, final: whether to report logits as the model returns them, and as they are sampled from.
         bias: bias that filters add to the logits of this token only.
+        measured: whether to report how the mask divides the probability.
+        watched: tokens whose logits are reported then even where many are allowed.
     """
 
     params: SamplingParams
@@ -67,6 +73,8 @@ class SamplingRow(NamedTuple):
     raw: bool = False
     final: bool = False
     bias: TokenBias | None = None
+    measured: bool = False
+    watched: TokenMask | None = None
 
 
 class _Variant(NamedTuple):
@@ -83,14 +91,28 @@ class _Variant(NamedTuple):
     top: int
     raw: bool
     final: bool
+    measured: bool
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether logits are changed in place before a token is sampled from them."""
+        return self.guided or self.penalised or self.biased or self.dry
 
 
 class Sampled:
     """Sampled tokens that are being copied to the host."""
 
-    def __init__(self, values: Sequence[torch.Tensor | None], side: SideStream) -> None:
-        """``side``: copies them in parallel to work queued later, which must not change them before the copy ends."""
+    def __init__(
+        self, values: Sequence[torch.Tensor | None], side: SideStream, states: torch.Tensor | None = None
+    ) -> None:
+        """
+        Args:
+            values: the tokens and the other values of :class:`SampledBatch` that are copied.
+            side: copies them in parallel to work queued later, which must not change them before the copy ends.
+            states: see :class:`SampledBatch`.
+        """
         self._event: Any = None
+        self._states = states
         side.follow()
         with side.queue():
             self._values = [None if each is None else _to_host(each) for each in values]
@@ -102,9 +124,19 @@ class Sampled:
         """Wait for the tokens, and return them."""
         if self._event is not None:
             self._event.synchronize()
-        tokens, probabilities, *rest = self._values
+        tokens, probabilities, top_ids, top_probabilities, raw, final, sums, choices = self._values
         assert tokens is not None and probabilities is not None
-        return SampledBatch(tokens.tolist(), probabilities.tolist(), *rest)
+        return SampledBatch(
+            tokens.tolist(),
+            probabilities.tolist(),
+            top_ids,
+            top_probabilities,
+            raw,
+            final,
+            None if sums is None else sums.numpy(),
+            None if choices is None else choices.numpy(),
+            self._states,
+        )
 
 
 class SampledBatch(NamedTuple):
@@ -115,6 +147,10 @@ class SampledBatch(NamedTuple):
         probabilities: of the tokens.
         top_ids, top_probabilities: ``[rows, k]``, the most likely tokens, if requested.
         raw, final: logits ``[rows, padded vocabulary]``, if requested.
+        sums, choices: how the mask divides the probability, float32 as in :class:`constrain.kernels.Masses`, if
+            requested and all logits were computed.
+        states: ``[rows, hidden]``, the input of the head, if that was requested and only the logits of few tokens were
+            computed.
     """
 
     tokens: list[int]
@@ -123,6 +159,9 @@ class SampledBatch(NamedTuple):
     top_probabilities: torch.Tensor | None
     raw: torch.Tensor | None
     final: torch.Tensor | None
+    sums: npt.NDArray[np.float32] | None
+    choices: npt.NDArray[np.float32] | None
+    states: torch.Tensor | None
 
 
 class BatchSampler:
@@ -147,30 +186,29 @@ class BatchSampler:
     def sample(self, output: PassOutput, rows: Sequence[SamplingRow]) -> Sampled:
         """Queue the sampling of a token for each row of a pass, into ``ModelRunner.sampled``."""
         variant, allowed = self._variant(rows)
-        if allowed is not None and self._is_decided(allowed, variant):
+        count = len(rows)
+        if allowed is not None and self._is_decided(allowed):
             self._side.join()
             tokens = [token for (token,) in allowed]
-            self._runner.uploads.send(self._runner.sampled[: len(rows)], tokens)
-            self._probabilities[: len(rows)] = 1.0
+            self._runner.uploads.send(self._runner.sampled[:count], tokens)
+            self._probabilities[:count] = 1.0
             outputs = _Outputs()
         else:
             outputs = self._queue(output, rows, variant, allowed)
-        count = len(rows)
-        reported = (outputs.top_ids, outputs.top_probabilities, outputs.raw, outputs.final)
+        unmeasured = outputs.masses is None and any(row.measured for row in rows)
         return Sampled(
             [
                 self._runner.sampled[:count],
                 self._probabilities[:count],
-                *(None if each is None else each[:count] for each in reported),
+                *(None if each is None else each[:count] for each in outputs.reported),
             ],
             self._side,
+            output.states[:count] if unmeasured else None,
         )
 
-    def _is_decided(self, allowed: Sequence[Sequence[int]], variant: _Variant) -> bool:
-        """Return whether every row has a single allowed token, and nothing has to be computed for it."""
-        return not (variant.guided or variant.top or variant.raw or variant.final) and all(
-            len(each) == 1 for each in allowed
-        )
+    def _is_decided(self, allowed: Sequence[Sequence[int]]) -> bool:
+        """Return whether every row has a single allowed token."""
+        return all(len(each) == 1 for each in allowed)
 
     def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
         """Return the settings that the rows need, and the allowed tokens of each row if all have few."""
@@ -178,12 +216,16 @@ class BatchSampler:
         raw, final = any(row.raw for row in rows), any(row.final for row in rows)
         top = max(row.top_tokens for row in rows)
         guided = any(row.partner >= 0 for row in rows)
-        allowed = None if guided or top or raw or final else _few_allowed(rows, self.width)
+        measured = any(row.measured for row in rows)
+        # A GPU computes all logits that are measured at once: the host would have to wait for what it computes later.
+        whole = guided or top or raw or final or (measured and self._runner.device.type == "cuda")
+        allowed = None if whole else _few_allowed(rows, self.width)
+        sparse = allowed is not None and len(set().union(*allowed)) <= MAX_LISTED_TOKENS
         counts = [row.params.top_k for row in rows if row.params.is_shaped or row.top_tokens]
         bounded = all(0 < count <= _MAX_CANDIDATES for count in counts)
         variant = _Variant(
             masked=any(row.mask is not None for row in rows),
-            sparse=allowed is not None and len(set().union(*allowed)) <= MAX_LISTED_TOKENS,
+            sparse=sparse,
             penalised=any(each.has_penalties for each in params),
             dry=any(each.dry_multiplier > 0 for each in params),
             biased=any(row.bias is not None or row.params.bias is not None for row in rows),
@@ -193,6 +235,7 @@ class BatchSampler:
             top=top,
             raw=raw,
             final=final,
+            measured=measured and not sparse,
         )
         return variant, allowed
 
@@ -220,6 +263,8 @@ class BatchSampler:
                 inputs.choose("breakers", self._masks.rows([row.params.dry_breakers for row in rows]))
             if variant.shaped:
                 inputs.choose("protected", self._masks.rows([row.params.xtc_protected for row in rows]))
+            if variant.measured:
+                inputs.choose("watched", self._masks.rows([row.watched for row in rows]))
         self._side.join()
         return self._compute_or_replay(output, inputs, variant)
 
@@ -248,7 +293,7 @@ class BatchSampler:
         with torch.inference_mode():
             whole = self._logits(output, inputs, variant)
             logits = whole[:, : self.width]
-            raw = whole.clone() if variant.raw else None
+            raw = whole.clone() if variant.raw or (variant.measured and variant.changes_logits) else whole
             if variant.guided:
                 apply_guidance(logits, inputs.chosen["partners"], inputs.guidance)
             if scratch is not None:
@@ -274,8 +319,11 @@ class BatchSampler:
             )
             if variant.guided:
                 out[0].copy_(out[0][inputs.chosen["pairs"].long()])
+            masses = None
+            if variant.measured:
+                masses = measure_masses(raw[:, : self.width], out[0], masks, self._chosen(inputs, "watched"))
             final = self._final(whole, masks) if variant.final else None
-            return _Outputs(raw, final, None if top is None else top.ids, None if top is None else top.probabilities)
+            return _Outputs(top, raw if variant.raw else None, final, masses)
 
     def _logits(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> torch.Tensor:
         model = self._runner.model
@@ -301,10 +349,16 @@ class BatchSampler:
 class _Outputs(NamedTuple):
     """Optional outputs besides tokens and probabilities."""
 
+    top: TopTokens | None = None
     raw: torch.Tensor | None = None
     final: torch.Tensor | None = None
-    top_ids: torch.Tensor | None = None
-    top_probabilities: torch.Tensor | None = None
+    masses: Masses | None = None
+
+    @property
+    def reported(self) -> Sequence[torch.Tensor | None]:
+        """The tensors, in the order of :class:`SampledBatch`."""
+        top, masses = self.top or (None, None), self.masses or (None, None)
+        return (*top[:2], self.raw, self.final, *masses)
 
 
 # The first fields of the parameters are floats, and those after them integers.
@@ -328,7 +382,7 @@ class _Inputs:
         self._rows, self._uploads = rows, runner.uploads
         self.chosen = {
             name: torch.full((rows,), -1, dtype=torch.int, device=device)
-            for name in ("masks", "biases", "partners", "pairs", "breakers", "protected")
+            for name in ("masks", "biases", "partners", "pairs", "breakers", "protected", "watched")
         }
         self.allowed = torch.zeros(MAX_LISTED_TOKENS, dtype=torch.int, device=device)
         self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)

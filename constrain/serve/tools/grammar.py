@@ -34,7 +34,7 @@ def answer_format(
     """
     if choice is None and not form.reasoning:
         return content
-    text = GrammarText(vocabulary, "call")
+    text = GrammarText(vocabulary)
     options = [] if choice is not None and choice.required else [_content(form, choice, content, text)]
     if choice is not None:
         before = "" if choice.required or content or form.content_opening else _free_text(form, text)

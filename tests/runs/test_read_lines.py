@@ -1,4 +1,4 @@
-"""Lines of a run, as a review reads them."""
+"""Lines of a run, as they are read from its output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from review_corpus import line_of, write_lines
 
 from constrain.errors import RunError
-from constrain.review.lines import read_lines
+from constrain.runs.read_lines import read_lines
 
 FIRST, SECOND = line_of("a.txt", "a", record={"x": 1}), line_of("b.txt", "b", record={"x": 2})
 ERROR = {"type": "ExtractionError", "message": "no"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from constrain.errors import RunError
-from constrain.runs import Line
+from constrain.runs.lines import Line
 
 
 def read_lines(path: str | Path) -> list[Line]:

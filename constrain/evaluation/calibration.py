@@ -1,0 +1,88 @@
+"""Calibration of a model by the output of a run and gold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from constrain.engine.pointers import pointer
+from constrain.evaluation.judge import judge
+from constrain.evaluation.match import Match, match
+from constrain.evaluation.metrics import expected_calibration_error
+from constrain.extract.calibration import MIN_VALUES, Calibration, Sample, kind_of
+from constrain.runs import Line
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration, and how much it helps.
+
+    Attributes:
+        calibration: fitted to all values.
+        count: number of values.
+        error: expected calibration error of the probabilities as they were.
+        held_out_error: that of probabilities calibrated by the other half of the documents; ``None`` if there are too
+            few values for that.
+    """
+
+    calibration: Calibration
+    count: int
+    error: float
+    held_out_error: float | None
+
+
+def calibrate(lines: Iterable[Line], gold: Iterable[Line], *, ignore_case: bool = False) -> Calibrated:
+    """Fit a calibration to the values of records that gold tells to be right or wrong.
+
+    Args:
+        lines: records with confidence, extracted without a calibration; see :func:`constrain.runs.read_lines`.
+        gold: gold records, read likewise.
+        ignore_case: whether strings that differ only in case are the same.
+
+    Raises:
+        ArgumentError: there are too few values with a probability.
+        RunError: gold has no records, a line of it has none, or none belongs to a line.
+    """
+    documents = [list(_samples(each, ignore_case)) for each in match(lines, gold)]
+    samples = [*chain(*documents)]
+    calibration = Calibration.fit(samples)
+    error = _error(samples, [sample.probability for sample in samples])
+    return Calibrated(calibration, len(samples), error, _held_out_error(documents))
+
+
+def held_out_calibrated(documents: Sequence[Sequence[Sample]]) -> list[float]:
+    """Calibrate the values of each half of documents, every other one, by the other half.
+
+    Returns:
+        The probabilities, in the order of the values.
+
+    Raises:
+        ArgumentError: a half has too few values.
+    """
+    halves = [Calibration.fit(chain(*documents[first::2])) for first in (0, 1)]
+    return [
+        halves[1 - number % 2].probability(sample.kind, sample.probability)
+        for number, document in enumerate(documents)
+        for sample in document
+    ]
+
+
+def _samples(match: Match, ignore_case: bool) -> Iterator[Sample]:
+    line = match.line or {}
+    for judgement in judge(match, ignore_case=ignore_case):
+        if judgement.probability is not None and judgement.pair.found_path is not None:
+            where = pointer(judgement.pair.found_path)
+            alternatives = line["confidence"][where].get("alternatives")
+            kind = kind_of(judgement.pair.found, alternatives, where in line.get("spans", {}))
+            yield Sample(kind, judgement.probability, judgement.pair.is_right)
+
+
+def _held_out_error(documents: Sequence[Sequence[Sample]]) -> float | None:
+    if min(sum(map(len, documents[first::2])) for first in (0, 1)) < MIN_VALUES:
+        return None
+    return _error([*chain(*documents)], held_out_calibrated(documents))
+
+
+def _error(samples: Sequence[Sample], probabilities: Sequence[float]) -> float:
+    return expected_calibration_error(probabilities, [sample.is_right for sample in samples])

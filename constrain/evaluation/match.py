@@ -1,0 +1,52 @@
+"""Which record belongs to which line of gold."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from constrain.errors import RunError
+from constrain.runs import Line
+
+
+@dataclass(frozen=True)
+class Match:
+    """A line of gold, and the line of the same document in the output of a run; ``None`` if there is none."""
+
+    gold: Line
+    line: Line | None
+
+
+def match(lines: Iterable[Line], gold: Iterable[Line]) -> list[Match]:
+    """Find the line of each gold record: the last one of the same source and part.
+
+    So if a file has lines of several models, that of the last model is compared. Lines without a source are found by
+    their key, and those without either by their number.
+
+    Args:
+        lines: records and failures, as :func:`constrain.runs.read_lines` returns them.
+        gold: gold records, read likewise.
+
+    Raises:
+        RunError: gold has no records, a line of it has none, or none belongs to a line.
+    """
+    by_place = {_place(line): line for line in lines}
+    matches = [Match(_checked(each), by_place.get(_place(each))) for each in gold]
+    if not matches:
+        raise RunError("gold has no records")
+    if by_place and all(each.line is None for each in matches):
+        raise RunError("no line of gold has the source, or the key, of a record: they are of different documents")
+    return matches
+
+
+def _place(line: Line) -> Hashable:
+    source, part = line.get("source"), line.get("part", {})
+    # The span of a page or a row follows from its number.
+    return line["key"] if source is None else (source, *sorted(item for item in part.items() if item[0] != "span"))
+
+
+def _checked(gold: Line) -> Line:
+    if "record" not in gold:
+        name = gold.get("source") or gold["key"]
+        raise RunError(f"the gold of {name} has an error instead of a record: correct it, or remove it")
+    return gold

@@ -1,0 +1,151 @@
+"""Calibration: what share of values of a kind is right among those of a probability."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from constrain.arguments import check_type
+from constrain.errors import ArgumentError
+from constrain.extract.alternatives import PRESENT
+from constrain.extract.curves import Curve, Isotonic, Logistic, curve_of
+from constrain.extract.extraction import Confidence
+
+#: Number of values from which on a kind has a curve of its own, and from which on that is an isotonic one.
+MIN_VALUES, MIN_ISOTONIC = 30, 200
+#: Name of the curve of all kinds that have none of their own.
+OTHERS = "others"
+
+
+class Sample(NamedTuple):
+    """A value that is known to be right or wrong.
+
+    Attributes:
+        kind: its kind, see :func:`kind_of`.
+        probability: its probability, without calibration.
+        is_right: whether it is right.
+    """
+
+    kind: str
+    probability: float
+    is_right: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Curves that make probabilities the shares of right values, for each kind of value.
+
+    Attributes:
+        curves: by kind; that of :data:`OTHERS` is for kinds without one.
+    """
+
+    curves: Mapping[str, Curve]
+
+    @classmethod
+    def fit(cls, samples: Iterable[Sample]) -> Calibration:
+        """Fit curves to values.
+
+        A kind of which there are at least 30 values has a curve of its own: from 200 values on by isotonic regression,
+        and a logistic one below. All kinds together are the curve of the others.
+
+        Raises:
+            ArgumentError: there are fewer than 30 values.
+        """
+        kinds: defaultdict[str, list[Sample]] = defaultdict(list)
+        for sample in samples:
+            kinds[sample.kind].append(sample)
+            kinds[OTHERS].append(sample)
+        if len(kinds[OTHERS]) < MIN_VALUES:
+            raise ArgumentError(f"a calibration needs at least {MIN_VALUES} values, not {len(kinds[OTHERS])}")
+        return cls({kind: _fitted(group) for kind, group in kinds.items() if len(group) >= MIN_VALUES})
+
+    @classmethod
+    def of(cls, what: Calibration | str | Path | None) -> Calibration | None:
+        """Return a calibration, which is read if ``what`` is a path; errors as for :meth:`load`."""
+        check_type("calibration", what, (Calibration, str, Path, type(None)), "a Calibration, or the path of one")
+        return cls.load(what) if isinstance(what, (str, Path)) else what
+
+    @classmethod
+    def load(cls, path: str | Path) -> Calibration:
+        """Read a calibration from a file.
+
+        Raises:
+            ArgumentError: the file cannot be read, or is no calibration.
+        """
+        try:
+            curves = json.loads(Path(path).read_text(encoding="utf-8"))["curves"]
+            return cls({OTHERS: curve_of(curves[OTHERS]), **{kind: curve_of(each) for kind, each in curves.items()}})
+        except OSError as error:
+            raise ArgumentError(f"the calibration cannot be read: {error}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ArgumentError(f"{path} is no calibration: {error!r}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the calibration as JSON."""
+        return {"curves": {kind: curve.to_json() for kind, curve in self.curves.items()}}
+
+    def save(self, path: str | Path) -> None:
+        """Write the calibration to a file."""
+        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    def probability(self, kind: str, probability: float) -> float:
+        """Return the calibrated probability of a value."""
+        return self.curves.get(kind, self.curves[OTHERS]).apply(probability)
+
+    def calibrated(self, confidence: Confidence, kind: str, name: str) -> Confidence:
+        """Calibrate the confidence of a value.
+
+        Args:
+            confidence: the confidence.
+            kind: kind of the value.
+            name: its name among its alternatives; the others share the rest in their proportions.
+        """
+        probability, alternatives = self.probability(kind, confidence.probability), confidence.alternatives
+        if alternatives is not None and name in alternatives:
+            alternatives = _scaled(alternatives, name, probability)
+        return replace(confidence, probability=probability, alternatives=alternatives)
+
+
+def kind_of(value: Any, alternatives: Mapping[str, float] | None, has_span: bool) -> str:
+    """Return the kind of a leaf of a record.
+
+    Args:
+        value: the leaf.
+        alternatives: its alternatives, if they are known.
+        has_span: whether it is known where the document says it.
+
+    Returns:
+        ``"absent"`` (null, or an empty list or object), ``"boolean"``, ``"enum"``, ``"number"``, ``"quote"`` or
+        ``"string"``.
+    """
+    if value in (None, [], {}):
+        return "absent"
+    if isinstance(value, bool):
+        return "boolean"
+    if alternatives is not None and PRESENT not in alternatives:
+        return "enum"
+    if isinstance(value, (int, float)):
+        return "number"
+    return "quote" if has_span else "string"
+
+
+def _fitted(samples: list[Sample]) -> Curve:
+    probabilities = np.array([sample.probability for sample in samples])
+    is_right = np.array([float(sample.is_right) for sample in samples])
+    return (Isotonic if len(samples) >= MIN_ISOTONIC else Logistic).fit(probabilities, is_right)
+
+
+def _scaled(alternatives: Mapping[str, float], name: str, probability: float) -> dict[str, float]:
+    """Give an alternative a probability; the others share the rest as before, or evenly if they had nothing."""
+    others = {other: share for other, share in alternatives.items() if other != name}
+    if not others:
+        return dict(alternatives)
+    total, rest = sum(others.values()), 1 - probability
+    scaled = {other: rest * share / total if total else rest / len(others) for other, share in others.items()}
+    return dict(sorted({name: probability, **scaled}.items(), key=lambda item: -item[1]))

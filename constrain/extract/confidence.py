@@ -1,0 +1,186 @@
+"""The confidence of the values of a record, from the probabilities of its tokens."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+from constrain.completion import Completion
+from constrain.engine import CompiledGrammar, Matcher, Vocabulary
+from constrain.engine.bitmask import packed
+from constrain.engine.pointers import pointer
+from constrain.extract.alternatives import Alternatives, find_alternatives, goes_on
+from constrain.extract.distribution import Distribution
+from constrain.extract.extraction import Confidence
+from constrain.extract.leaves import Leaf, find_leaves, marked
+from constrain.extract.target import Target
+from constrain.filters.engine import vocabulary_of
+from constrain.filters.masks import RowMask, TokenMask
+from constrain.runtime.confidence import TokenConfidence
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+#: Tokens with which ``null`` may begin, with what may stand before it.
+_BEFORE_NULL = re.compile(rb'"?[\[,:]? ?(n|nu|nul|null[^\w]*)?')
+#: Maximum number of places of a target whose alternatives are cached.
+_MAX_PLACES = 4096
+
+#: Names of an object and ``None`` for any index, the gap, and the mask before it.
+_Place: TypeAlias = "tuple[tuple[str | None, ...], bytes, Any]"
+
+
+@dataclass(frozen=True)
+class LeafConfidence:
+    """The confidence of a leaf of a record.
+
+    Attributes:
+        pointer: its JSON pointer in the record.
+        text: its JSON text.
+        first: number of its first token.
+        probability, removed: see :class:`~constrain.extract.Confidence`.
+        distribution: the distribution over its alternatives, if they are known.
+    """
+
+    pointer: str
+    text: str
+    first: int
+    probability: float
+    removed: float
+    distribution: Distribution | None
+
+    @cached_property
+    def confidence(self) -> Confidence:
+        """The confidence, without calibration."""
+        alternatives = None if self.distribution is None else self.distribution.probabilities()
+        probability = self.probability if alternatives is None else alternatives.get(self.text, self.probability)
+        return Confidence(probability, self.removed, alternatives)
+
+
+class ConfidenceReader:
+    """Computes the confidence of the values of records.
+
+    The tokens of a value are those that overlap it or the colon, comma or bracket before it, since a token that begins
+    with these may decide what kind of value follows.
+    """
+
+    def __init__(self, tokenizer: ExLlamaV2Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._alternatives: WeakKeyDictionary[Target[Any], dict[_Place, Alternatives | None]] = WeakKeyDictionary()
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return vocabulary_of(self._tokenizer)
+
+    @cached_property
+    def watched_tokens(self) -> TokenMask:
+        """The tokens with which ``null`` may begin."""
+        size, spell = self._vocabulary.size, self._vocabulary.token_bytes
+        found = [token for token in range(size) if (text := spell(token)) and _BEFORE_NULL.fullmatch(text)]
+        return RowMask(packed(found, (size + 31) // 32))
+
+    def read(self, target: Target[Any], grammar: CompiledGrammar, written: Completion) -> list[LeafConfidence]:
+        """Return the confidence of the leaves of a record, in order; nothing if that of a token is not known.
+
+        Args:
+            target: the target of the record.
+            grammar: the grammar that the record was written with.
+            written: what the model wrote.
+        """
+        if written.confidence is None or len(written.confidence) != len(written.tokens):
+            return []
+        text = _WrittenText(self._vocabulary, written.tokens, written.confidence)
+        leaves = find_leaves(text.record)
+        whole = json.loads(text.record)
+        record, quotations = target.without_quotes(marked(leaves, whole), whole)
+        quotes = {quotation.text for quotation in quotations}
+        return [
+            self._leaf(target, grammar, text, leaves[int(mark)], pointer(path), mark in quotes)
+            for path, mark in _scalars(record, ())
+        ]
+
+    def _leaf(
+        self, target: Target[Any], grammar: CompiledGrammar, text: _WrittenText, leaf: Leaf, where: str, is_quote: bool
+    ) -> LeafConfidence:
+        first, last = text.token_at(leaf.separator), text.token_at(leaf.end - 1)
+        used = text.confidence[first : last + 1]
+        logprob = sum(each.logprob for each in used)
+        if leaf.is_number:
+            logprob += text.end_logprob(leaf.end)
+        removed = max(each.removed for each in used)
+        distribution = None
+        if not is_quote:
+            distribution = self._distribution(target, grammar, text, leaf, first)
+        return LeafConfidence(where, leaf.text.decode(), first, math.exp(logprob), removed, distribution)
+
+    def _distribution(
+        self, target: Target[Any], grammar: CompiledGrammar, text: _WrittenText, leaf: Leaf, first: int
+    ) -> Distribution | None:
+        """Return the distribution over the alternatives of a leaf, as far as its tokens tell."""
+        gap = text.record[text.starts[first] : leaf.start]
+        mask = text.confidence[first].mask
+        names = tuple(step if isinstance(step, str) else None for step in leaf.path)
+        place = names, gap, None if mask is None else mask.id
+        places = self._alternatives.setdefault(target, {})
+        if place not in places:
+            if len(places) == _MAX_PLACES:
+                places.clear()
+            places[place] = find_alternatives(text.matcher_before(grammar, first), self._vocabulary, gap)
+        alternatives = places[place]
+        if alternatives is None:
+            return None
+        distribution = Distribution(alternatives, self._vocabulary.token_bytes, self._vocabulary.size)
+        is_known = distribution.follow(text.tokens[first:], text.confidence[first:])
+        return distribution if is_known else None
+
+
+class _WrittenText:
+    """The tokens of a record, with their bytes."""
+
+    def __init__(self, vocabulary: Vocabulary, tokens: Sequence[int], confidence: Sequence[TokenConfidence]) -> None:
+        self.tokens, self.confidence = tokens, confidence
+        self._spelled = [vocabulary.token_bytes(token) for token in tokens]
+        self.record = b"".join(self._spelled)
+        self.starts = list(accumulate(map(len, self._spelled), initial=0))
+        self._vocabulary = vocabulary
+
+    def token_at(self, place: int) -> int:
+        """Return the number of the token that has a byte of the record."""
+        return bisect_right(self.starts, place) - 1
+
+    def end_logprob(self, place: int) -> float:
+        """Return the log probability that a number ends at a place of the record."""
+        number = bisect_left(self.starts, place)
+        if number >= len(self.tokens) or self.starts[number] != place:
+            return 0.0  # the token that ends the number also has what follows it
+        confidence = self.confidence[number]
+        if not confidence.lists_all:
+            return confidence.logprob
+        spell = self._vocabulary.token_bytes
+        shares = confidence.choices(self._vocabulary.size).items()
+        return math.log(min(1.0, sum(share for token, share in shares if not goes_on(spell(token)))))
+
+    def matcher_before(self, grammar: CompiledGrammar, number: int) -> Matcher:
+        """Return a matcher that has accepted the tokens before one."""
+        matcher = grammar.matcher()
+        for token in self.tokens[:number]:
+            matcher.accept(token)
+        return matcher
+
+
+def _scalars(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the scalars of a record, with their paths."""
+    if isinstance(node, dict):
+        for name, child in node.items():
+            yield from _scalars(child, (*path, name))
+    elif isinstance(node, list):
+        for index, child in enumerate(node):
+            yield from _scalars(child, (*path, index))
+    else:
+        yield path, node

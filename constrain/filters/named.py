@@ -1,0 +1,72 @@
+"""Filters as text: a name with arguments, as on the command line."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from constrain.errors import PluginError
+from constrain.filters.manager import create, find
+
+if TYPE_CHECKING:
+    from constrain.tokenizer import ExLlamaV2Tokenizer
+
+#: Annotations, and members of unions, that JSON has no other form of than a text.
+_TEXTS = frozenset({"str", "re.Pattern[str]", "None"})
+
+
+@dataclass(frozen=True)
+class NamedFilter:
+    """A filter that is not made yet.
+
+    Attributes:
+        name: its name for :func:`~constrain.filters.create`.
+        arguments: its own arguments.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> NamedFilter:
+        """Read ``name`` or ``name:argument=value,argument=value``.
+
+        A value is JSON, or else a text. For an argument that is annotated as a text, it is always a text; and if that
+        is one of several types, it is JSON only if it is a list or an object.
+
+        Raises:
+            PluginError: there is no such filter, or the text has another form.
+        """
+        name, _, rest = text.partition(":")
+        own = dict(list(inspect.signature(find(name).factory).parameters.items())[2:])
+        # A value may have commas: only one before the name of an argument ends it.
+        pairs = re.split(f",(?=(?:{'|'.join(own)})=)", rest) if own else [rest]
+        if rest and not all(re.match(r"[A-Za-z_]\w*=", pair) for pair in pairs):
+            raise PluginError(f"{text!r} is not of the form name:argument=value,argument=value")
+        given = dict(pair.split("=", 1) for pair in pairs) if rest else {}
+        kinds = {key: own[key].annotation if key in own else "str" for key in given}
+        return cls(name, {key: _value(value, kinds[key]) for key, value in given.items()})
+
+    def create(self, model: Any, tokenizer: ExLlamaV2Tokenizer) -> Any:
+        """Create the filter.
+
+        Raises:
+            PluginError: there is no such filter, or it does not take these arguments.
+        """
+        return create(self.name, model, tokenizer, **self.arguments)
+
+
+def _value(text: str, annotation: Any) -> Any:
+    named = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    kinds = {kind.strip() for kind in named.split("|")}
+    if kinds <= _TEXTS:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if "str" in kinds and not isinstance(value, (list, dict)) else value

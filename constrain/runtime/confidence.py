@@ -1,0 +1,77 @@
+"""Probability of a token under its constraint, by the model alone: at temperature 1, before other sampling settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from constrain.filters.masks import TokenMask, all_tokens
+from constrain.kernels import MAX_CHOICES
+
+
+@dataclass(frozen=True, slots=True)
+class TokenConfidence:
+    """Probability of a sampled token under its constraint.
+
+    Attributes:
+        logprob: log probability of the token among the allowed ones.
+        removed: share of the probability that the model gave to tokens which the constraint excludes.
+        mask: the allowed tokens, ``None`` for all.
+        watched: the tokens that the request watches.
+        log_sum: logarithm of the sum of ``exp(logit)`` over the allowed tokens.
+        logits: float32, logits of allowed tokens in the order of their ids, and perhaps other values after them: of all
+            if there are at most :data:`~constrain.kernels.MAX_CHOICES`, else of those that are watched.
+    """
+
+    logprob: float
+    removed: float
+    mask: TokenMask | None
+    watched: TokenMask | None
+    log_sum: float
+    logits: npt.NDArray[np.float32]
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether :meth:`choices` has all allowed tokens."""
+        return _is_few(self.mask)
+
+    def choices(self, width: int) -> dict[int, float]:
+        """Return tokens with their probabilities among the allowed ones; ``width``: number of logits.
+
+        All allowed tokens if there are at most :data:`~constrain.kernels.MAX_CHOICES`, else those that are watched.
+        """
+        tokens: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        if self.mask is not None and self.lists_all:
+            tokens = all_tokens(self.mask, width)
+        elif self.watched is not None:
+            mask, watched = self.mask, all_tokens(self.watched, width).tolist()
+            tokens = np.array([token for token in watched if mask is None or token in mask], dtype=np.intp)
+        shares = np.exp(self.logits[: len(tokens)] - np.float64(self.log_sum))
+        return dict(zip(tokens.tolist(), shares.tolist(), strict=True))
+
+
+def token_confidence(
+    mask: TokenMask | None,
+    watched: TokenMask | None,
+    sums: npt.NDArray[np.float32],
+    choices: npt.NDArray[np.float32],
+) -> TokenConfidence:
+    """Convert a row of :class:`constrain.kernels.Masses` that is on the host.
+
+    Args:
+        mask: the allowed tokens, ``None`` for all.
+        watched: the watched tokens.
+        sums, choices: the row.
+    """
+    total, allowed, sampled = sums.tolist()
+    shown = mask if _is_few(mask) else watched
+    logits = choices[: 0 if shown is None else min(shown.count, MAX_CHOICES)].copy()
+    removed = max(0.0, -math.expm1(allowed - total))
+    return TokenConfidence(min(sampled - allowed, 0.0), removed, mask, watched, allowed, logits)
+
+
+def _is_few(mask: TokenMask | None) -> bool:
+    return mask is not None and mask.count <= MAX_CHOICES

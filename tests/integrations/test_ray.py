@@ -1,0 +1,169 @@
+"""Ray: the records of workers are those of a single process, and a worker that dies loses and doubles nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pydantic import BaseModel, field_validator
+
+import constrain
+from constrain.cli import cli
+from constrain.documents import Document
+from constrain.errors import RunError
+from constrain.runs import LazyModel, Line, Progress, run_extraction
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'constrain[ray]'")
+
+from constrain.integrations import ray as integration  # noqa: E402  # it imports Ray
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["a", "b"]}, "word": {"type": "string", "maxLength": 4}},
+    "required": ["kind", "word"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_dir: Path) -> constrain.LLM:
+    return constrain.load(tiny_dir)
+
+
+def workers(tiny_dir: Path, number: int = 1) -> LazyModel:
+    return LazyModel.open(tiny_dir, lambda: integration.Workers("auto", tiny_dir, number=number))
+
+
+def documents(number: int) -> list[Document]:
+    return [Document("yes " * (index % 5 + 1) + str(index), f"{index}.txt") for index in range(number)]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of an output, without what depends on other requests."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line.get("usage", {}).pop("cached_tokens", None)
+    return lines
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_is_killed_loses_and_doubles_nothing(
+    llm: constrain.LLM, tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+
+    class Watched(integration._Calls):
+        def __init__(self, target: Any, workers: Any) -> None:
+            super().__init__(target, workers)
+            pids.extend(ray.get([worker.__ray_call__.remote(lambda _: os.getpid()) for worker in workers]))
+
+    def kill(progress: Progress, line: Line | None) -> None:
+        if progress.records == 30:
+            os.kill(pids[0], signal.SIGKILL)
+
+    monkeypatch.setattr(integration, "_Calls", Watched)
+    inputs = [*documents(199), Document(" ", "empty.txt")]
+    progress = run_extraction(workers(tiny_dir, 2), SCHEMA, inputs, tmp_path / "ray.jsonl", on_line=kill)
+    assert (progress.records, progress.failures, len(set(pids))) == (199, 1, 2)
+    run_extraction(llm, SCHEMA, inputs, tmp_path / "local.jsonl")
+    assert read(tmp_path / "ray.jsonl") == read(tmp_path / "local.jsonl")
+
+
+class Shouted(BaseModel):
+    """A type that the workers do not know."""
+
+    word: str
+
+    @field_validator("word")
+    @classmethod
+    def louder(cls, word: str) -> str:
+        if len(word) % 2:
+            raise ValueError("it is odd")
+        return f"{word}!"
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
+def test_types_are_those_of_this_process(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -> None:
+    inputs = documents(8)
+    for name, model in (("ray", workers(tiny_dir)), ("local", llm)):
+        run_extraction(model, Shouted, inputs, tmp_path / f"{name}.jsonl", max_new_tokens=20)
+    local = read(tmp_path / "local.jsonl")
+    assert [each["key"] for each in read(tmp_path / "ray.jsonl")] == [each["key"] for each in local]
+    assert [each.get("record") for each in read(tmp_path / "ray.jsonl")] == [each.get("record") for each in local]
+    assert all(each["record"]["word"].endswith("!") for each in local if "record" in each)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
+def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -> None:
+    import ray.data
+
+    run_extraction(llm, SCHEMA, [*documents(20), Document(" ", "empty.txt")], tmp_path / "local.jsonl")
+    local = {line["key"]: line for line in read(tmp_path / "local.jsonl")}
+    texts = [{"text": each.text, "name": each.source} for each in [*documents(20), Document(" ", "empty.txt")]]
+    rows = ray.data.from_items(texts).map_batches(
+        integration.Extractor,
+        fn_constructor_kwargs={"schema": SCHEMA, "model": tiny_dir, "source_column": "name"},
+        compute=ray.data.ActorPoolStrategy(size=1),
+        batch_size=8,
+    )
+    found = rows.take_all()
+    assert {row["key"] for row in found} == set(local)
+    for row in found:
+        line = json.loads(row["line"])
+        line.get("usage", {}).pop("cached_tokens", None)
+        assert line == local[row["key"]] and row["failed"] == ("error" in line) and row["name"] == line["source"]
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
+def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "one.txt").write_text("yes, please")
+    args = ["extract", "--schema", "schema.json", "one.txt", "--model", str(tiny_dir)]
+    results = [CliRunner().invoke(cli, [*args, *more]) for more in ((), ("--ray", "auto", "--workers", "1"))]
+    local, remote = (json.loads(result.stdout) for result in results)
+    assert remote["record"] == local["record"] and remote["key"] == local["key"]
+    refused = CliRunner().invoke(cli, [*args, "--ray", "auto", "--filter", "regex:pattern=a"])
+    assert refused.exit_code == 2 and "--filter and --ray exclude each other" in refused.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
+def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -> None:
+    model = LazyModel.open(tiny_dir, lambda: integration.Workers("auto", tmp_path / "nowhere"))
+    with pytest.raises(RunError, match="a worker cannot be started"):
+        run_extraction(model, SCHEMA, documents(1), tmp_path / "out.jsonl")
+
+
+# In this process
+
+
+def test_a_row_that_is_no_text_fails_alone(tiny_dir: Path) -> None:
+    rows = integration.Extractor(SCHEMA, model=tiny_dir)({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
+    assert rows["failed"].tolist() == [False, True, False] and rows["id"].tolist() == [1, 2, 3]
+    assert json.loads(rows["line"][1])["error"]["message"] == "it is not a text (NoneType)"
+
+
+def test_rows_that_an_earlier_run_has_done_are_left_out(tiny_dir: Path) -> None:
+    batch = {"text": ["yes", "no", "yes, please"]}
+    keys = integration.Extractor(SCHEMA, model=tiny_dir)(batch)["key"]
+    again = integration.Extractor(SCHEMA, model=tiny_dir, done=keys[:2])
+    assert again(batch)["key"].tolist() == [keys[2]]
+    assert again({"text": ["no"]})["line"].tolist() == []
