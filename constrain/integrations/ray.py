@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import ray
-from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
+
+try:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+except ImportError as error:
+    raise ImportError("constrain.integrations.ray needs Ray: pip install 'constrain[ray]'") from error
 
 from constrain.completion import Failure, Inputs
 from constrain.documents import Document, Source
@@ -32,9 +35,9 @@ __all__ = ["Extractor", "Workers"]
 #: Documents that a worker is given in one call, and calls that it works on at a time: so it never waits for the driver,
 #: and has as many documents as a large batch of a GPU.
 _BATCH, _CALLS = 16, 4
-#: Times that a call is repeated whose worker has died, before its documents fail.
-_RETRIES = 3
-#: Seconds between looks for documents that have been read meanwhile.
+#: Workers that die over a document before it fails.
+_DEATHS = 4
+#: Seconds between looks for documents that have been read meanwhile, and for Ctrl-C.
 _POLL = 0.05
 
 _Result: TypeAlias = "Extraction[Any] | Failure"
@@ -139,7 +142,7 @@ def _input(text: Any, source: Any) -> Document | Source:
 class Workers:
     """Workers of a Ray cluster in place of the :class:`constrain.LLM` of a run, each with a model of its own.
 
-    A worker that dies is started again, and what it was working on is repeated.
+    A worker that dies is started again, and what it was working on is repeated by those that are free.
     """
 
     def __init__(
@@ -163,14 +166,19 @@ class Workers:
         self._loading = {"max_batch_size": max_batch_size, "calibration": calibration}
 
     def extract_many(
-        self, target: Target[Any], documents: Inputs[Document], *, ordered: bool = False, **options: Any
+        self,
+        target: Target[Any],
+        documents: Inputs[Document],
+        *,
+        ordered: Literal[False] = False,
+        **options: Any,
     ) -> Generator[_Result, None, None]:
         """Extract a record from each document, and yield the results as they come.
 
         Args:
             target: schema and type of the records. The workers know only the schema.
             documents: the documents.
-            ordered: must be false.
+            ordered: there is no other order than that in which the results come.
             options: as for :meth:`constrain.LLM.extract`.
 
         Raises:
@@ -185,9 +193,7 @@ class Workers:
     def _started(self, schema: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[list[Any]]:
         """Start the workers, and end them."""
         number, resources = _resources(self._number)
-        make = ray.remote(_Worker).options(
-            max_restarts=-1, max_task_retries=_RETRIES, max_concurrency=_CALLS, **resources
-        )
+        make = ray.remote(_Worker).options(max_restarts=-1, max_task_retries=-1, max_concurrency=_CALLS, **resources)
         workers = [make.remote(schema, self._model, self._loading, options) for _ in range(number)]
         try:
             yield workers
@@ -209,59 +215,120 @@ class _Worker:
         return [each if isinstance(each, Failure) else replace(each, document=Document("")) for each in results]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Call:
-    """Documents that a worker has, with the position of the first."""
+    """Documents for a worker, with the position of the first, and how many workers have died over them."""
 
-    worker: Any
     start: int
-    documents: list[Document]
+    documents: Sequence[Document]
+    deaths: int = 0
+
+    def repeated(self) -> list[_Call]:
+        """Return a call for each document, so that one that kills its worker is found."""
+        return [_Call(self.start + index, [each], self.deaths + 1) for index, each in enumerate(self.documents)]
+
+
+class _Batches:
+    """The documents of a run, as calls.
+
+    Attributes:
+        is_open: whether there may be more.
+        error: what reading the documents raised.
+    """
+
+    def __init__(self, documents: Inputs[Document]) -> None:
+        self._documents, self._source = documents, iter(documents)
+        self._num_documents = 0
+        self.is_open = True
+        self.error: Exception | None = None
+
+    def next(self, is_idle: bool) -> _Call | None:
+        """Return the next call; ``None`` at the end. If not idle, also if no document is there yet."""
+        self.is_open = self.is_open and not self._documents.is_stopped()
+        if not self.is_open or not (is_idle or self._documents.is_ready()):
+            return None
+        found = self._read()
+        call = _Call(self._num_documents, found)
+        self._num_documents += len(found)
+        self.is_open = bool(found)
+        return call if found else None
+
+    def _read(self) -> list[Document]:
+        """Return the next document, for which it waits, and those that are there."""
+        found: list[Document] = []
+        try:
+            while len(found) < _BATCH and (not found or self._documents.is_ready()):
+                found.append(next(self._source))
+        except StopIteration:
+            pass
+        except Exception as error:
+            self.error = error
+        return found
 
 
 class _Calls:
-    """The calls of workers that are in progress."""
+    """The calls that workers work on. If a worker dies, they are repeated by others, which do not wait for it."""
 
     def __init__(self, target: Target[Any], workers: Sequence[Any]) -> None:
         self._target = target
-        self._free = deque(worker for _ in range(_CALLS) for worker in workers)
-        self._calls: dict[Any, _Call] = {}
-        self._num_documents = 0
+        self._starting = {worker.__ray_ready__.remote(): worker for worker in workers}
+        self._started: list[Any] = []
+        self._running: dict[Any, tuple[Any, _Call]] = {}
+        self._repeated: deque[_Call] = deque()
 
     def results(self, documents: Inputs[Document]) -> Iterator[_Result]:
         """Yield the results of documents as they come; if reading them fails, those of earlier ones first."""
-        source, is_open, broken = iter(documents), True, None
-        while is_open or self._calls:
-            is_open = is_open and not documents.is_stopped()
-            while is_open and self._free and (not self._calls or documents.is_ready()):
-                try:
-                    is_open = self._start(_ready(source, documents))
-                except Exception as error:
-                    is_open, broken = False, error
-            for reference in self._done(_POLL if is_open and self._free else None):
+        batches = _Batches(documents)
+        while batches.is_open or self._running or self._repeated:
+            while (worker := self._free()) is not None and (call := self._next(batches)) is not None:
+                # The calls of a worker that has died are repeated here; Ray would wait until it has started again.
+                self._running[worker.extract.options(max_task_retries=0).remote(call.documents)] = worker, call
+            for reference in ray.wait([*self._running, *self._starting], timeout=_POLL)[0]:
                 yield from self._finish(reference)
-        if broken is not None:
-            raise broken
+        if batches.error is not None:
+            raise batches.error
 
-    def _done(self, timeout: float | None) -> list[Any]:
-        """Wait for a call that is done."""
-        return list(ray.wait(list(self._calls), timeout=timeout)[0]) if self._calls else []
+    def _free(self) -> Any:
+        """Return the worker with the fewest calls; ``None`` if all have enough."""
+        counts = Counter(worker for worker, _ in self._running.values())
+        worker = min(self._started, key=counts.__getitem__, default=None)
+        return None if counts[worker] == _CALLS else worker
 
-    def _start(self, documents: list[Document]) -> bool:
-        """Give documents to the worker that has the fewest; return whether there are any."""
-        if documents:
-            call = _Call(self._free.popleft(), self._num_documents, documents)
-            self._calls[call.worker.extract.remote(documents)] = call
-            self._num_documents += len(documents)
-        return bool(documents)
+    def _next(self, batches: _Batches) -> _Call | None:
+        return self._repeated.popleft() if self._repeated else batches.next(is_idle=not self._running)
 
     def _finish(self, reference: Any) -> Iterator[_Result]:
-        call = self._calls.pop(reference)
-        self._free.append(call.worker)
-        for result, document in zip(_results(reference, len(call.documents)), call.documents, strict=True):
-            yield self._placed(result, call.start + result.index, document)
+        """Take notice that a worker has started, or of the results of a call."""
+        if reference in self._starting:
+            self._started.append(_checked(self._starting.pop(reference), reference))
+            return
+        worker, call = self._running.pop(reference)
+        try:
+            results = ray.get(reference)
+        except RayTaskError as error:
+            raise error.cause from error
+        except RayError as error:
+            self._restart(worker)
+            results = self._repeat(call, error)
+        for result in results:
+            yield self._placed(call, result)
 
-    def _placed(self, result: _Result, index: int, document: Document) -> _Result:
+    def _restart(self, worker: Any) -> None:
+        """Wait until a worker that has died has started again, unless an earlier call has seen that."""
+        if worker in self._started:
+            self._started.remove(worker)
+            self._starting[worker.__ray_ready__.remote()] = worker
+
+    def _repeat(self, call: _Call, error: RayError) -> list[Failure]:
+        """Repeat a call; if enough workers have died over it, return failures."""
+        if call.deaths + 1 < _DEATHS:
+            self._repeated.extend(call.repeated())
+            return []
+        return [Failure(index, error) for index in range(len(call.documents))]
+
+    def _placed(self, call: _Call, result: _Result) -> _Result:
         """Return a result of a worker with what only this process knows: position, document and type."""
+        index, document = call.start + result.index, call.documents[result.index]
         if isinstance(result, Failure):
             return Failure(index, result.error)
         try:
@@ -270,25 +337,13 @@ class _Calls:
             return Failure(index, error)
 
 
-def _ready(source: Iterator[Document], documents: Inputs[Document]) -> list[Document]:
-    """Return the documents of a call: the next one, for which it waits, and those that are there."""
-    found = list(islice(source, 1))
-    while found and len(found) < _BATCH and documents.is_ready() and (more := next(source, None)) is not None:
-        found.append(more)
-    return found
-
-
-def _results(reference: Any, number: int) -> list[_Result]:
-    """Return the results of a call; if its worker died again and again, as many failures."""
+def _checked(worker: Any, reference: Any) -> Any:
+    """Return a worker if it has started."""
     try:
-        found: list[_Result] = ray.get(reference)
-        return found
-    except RayTaskError as error:
-        raise error.cause from error
-    except ActorDiedError as error:
+        ray.get(reference)
+    except RayError as error:
         raise RunError(f"a worker cannot be started: {error}") from error
-    except RayActorError as error:
-        return [Failure(index, error) for index in range(number)]
+    return worker
 
 
 @contextmanager
@@ -313,5 +368,8 @@ def _resources(number: int | None) -> tuple[int, dict[str, int]]:
     if num_gpus := sum(int(node.get("GPU", 0)) for node in nodes):
         return min(number or num_gpus, num_gpus), {"num_gpus": 1}
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
+    if not cpus:
+        raise RunError("the cluster has no machine with a CPU for workers")
     number = min(number or len(cpus), sum(cpus))
-    return number, {"num_cpus": max(1, min(*cpus, sum(cpus) // number))}
+    sizes = range(max(cpus), 0, -1)
+    return number, {"num_cpus": next(size for size in sizes if sum(each // size for each in cpus) >= number)}

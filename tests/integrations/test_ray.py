@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,23 +65,54 @@ def read(path: Path) -> list[dict[str, Any]]:
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     llm: constrain.LLM, tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pids: list[int] = []
+    calls: list[integration._Calls] = []
+    repeated: list[integration._Call] = []
 
     class Watched(integration._Calls):
         def __init__(self, target: Any, workers: Any) -> None:
             super().__init__(target, workers)
-            pids.extend(ray.get([worker.__ray_call__.remote(lambda _: os.getpid()) for worker in workers]))
+            calls.append(self)
+
+        def _repeat(self, call: integration._Call, error: Exception) -> Any:
+            repeated.append(call)
+            return super()._repeat(call, error)
 
     def kill(progress: Progress, line: Line | None) -> None:
         if progress.records == 30:
-            os.kill(pids[0], signal.SIGKILL)
+            worker, _ = next(iter(calls[0]._running.values()))
+            os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
     monkeypatch.setattr(integration, "_Calls", Watched)
     inputs = [*documents(199), Document(" ", "empty.txt")]
     progress = run_extraction(workers(tiny_dir, 2), SCHEMA, inputs, tmp_path / "ray.jsonl", on_line=kill)
-    assert (progress.records, progress.failures, len(set(pids))) == (199, 1, 2)
+    assert (progress.records, progress.failures) == (199, 1) and repeated
     run_extraction(llm, SCHEMA, inputs, tmp_path / "local.jsonl")
     assert read(tmp_path / "ray.jsonl") == read(tmp_path / "local.jsonl")
+
+
+class Fragile:
+    """In place of a worker: a document kills it."""
+
+    def __init__(self, schema: Any, model: Any, max_batch_size: Any, options: Any) -> None: ...
+
+    def extract(self, documents: list[Document]) -> list[Any]:
+        if any(each.text == "poison" for each in documents):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [constrain.Extraction("a", "a", '"a"', [], "stop", at, each) for at, each in enumerate(documents)]
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
+def test_a_document_that_kills_its_workers_fails(
+    tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setattr(integration, "_Worker", Fragile)
+    inputs = [*documents(40), Document("poison", "poison.txt"), *documents(80)[40:]]
+    run_extraction(workers(tiny_dir, 2), {"enum": ["a"]}, inputs, tmp_path / "out.jsonl")
+    lines = {line["source"]: line for line in read(tmp_path / "out.jsonl")}
+    assert len(lines) == 81 and lines["poison.txt"]["error"]["type"] == "ActorUnavailableError"
+    assert sum("record" in line for line in lines.values()) > 70
 
 
 class Shouted(BaseModel):
@@ -140,8 +172,8 @@ def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     results = [CliRunner().invoke(cli, [*args, *more]) for more in ((), ("--ray", "auto", "--workers", "1"))]
     local, remote = (json.loads(result.stdout) for result in results)
     assert remote["record"] == local["record"] and remote["key"] == local["key"]
-    refused = CliRunner().invoke(cli, [*args, "--ray", "auto", "--filter", "regex:pattern=a"])
-    assert refused.exit_code == 2 and "--filter and --ray exclude each other" in refused.stderr
+    filtered = CliRunner().invoke(cli, [*args, "--ray", "auto", "--filter", 'regex:pattern=\\{"kind": "b".*'])
+    assert json.loads(filtered.stdout)["record"]["kind"] == "b"
 
 
 @pytest.mark.cluster
@@ -153,6 +185,37 @@ def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -
 
 
 # In this process
+
+
+@pytest.mark.parametrize(
+    ("nodes", "number", "expected"),
+    [
+        ([{"CPU": 8}], None, (1, {"num_cpus": 8})),
+        ([{"CPU": 8}, {"CPU": 4}, {}], None, (2, {"num_cpus": 4})),
+        ([{"CPU": 8}, {"CPU": 8}], 3, (3, {"num_cpus": 4})),
+        ([{"CPU": 2}], 5, (2, {"num_cpus": 1})),
+        ([{"CPU": 8, "GPU": 2}, {"CPU": 8}], None, (2, {"num_gpus": 1})),
+        ([{"CPU": 8, "GPU": 2}], 1, (1, {"num_gpus": 1})),
+    ],
+)
+def test_workers_fit_on_the_machines(
+    nodes: list[dict[str, int]], number: int | None, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": each} for each in nodes])
+    assert integration._resources(number) == expected
+
+
+def test_a_cluster_without_cpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 0}}])
+    with pytest.raises(RunError, match="no machine with a CPU"):
+        integration._resources(None)
+
+
+def test_workers_are_those_of_ray(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    args = ["extract", "--schema", str(tmp_path / "schema.json"), "one.txt", "--workers", "2"]
+    result = CliRunner().invoke(cli, args)
+    assert result.exit_code == 2 and "--workers needs --ray" in result.stderr
 
 
 def test_a_row_that_is_no_text_fails_alone(tiny_dir: Path) -> None:
