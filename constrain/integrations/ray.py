@@ -354,7 +354,7 @@ def _connected(address: str) -> Iterator[None]:
         return
     try:
         ray.init(address, log_to_driver=False)
-    except (ConnectionError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError) as error:
         raise RunError(f"cannot connect to a Ray cluster at {address!r}: {error}") from error
     try:
         yield
