@@ -58,6 +58,7 @@ class Extractor:
         column: str = "text",
         source_column: str | None = None,
         done: Collection[str] = (),
+        calibration: Calibration | None = None,
         **options: Unpack[ExtractOptions],
     ) -> None:
         """
@@ -67,6 +68,7 @@ class Extractor:
             column: column of the texts.
             source_column: column that says where the texts come from.
             done: keys of an earlier run; the rows with these keys are left out.
+            calibration: see :func:`constrain.load`.
             options: as for :meth:`constrain.LLM.extract`.
 
         Raises:
@@ -74,7 +76,7 @@ class Extractor:
             SchemaError: the schema is not valid.
             ArgumentError: an option is wrong, or has no JSON form.
         """
-        self._llm, self._target = load(model), Target.of(schema)
+        self._llm, self._target = load(model, calibration=calibration), Target.of(schema)
         self._column, self._source_column = column, source_column
         self._done, self._options = frozenset(done), options
         self._settings = settings_of(LazyModel.of(self._llm), self._target, options)
@@ -160,7 +162,7 @@ class Workers:
             model: folder of the model, the same on every machine; the built-in one if omitted.
             number: number of workers; by default one for each GPU, or without GPUs, one for each machine.
             max_batch_size: most requests that run at a time in a worker, see :func:`constrain.load`.
-            calibration: see there.
+            calibration: see there, too.
         """
         self._address, self._number, self._model = address, number, None if model is None else str(model)
         self._loading = {"max_batch_size": max_batch_size, "calibration": calibration}
