@@ -22,7 +22,7 @@ from constrain.runs import LazyModel, Line, Progress, run_extraction
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'constrain[ray]'")
 
-from constrain.integrations import ray as integration  # noqa: E402  # it imports Ray
+from constrain.integrations.ray import Extractor, Workers, calls, workers  # noqa: E402  # they import Ray
 
 SCHEMA = {
     "type": "object",
@@ -44,8 +44,8 @@ def llm(tiny_dir: Path) -> constrain.LLM:
     return constrain.load(tiny_dir)
 
 
-def workers(tiny_dir: Path, number: int = 1) -> LazyModel:
-    return LazyModel.open(tiny_dir, lambda: integration.Workers("auto", tiny_dir, number=number))
+def on_workers(tiny_dir: Path, number: int = 1) -> LazyModel:
+    return LazyModel.open(tiny_dir, lambda: Workers("auto", tiny_dir, number=number))
 
 
 def documents(number: int) -> list[Document]:
@@ -69,26 +69,26 @@ def parse(text: str) -> dict[str, Any]:
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     llm: constrain.LLM, tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[integration._Calls] = []
-    repeated: list[integration._Call] = []
+    watched: list[calls.Calls] = []
+    repeated: list[calls._Call] = []
 
-    class Watched(integration._Calls):
+    class Watched(calls.Calls):
         def __init__(self, target: Any, workers: Any) -> None:
             super().__init__(target, workers)
-            calls.append(self)
+            watched.append(self)
 
-        def _repeat(self, call: integration._Call, error: Exception) -> Any:
+        def _repeat(self, call: calls._Call, error: Exception) -> Any:
             repeated.append(call)
             return super()._repeat(call, error)
 
     def kill(progress: Progress, line: Line | None) -> None:
         if progress.records == 30:
-            worker, _ = next(iter(calls[0]._running.values()))
+            worker, _ = next(iter(watched[0]._running.values()))
             os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
-    monkeypatch.setattr(integration, "_Calls", Watched)
+    monkeypatch.setattr(workers, "Calls", Watched)
     inputs = [*documents(199), Document(" ", "empty.txt")]
-    progress = run_extraction(workers(tiny_dir, 2), SCHEMA, inputs, tmp_path / "ray.jsonl", on_line=kill)
+    progress = run_extraction(on_workers(tiny_dir, 2), SCHEMA, inputs, tmp_path / "ray.jsonl", on_line=kill)
     assert (progress.records, progress.failures) == (199, 1) and repeated
     run_extraction(llm, SCHEMA, inputs, tmp_path / "local.jsonl")
     assert read(tmp_path / "ray.jsonl") == read(tmp_path / "local.jsonl")
@@ -111,9 +111,9 @@ def test_a_document_that_kills_its_workers_fails(
     tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    monkeypatch.setattr(integration, "_Worker", Fragile)
+    monkeypatch.setattr(workers, "_Worker", Fragile)
     inputs = [*documents(40), Document("poison", "poison.txt"), *documents(80)[40:]]
-    run_extraction(workers(tiny_dir, 2), {"enum": ["a"]}, inputs, tmp_path / "out.jsonl")
+    run_extraction(on_workers(tiny_dir, 2), {"enum": ["a"]}, inputs, tmp_path / "out.jsonl")
     lines = {line["source"]: line for line in read(tmp_path / "out.jsonl")}
     assert len(lines) == 81 and lines["poison.txt"]["error"]["type"] == "ActorUnavailableError"
     assert sum("record" in line for line in lines.values()) > 70
@@ -136,7 +136,7 @@ class Shouted(BaseModel):
 @pytest.mark.usefixtures("cluster")
 def test_types_are_those_of_this_process(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -> None:
     inputs = documents(8)
-    for name, model in (("ray", workers(tiny_dir)), ("local", llm)):
+    for name, model in (("ray", on_workers(tiny_dir)), ("local", llm)):
         run_extraction(model, Shouted, inputs, tmp_path / f"{name}.jsonl", max_new_tokens=20)
     local = read(tmp_path / "local.jsonl")
     assert [each["key"] for each in read(tmp_path / "ray.jsonl")] == [each["key"] for each in local]
@@ -153,7 +153,7 @@ def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -
     local = {line["key"]: line for line in read(tmp_path / "local.jsonl")}
     texts = [{"text": each.text, "name": each.source} for each in [*documents(20), Document(" ", "empty.txt")]]
     rows = ray.data.from_items(texts).map_batches(
-        integration.Extractor,
+        Extractor,
         fn_constructor_kwargs={"schema": SCHEMA, "model": tiny_dir, "source_column": "name"},
         compute=ray.data.ActorPoolStrategy(size=1),
         batch_size=8,
@@ -182,7 +182,7 @@ def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.cluster
 @pytest.mark.usefixtures("cluster")
 def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -> None:
-    model = LazyModel.open(tiny_dir, lambda: integration.Workers("auto", tmp_path / "nowhere"))
+    model = LazyModel.open(tiny_dir, lambda: Workers("auto", tmp_path / "nowhere"))
     with pytest.raises(RunError, match="a worker cannot be started"):
         run_extraction(model, SCHEMA, documents(1), tmp_path / "out.jsonl")
 
@@ -205,13 +205,13 @@ def test_workers_fit_on_the_machines(
     nodes: list[dict[str, int]], number: int | None, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": each} for each in nodes])
-    assert integration._resources(number) == expected
+    assert workers._resources(number) == expected
 
 
 def test_a_cluster_without_cpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 0}}])
     with pytest.raises(RunError, match="no machine with a CPU"):
-        integration._resources(None)
+        workers._resources(None)
 
 
 def test_workers_are_those_of_ray(tmp_path: Path) -> None:
@@ -222,14 +222,14 @@ def test_workers_are_those_of_ray(tmp_path: Path) -> None:
 
 
 def test_a_row_that_is_no_text_fails_alone(tiny_dir: Path) -> None:
-    rows = integration.Extractor(SCHEMA, model=tiny_dir)({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
+    rows = Extractor(SCHEMA, model=tiny_dir)({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
     assert rows["failed"].tolist() == [False, True, False] and rows["id"].tolist() == [1, 2, 3]
     assert json.loads(rows["line"][1])["error"]["message"] == "it is not a text (NoneType)"
 
 
 def test_rows_that_an_earlier_run_has_done_are_left_out(tiny_dir: Path) -> None:
     batch = {"text": ["yes", "no", "yes, please"]}
-    keys = integration.Extractor(SCHEMA, model=tiny_dir)(batch)["key"]
-    again = integration.Extractor(SCHEMA, model=tiny_dir, done=keys[:2])
+    keys = Extractor(SCHEMA, model=tiny_dir)(batch)["key"]
+    again = Extractor(SCHEMA, model=tiny_dir, done=keys[:2])
     assert again(batch)["key"].tolist() == [keys[2]]
     assert again({"text": ["no"]})["line"].tolist() == []
