@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from constrain import LLM
     from constrain.documents import PartKind, Source
     from constrain.extract import ExtractOptions, Target
-    from constrain.filters import NamedFilter
     from constrain.runs import Journal, LazyModel, Stream
 
 #: Exit code after Ctrl-C, as of other programs.
@@ -98,7 +97,6 @@ def extract(
     retry_failed: bool,
     model_dir: Path | None,
     jobs: int | None,
-    filters: tuple[NamedFilter, ...],
     address: str | None,
     workers: int | None,
     calibration: Path | None,
@@ -118,8 +116,8 @@ def extract(
     """
     from constrain.runs import run_extraction
 
-    if address is not None and filters:
-        raise click.UsageError("--filter and --ray exclude each other")
+    if workers is not None and address is None:
+        raise click.UsageError("--workers needs --ray")
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
     _check(target, model_dir)
     model = _model(model_dir, jobs, calibration)
@@ -140,7 +138,6 @@ def extract(
                     retry_failed=retry_failed,
                     stop=lambda: interrupt.requested,
                     on_line=report.update,
-                    named_filters=filters,
                     **_extract_options(**options),
                 )
         except KeyboardInterrupt:
@@ -215,7 +212,7 @@ def _on_ray(model: LazyModel, address: str, workers: int | None, model_dir: Path
     try:
         from constrain.integrations.ray import Workers
     except ImportError as error:
-        raise click.UsageError("--ray needs Ray: pip install 'constrain[ray]'") from error
+        raise click.UsageError(str(error)) from error
     folder = None if model_dir is None else model_dir.resolve()
     calibration = model.calibration
     return replace(

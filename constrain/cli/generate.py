@@ -53,15 +53,14 @@ def generate(
     """
     from constrain.llm import load
 
-    llm = load(model_dir, max_batch_size=1)
-    answer = llm.generate(
+    answer = load(model_dir, max_batch_size=1).generate(
         prompt,
         json_schema=target,
         regex=regex,
         grammar=grammar,
         choices=choices or None,
         prefix=prefix,
-        filters=[each.create(llm.model, llm.tokenizer) for each in filters],
+        filters=filters,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         seed=seed,

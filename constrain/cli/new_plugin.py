@@ -38,6 +38,11 @@ def new_plugin(name: str) -> None:
     It works as it is: its tests pass, and once it is installed, the filter is found. So what it allows can be changed
     step by step.
     """
+    from constrain.filters import available
+
+    for info in available():
+        if info.name == name:
+            raise click.ClickException(f"{info.origin} has a filter {name!r} already")
     folder = Path(f"constrain-{name}")
     try:
         folder.mkdir()

@@ -48,6 +48,7 @@ from constrain.extract.prompts.form import PromptForm
 from constrain.extract.reader import RecordReader
 from constrain.extract.target import Target
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+from constrain.filters.named import created
 from constrain.filters.thinking import Thinking
 from constrain.generator.settings import Settings
 
@@ -264,7 +265,7 @@ class Extractor:
             raise ArgumentError("thinking needs a model that thinks: the tokenizer of this one has no marks for it")
         if isinstance(self.form, OwnForm) and (made.task.instructions or made.task.examples):
             raise ArgumentError("a prompt of one's own takes no instructions and examples: let the function add them")
-        return made
+        return replace(made, filters=created(made.filters, self.runtime.model, self.runtime.tokenizer))
 
     def _thinking(self, ids: torch.Tensor, limit: int) -> Thinking | None:
         """Return how the model may think after a prompt: ``None`` if it begins with the record."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from constrain.errors import PluginError
+from constrain.filters.combined import filters_of
 from constrain.filters.manager import create, find
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _TEXTS = frozenset({"str", "re.Pattern[str]", "None"})
 
 @dataclass(frozen=True)
 class NamedFilter:
-    """A filter that is not made yet.
+    """A filter that is not made yet. Among the filters of a request, it is made for the model there.
 
     Attributes:
         name: its name for :func:`~constrain.filters.create`.
@@ -58,6 +59,15 @@ class NamedFilter:
             PluginError: there is no such filter, or it does not take these arguments.
         """
         return create(self.name, model, tokenizer, **self.arguments)
+
+
+def created(filters: Any, model: Any, tokenizer: ExLlamaV2Tokenizer) -> list[Any]:
+    """Return filters, of which those that are named have been created.
+
+    Raises:
+        PluginError: there is no filter of a name, or it does not take its arguments.
+    """
+    return [each.create(model, tokenizer) if isinstance(each, NamedFilter) else each for each in filters_of(filters)]
 
 
 def _value(text: str, annotation: Any) -> Any:

@@ -126,8 +126,8 @@ def _bits(logits: torch.Tensor, mask: ChosenRows | None, default: int) -> torch.
     return mask.bits[mask.chosen.clamp(min=0)].masked_fill_((mask.chosen < 0).unsqueeze(1), default)
 
 
-def _unpacked(bits: torch.Tensor, width: int) -> npt.NDArray[np.uint8]:
-    return np.unpackbits(bits.numpy().view(np.uint8), axis=1, count=width, bitorder="little")
+def _unpacked(bits: torch.Tensor, width: int) -> npt.NDArray[np.bool_]:
+    return np.unpackbits(bits.numpy().view(np.uint8), axis=1, count=width, bitorder="little").view(np.bool_)
 
 
 def _measure_cuda(

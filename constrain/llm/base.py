@@ -28,6 +28,7 @@ from constrain.completion import (
 from constrain.engine.lark import NamedGrammar
 from constrain.errors import ArgumentError
 from constrain.extract import Calibration, Extractor, Prompt
+from constrain.filters.named import created
 from constrain.generator.settings import Settings
 from constrain.llm.constraints import make_filters
 from constrain.model import ExLlamaV2
@@ -108,7 +109,8 @@ class BaseLLM:
         named: dict[str, Any] = {name: value for name, value in given.items() if name in _CONSTRAINTS}
         others: dict[str, Any] = {name: value for name, value in given.items() if name not in _CONSTRAINTS}
         options = Options(**others)
-        filters = [*options.filters, *make_filters(self.model, self.tokenizer, **named)]
+        further = created(options.filters, self.model, self.tokenizer)
+        filters = [*further, *make_filters(self.model, self.tokenizer, **named)]
         if copied:
             fresh_filters(filters)  # fail early if a filter cannot be copied
 

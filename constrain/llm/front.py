@@ -103,7 +103,8 @@ class LLM(AsyncMethods):
                 :func:`~constrain.engine.compile_lark`.
             choices: texts, one of which is the output.
             prefix: a string that the output begins with, or several alternatives.
-            filters: further filters, for example from :func:`constrain.filters.create`.
+            filters: further filters, for example from :func:`constrain.filters.create`, or
+                :class:`~constrain.filters.NamedFilter`.
             max_new_tokens: maximum number of output tokens, by default 256; lowered to what fits in the context.
             settings: sampling settings; by default ``ExLlamaV2Sampler.Settings()``.
             temperature, top_p, top_k, min_p: override those in ``settings``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from constrain.completion import Failure
     from constrain.documents import PartKind
     from constrain.extract import Extraction, ExtractOptions
-    from constrain.filters import NamedFilter
 
 #: The text whose prompt stands for the form of all prompts.
 _PROBE = "text"
@@ -44,7 +43,6 @@ def run_extraction(
     retry_failed: bool = False,
     stop: Callable[[], bool] = lambda: False,
     on_line: Callable[[Progress, Line | None], None] = lambda progress, line: None,
-    named_filters: Sequence[NamedFilter] = (),
     **options: Unpack[ExtractOptions],
 ) -> Progress:
     """Extract a record from each document into a file, except for those whose records are there.
@@ -59,9 +57,8 @@ def run_extraction(
         retry_failed: try documents again that failed in an earlier run.
         stop: called before each document; once it returns true, only those that have started are finished.
         on_line: called after each document with the progress and its line, or ``None`` if it was skipped.
-        named_filters: filters that hold besides the schema; unlike ``filters`` among the options, which is refused,
-            they can be compared by later runs.
-        options: as for :meth:`constrain.LLM.extract`.
+        options: as for :meth:`constrain.LLM.extract`; filters are :class:`constrain.filters.NamedFilter`, so that later
+            runs can compare them.
 
     Returns:
         What was done.
@@ -78,13 +75,10 @@ def run_extraction(
     target = Target.of(schema)
     model = llm if isinstance(llm, LazyModel) else LazyModel.of(llm)
     check_schema(target.output_schema, vocabulary_of(model.tokenizer))
-    settings = settings_of(model, target, options, named_filters)
+    settings = settings_of(model, target, options)
 
     def extract(missing: Missing) -> Generator[Extraction[Any] | Failure, None, None]:
-        llm = model.load()
-        if named_filters:
-            options["filters"] = [each.create(llm.model, llm.tokenizer) for each in named_filters]
-        results: Generator[Extraction[Any] | Failure, None, None] = llm.extract_many(
+        results: Generator[Extraction[Any] | Failure, None, None] = model.load().extract_many(
             target, missing, ordered=False, **options
         )
         return results
@@ -107,9 +101,7 @@ def open_output(path: str | Path) -> Journal:
     return Table(path) if Path(path).suffix.lower() in SUFFIXES else Journal(path)
 
 
-def settings_of(
-    model: LazyModel, target: Target[Any], options: ExtractOptions, named_filters: Sequence[NamedFilter] = ()
-) -> str:
+def settings_of(model: LazyModel, target: Target[Any], options: ExtractOptions) -> str:
     """Return the beginning of the keys of what a model extracts; errors as for :func:`settings_key`.
 
     ``max_new_tokens`` is not part of it: so documents that failed with too few tokens can be tried with more, and the
@@ -123,8 +115,6 @@ def settings_of(
         for field in fields(checked)
         if field.name not in _NOT_IN_KEYS and (value := getattr(checked, field.name)) not in (field.default, [])
     }
-    if named_filters:
-        changed["filters"] = [[each.name, dict(each.arguments)] for each in named_filters]
     if model.calibration is not None:
         changed["calibration"] = model.calibration.to_json()
     # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.

@@ -52,7 +52,9 @@ class Missing(Iterator[Document]):
 
     def is_stopped(self) -> bool:
         """Return whether to end with the documents that have started."""
-        return self._stop()
+        is_stopped = self._stop()
+        self.was_stopped |= is_stopped and not self._is_ended
+        return is_stopped
 
     def _advance(self) -> None:
         """Take notice of the next work; an error waits until the next document is asked for."""

@@ -51,9 +51,11 @@ def test_it_is_found_when_it_is_installed(plugin: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not PYPROJECT.is_file(), reason="needs the checkout")
-def test_it_depends_on_the_package_that_this_one_is() -> None:
+def test_it_depends_on_the_package_that_this_one_is_as_all_plugins_do() -> None:
     (own,) = re.findall(r'^name = "(.+)"$', PYPROJECT.read_text(), re.MULTILINE)
     assert f'dependencies = ["{own}"]' in plugin_files("letters")["pyproject.toml"]
+    for path in ROOT.glob("plugins/*/pyproject.toml"):
+        assert f'\ndependencies = ["{own}"' in path.read_text(), path
 
 
 @pytest.mark.skipif(not GUIDE.is_file(), reason="needs the checkout")
@@ -65,6 +67,11 @@ def test_the_guide_shows_its_files(name: str) -> None:
 def test_nothing_is_overwritten(plugin: Path) -> None:
     result = run("new-plugin", "even-letters")
     assert result.exit_code == 1 and "constrain-even-letters is there already" in result.stderr
+
+
+def test_the_name_of_a_filter_that_there_is_cannot_be_taken() -> None:
+    result = run("new-plugin", "regex")
+    assert result.exit_code == 1 and "constrain has a filter 'regex' already" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["Letters", "a b", "../x", "1st", "a--b"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from constrain.runs import LazyModel, Line, Progress, run_extraction
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'constrain[ray]'")
 
-from constrain.integrations import ray as integration  # noqa: E402  # it imports Ray
+from constrain.integrations.ray import Extractor, Workers, calls, workers  # noqa: E402  # they import Ray
 
 SCHEMA = {
     "type": "object",
@@ -43,8 +44,8 @@ def llm(tiny_dir: Path) -> constrain.LLM:
     return constrain.load(tiny_dir)
 
 
-def workers(tiny_dir: Path, number: int = 1) -> LazyModel:
-    return LazyModel.open(tiny_dir, lambda: integration.Workers("auto", tiny_dir, number=number))
+def on_workers(tiny_dir: Path, number: int = 1) -> LazyModel:
+    return LazyModel.open(tiny_dir, lambda: Workers("auto", tiny_dir, number=number))
 
 
 def documents(number: int) -> list[Document]:
@@ -52,11 +53,15 @@ def documents(number: int) -> list[Document]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of an output, without what depends on other requests."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        line.get("usage", {}).pop("cached_tokens", None)
-    return lines
+    """The lines of an output, see :func:`parse`."""
+    return [parse(line) for line in path.read_text().splitlines()]
+
+
+def parse(text: str) -> dict[str, Any]:
+    """A line without what depends on other requests: what is in the cache, and the last digits of probabilities."""
+    line: dict[str, Any] = json.loads(text)
+    line.get("usage", {}).pop("cached_tokens", None)
+    return {**line, "confidence": sorted(line.get("confidence", ()))}
 
 
 @pytest.mark.cluster
@@ -64,23 +69,54 @@ def read(path: Path) -> list[dict[str, Any]]:
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     llm: constrain.LLM, tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pids: list[int] = []
+    watched: list[calls.Calls] = []
+    repeated: list[calls._Call] = []
 
-    class Watched(integration._Calls):
+    class Watched(calls.Calls):
         def __init__(self, target: Any, workers: Any) -> None:
             super().__init__(target, workers)
-            pids.extend(ray.get([worker.__ray_call__.remote(lambda _: os.getpid()) for worker in workers]))
+            watched.append(self)
+
+        def _repeat(self, call: calls._Call, error: Exception) -> Any:
+            repeated.append(call)
+            return super()._repeat(call, error)
 
     def kill(progress: Progress, line: Line | None) -> None:
         if progress.records == 30:
-            os.kill(pids[0], signal.SIGKILL)
+            worker, _ = next(iter(watched[0]._running.values()))
+            os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
-    monkeypatch.setattr(integration, "_Calls", Watched)
+    monkeypatch.setattr(workers, "Calls", Watched)
     inputs = [*documents(199), Document(" ", "empty.txt")]
-    progress = run_extraction(workers(tiny_dir, 2), SCHEMA, inputs, tmp_path / "ray.jsonl", on_line=kill)
-    assert (progress.records, progress.failures, len(set(pids))) == (199, 1, 2)
+    progress = run_extraction(on_workers(tiny_dir, 2), SCHEMA, inputs, tmp_path / "ray.jsonl", on_line=kill)
+    assert (progress.records, progress.failures) == (199, 1) and repeated
     run_extraction(llm, SCHEMA, inputs, tmp_path / "local.jsonl")
     assert read(tmp_path / "ray.jsonl") == read(tmp_path / "local.jsonl")
+
+
+class Fragile:
+    """In place of a worker: a document kills it."""
+
+    def __init__(self, schema: Any, model: Any, max_batch_size: Any, options: Any) -> None: ...
+
+    def extract(self, documents: list[Document]) -> list[Any]:
+        if any(each.text == "poison" for each in documents):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [constrain.Extraction("a", "a", '"a"', [], "stop", at, each) for at, each in enumerate(documents)]
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")
+def test_a_document_that_kills_its_workers_fails(
+    tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setattr(workers, "_Worker", Fragile)
+    inputs = [*documents(40), Document("poison", "poison.txt"), *documents(80)[40:]]
+    run_extraction(on_workers(tiny_dir, 2), {"enum": ["a"]}, inputs, tmp_path / "out.jsonl")
+    lines = {line["source"]: line for line in read(tmp_path / "out.jsonl")}
+    assert len(lines) == 81 and lines["poison.txt"]["error"]["type"] == "ActorUnavailableError"
+    assert sum("record" in line for line in lines.values()) > 70
 
 
 class Shouted(BaseModel):
@@ -100,7 +136,7 @@ class Shouted(BaseModel):
 @pytest.mark.usefixtures("cluster")
 def test_types_are_those_of_this_process(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -> None:
     inputs = documents(8)
-    for name, model in (("ray", workers(tiny_dir)), ("local", llm)):
+    for name, model in (("ray", on_workers(tiny_dir)), ("local", llm)):
         run_extraction(model, Shouted, inputs, tmp_path / f"{name}.jsonl", max_new_tokens=20)
     local = read(tmp_path / "local.jsonl")
     assert [each["key"] for each in read(tmp_path / "ray.jsonl")] == [each["key"] for each in local]
@@ -117,7 +153,7 @@ def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -
     local = {line["key"]: line for line in read(tmp_path / "local.jsonl")}
     texts = [{"text": each.text, "name": each.source} for each in [*documents(20), Document(" ", "empty.txt")]]
     rows = ray.data.from_items(texts).map_batches(
-        integration.Extractor,
+        Extractor,
         fn_constructor_kwargs={"schema": SCHEMA, "model": tiny_dir, "source_column": "name"},
         compute=ray.data.ActorPoolStrategy(size=1),
         batch_size=8,
@@ -125,8 +161,7 @@ def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -
     found = rows.take_all()
     assert {row["key"] for row in found} == set(local)
     for row in found:
-        line = json.loads(row["line"])
-        line.get("usage", {}).pop("cached_tokens", None)
+        line = parse(row["line"])
         assert line == local[row["key"]] and row["failed"] == ("error" in line) and row["name"] == line["source"]
 
 
@@ -140,14 +175,14 @@ def test_the_command(tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     results = [CliRunner().invoke(cli, [*args, *more]) for more in ((), ("--ray", "auto", "--workers", "1"))]
     local, remote = (json.loads(result.stdout) for result in results)
     assert remote["record"] == local["record"] and remote["key"] == local["key"]
-    refused = CliRunner().invoke(cli, [*args, "--ray", "auto", "--filter", "regex:pattern=a"])
-    assert refused.exit_code == 2 and "--filter and --ray exclude each other" in refused.stderr
+    filtered = CliRunner().invoke(cli, [*args, "--ray", "auto", "--filter", 'regex:pattern=\\{"kind": "b".*'])
+    assert json.loads(filtered.stdout)["record"]["kind"] == "b"
 
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("cluster")
 def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -> None:
-    model = LazyModel.open(tiny_dir, lambda: integration.Workers("auto", tmp_path / "nowhere"))
+    model = LazyModel.open(tiny_dir, lambda: Workers("auto", tmp_path / "nowhere"))
     with pytest.raises(RunError, match="a worker cannot be started"):
         run_extraction(model, SCHEMA, documents(1), tmp_path / "out.jsonl")
 
@@ -155,15 +190,46 @@ def test_workers_that_cannot_start_end_the_run(tiny_dir: Path, tmp_path: Path) -
 # In this process
 
 
+@pytest.mark.parametrize(
+    ("nodes", "number", "expected"),
+    [
+        ([{"CPU": 8}], None, (1, {"num_cpus": 8})),
+        ([{"CPU": 8}, {"CPU": 4}, {}], None, (2, {"num_cpus": 4})),
+        ([{"CPU": 8}, {"CPU": 8}], 3, (3, {"num_cpus": 4})),
+        ([{"CPU": 2}], 5, (2, {"num_cpus": 1})),
+        ([{"CPU": 8, "GPU": 2}, {"CPU": 8}], None, (2, {"num_gpus": 1})),
+        ([{"CPU": 8, "GPU": 2}], 1, (1, {"num_gpus": 1})),
+    ],
+)
+def test_workers_fit_on_the_machines(
+    nodes: list[dict[str, int]], number: int | None, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": each} for each in nodes])
+    assert workers._resources(number) == expected
+
+
+def test_a_cluster_without_cpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 0}}])
+    with pytest.raises(RunError, match="no machine with a CPU"):
+        workers._resources(None)
+
+
+def test_workers_are_those_of_ray(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    args = ["extract", "--schema", str(tmp_path / "schema.json"), "one.txt", "--workers", "2"]
+    result = CliRunner().invoke(cli, args)
+    assert result.exit_code == 2 and "--workers needs --ray" in result.stderr
+
+
 def test_a_row_that_is_no_text_fails_alone(tiny_dir: Path) -> None:
-    rows = integration.Extractor(SCHEMA, model=tiny_dir)({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
+    rows = Extractor(SCHEMA, model=tiny_dir)({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
     assert rows["failed"].tolist() == [False, True, False] and rows["id"].tolist() == [1, 2, 3]
     assert json.loads(rows["line"][1])["error"]["message"] == "it is not a text (NoneType)"
 
 
 def test_rows_that_an_earlier_run_has_done_are_left_out(tiny_dir: Path) -> None:
     batch = {"text": ["yes", "no", "yes, please"]}
-    keys = integration.Extractor(SCHEMA, model=tiny_dir)(batch)["key"]
-    again = integration.Extractor(SCHEMA, model=tiny_dir, done=keys[:2])
+    keys = Extractor(SCHEMA, model=tiny_dir)(batch)["key"]
+    again = Extractor(SCHEMA, model=tiny_dir, done=keys[:2])
     assert again(batch)["key"].tolist() == [keys[2]]
     assert again({"text": ["no"]})["line"].tolist() == []

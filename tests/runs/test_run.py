@@ -183,6 +183,20 @@ def test_a_run_that_is_stopped_finishes_what_is_in_progress(path: Path) -> None:
     assert len(read(path)) == 100
 
 
+def test_a_run_that_is_stopped_between_two_documents_says_so(path: Path) -> None:
+    done: list[int] = []
+
+    def one_by_one(given: Any) -> Any:
+        while not given.is_stopped():
+            (result,) = extract(iter([next(given)]))
+            yield replace(result, index=len(done))
+
+    progress = extracted(
+        path, documents(100), extract=one_by_one, stop=lambda: len(done) >= 10, on_line=lambda *_: done.append(1)
+    )
+    assert progress.is_stopped and progress.records == 10
+
+
 def test_an_interrupt_leaves_what_is_done(path: Path) -> None:
     def interrupted(progress: Progress, line: Any) -> None:
         if progress.records == 10:
