@@ -1,16 +1,21 @@
 """Export of the network as a model folder in the format of Llama checkpoints, with weights of eight bits.
 
 Matrices are stored as int8 with a scale for each row, in the ``int-quantized`` form of compressed-tensors.
+``python -m constrain.demo.export FOLDER`` writes the built-in model without quantisation, for libraries that read no
+quantised embeddings.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import click
 import torch
 from safetensors.torch import load_file, save_file
 
+from constrain.demo import model_dir
 from constrain.demo.batches import Codec
 from constrain.demo.network import Network, Shape
 
@@ -83,6 +88,19 @@ def dequantized(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in scaled.items() if not name.endswith("_scale")}
 
 
+def write_dense(folder: Path, source: Path | None = None) -> Path:
+    """Write the built-in model, or the one that :func:`export` wrote to ``source``, to ``folder`` in bfloat16."""
+    source = source or model_dir()
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    state = dequantized(load_file(source / "model.safetensors"))
+    weights = {name: value.bfloat16() for name, value in state.items()}
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    del config["quantization_config"]
+    _write(folder / "config.json", config)
+    return folder
+
+
 def restore(folder: Path) -> Network:
     """Load the network that :func:`export` wrote to ``folder``, with float32 parameters."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -105,3 +123,14 @@ def restore(folder: Path) -> Network:
 
 def _write(path: Path, data: dict[str, object]) -> None:
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def main(folder: Path) -> None:
+    """Write the built-in model to FOLDER without quantisation, in bfloat16."""
+    write_dense(folder)
+
+
+if __name__ == "__main__":
+    main()

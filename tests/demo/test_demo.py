@@ -17,7 +17,7 @@ def llm() -> constrain.LLM:
 
 
 def test_the_weights_are_small() -> None:
-    assert (model_dir() / "model.safetensors").stat().st_size <= 24_000_000
+    assert (model_dir() / "model.safetensors").stat().st_size <= 32_000_000
 
 
 def test_there_are_a_dozen_documents() -> None:
@@ -37,4 +37,4 @@ def test_records_of_the_documents_are_valid(llm: constrain.LLM, document: DemoDo
 def test_evaluation_of_held_out_documents(llm: constrain.LLM) -> None:
     bound, free = evaluate(llm, Split.WORDINGS, count=12, seed=2)
     assert bound.valid == 1.0
-    assert bound.fields >= free.fields > 0.25
+    assert bound.fields >= free.fields > 0.8

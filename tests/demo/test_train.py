@@ -11,13 +11,13 @@ import jsonschema
 import pytest
 import torch
 from click.testing import CliRunner
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 from constrain import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Tokenizer
 from constrain.demo import model_dir
 from constrain.demo.batches import LENGTHS, Codec, loader
-from constrain.demo.export import dequantized, export, quantized, restore
+from constrain.demo.export import dequantized, export, quantized, restore, write_dense
 from constrain.demo.network import Network, Segments, Shape
 from constrain.demo.synth import Split, example
 from constrain.demo.train import Trainer, greedy_score, main, schedule, train
@@ -76,14 +76,6 @@ def test_prompts_with_examples_are_those_of_the_form(folder: Path) -> None:
             jsonschema.validate(json.loads(shot.record), with_quotes(sample.schema), jsonschema.Draft202012Validator)
 
 
-def write_plain(folder: Path) -> None:
-    """Replace the weights of a folder by what they are without their eight-bit form."""
-    save_file(dequantized(load_file(folder / "model.safetensors")), folder / "model.safetensors", {"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    del config["quantization_config"]
-    (folder / "config.json").write_text(json.dumps(config))
-
-
 def test_the_exported_folder_gives_the_same_logits_elsewhere(folder: Path) -> None:
     torch.manual_seed(0)
     export(Network(TINY), folder)
@@ -92,7 +84,7 @@ def test_the_exported_folder_gives_the_same_logits_elsewhere(folder: Path) -> No
     model = ExLlamaV2(ExLlamaV2Config(str(folder)))
     model.load()
     found = model.forward(ids).float()
-    write_plain(folder)
+    write_dense(folder, folder)
     reference = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)(ids).logits
     ours = restored(ids.flatten(), Segments.equal(*ids.shape, ids.device), torch.arange(ids.numel()))
     torch.testing.assert_close(ours.view_as(reference), reference, atol=1e-4, rtol=1e-4)

@@ -169,8 +169,7 @@ def test_the_built_in_form_is_what_the_model_was_trained_on(builtin: BuiltinForm
 
 def test_the_built_in_form_with_instructions_and_examples(builtin: BuiltinForm) -> None:
     task = Task({"type": "number"}, "in\n euros", (Example("Paid 3. ", "3"),))
-    with pytest.warns(UserWarning, match="not trained on examples"):
-        ids = builtin.encode(task, "Paid 12.")
+    ids = builtin.encode(task, "Paid 12.")
     assert builtin._tokenizer.decode(ids, decode_special_tokens=True)[0] == (
         "<bos><|schema|>number (in euros)<|text|>Paid 3.<|record|>3<eos><|text|>Paid 12.<|record|>"
     )

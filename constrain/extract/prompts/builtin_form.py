@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 
 from constrain.extract.prompts.builtin import RECORD_MARK, SCHEMA_MARK, TEXT_MARK, unmarked
@@ -20,7 +18,7 @@ class BuiltinForm:
 
         <|schema|>{"total": number} (in euros)<|text|>Paid 3.<|record|>{"total": 3}<eos><|text|>Paid 12.<|record|>
 
-    The model was trained on descriptions, but on neither longer instructions nor examples; of examples it warns.
+    The model was trained on descriptions and on up to three examples, but not on longer instructions.
     """
 
     description = "built-in: schema, text and record after marks of their own"
@@ -38,8 +36,6 @@ class BuiltinForm:
 
     def encode(self, task: Task, document: str, think: bool = False) -> torch.Tensor:
         """Encode the prompt for a document, see :meth:`PromptForm.encode`."""
-        if task.examples:
-            warnings.warn("the built-in model was not trained on examples, and does worse with them", stacklevel=2)
         return self._tokenizer.encode_prompt(self.text(task, document), add_bos=True)
 
     def _example(self, example: Example) -> str:
