@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,15 @@ def _case(line: dict[str, Any], vocabulary: Vocabulary) -> Case:
 def verdict(case: Case, text: str) -> str:
     """Return whether an output is ``valid``, ``invalid`` or ``incomplete``."""
     try:
-        document = json.loads(text)
+        document = _exact(text)
     except ValueError:
         return "incomplete"
     check = jsonschema.validators.validator_for(case.schema, default=jsonschema.Draft202012Validator)
-    return "valid" if check(case.schema).is_valid(document) else "invalid"
+    with localcontext() as context:
+        context.prec = 1000
+        return "valid" if check(_exact(json.dumps(case.schema))).is_valid(document) else "invalid"
+
+
+def _exact(text: str) -> Any:
+    """Parse JSON without rounding its numbers, of which long ones would no longer be multiples of what they are."""
+    return json.loads(text, parse_float=Decimal)
