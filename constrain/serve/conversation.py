@@ -91,11 +91,8 @@ def _for_template(message: Message) -> dict[str, Any]:
 
 def _spelled(message: Message, form: CallForm) -> dict[str, str]:
     """Return a message of a template that knows no calls: they are written as text."""
-    text = _text(message)
-    for call in message.tool_calls or ():
-        text += "".join(
-            (form.before_name, call.function.name, form.after_name, call.function.arguments, form.after_arguments)
-        )
+    calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+    text = _text(message) + (form.written(calls) if calls else "")
     if message.role == "tool":
         return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
     return {"role": _role(message), "content": text}
@@ -109,7 +106,7 @@ def _with_system(messages: list[dict[str, str]], text: str) -> list[dict[str, st
 
 def _description(functions: Sequence[Function], form: CallForm) -> str:
     listed = "\n".join(json.dumps(function.for_template(), ensure_ascii=False) for function in functions)
-    call = f"{form.opening}{form.before_name}NAME{form.after_name}ARGUMENTS{form.after_arguments}{form.closing}"
+    call = form.written([("NAME", "ARGUMENTS")])
     return (
         f"You may call these functions:\n{listed}\n\nA call is written like this, with the arguments as JSON:\n{call}"
     )

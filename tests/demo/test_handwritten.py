@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import jsonschema_rs
@@ -53,6 +54,15 @@ def test_there_are_enough_of_them_of_many_kinds() -> None:
     assert len({each.kind for each in DOCUMENTS}) >= 16
     values = [value for each in DOCUMENTS for value, _ in leaves(each.record, each.schema, each.schema)]
     assert 1 / 8 < values.count(None) / len(values) < 1 / 5
+
+
+def test_everyday_documents_are_short_with_schemas_of_ordinary_size() -> None:
+    everyday = [each for each in DOCUMENTS if each.kind.startswith("everyday_")]
+    assert everyday
+    assert {4} == set(Counter(each.kind for each in everyday).values())
+    for document in everyday:
+        assert 60 <= len(document.text.split()) <= 300, document.name
+        assert 7 <= len(document.schema["properties"]) <= 15, document.name
 
 
 def test_the_generator_has_no_family_of_these_kinds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from constrain.serve.errors import APIError
 from constrain.serve.formats import OutputFormat
 from constrain.serve.tools import FORMS, CallForm, Function, ToolChoice, answer_format, choose_form
 from constrain.serve.tools.reader import AnswerReader, CallArguments, CallStarted, Part, Text
+from constrain.tokenizer.chat import ChatTemplate
 
+#: What the chat template of each family renders for calls.
+TEMPLATES = Path(__file__).parent / "chat_templates"
 SPECIAL = re.compile(r"<[|｜][^<>]*[|｜]>|\[[A-Z_]{3,}\]")
 WEATHER: dict[str, Any] = {
     "type": "object",
@@ -54,21 +58,15 @@ def random_call(rng: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 def written(form: CallForm, calls: list[tuple[str, dict[str, Any]]]) -> str:
-    """Calls as a model of the family writes them."""
-
-    def arguments(values: dict[str, Any]) -> str:
-        if form.arguments == "json":
-            return json.dumps(values, ensure_ascii=False)
-        before_key, after_key, before_value, after_value = form.tags
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-        return "".join(f"{before_key}{key}{after_key}{before_value}{text}{after_value}" for key, text in texts.items())
-
-    texts = [
-        f"{form.before_name}{name}{f':{number}' if form.numbered else ''}{form.after_name}{arguments(values)}"
-        f"{form.after_arguments}"
-        for number, (name, values) in enumerate(calls)
+    """Calls as a model of the family writes them: as its chat template does."""
+    name = next(name for name, each in FORMS.items() if each is form)
+    functions = [{"name": name, "arguments": arguments} for name, arguments in calls]
+    listed = [
+        {"id": f"functions.{function['name']}:{number}", "type": "function", "function": function}
+        for number, function in enumerate(functions)
     ]
-    return form.opening + form.separator.join(texts) + form.closing
+    source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    return ChatTemplate(source).render([{"role": "assistant", "content": "", "tool_calls": listed}], {})
 
 
 def read(form: CallForm, text: str, step: int) -> list[Part]:
@@ -90,7 +88,7 @@ def text_of(parts: list[Part], kind: str = "content") -> str:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_random_calls_are_allowed_and_read_back(name: str, request: pytest.FixtureRequest) -> None:
+def test_random_calls_of_chat_templates_are_allowed_and_read_back(name: str, request: pytest.FixtureRequest) -> None:
     form, rng = FORMS[name], random.Random(name)
     grammar = answer_format(form, ToolChoice(FUNCTIONS), None, VOCABULARY)
     assert grammar is not None
@@ -151,22 +149,10 @@ def test_arguments_between_tags_refuse_what_they_cannot_enforce() -> None:
     assert caught.value.param == "/tools/0/parameters/properties/city/pattern"
 
 
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("{{ '<tool_call>' }}", "hermes"),
-        ("", "hermes"),
-        ("[TOOL_CALLS] [{", "mistral"),
-        ("[TOOL_CALLS] [ARGS]", "mistral-args"),
-        ("<｜tool▁calls▁begin｜> ```json", "deepseek-v3"),
-        ("<｜tool▁calls▁begin｜>", "deepseek-v3.1"),
-        ("<|python_tag|>", "llama-3"),
-        ("<tool_call> <arg_key>", "glm"),
-        ("<|start|>assistant<|channel|>", "harmony"),
-    ],
-)
-def test_forms_are_found_by_chat_templates(template: str, name: str) -> None:
-    assert choose_form(template) is FORMS[name]
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_are_found_by_chat_templates(name: str) -> None:
+    assert choose_form((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")) is FORMS[name]
+    assert choose_form("") is FORMS["hermes"]
 
 
 def test_thoughts_are_divided_from_text() -> None:

@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+#: Stands for the number of a call, from 0, before or after its name.
+NUMBER = "{number}"
+
 
 @dataclass(frozen=True)
 class CallForm:
     """The form of calls; names of special tokens stand for these tokens.
 
     Calls are written as ``opening call separator call ... closing``, and each call as
-    ``before_name NAME after_name ARGUMENTS after_arguments``.
+    ``before_name NAME after_name ARGUMENTS after_arguments``, where the texts around the name may have :data:`NUMBER`.
 
     Attributes:
         families: models that write it.
         before_name, after_name, after_arguments: around the name and the arguments of a call.
         trigger: text that begins a call, and that occurs in no other text.
         opening, separator, closing: around and between calls.
-        numbered: whether a colon and the number of the call, from 0, follow the name.
         arguments: ``"json"``; or ``"tags"``: a pair of tags for each argument, see ``tags``.
         tags: before and after a key, and before and after its value.
         parallel: whether several calls may be written.
@@ -36,13 +38,20 @@ class CallForm:
     opening: str = ""
     separator: str = ""
     closing: str = ""
-    numbered: bool = False
     arguments: Literal["json", "tags"] = "json"
     tags: tuple[str, str, str, str] = ("", "", "", "")
     parallel: bool = True
     content_opening: str = ""
     reasoning: tuple[str, str] | None = None
     marks: Sequence[str] = ()
+
+    def written(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Return calls as a model writes them, each given by the name of its function and its arguments as text."""
+        texts = [
+            f"{self.before_name}{name}{self.after_name}".replace(NUMBER, str(number)) + arguments + self.after_arguments
+            for number, (name, arguments) in enumerate(calls)
+        ]
+        return self.opening + self.separator.join(texts) + self.closing
 
 
 #: By name; the first whose marks a chat template has is that of the model.
@@ -62,8 +71,7 @@ FORMS: dict[str, CallForm] = {
         families="Kimi K2",
         opening="<|tool_calls_section_begin|>",
         before_name="<|tool_call_begin|>functions.",
-        numbered=True,
-        after_name="<|tool_call_argument_begin|>",
+        after_name=f":{NUMBER}<|tool_call_argument_begin|>",
         after_arguments="<|tool_call_end|>",
         closing="<|tool_calls_section_end|>",
         trigger="<|tool_calls_section_begin|>",
@@ -112,7 +120,7 @@ FORMS: dict[str, CallForm] = {
     "cohere": CallForm(
         families="Command R7B and Command A",
         opening="<|START_ACTION|>[\n    ",
-        before_name='{"tool_call_id": "0", "tool_name": "',
+        before_name=f'{{"tool_call_id": "{NUMBER}", "tool_name": "',
         after_name='", "parameters": ',
         after_arguments="}",
         separator=",\n    ",

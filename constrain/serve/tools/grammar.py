@@ -9,7 +9,7 @@ from constrain.engine import Vocabulary
 from constrain.serve.errors import APIError, pointer
 from constrain.serve.formats import GrammarText, OutputFormat, alternatives, any_of, free_text_pattern
 from constrain.serve.tools.choice import Function, ToolChoice
-from constrain.serve.tools.forms import CallForm
+from constrain.serve.tools.forms import NUMBER, CallForm
 
 #: Keywords of a string schema that do not restrict it.
 _NOTES = {"type", "title", "description", "default", "examples", "$comment", "deprecated"}
@@ -66,10 +66,9 @@ def _calls(form: CallForm, choice: ToolChoice, text: GrammarText) -> str:
 
 def _call(form: CallForm, function: Function, text: GrammarText) -> str:
     arguments = text.refer(dict(function.schema)) if form.arguments == "json" else _tagged(form, function, text)
-    number = ":" if form.numbered else ""
-    digits = "/[0-9]{1,3}/" if form.numbered else ""
-    before = text.literal(form.before_name + function.name + number)
-    return f"{before} {digits} {text.literal(form.after_name)} {arguments} {text.literal(form.after_arguments)}"
+    around_number = map(text.literal, f"{form.before_name}{function.name}{form.after_name}".split(NUMBER))
+    before = " /[0-9]{1,3}/ ".join(around_number)
+    return f"{before} {arguments} {text.literal(form.after_arguments)}"
 
 
 def _tagged(form: CallForm, function: Function, text: GrammarText) -> str:

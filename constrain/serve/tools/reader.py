@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from constrain.serve.json_values import JSONReader
 from constrain.serve.tools.choice import ToolChoice
-from constrain.serve.tools.forms import CallForm
+from constrain.serve.tools.forms import NUMBER, CallForm
 from constrain.serve.tools.grammar import is_text
 
 
@@ -148,8 +148,7 @@ class AnswerReader:
         yield from self._skip(self._form.opening + self._form.before_name, self._call_name)
 
     def _call_name(self, is_last: bool) -> Iterator[Part]:
-        number = ":[0-9]+" if self._form.numbered else ""
-        match = re.match(rf"([\w.-]+?){number}{re.escape(self._form.after_name)}", self._buffer)
+        match = re.match(rf"([\w.-]+?){_pattern(self._form.after_name)}", self._buffer)
         if match:
             self._name = match[1]
             self._buffer = self._buffer[match.end() :]
@@ -181,8 +180,8 @@ class AnswerReader:
         yield from self._skip(form.after_arguments + form.separator + form.before_name, self._call_name)
 
     def _skip(self, text: str, state: Any) -> Iterator[Part]:
-        if self._buffer.startswith(text):
-            self._buffer, self._state = self._buffer[len(text) :], state
+        if match := re.match(_pattern(text), self._buffer):
+            self._buffer, self._state = self._buffer[match.end() :], state
         yield from ()
 
     def _until(self, mark: str, is_last: bool) -> tuple[str, bool]:
@@ -206,6 +205,11 @@ class AnswerReader:
         schema = next(each.schema for each in self._choice.functions if each.name == self._name)
         properties = schema.get("properties", {})
         return {key: value if is_text(properties.get(key)) else json.loads(value) for key, value in pair.findall(text)}
+
+
+def _pattern(text: str) -> str:
+    """Return a pattern for a text of a form, which may have the number of a call."""
+    return "[0-9]+".join(map(re.escape, text.split(NUMBER)))
 
 
 def _overlap(text: str, mark: str) -> int:

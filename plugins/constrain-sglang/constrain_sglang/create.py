@@ -6,8 +6,14 @@ from collections.abc import Collection
 from typing import Any
 
 from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend
+from sglang.srt.runtime_context import get_serving
 
+from constrain.engine.grammar import WhitespacePolicy
+from constrain.errors import ArgumentError
 from constrain_sglang.backend import ConstrainBackend
+
+#: Options of SGLang that other back ends have.
+_FOREIGN = ("constrained_json_whitespace_pattern", "constrained_json_max_whitespace_cnt")
 
 
 def create_backend(
@@ -16,24 +22,33 @@ def create_backend(
     """Create the back end; with a reasoning parser, constraints apply after the thoughts.
 
     Args:
-        server_args: SGLang's arguments.
+        server_args: SGLang's arguments as they were given; those that hold are in its context.
         tokenizer: the tokenizer of the model.
         vocab_size: number of the model's logits.
         eos_token_ids: end-of-sequence tokens of the model.
 
     Raises:
+        ArgumentError: an option asks for white space that cannot be enforced.
         VocabularyError: the tokens have no fixed bytes.
     """
+    serving = get_serving()
     eos = [eos_token_ids] if isinstance(eos_token_ids, int) else list(eos_token_ids or ())
-    whitespace = "compact" if server_args.constrained_json_disable_any_whitespace else "bounded"
-    backend = ConstrainBackend(tokenizer, vocab_size, eos, whitespace)
+    backend = ConstrainBackend(tokenizer, vocab_size, eos, _whitespace(serving))
     # SGLang wraps only the back ends that it knows.
-    return _after_thoughts(backend, server_args, tokenizer) if server_args.reasoning_parser else backend
+    return _after_thoughts(backend, serving, tokenizer) if serving.reasoning_parser else backend
 
 
-def _after_thoughts(backend: ConstrainBackend, server_args: Any, tokenizer: Any) -> BaseGrammarBackend:
+def _whitespace(serving: Any) -> WhitespacePolicy:
+    for name in _FOREIGN:
+        if getattr(serving, name) is not None:
+            option = "--" + name.replace("_", "-")
+            raise ArgumentError(f"{option} is not for constrain; --constrained-json-disable-any-whitespace is")
+    return "compact" if serving.constrained_json_disable_any_whitespace else "bounded"
+
+
+def _after_thoughts(backend: ConstrainBackend, serving: Any, tokenizer: Any) -> BaseGrammarBackend:
     from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarBackend
     from sglang.srt.parser.reasoning_parser import ReasoningParser
 
-    parser = ReasoningParser(model_type=server_args.reasoning_parser, stream_reasoning=False, tokenizer=tokenizer)
-    return ReasonerGrammarBackend(backend, parser, tokenizer, enable_strict_thinking=server_args.enable_strict_thinking)
+    parser = ReasoningParser(model_type=serving.reasoning_parser, stream_reasoning=False, tokenizer=tokenizer)
+    return ReasonerGrammarBackend(backend, parser, tokenizer, enable_strict_thinking=serving.enable_strict_thinking)

@@ -77,3 +77,4 @@ else:
         BaseGrammarBackend=BaseGrammarBackend,
         InvalidGrammarObject=InvalidGrammarObject,
     )
+    add_module("sglang.srt.runtime_context", get_serving=nothing)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from constrain_sglang import masks
+from constrain_sglang import create, masks
 from constrain_sglang.backend import ANY_OBJECT, ConstrainBackend
-from constrain_sglang.create import create_backend
 from constrain_sglang.grammar import ConstrainGrammar
 from sglang.srt.constrained import base_grammar_backend as interface
 from transformers import AutoTokenizer
 
 from constrain.demo import model_dir
 from constrain.engine.bitmask import unpacked
+from constrain.errors import ArgumentError
 from constrain.integrations.serving import ConstraintKind
 from constrain.testing import backends
 
@@ -36,13 +36,17 @@ def backend(tokenizer: Any) -> ConstrainBackend:
     return ConstrainBackend(tokenizer, WIDTH, [2])
 
 
-def arguments(**given: Any) -> Any:
-    defaults = {
+def created(tokenizer: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    """The back end as SGLang asks for it."""
+    serving = {
         "reasoning_parser": None,
         "enable_strict_thinking": False,
         "constrained_json_disable_any_whitespace": False,
+        "constrained_json_whitespace_pattern": None,
+        "constrained_json_max_whitespace_cnt": None,
     }
-    return SimpleNamespace(**defaults | given)
+    monkeypatch.setattr(create, "get_serving", lambda: SimpleNamespace(**serving | options))
+    return create.create_backend(None, tokenizer, WIDTH, {2})
 
 
 def allowed(grammar: Any) -> set[int]:
@@ -176,15 +180,20 @@ def test_masks_of_several_rows(backend: ConstrainBackend) -> None:
     assert bits.eq(-1).all()
 
 
-def test_white_space_can_be_switched_off(tokenizer: Any) -> None:
-    backend = create_backend(arguments(constrained_json_disable_any_whitespace=True), tokenizer, WIDTH, {2})
+def test_white_space_can_be_switched_off(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = created(tokenizer, monkeypatch, constrained_json_disable_any_whitespace=True)
     grammar = dispatch(backend, "json", '{"type": "array", "items": {"const": 1}}').state.grammar
     assert grammar.accepts("[1,1]") and not grammar.accepts("[1, 1]")
 
 
+def test_options_of_other_back_ends_are_refused(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match="--constrained-json-whitespace-pattern"):
+        created(tokenizer, monkeypatch, constrained_json_whitespace_pattern=" ?")
+
+
 @needs_sglang
-def test_constraints_apply_after_thoughts(tokenizer: Any) -> None:
-    backend = create_backend(arguments(reasoning_parser="qwen3"), tokenizer, WIDTH, 2)
+def test_constraints_apply_after_thoughts(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = created(tokenizer, monkeypatch, reasoning_parser="qwen3")
     grammar = backend._init_value_dispatch(("regex", "[0-9]{2}"), True)
     grammar.maybe_init_reasoning(True)
     think_end = tokenizer.encode("</think>", add_special_tokens=False)

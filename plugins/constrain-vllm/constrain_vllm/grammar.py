@@ -52,7 +52,7 @@ class ConstrainGrammar:
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
         """Write the allowed tokens into a row of an int32 CPU tensor ``[rows, words]``."""
         self._count_unconstrained()
-        self.state.fill_bitmask(bitmask, batch_index, self._budget())
+        self.state.fill_bitmask(bitmask.numpy(), batch_index, self._budget())
 
     def is_terminated(self) -> bool:
         """Whether the output has ended."""
