@@ -89,15 +89,19 @@ def dequantized(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def write_dense(folder: Path, source: Path | None = None) -> Path:
-    """Write the built-in model, or the one that :func:`export` wrote to ``source``, to ``folder`` in bfloat16."""
+    """Write the built-in model, or the one that :func:`export` wrote to ``source``, to ``folder``, as float32."""
     source = source or model_dir()
-    shutil.copytree(source, folder, dirs_exist_ok=True)
-    state = dequantized(load_file(source / "model.safetensors"))
-    weights = {name: value.bfloat16() for name, value in state.items()}
-    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(source / name, folder)
+    save_file(
+        dequantized(load_file(source / "model.safetensors")),
+        str(folder / "model.safetensors"),
+        metadata={"format": "pt"},
+    )
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     del config["quantization_config"]
-    _write(folder / "config.json", config)
+    _write(folder / "config.json", config | {"torch_dtype": "float32"})
     return folder
 
 
@@ -128,7 +132,7 @@ def _write(path: Path, data: dict[str, object]) -> None:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def main(folder: Path) -> None:
-    """Write the built-in model to FOLDER without quantisation, in bfloat16."""
+    """Write the built-in model to FOLDER without quantisation, as float32."""
     write_dense(folder)
 
 

@@ -26,7 +26,9 @@ from constrain.extract.prompts.builtin_form import BuiltinForm
 from constrain.extract.prompts.form import Example as Shown
 from constrain.extract.prompts.form import Task
 
-TINY = Shape(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=48)
+TINY = Shape(
+    Codec(model_dir()).tokenizer.get_vocab_size(), hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=48
+)
 
 
 @pytest.fixture
@@ -84,8 +86,7 @@ def test_the_exported_folder_gives_the_same_logits_elsewhere(folder: Path) -> No
     model = ExLlamaV2(ExLlamaV2Config(str(folder)))
     model.load()
     found = model.forward(ids).float()
-    write_dense(folder, folder)
-    reference = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)(ids).logits
+    reference = LlamaForCausalLM.from_pretrained(write_dense(folder / "dense", folder), dtype=torch.float32)(ids).logits
     ours = restored(ids.flatten(), Segments.equal(*ids.shape, ids.device), torch.arange(ids.numel()))
     torch.testing.assert_close(ours.view_as(reference), reference, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found, reference, atol=1e-4, rtol=1e-4)

@@ -22,7 +22,7 @@ Scores = Callable[[list[int]], Any]
 Create = Callable[[CompiledGrammar, "int | None"], Scores]
 
 PROMPT = [1, 5, 7]
-WIDTH = 6144 + 32
+WIDTH = small_vocabulary().size + 32
 
 
 class ProcessorOutput(backends.Output):
