@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from constrain.demo.synth import Split, example, noise, remix, template
+from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
     Family,
     held_out_families,
@@ -120,6 +121,14 @@ def test_templates_choose_leave_out_and_escape() -> None:
     assert texts == {"a[Ylines]", "a[Ylines] or Z", "bX[Ylines]", "bX[Ylines] or Z"}
     with pytest.raises(ValueError, match="not closed"):
         template.parse("one <of|these")
+
+
+def test_values_at_the_start_of_a_sentence_have_a_capital() -> None:
+    family = Family("greeting", (Slot("a", parse_kind("pick many thanks/you are welcome"), ("phrase",)),))
+    for seed in range(9):
+        text, facts = _worded(family, template.parse("{a:cap}. I say: {a}"), Random(seed))
+        assert text.startswith(("Many thanks", "You are welcome"))
+        assert text.count(facts["a"].text) == 2
 
 
 def test_recombined_wordings_mention_each_slot_once() -> None:
