@@ -9,10 +9,9 @@ from constrain.demo.synth.kinds import Ask, Kind, Value
 from constrain.demo.synth.quantities import Integer, in_words, with_unit
 
 _COUNTS = {
-    1: ("a single", "one"), 2: ("a couple of", "a pair of"), 6: ("half a dozen",), 12: ("a dozen", "one dozen"),
-    20: ("a score of",), 24: ("two dozen",), 36: ("three dozen",), 40: ("two score",), 48: ("four dozen",),
-    60: ("five dozen", "three score"), 72: ("six dozen",), 100: ("a hundred",), 120: ("ten dozen",),
-    150: ("a hundred and fifty",), 200: ("a couple of hundred",), 500: ("half a thousand",), 1000: ("a thousand",),
+    6: ("half a dozen",), 12: ("a dozen", "one dozen"), 24: ("two dozen",), 36: ("three dozen",), 40: ("two score",),
+    48: ("four dozen",), 60: ("five dozen", "three score"), 72: ("six dozen",), 100: ("a hundred",),
+    120: ("ten dozen", "six score"), 150: ("a hundred and fifty",), 500: ("half a thousand",), 1000: ("a thousand",),
     1500: ("one and a half thousand", "fifteen hundred"), 2500: ("two and a half thousand",),
 }  # fmt: skip
 
