@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from random import Random
 
 import jsonschema
 import pytest
 
 from constrain.demo.synth import Split, example, noise, remix, template
+from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
     Family,
     held_out_families,
@@ -16,7 +18,8 @@ from constrain.demo.synth.family import (
     trained_families,
 )
 from constrain.demo.synth.kinds import Value
-from constrain.demo.synth.quantities import Money
+from constrain.demo.synth.moments import ordinal, said_time
+from constrain.demo.synth.quantities import Money, in_words
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
@@ -120,6 +123,14 @@ def test_templates_choose_leave_out_and_escape() -> None:
         template.parse("one <of|these")
 
 
+def test_values_at_the_start_of_a_sentence_have_a_capital() -> None:
+    family = Family("greeting", (Slot("a", parse_kind("pick many thanks/you are welcome"), ("phrase",)),))
+    for seed in range(9):
+        text, facts = _worded(family, template.parse("{a:cap}. I say: {a}"), Random(seed))
+        assert text.startswith(("Many thanks", "You are welcome"))
+        assert text.count(facts["a"].text) == 2
+
+
 def test_recombined_wordings_mention_each_slot_once() -> None:
     family = next(family for family in trained_families() if family.name == "invoice")
     for seed in range(50):
@@ -174,3 +185,55 @@ def test_money_is_read_without_its_layout() -> None:
         if not any(mark in value.text for mark in ("k", "K", "thousand")):
             assert float(digits) in (amount, round(amount * 100))
         assert currency in value.text or any(symbol in value.text for symbol in "$€£¥₹")
+
+
+def test_numbers_times_and_days_are_said_in_words() -> None:
+    assert [in_words(n) for n in (7, 21, 240, 306, 1066, 12500)] == [
+        "seven",
+        "twenty-one",
+        "two hundred and forty",
+        "three hundred and six",
+        "one thousand and sixty-six",
+        "twelve thousand five hundred",
+    ]
+    assert [ordinal(day) for day in (1, 12, 13, 20, 22, 30)] == [
+        "first",
+        "twelfth",
+        "thirteenth",
+        "twentieth",
+        "twenty-second",
+        "thirtieth",
+    ]
+    said = [said_time(datetime(1871, 5, 4, *clock), Random(2)) for clock in ((12, 0), (19, 30), (8, 45), (15, 10))]
+    assert said == [
+        "noon",
+        "half past seven in the evening",
+        "a quarter to nine in the morning",
+        "ten past three in the afternoon",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "meaning"),
+    [
+        ("count 1 60", {"half a dozen": 6, "two dozen": 24, "three score": 60, "forty": 40}),
+        ("minutes 10 200", {"half an hour": 30, "an hour and a half": 90}),
+        ("days 1 30", {"a fortnight": 14, "a week": 7, "twelve days": 12}),
+        ("months 1 60", {"a year and a half": 18, "half a year": 6, "one year and 2 months": 14}),
+        ("years 1 100", {"a decade": 10, "a quarter of a century": 25}),
+        ("share 5 95", {"half": 50, "one in five": 20, "three quarters": 75, "forty-one per cent": 41}),
+    ],
+)
+def test_amounts_that_are_said_keep_their_meaning(spec: str, meaning: dict[str, int]) -> None:
+    kind = parse_kind(spec)
+    seen = {value.text: value.data for value in (kind.sample(Random(seed)) for seed in range(3000))}
+    assert {text: seen.get(text) for text in meaning} == meaning
+    for text, number in seen.items():
+        assert not text[:1].isdigit() or " and " in text or text.startswith(str(number))
+
+
+def test_dates_of_other_centuries_and_months_are_in_their_range() -> None:
+    for seed in range(200):
+        assert 1700 <= parse_kind("day 1700 1750").sample(Random(seed)).data.year <= 1760
+        month = parse_kind("month 1900 1910").sample(Random(seed))
+        assert str(month.data.year) in month.text

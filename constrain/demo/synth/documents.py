@@ -156,7 +156,8 @@ def _worded(family: Family, wording: Template, rng: Random) -> Document:
         if key.startswith("="):
             return distractor(key, rng)
         if key not in facts:
-            facts[key] = kinds[key].sample(rng, mode)
+            value = kinds[key].sample(rng, mode)
+            facts[key] = replace(value, text=value.text[:1].upper() + value.text[1:]) if mode == "cap" else value
         return facts[key].text
 
     form = rng.random()

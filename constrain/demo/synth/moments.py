@@ -8,6 +8,7 @@ from random import Random
 
 from constrain.demo.synth.habits import habit
 from constrain.demo.synth.kinds import Ask, Kind, Value, obj, verbatim
+from constrain.demo.synth.quantities import in_words
 
 _MOMENT_FORMATS = (
     "%Y-%m-%d", "%Y-%m-%d", "{d} %B %Y", "%B {d}, %Y", "{d} %b %Y", "%b {d}, %Y", "%d.%m.%Y", "{d}.{m}.%Y", "%Y/%m/%d",
@@ -25,9 +26,10 @@ def print_moment(moment: datetime, pattern: str) -> str:
     return moment.strftime(pattern).format(d=day, m=moment.month, th=f"{day}{ending}", h=hour, p=half)
 
 
-def random_moment(rng: Random) -> datetime:
-    """Sample a moment, mostly within some months of the others of a document."""
-    around = habit("time", rng, lambda rng: datetime(1992, 1, 1) + timedelta(days=rng.randrange(40 * 365)))
+def random_moment(rng: Random, first: int = 1992, last: int = 2031) -> datetime:
+    """Sample a moment of the years ``first`` to ``last``, mostly within some months of the others of a document."""
+    days = (last - first + 1) * 365
+    around = habit(f"time {first}", rng, lambda rng: datetime(first, 1, 1) + timedelta(days=rng.randrange(days)))
     months = int(rng.gammavariate(1, 4)) * rng.choice([-1, 1, 1])
     return around + timedelta(days=30 * months + rng.randrange(30), minutes=rng.randrange(24 * 12) * 5)
 
@@ -42,8 +44,16 @@ def _clock(rng: Random) -> str:
 
 @dataclass(frozen=True)
 class Date(Kind):
+    """A date of the years ``first`` to ``last``; if ``spoken``, mostly as people say it."""
+
+    first: int = 1992
+    last: int = 2031
+    spoken: bool = False
+
     def sample(self, rng: Random, mode: str = "") -> Value:
-        moment = random_moment(rng)
+        moment = random_moment(rng, self.first, self.last)
+        if self.spoken and rng.random() < 0.7:
+            return _said_day(moment, rng)
         if moment.day > 12 and rng.random() < 0.12:
             return Value(moment.strftime(rng.choice(["%m/%d/%Y", "%d/%m/%Y"])), moment)
         return Value(print_moment(moment, habit("date format", rng, _format)), moment)
@@ -67,14 +77,43 @@ class Date(Kind):
 
 
 @dataclass(frozen=True)
+class Month(Kind):
+    """A month of the years ``first`` to ``last``; ``data`` is a moment in it."""
+
+    first: int = 1992
+    last: int = 2031
+
+    def sample(self, rng: Random, mode: str = "") -> Value:
+        moment = random_moment(rng, self.first, self.last)
+        return Value(moment.strftime(rng.choice(_MONTH_FORMATS)), moment)
+
+    def ask(self, rng: Random) -> Ask:
+        if rng.random() < 0.4:
+            return Ask({"type": "string"}, verbatim)
+        return Ask({"type": "string", "pattern": r"^\d{4}-\d{2}$"}, lambda v: v.data.strftime("%Y-%m"))
+
+    def parts(self, rng: Random) -> list[tuple[str, Ask]]:
+        return [("year", Ask({"type": "integer"}, lambda v: v.data.year))]
+
+
+_MONTH_FORMATS = ("%B %Y", "%B %Y", "%B %Y", "%B of %Y", "%b %Y", "%m/%Y", "%Y-%m")
+
+
+@dataclass(frozen=True)
 class Time(Kind):
+    """A time of day; if ``spoken``, mostly as people say it."""
+
+    spoken: bool = False
+
     def sample(self, rng: Random, mode: str = "") -> Value:
         moment = random_moment(rng)
+        if self.spoken and rng.random() < 0.7:
+            return Value(said_time(moment, rng), moment)
         return Value(print_moment(moment, habit("clock format", rng, _clock)), moment)
 
     def ask(self, rng: Random) -> Ask:
         form = rng.random()
-        if form < 0.6:
+        if form < (0.3 if self.spoken else 0.6):
             return Ask({"type": "string"}, verbatim)
         if form < 0.8:
             pattern = rng.choice([r"^\d{2}:\d{2}$", r"^[0-2]\d:[0-5]\d$"])
@@ -107,3 +146,64 @@ class Stamp(Kind):
         if form < 0.65:
             return Ask({"type": "string", "format": "date"}, lambda v: v.data.strftime("%Y-%m-%d"))
         return Ask({"type": "string"}, verbatim)
+
+
+def said_time(moment: datetime, rng: Random) -> str:
+    """Say a time of day whose minutes are a multiple of five, such as ``half past seven in the evening``."""
+    hour, minute = moment.hour, moment.minute
+    if minute == 0 and hour in (0, 12):
+        return "noon" if hour else "midnight"
+    part = rng.choice(_PARTS[hour // 3])
+    if minute == 0:
+        return f"{_hour(hour)}{rng.choice(['', ' o’clock'])} {part}"
+    past = minute <= 30
+    distance = _DISTANCES.get(minute if past else 60 - minute) or in_words(minute if past else 60 - minute)
+    return f"{distance} past {_hour(hour)} {part}" if past else f"{distance} to {_hour(hour + 1)} {part}"
+
+
+_DISTANCES = {15: "a quarter", 30: "half"}
+_MORNING = ("in the morning",)
+_PARTS = (
+    ("at night",), ("in the morning", "in the small hours"), _MORNING, _MORNING, ("in the afternoon",),
+    ("in the afternoon",), ("in the evening",), ("at night", "in the evening"),
+)  # fmt: skip
+
+
+def _hour(hour: int) -> str:
+    return in_words((hour - 1) % 12 + 1)
+
+
+def _said_day(moment: datetime, rng: Random) -> Value:
+    """Say a date, such as ``the fourth of May 1871``, or the name of a feast day with the year."""
+    if rng.random() < 0.12:
+        name, month, day = rng.choice(_FEASTS)
+        moment = moment.replace(month=month, day=day)
+        return Value(f"{name}{rng.choice([' ', ', ', ' of '])}{moment.year}", moment)
+    pattern = rng.choice(_SAID_DAYS).replace("{ordinal}", ordinal(moment.day))
+    return Value(print_moment(moment, pattern), moment)
+
+
+_SAID_DAYS = (
+    "the {th} of %B %Y", "the {th} of %B, %Y", "%B the {th}, %Y", "the {ordinal} of %B %Y", "%B the {ordinal}, %Y",
+    "the {ordinal} of %B in the year %Y", "the {th} day of %B, %Y", "%A the {th} of %B %Y", "{d} %B of the year %Y",
+)  # fmt: skip
+_FEASTS = (
+    ("Christmas Eve", 12, 24), ("Christmas Day", 12, 25), ("Boxing Day", 12, 26), ("New Year’s Eve", 12, 31),
+    ("New Year’s Day", 1, 1), ("Epiphany", 1, 6), ("Candlemas", 2, 2), ("Valentine’s Day", 2, 14),
+    ("St Patrick’s Day", 3, 17), ("Lady Day", 3, 25), ("April Fools’ Day", 4, 1), ("May Day", 5, 1),
+    ("Midsummer Day", 6, 24), ("Michaelmas", 9, 29), ("Halloween", 10, 31), ("All Saints’ Day", 11, 1),
+    ("Martinmas", 11, 11), ("St Nicholas’ Day", 12, 6),
+)  # fmt: skip
+
+
+def ordinal(day: int) -> str:
+    """Write the ordinal of a day of the month in words, such as ``twenty-first``."""
+    head, _, last = in_words(day).rpartition("-")
+    last = _ORDINALS.get(last) or (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
+    return f"{head}-{last}" if head else last
+
+
+_ORDINALS = {
+    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth",
+    "twelve": "twelfth",
+}  # fmt: skip

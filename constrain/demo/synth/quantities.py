@@ -78,11 +78,16 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
 def in_words(number: int) -> str:
-    """Write a number below 100 in words."""
+    """Write a number below a million in words."""
     if number < 20:
         return _SMALL[number]
-    ten = _TENS[number // 10 - 2]
-    return f"{ten}-{_SMALL[number % 10]}" if number % 10 else ten
+    if number < 100:
+        ten = _TENS[number // 10 - 2]
+        return f"{ten}-{_SMALL[number % 10]}" if number % 10 else ten
+    size, name = (1000, "thousand") if number >= 1000 else (100, "hundred")
+    head, rest = divmod(number, size)
+    link = " and " if rest < 100 else " "
+    return f"{in_words(head)} {name}" + (f"{link}{in_words(rest)}" if rest else "")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from random import Random
 
-from constrain.demo.synth import kinds, moments, pools, quantities
+from constrain.demo.synth import kinds, moments, pools, quantities, spoken
 from constrain.demo.synth.kinds import Kind
 
 _TEXTS: dict[str, kinds.Text] = {
@@ -38,8 +38,8 @@ _TEXTS: dict[str, kinds.Text] = {
 _NOUNS: dict[str, Callable[[], Kind]] = {
     "person": kinds.Person,
     "address": kinds.Address,
-    "date": moments.Date,
     "time": moments.Time,
+    "clock": lambda: moments.Time(spoken=True),
     "stamp": moments.Stamp,
 }
 
@@ -57,6 +57,16 @@ def parse_kind(spec: str) -> Kind:
     if name in _NOUNS:
         return _NOUNS[name]()
     words = rest.split()
+    if name in ("date", "day"):
+        return moments.Date(*_years(words), spoken=name == "day")
+    if name == "month":
+        return moments.Month(*_years(words))
+    if name in spoken.UNITS:
+        return spoken.Duration(spoken.UNITS[name], int(words[0]), int(words[1]))
+    if name == "share":
+        return spoken.Share(int(words[0]), int(words[1]))
+    if name == "count":
+        return spoken.Count(int(words[0]), int(words[1]), " ".join(words[2:]))
     if name == "code":
         return kinds.Text(_one_of(_alternatives(rest), pools.code) if rest else _random_code, name="code")
     if name == "pick":
@@ -101,6 +111,10 @@ def _random_code(rng: Random) -> str:
 def _option(text: str) -> tuple[str, tuple[str, ...]]:
     label, _, phrases = text.partition("=")
     return label, tuple(_alternatives(phrases)) if phrases else (label,)
+
+
+def _years(words: list[str]) -> tuple[int, int]:
+    return (int(words[0]), int(words[1])) if words else (1992, 2031)
 
 
 def parse_range(text: str) -> tuple[int, int]:

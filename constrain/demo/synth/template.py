@@ -1,7 +1,7 @@
 """The template language of wordings.
 
 ========== =====================================================================
-``{key}``   the value of a slot, ``{key:mode}`` in one of its layouts
+``{key}``   the value of a slot, ``{key:mode}`` in one of its layouts, ``{key:cap}`` with a capital at its start
 ``{=kind}`` a value of a kind that belongs to no slot, such as ``{=money 10 900}``: a distractor
 ``<a|b|>``  one of the alternatives, each a template again, possibly empty
 ``[text]``  left out one time in three; slots in it are then not mentioned
