@@ -85,7 +85,7 @@ def test_the_exported_folder_gives_the_same_logits_elsewhere(folder: Path) -> No
     ids = torch.randint(0, TINY.vocab, (2, 17))
     model = ExLlamaV2(ExLlamaV2Config(str(folder)))
     model.load()
-    found = model.forward(ids).float()
+    found = model.forward(ids).float()[..., : TINY.vocab]
     reference = LlamaForCausalLM.from_pretrained(write_dense(folder / "dense", folder), dtype=torch.float32)(ids).logits
     ours = restored(ids.flatten(), Segments.equal(*ids.shape, ids.device), torch.arange(ids.numel()))
     torch.testing.assert_close(ours.view_as(reference), reference, atol=1e-4, rtol=1e-4)
