@@ -165,6 +165,14 @@ def test_rows_in_prose_follow_each_other_in_different_wordings() -> None:
         assert any("size" not in row for row in value.data)
 
 
+def test_rows_seldom_repeat_their_first_column() -> None:
+    names = "pick " + "/".join("abcdefghijklmnopqrst")
+    kind = Records((Slot("name", parse_kind(names), ("name",)),), 8, 8, ("{name}",), ("{name}",), ("{name}.",))
+    rows = [kind.sample(Random(seed), mode).data for seed in range(20) for mode in ("table", "inline", "prose", "")]
+    assert all(len(each) == 8 for each in rows)
+    assert sum(len({row["name"].text for row in each}) for each in rows) > 7.5 * len(rows)
+
+
 def test_text_that_denies_any_entries_has_an_empty_list() -> None:
     family = parse_family("n\nitems | records 1-2 | items\n  a | noun | item\n  >> {a}\n---\nNothing{items:none}.")
     kind = family.slots[0].kind

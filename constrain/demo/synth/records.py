@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -13,6 +13,7 @@ from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor
 
 Row = dict[str, Value]
+Printed = tuple[str, Row]
 
 _FILLED = 0.88
 """Share of the cells of optional columns that are not blank."""
@@ -42,13 +43,13 @@ class Records(Kind):
             return self._paragraphs(count, rng)
         if mode == "inline":
             wording = rng.choice(self.inline)
-            printed = [self._print(wording, rng) for _ in range(count)]
+            printed = self._distinct(count, lambda _: self._print(wording, rng))
             return Value(join_and([text for text, _ in printed]), [row for _, row in printed])
         if not self.rows or mode == "table" or rng.random() < 0.3:
-            rows = [self._cells(rng) for _ in range(count)]
+            rows = [row for _, row in self._distinct(count, lambda _: ("", self._cells(rng)))]
             return Value(print_table(self.columns, rows, rng), rows)
         wording = rng.choice(self.rows)
-        printed = [self._print(wording, rng) for _ in range(count)]
+        printed = self._distinct(count, lambda _: self._print(wording, rng))
         return Value("\n".join(text for text, _ in printed), [row for _, row in printed])
 
     def ask(self, rng: Random) -> Ask:
@@ -70,12 +71,25 @@ class Records(Kind):
     def _paragraphs(self, count: int, rng: Random) -> Value:
         """Write every row in another wording than the one before; some texts break into paragraphs, some do not."""
         wordings = rng.sample(self.prose, len(self.prose))
-        printed = [self._print(wordings[number % len(wordings)], rng) for number in range(count)]
+        printed = self._distinct(count, lambda number: self._print(wordings[number % len(wordings)], rng))
         share, gap = rng.choice([0.0, 0.2, 0.4, 1.0]), rng.choice(["\n", "\n\n"])
         text = printed[0][0]
         for sentence, _ in printed[1:]:
             text += (gap if rng.random() < share else " ") + sentence
         return Value(text, [row for _, row in printed])
+
+    def _distinct(self, count: int, make: Callable[[int], Printed]) -> list[Printed]:
+        """Make rows by their numbers; one that repeats the first column of another is made again, at most twice."""
+        key = self.columns[0].key
+        rows: list[Printed] = []
+        for number in range(count):
+            seen = {row[key].text for _, row in rows if key in row}
+            printed = make(number)
+            for _ in range(2):
+                if key in printed[1] and printed[1][key].text in seen:
+                    printed = make(number)
+            rows.append(printed)
+        return rows
 
     def _cells(self, rng: Random) -> Row:
         """Sample a row of a table; columns that some wordings leave out are sometimes blank."""
@@ -83,7 +97,7 @@ class Records(Kind):
         shown = [column for column in self.columns if column.key in certain or rng.random() < _FILLED]
         return {column.key: column.kind.sample(rng, "label") for column in shown}
 
-    def _print(self, wording: str, rng: Random) -> tuple[str, Row]:
+    def _print(self, wording: str, rng: Random) -> Printed:
         row: Row = {}
         kinds = {column.key: column.kind for column in self.columns}
 
