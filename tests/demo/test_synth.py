@@ -81,7 +81,7 @@ def test_wordings_mention_only_slots_of_their_family(family: Family) -> None:
         assert all(sentence.count("{}") == 1 for sentence in slot.says)
         if isinstance(slot.kind, Records):
             columns = {column.key for column in slot.kind.columns}
-            for wording in (*slot.kind.rows, *slot.kind.inline):
+            for wording in (*slot.kind.rows, *slot.kind.inline, *slot.kind.prose):
                 assert template.keys(template.parse(wording)) <= columns
 
 
@@ -93,6 +93,7 @@ def test_family_files_read_slots_columns_and_wordings() -> None:
         "  name | noun | item\n"
         "  > - {name}\n"
         "  >> a {name}\n"
+        "  >>> One is {name}.\n"
         "---\nFor {who}:\n{items}\n"
         "--- held out\n{who} wants {items:inline}.\n"
     )
@@ -104,6 +105,7 @@ def test_family_files_read_slots_columns_and_wordings() -> None:
     )
     assert isinstance(items.kind, Records)
     assert (items.kind.low, items.kind.high, items.kind.rows, items.kind.inline) == (1, 2, ("- {name}",), ("a {name}",))
+    assert items.kind.prose == ("One is {name}.",)
     assert family.wordings == ("For {who}:\n{items}",)
     assert family.held_out == ("{who} wants {items:inline}.",)
 
@@ -150,6 +152,32 @@ def test_distractors_belong_to_no_slot() -> None:
     parsed = template.parse("{=int 5 5} and {x:lines}")
     assert template.keys(parsed) == template.always(parsed) == {"x"}
     assert distractor("=int 500 500", Random(1)) == "500"
+
+
+def test_rows_in_prose_follow_each_other_in_different_wordings() -> None:
+    size = Slot("size", parse_kind("int 2 9"), ("size",))
+    name = Slot("name", parse_kind("noun"), ("name",))
+    kind = Records((name, size), 4, 4, prose=("A {name} of {size}.", "Then {name}, {size}.", "Also a {name}."))
+    for seed in range(20):
+        value = kind.sample(Random(seed), "prose")
+        assert len(value.data) == 4
+        assert [word in value.text for word in ("A ", "Then ", "Also ")] == [True] * 3
+        assert any("size" not in row for row in value.data)
+
+
+def test_rows_seldom_repeat_their_first_column() -> None:
+    names = "pick " + "/".join("abcdefghijklmnopqrst")
+    kind = Records((Slot("name", parse_kind(names), ("name",)),), 8, 8, ("{name}",), ("{name}",), ("{name}.",))
+    rows = [kind.sample(Random(seed), mode).data for seed in range(20) for mode in ("table", "inline", "prose", "")]
+    assert all(len(each) == 8 for each in rows)
+    assert sum(len({row["name"].text for row in each}) for each in rows) > 7.5 * len(rows)
+
+
+def test_text_that_denies_any_entries_has_an_empty_list() -> None:
+    family = parse_family("n\nitems | records 1-2 | items\n  a | noun | item\n  >> {a}\n---\nNothing{items:none}.")
+    kind = family.slots[0].kind
+    assert kind.sample(Random(1), "none") == Value("", [])
+    assert kind.ask(Random(1)).read(Value("", [])) == []
 
 
 def test_sentences_of_several_families_share_a_document() -> None:

@@ -17,8 +17,8 @@ A family file holds any number of families::
 
 First the slots: key, kind, labels, and optionally a description and sentences (separated by `` / ``) that state the
 value at ``{}``. The indented lines under a ``records`` slot are its columns; ``>`` lines print a record on a line of
-its own, ``>>`` within a sentence. Then the wordings, templates of :mod:`constrain.demo.synth.template`; those after
-``--- held out`` are never trained on.
+its own, ``>>`` within a sentence, ``>>>`` in one or two sentences of its own. Then the wordings, templates of
+:mod:`constrain.demo.synth.template`; those after ``--- held out`` are never trained on.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def _slots(lines: list[str]) -> list[Slot]:
     drafts: list[_Draft] = []
     for line in lines:
         body = line.strip()
-        if body.startswith(">>"):
+        if body.startswith(">>>"):
+            drafts[-1].prose.append(body[3:].strip())
+        elif body.startswith(">>"):
             drafts[-1].inline.append(body[2:].strip())
         elif body.startswith(">"):
             drafts[-1].rows.append(body[1:].strip())
@@ -103,6 +105,7 @@ class _Draft:
     columns: list[Slot] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     inline: list[str] = field(default_factory=list)
+    prose: list[str] = field(default_factory=list)
 
     def slot(self) -> Slot:
         key, spec, labels, about, says = (*self.cells, "", "")[:5]
@@ -113,4 +116,4 @@ class _Draft:
         if not spec.startswith("records"):
             return parse_kind(spec)
         low, high = parse_range(spec.split()[1])
-        return records.Records(tuple(self.columns), low, high, tuple(self.rows), tuple(self.inline))
+        return records.Records(tuple(self.columns), low, high, tuple(self.rows), tuple(self.inline), tuple(self.prose))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -13,6 +13,10 @@ from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor
 
 Row = dict[str, Value]
+Printed = tuple[str, Row]
+
+_FILLED = 0.88
+"""Share of the cells of optional columns that are not blank."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,8 @@ class Records(Kind):
     """Several entries with the same columns; ``data`` is a list of rows, each from column key to value.
 
     Printed one a line by a random template of ``rows``, or as a table; in mode ``inline`` within a sentence, by a
-    template of ``inline``.
+    template of ``inline``; in mode ``prose`` as sentences in paragraphs, by all templates of ``prose`` in turn. Mode
+    ``none`` prints nothing: the words around it say that there are no entries.
     """
 
     columns: tuple[Slot, ...]
@@ -28,18 +33,23 @@ class Records(Kind):
     high: int
     rows: tuple[str, ...] = ()
     inline: tuple[str, ...] = ()
+    prose: tuple[str, ...] = ()
 
     def sample(self, rng: Random, mode: str = "") -> Value:
+        if mode == "none":
+            return Value("", [])
         count = rng.randint(max(1, self.low), self.high)
+        if mode == "prose":
+            return self._paragraphs(count, rng)
         if mode == "inline":
             wording = rng.choice(self.inline)
-            printed = [self._print(wording, rng) for _ in range(count)]
+            printed = self._distinct(count, lambda _: self._print(wording, rng))
             return Value(join_and([text for text, _ in printed]), [row for _, row in printed])
         if not self.rows or mode == "table" or rng.random() < 0.3:
-            rows = [{column.key: column.kind.sample(rng, "label") for column in self.columns} for _ in range(count)]
+            rows = [row for _, row in self._distinct(count, lambda _: ("", self._cells(rng)))]
             return Value(print_table(self.columns, rows, rng), rows)
         wording = rng.choice(self.rows)
-        printed = [self._print(wording, rng) for _ in range(count)]
+        printed = self._distinct(count, lambda _: self._print(wording, rng))
         return Value("\n".join(text for text, _ in printed), [row for _, row in printed])
 
     def ask(self, rng: Random) -> Ask:
@@ -58,7 +68,36 @@ class Records(Kind):
         question = ask_object(columns, certain, rng, nest=False)
         return Ask({"type": "array", "items": question.schema}, lambda v: [question.read(row) for row in v.data])
 
-    def _print(self, wording: str, rng: Random) -> tuple[str, Row]:
+    def _paragraphs(self, count: int, rng: Random) -> Value:
+        """Write every row in another wording than the one before; some texts break into paragraphs, some do not."""
+        wordings = rng.sample(self.prose, len(self.prose))
+        printed = self._distinct(count, lambda number: self._print(wordings[number % len(wordings)], rng))
+        share, gap = rng.choice([0.0, 0.2, 0.4, 1.0]), rng.choice(["\n", "\n\n"])
+        text = printed[0][0]
+        for sentence, _ in printed[1:]:
+            text += (gap if rng.random() < share else " ") + sentence
+        return Value(text, [row for _, row in printed])
+
+    def _distinct(self, count: int, make: Callable[[int], Printed]) -> list[Printed]:
+        """Make rows by their numbers; one that repeats the first column of another is made again, at most twice."""
+        key = self.columns[0].key
+        rows: list[Printed] = []
+        for number in range(count):
+            seen = {row[key].text for _, row in rows if key in row}
+            printed = make(number)
+            for _ in range(2):
+                if key in printed[1] and printed[1][key].text in seen:
+                    printed = make(number)
+            rows.append(printed)
+        return rows
+
+    def _cells(self, rng: Random) -> Row:
+        """Sample a row of a table; columns that some wordings leave out are sometimes blank."""
+        certain = self._certain()
+        shown = [column for column in self.columns if column.key in certain or rng.random() < _FILLED]
+        return {column.key: column.kind.sample(rng, "label") for column in shown}
+
+    def _print(self, wording: str, rng: Random) -> Printed:
         row: Row = {}
         kinds = {column.key: column.kind for column in self.columns}
 
@@ -72,7 +111,7 @@ class Records(Kind):
 
     def _certain(self) -> set[str]:
         """The columns that occur in every wording."""
-        stated = [template.always(template.parse(wording)) for wording in (*self.rows, *self.inline)]
+        stated = [template.always(template.parse(wording)) for wording in (*self.rows, *self.inline, *self.prose)]
         return {column.key for column in self.columns}.intersection(*stated)
 
 
@@ -80,7 +119,8 @@ def print_table(columns: Sequence[Slot], rows: Sequence[Row], rng: Random) -> st
     """Write ``rows`` below a line of column labels, in one of the usual text layouts."""
     style = naming.print_style(rng)
     head = [naming.printed(rng.choice(column.labels[:1] * 2 + column.labels), style, rng) for column in columns]
-    lines = [head, *([row[column.key].text for column in columns] for row in rows)]
+    blank = rng.choice(["-", "–", "n/a", "?"]) if rng.random() < 0.5 else ""
+    lines = [head, *([row[c.key].text if c.key in row else blank for c in columns] for row in rows)]
     layout = rng.randrange(5)
     if layout == 0:
         separator = rng.choice([", ", ",", ";", "; "])
