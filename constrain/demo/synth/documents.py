@@ -77,7 +77,7 @@ def _shots(name: str, keys: set[str], question: Question, rng: Random) -> tuple[
     """Generate up to three other documents of a family that state at least ``keys``, with their records."""
     shots: list[Shot] = []
     for family in [family for family in trained_families() if family.name == name] * rng.randint(1, 3):
-        _, text, _, facts = _of_family(family, family.wordings, rng)
+        _, text, _, facts = _of_family(family, family.wordings, Author(str(rng.random())))
         if keys <= set(facts):
             shots.append(Shot(text, _json(question.read(facts))))
     return tuple(shots)

@@ -77,10 +77,14 @@ class Text(Kind):
 @dataclass(frozen=True)
 class Person(Kind):
     def sample(self, rng: Random, mode: str = "") -> Value:
-        first, last = pools.first_name(rng), pools.last_name(rng)
-        if rng.random() < 0.05:
-            first += f" {rng.choice('ABCDEFGHJKLMNPRSTW')}."
-        return Value(f"{first} {last}", (first, last))
+        first, last = pools.given_names(rng), pools.family_name(rng)
+        text = f"{first} {last}"
+        form = rng.random()
+        if form < 0.04:
+            return Value(text.upper(), (first.upper(), last.upper()))
+        if form < 0.08:
+            return Value(f"{first} {last.upper()}", (first, last.upper()))
+        return Value(f"{last}, {first}" if form < 0.11 else text, (first, last))
 
     def ask(self, rng: Random) -> Ask:
         if rng.random() < 0.9:

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
-from constrain.demo.synth.habits import habit
+from constrain.demo.synth.habits import Author, habit
 from constrain.demo.synth.kinds import Ask, Kind, Value, obj, verbatim
 from constrain.demo.synth.quantities import in_words
 
 _MOMENT_FORMATS = (
     "%Y-%m-%d", "%Y-%m-%d", "{d} %B %Y", "%B {d}, %Y", "{d} %b %Y", "%b {d}, %Y", "%d.%m.%Y", "{d}.{m}.%Y", "%Y/%m/%d",
     "{th} of %B %Y", "%B {th}, %Y", "%A, {d} %B %Y", "%a, %d %b %Y", "%d-%b-%Y", "{d} %B, %Y", "%d.%m.%Y", "%B %d %Y",
+    "%d.%m.%y", "%d %b %y",
+)  # fmt: skip
+_FORMATS_WITHOUT_YEAR = (
+    "{d} %B", "{d} %B", "%B {d}", "%B {d}", "{th} %B", "%B {th}", "the {th} of %B", "%A, {d} %B", "%A {d} %B",
+    "%A, %B {d}", "%a {d} %b", "%a %b {d}", "{d} %b", "%b {d}", "{d}.{m}.", "%d.%m.", "%a %d.%m.", "%A {th} %B", "%A the {th} of %B",
 )  # fmt: skip
 _CLOCK_FORMATS = ("%H:%M", "%H:%M", "%H:%M", "{h}:%M {p}", "{h}:%M{p}", "%H.%M", "%Hh%M")
 
@@ -34,8 +39,23 @@ def random_moment(rng: Random, first: int = 1992, last: int = 2031) -> datetime:
     return around + timedelta(days=30 * months + rng.randrange(30), minutes=rng.randrange(24 * 12) * 5)
 
 
+def _soon_after(first: datetime, rng: Random) -> datetime:
+    """Sample a day whose year is clear without being stated, if ``first`` is the first date of the document."""
+    return first + timedelta(days=rng.choice([rng.randint(0, 14), rng.randint(0, 60), rng.randint(-20, 90)]))
+
+
+def _remember(moment: datetime, rng: Random) -> None:
+    """Remember a date that is written in full, if it is the first of its author."""
+    if isinstance(rng, Author):
+        rng.habits.setdefault("first date", moment)
+
+
 def _format(rng: Random) -> str:
     return rng.choice(_MOMENT_FORMATS)
+
+
+def _format_without_year(rng: Random) -> str:
+    return rng.choice(_FORMATS_WITHOUT_YEAR)
 
 
 def _clock(rng: Random) -> str:
@@ -51,9 +71,15 @@ class Date(Kind):
     spoken: bool = False
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        moment = random_moment(rng, self.first, self.last)
+        if isinstance(rng, Author) and "first date" in rng.habits and rng.random() < 0.25:
+            moment = _soon_after(rng.habits["first date"], rng)
+            return Value(print_moment(moment, habit("date without year", rng, _format_without_year)), moment)
+        old = not self.spoken and rng.random() < 0.1
+        moment = random_moment(rng, 1931, 1991) if old else random_moment(rng, self.first, self.last)
         if self.spoken and rng.random() < 0.7:
             return _said_day(moment, rng)
+        if not old:
+            _remember(moment, rng)
         if moment.day > 12 and rng.random() < 0.12:
             return Value(moment.strftime(rng.choice(["%m/%d/%Y", "%d/%m/%Y"])), moment)
         return Value(print_moment(moment, habit("date format", rng, _format)), moment)
@@ -133,6 +159,7 @@ class Stamp(Kind):
         if rng.random() < 0.6:
             pattern = habit("time stamp", rng, lambda rng: rng.choice(_STAMPS))
             moment += timedelta(seconds=rng.randrange(60) if "%S" in pattern else 0)
+            _remember(moment, rng)
             return Value(moment.strftime(pattern), moment)
         link = rng.choice([" at ", ", ", " ", " - "])
         return Value(

@@ -16,7 +16,10 @@ _ENDS = ["", "", "n", "r", "s", "l", "t", "ra", "lis", "mar", "x", "nd"]
 _COMPANY_ENDS = (
     "Ltd|Inc.|GmbH|AG|LLC|S.A.|Group|Holdings|Partners|& Sons|& Co.|Logistics|Systems|Labs|Foods|Studio|Energy|"
     "Pharma|Industries|Trading|Solutions|Works|Media|Robotics|Textiles|Motors|Bank|Consulting|Software|Supplies|"
-    "Networks|Services|Instruments|Ventures|Publishing|Design|Oy|AB|B.V.|SpA"
+    "Networks|Services|Instruments|Ventures|Publishing|Design|Oy|AB|B.V.|SpA|SARL|S.r.l.|Pty Ltd|PLC|CC|K.K.|KG|OHG|e.V.|"
+    "NV|AS|ApS|Lda|Ltda|S.L.|Sp. z o.o.|d.o.o.|a.s.|Corp.|Company|Brothers|Bros.|Association|Foundation|Trust|Institute|"
+    "University|College|High School|Primary School|Hospital|Clinic|Medical Centre|Council|Agency|Cooperative|Club|"
+    "Museum|Theatre|Airlines|Freight|Movers|Civils|Builders|Bakery|Kitchen|Farm|Garage|Pharmacy|Insurance|Analytical|Architects"
 ).split("|")
 _SMALL_WORDS = "of the in for with and to from by on at a no is not".split()
 _CASES: tuple[Callable[[str], str], ...] = (str, str.capitalize, str.title)
@@ -93,6 +96,25 @@ def last_name(rng: Random) -> str:
     return rng.choice(words("last_names")) if rng.random() < 0.45 else name_word(rng)
 
 
+def given_names(rng: Random) -> str:
+    """Sample the first name of a person, sometimes with further names, or initials only."""
+    form = rng.random()
+    if form < 0.06:
+        return " ".join(code("@.", rng) for _ in range(rng.choice([1, 1, 2])))
+    name = first_name(rng)
+    if form < 0.14:
+        return f"{name} {code('@.', rng)}"
+    if form < 0.24:
+        return f"{name}{rng.choice([' ', ' ', '-'])}{first_name(rng)}"
+    return name
+
+
+def family_name(rng: Random) -> str:
+    """Sample the last name of a person, sometimes of two words."""
+    name = last_name(rng)
+    return f"{name} {rng.choice(['', '', 'y ', 'e '])}{last_name(rng)}" if rng.random() < 0.08 else name
+
+
 def any_word(rng: Random) -> str:
     """Sample a word in lower case, known or generated."""
     word = rng.choice([noun, noun, adjective, verb, coined])(rng)
@@ -108,6 +130,11 @@ def phrase(rng: Random, low: int = 1, high: int = 8) -> str:
 
 
 def company(rng: Random) -> str:
+    name = _company(rng)
+    return f"{name}{rng.choice([' ', ' ', ', '])}{rng.choice(_COMPANY_ENDS)}" if rng.random() < 0.15 else name
+
+
+def _company(rng: Random) -> str:
     form = rng.random()
     if form < 0.35:
         return f"{name_word(rng)} {rng.choice(_COMPANY_ENDS)}"
@@ -196,8 +223,17 @@ def code(pattern: str, rng: Random) -> str:
     return "".join(rng.choice(alphabets[c]) if c in alphabets else c for c in pattern)
 
 
+_LONG_CODES = (
+    "DE## #### #### #### #### ##", "GB## @@@@ #### #### #### ##", "FR## #### #### #### #### #### ###", "ATU########",
+    "NL## @@@@ #### #### ##", "#### #### #### ####", "##-##-##", "### ### ###", "##/###/#####", "@@@/####/##-#",
+    "%%_#~~~#@@", "@@@-####-@@@@", "##.###.###-#", "#####-###", "@ #### ####", "@@-@@-###",
+)  # fmt: skip
+
+
 def code_pattern(rng: Random) -> str:
     """A random pattern for :func:`code`, such as ``KV-####`` or ``@@##/##``."""
+    if rng.random() < 0.12:
+        return rng.choice(_LONG_CODES)
     head = rng.choice(["", "", code("@@", rng), code("@@@", rng), "@", "@@", "#", "@#@"])
     body = "#" * rng.randint(2, 7)
     tail = rng.choice(["", "", "", "@", "-##", "/##", "-@", "-@@", ".#"])

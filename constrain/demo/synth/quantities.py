@@ -8,7 +8,9 @@ from random import Random
 from constrain.demo.synth.habits import habit
 from constrain.demo.synth.kinds import Ask, Kind, Schema, Value, obj, verbatim
 
-_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
+_SYMBOLS = {
+    "USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹", "CAD": "C$", "AUD": "A$", "BRL": "R$", "PLN": "zł",
+}  # fmt: skip
 _CURRENCIES = ("USD", "EUR", "GBP", "CHF", "SEK", "JPY", "CAD", "AUD", "INR", "PLN", "BRL", "NOK")
 
 
@@ -29,11 +31,11 @@ class Money(Kind):
         digits = f"{amount:,.0f}" if whole and rng.random() < 0.8 else f"{amount:,.2f}"
         if rng.random() < 0.35:
             digits = digits.replace(",", rng.choice(["", "", " ", "'"]))
-        if currency == "EUR" and not whole and rng.random() < 0.2:
-            digits = f"{amount:,.2f}".translate(str.maketrans(",.", ".,"))
+        if not whole and decimal_comma(rng):
+            digits = f"{amount:,.2f}".translate(str.maketrans(",.", f"{rng.choice('. ')},"))
         if currency in _SYMBOLS and rng.random() < 0.65:
             symbol = _SYMBOLS[currency]
-            after = symbol == "€" and rng.random() < 0.5
+            after = symbol == "zł" or (symbol == "€" and rng.random() < 0.5)
             return Value(f"{digits} {symbol}" if after else f"{symbol}{digits}", (amount, currency))
         return Value(f"{digits} {currency}" if rng.random() < 0.65 else f"{currency} {digits}", (amount, currency))
 
@@ -54,6 +56,11 @@ class Money(Kind):
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
         coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
         return [(rng.choice(["currency", "currency code"]), Ask(coded, lambda v: v.data[1]))]
+
+
+def decimal_comma(rng: Random) -> bool:
+    """Whether the author writes 1,5 for one and a half."""
+    return habit("decimal comma", rng, lambda rng: rng.random() < 0.12)
 
 
 def _any_currency(rng: Random) -> str:
@@ -101,7 +108,9 @@ class Integer(Kind):
 
     def sample(self, rng: Random, mode: str = "") -> Value:
         number = rng.randint(self.low, self.high) if self.high < 400 else round(log_uniform(rng, self.low, self.high))
-        digits = f"{number:,}" if self.grouped and rng.random() < 0.45 else str(number)
+        digits = f"{number:,}" if self.grouped and rng.random() < 0.5 else str(number)
+        if rng.random() < 0.15:
+            digits = digits.replace(",", rng.choice(" '"))
         if 0 <= number < 100 and self.grouped and rng.random() < (0.16 if number < 20 else 0.05):
             digits = in_words(number)
             digits = digits.capitalize() if mode == "label" and rng.random() < 0.3 else digits
@@ -130,6 +139,7 @@ class Decimal(Kind):
     def sample(self, rng: Random, mode: str = "") -> Value:
         number = round(rng.uniform(self.low, self.high), self.places)
         digits = f"{number:.{self.places}f}" if rng.random() < 0.8 else str(plain(number))
+        digits = digits.replace(".", ",") if decimal_comma(rng) else digits
         return Value(with_unit(digits, self.unit, rng), number)
 
     def ask(self, rng: Random) -> Ask:

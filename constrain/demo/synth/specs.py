@@ -70,7 +70,7 @@ def parse_kind(spec: str) -> Kind:
     if name == "code":
         return kinds.Text(_one_of(_alternatives(rest), pools.code) if rest else _random_code, name="code")
     if name == "pick":
-        return kinds.Text(_one_of(_alternatives(rest), lambda text, rng: text))
+        return kinds.Text(_one_of(_alternatives(rest), _varied))
     if name == "money":
         return quantities.Money(float(words[0]), float(words[1]))
     if name == "int":
@@ -98,6 +98,17 @@ def _alternatives(text: str) -> list[str]:
     """Split at every ``/``; a doubled one is a slash in the text itself, as in ``mg//l``."""
     parts = text.replace("//", "\0").split("/")
     return [part.replace("\0", "/") for part in parts if part]
+
+
+def _varied(text: str, rng: Random) -> str:
+    """Change a phrase now and then, so that it has to be copied, and its end to be found."""
+    form = rng.random()
+    if form < 0.04:
+        return f"{pools.adjective(rng)} {text}"
+    if form < 0.14 and (words := text.split(" "))[1:]:
+        words[rng.randrange(len(words))] = pools.any_word(rng)
+        return " ".join(words)
+    return text
 
 
 def _one_of(texts: list[str], finish: Callable[[str, Random], str]) -> Callable[[Random], str]:
