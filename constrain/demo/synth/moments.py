@@ -17,7 +17,8 @@ _MOMENT_FORMATS = (
 )  # fmt: skip
 _FORMATS_WITHOUT_YEAR = (
     "{d} %B", "{d} %B", "%B {d}", "%B {d}", "{th} %B", "%B {th}", "the {th} of %B", "%A, {d} %B", "%A {d} %B",
-    "%A, %B {d}", "%a {d} %b", "%a %b {d}", "{d} %b", "%b {d}", "{d}.{m}.", "%d.%m.", "%a %d.%m.", "%A {th} %B", "%A the {th} of %B",
+    "%A, %B {d}", "%a {d} %b", "%a %b {d}", "{d} %b", "%b {d}", "{d}.{m}.", "%d.%m.", "%a %d.%m.", "%A {th} %B",
+    "%A the {th} of %B",
 )  # fmt: skip
 _CLOCK_FORMATS = ("%H:%M", "%H:%M", "%H:%M", "{h}:%M {p}", "{h}:%M{p}", "%H.%M", "%Hh%M")
 

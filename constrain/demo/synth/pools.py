@@ -16,10 +16,11 @@ _ENDS = ["", "", "n", "r", "s", "l", "t", "ra", "lis", "mar", "x", "nd"]
 _COMPANY_ENDS = (
     "Ltd|Inc.|GmbH|AG|LLC|S.A.|Group|Holdings|Partners|& Sons|& Co.|Logistics|Systems|Labs|Foods|Studio|Energy|"
     "Pharma|Industries|Trading|Solutions|Works|Media|Robotics|Textiles|Motors|Bank|Consulting|Software|Supplies|"
-    "Networks|Services|Instruments|Ventures|Publishing|Design|Oy|AB|B.V.|SpA|SARL|S.r.l.|Pty Ltd|PLC|CC|K.K.|KG|OHG|e.V.|"
-    "NV|AS|ApS|Lda|Ltda|S.L.|Sp. z o.o.|d.o.o.|a.s.|Corp.|Company|Brothers|Bros.|Association|Foundation|Trust|Institute|"
-    "University|College|High School|Primary School|Hospital|Clinic|Medical Centre|Council|Agency|Cooperative|Club|"
-    "Museum|Theatre|Airlines|Freight|Movers|Civils|Builders|Bakery|Kitchen|Farm|Garage|Pharmacy|Insurance|Analytical|Architects"
+    "Networks|Services|Instruments|Ventures|Publishing|Design|Oy|AB|B.V.|SpA|SARL|S.r.l.|Pty Ltd|PLC|CC|K.K.|KG|"
+    "OHG|e.V.|NV|AS|ApS|Lda|Ltda|S.L.|Sp. z o.o.|d.o.o.|a.s.|Corp.|Company|Brothers|Bros.|Association|Foundation|"
+    "Trust|Institute|University|College|High School|Primary School|Hospital|Clinic|Medical Centre|Council|Agency|"
+    "Cooperative|Club|Museum|Theatre|Airlines|Freight|Movers|Civils|Builders|Bakery|Kitchen|Farm|Garage|Pharmacy|"
+    "Insurance|Analytical|Architects"
 ).split("|")
 _SMALL_WORDS = "of the in for with and to from by on at a no is not".split()
 _CASES: tuple[Callable[[str], str], ...] = (str, str.capitalize, str.title)
