@@ -157,7 +157,7 @@ def _worded(family: Family, wording: Template, rng: Random) -> Document:
             return distractor(key, rng)
         if key not in facts:
             value = kinds[key].sample(rng, mode)
-            facts[key] = replace(value, text=value.text[:1].upper() + value.text[1:]) if mode == "cap" else value
+            facts[key] = value.capitalised() if mode == "cap" else value
         return facts[key].text
 
     form = rng.random()

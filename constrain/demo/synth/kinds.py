@@ -25,6 +25,10 @@ class Value:
     text: str
     data: Any = None
 
+    def capitalised(self) -> Value:
+        """Return the value as it stands at the start of a sentence."""
+        return Value(self.text[:1].upper() + self.text[1:], self.data)
+
 
 @dataclass(frozen=True)
 class Ask:

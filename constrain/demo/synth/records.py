@@ -83,10 +83,10 @@ class Records(Kind):
         key = self.columns[0].key
         rows: list[Printed] = []
         for number in range(count):
-            seen = {row[key].text for _, row in rows if key in row}
+            seen = {row[key].text.lower() for _, row in rows if key in row}
             printed = make(number)
             for _ in range(2):
-                if key in printed[1] and printed[1][key].text in seen:
+                if key in printed[1] and printed[1][key].text.lower() in seen:
                     printed = make(number)
             rows.append(printed)
         return rows
@@ -104,7 +104,8 @@ class Records(Kind):
         def fill(key: str, mode: str) -> str:
             if key.startswith("="):
                 return distractor(key, rng)
-            row[key] = kinds[key].sample(rng, mode)
+            value = kinds[key].sample(rng, mode)
+            row[key] = value.capitalised() if mode == "cap" else value
             return row[key].text
 
         return template.render(template.parse(wording), rng, fill), row
