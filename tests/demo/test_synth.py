@@ -25,6 +25,7 @@ from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor, parse_kind
+from constrain.demo.synth.tables import print_table
 from constrain.extract.evidence import with_quotes
 
 ALL = (*trained_families(), *held_out_families())
@@ -194,6 +195,17 @@ def test_rows_seldom_repeat_their_first_column() -> None:
     rows = [kind.sample(Random(seed), mode).data for seed in range(20) for mode in ("table", "inline", "prose", "")]
     assert all(len(each) == 8 for each in rows)
     assert sum(len({row["name"].text for row in each}) for each in rows) > 7.5 * len(rows)
+
+
+def test_tables_of_every_layout_print_all_cells() -> None:
+    columns = (Slot("name", parse_kind("person"), ("name",)), Slot("note", parse_kind("pick a, b/c; d"), ("note",)))
+    seen: set[str] = set()
+    for seed in range(200):
+        rows = [{column.key: column.kind.sample(Random(seed)) for column in columns}, {"name": Value("Ada Byron")}]
+        text = print_table(columns, rows, Random(seed))
+        assert all(value.text in text for row in rows for value in row.values())
+        seen |= {mark for mark in ("\t", " | ", "<td>", '": "', '","', "|---|", "- ", "  ", "; ") if mark in text}
+    assert len(seen) == 9
 
 
 def test_text_that_denies_any_entries_has_an_empty_list() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from constrain.demo.synth import naming, template
+from constrain.demo.synth import pools, template
 from constrain.demo.synth.kinds import Ask, Kind, Value, join_and
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor
+from constrain.demo.synth.tables import print_table
 
 Row = dict[str, Value]
 Printed = tuple[str, Row]
@@ -69,12 +70,14 @@ class Records(Kind):
         return Ask({"type": "array", "items": question.schema}, lambda v: [question.read(row) for row in v.data])
 
     def _paragraphs(self, count: int, rng: Random) -> Value:
-        """Write every row in another wording than the one before; some texts break into paragraphs, some do not."""
+        """Write every row in another wording than the one before; some texts break into paragraphs or digress."""
         wordings = rng.sample(self.prose, len(self.prose))
         printed = self._distinct(count, lambda number: self._print(wordings[number % len(wordings)], rng))
         share, gap = rng.choice([0.0, 0.2, 0.4, 1.0]), rng.choice(["\n", "\n\n"])
+        asides = rng.choice([0.0, 0.0, 0.0, 0.1, 0.3])
         text = printed[0][0]
         for sentence, _ in printed[1:]:
+            text += f" {pools.filler(rng)}" if rng.random() < asides else ""
             text += (gap if rng.random() < share else " ") + sentence
         return Value(text, [row for _, row in printed])
 
@@ -114,27 +117,3 @@ class Records(Kind):
         """The columns that occur in every wording."""
         stated = [template.always(template.parse(wording)) for wording in (*self.rows, *self.inline, *self.prose)]
         return {column.key for column in self.columns}.intersection(*stated)
-
-
-def print_table(columns: Sequence[Slot], rows: Sequence[Row], rng: Random) -> str:
-    """Write ``rows`` below a line of column labels, in one of the usual text layouts."""
-    style = naming.print_style(rng)
-    head = [naming.printed(rng.choice(column.labels[:1] * 2 + column.labels), style, rng) for column in columns]
-    blank = rng.choice(["-", "–", "n/a", "?"]) if rng.random() < 0.5 else ""
-    lines = [head, *([row[c.key].text if c.key in row else blank for c in columns] for row in rows)]
-    layout = rng.randrange(5)
-    if layout == 0:
-        separator = rng.choice([", ", ",", ";", "; "])
-        if not any(separator.strip() in cell for line in lines for cell in line):
-            return "\n".join(separator.join(line) for line in lines)
-    if layout == 1:
-        return "\n".join("\t".join(line) for line in lines)
-    if layout == 2:
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        )
-    if layout == 3:
-        return "\n".join(" | ".join(line) for line in lines)
-    marked = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([marked[0], "|" + "---|" * len(head), *marked[1:]])
