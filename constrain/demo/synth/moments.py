@@ -72,18 +72,24 @@ class Date(Kind):
     spoken: bool = False
 
     def sample(self, rng: Random, mode: str = "") -> Value:
+        if self.first != Date.first:
+            return self._print(random_moment(rng, self.first, self.last), rng)
         if isinstance(rng, Author) and "first date" in rng.habits and rng.random() < 0.25:
             moment = _soon_after(rng.habits["first date"], rng)
             return Value(print_moment(moment, habit("date without year", rng, _format_without_year)), moment)
-        old = not self.spoken and rng.random() < 0.1
-        moment = random_moment(rng, 1931, 1991) if old else random_moment(rng, self.first, self.last)
+        if not self.spoken and rng.random() < 0.1:
+            return self._print(random_moment(rng, 1931, 1991), rng)
+        value = self._print(random_moment(rng, self.first, self.last), rng)
+        _remember(value.data, rng)
+        return value
+
+    def _print(self, moment: datetime, rng: Random) -> Value:
         if self.spoken and rng.random() < 0.7:
             return _said_day(moment, rng)
-        if not old:
-            _remember(moment, rng)
         if moment.day > 12 and rng.random() < 0.12:
             return Value(moment.strftime(rng.choice(["%m/%d/%Y", "%d/%m/%Y"])), moment)
-        return Value(print_moment(moment, habit("date format", rng, _format)), moment)
+        pattern = habit("date format", rng, _format)
+        return Value(print_moment(moment, pattern if moment.year > 1930 else pattern.replace("%y", "%Y")), moment)
 
     def ask(self, rng: Random) -> Ask:
         form = rng.random()
