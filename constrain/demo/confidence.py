@@ -98,7 +98,7 @@ def _mean_logprobs(llm: constrain.LLM, document: Document, extraction: Extractio
     ids = torch.cat([prompt, torch.tensor([extraction.tokens])], dim=1)
     spell = vocabulary_of(llm.tokenizer).token_bytes
     spelled = [spell(token) for token in extraction.tokens]
-    if ids.shape[1] > llm.model.config.max_seq_len or b"".join(spelled) != extraction.text.encode():
+    if ids.shape[1] > llm.model.config.max_input_len or b"".join(spelled) != extraction.text.encode():
         return {}
     with torch.inference_mode():
         logits = llm.model.forward(ids)[0, prompt.shape[1] - 1 : -1].float().cpu()

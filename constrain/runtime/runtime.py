@@ -6,6 +6,7 @@ sequences, see :mod:`constrain.runtime.decode_loop`.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import threading
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from time import monotonic, perf_counter, sleep
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
@@ -38,6 +39,9 @@ from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculation import DraftModel, Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
+#: Seconds to wait for a step at the end of the program: a filter may never return.
+_LONGEST_END = 10
+_runtimes: WeakSet[Runtime] = WeakSet()
 _log = logging.getLogger(__name__)
 
 #: Maximum length of a digest key.
@@ -133,6 +137,8 @@ class Runtime:
         self._handles: dict[SequenceState, Handle] = {}
         self._num_waiting = 0
         self._thread: threading.Thread | None = None
+        self._is_ending = False
+        _runtimes.add(self)
         self.lock = threading.RLock()
         #: Notified after each step.
         self._progress = threading.Condition()
@@ -251,15 +257,23 @@ class Runtime:
                 self._thread.start()
 
     def _run(self) -> None:
-        while True:
+        while not self._is_ending:
             with self._progress:
                 if not self._handles:
                     self._thread = None
                     return
             try:
-                self.run_until(lambda: not self._handles)
+                self.run_until(lambda: self._is_ending or not self._handles)
             except Exception:  # every handle has received it
                 _log.debug("the runtime failed", exc_info=True)
+
+    def _end(self) -> None:
+        """End the background thread, and cancel what is waiting or running."""
+        self._is_ending = True
+        if (thread := self._thread) is not None:
+            thread.join(_LONGEST_END)
+        for sequence in list(self._handles):
+            self.cancel(sequence)
 
     def _step_or_fail(self) -> None:
         """Step; an error of the runtime itself fails every handle."""
@@ -449,3 +463,10 @@ def default_page_size(cache: ExLlamaV2CacheBase) -> int:
 def cache_length(cache: ExLlamaV2CacheBase) -> int:
     """Return the maximum number of positions of one sequence."""
     return cache.batch_size * cache.max_seq_len
+
+
+@atexit.register
+def _end_runtimes() -> None:
+    """Leave no work to the end of the interpreter, when torch aborts the process if a thread or a generator uses it."""
+    for runtime in list(_runtimes):
+        runtime._end()
