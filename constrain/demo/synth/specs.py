@@ -103,10 +103,12 @@ def _alternatives(text: str) -> list[str]:
 def _varied(text: str, rng: Random) -> str:
     """Change a phrase now and then, so that it has to be copied, and its end to be found."""
     form = rng.random()
-    if form < 0.04:
+    if form < 0.04 and text[0].isalpha():
         return f"{pools.adjective(rng)} {text}"
-    if form < 0.14 and (words := text.split(" "))[1:]:
-        words[rng.randrange(len(words))] = pools.any_word(rng)
+    words = text.split(" ")
+    plain = [index for index, word in enumerate(words) if word.isalpha() and len(word) > 3]
+    if form < 0.14 and len(plain) > 1:
+        words[rng.choice(plain)] = pools.any_word(rng)
         return " ".join(words)
     return text
 
