@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import click
 
-from constrain._core import __version__
+from constrain import __version__
 from constrain.errors import ConstrainError
 
 GROUP = "constrain.commands"

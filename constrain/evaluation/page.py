@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from constrain._core import __version__
+from constrain import __version__
 from constrain.engine.pointers import pointer
 from constrain.errors import RunError
 from constrain.evaluation.evaluation import Evaluation

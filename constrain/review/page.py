@@ -7,7 +7,7 @@ import hashlib
 import re
 from importlib.resources import files
 
-from constrain._core import __version__
+from constrain import __version__
 
 #: Style sheets and modules in the order of the page. Modules share one scope there: their names are distinct.
 STYLES = ("theme", "controls", "layout", "documents", "source", "record")
