@@ -6,10 +6,9 @@ Names are imported on first use, so that ``import constrain.engine`` costs neith
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, distribution
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,8 +92,7 @@ _HOMES = {
 # installed wheel keeps the compiled modules in its own folder. Searching that folder second lets the sources at hand
 # run with the installed compiled modules. An editable install needs nothing: its finder already knows both folders.
 if PathFinder.find_spec(f"{__name__}._core", __path__) is None:
-    with suppress(PackageNotFoundError):
-        __path__.append(str(distribution("constrain").locate_file("constrain")))
+    __path__ = extend_path(__path__, __name__)
 
 
 # What happens is logged under the names of the modules; a program that wants to see it adds a handler of its own.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from pathlib import Path
+
+import constrain
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "constrain"
 copyright = "constrain contributors"
-release = metadata.version("constrain")
+release = constrain.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "click_help"]
 exclude_patterns = ["_build"]

@@ -60,8 +60,8 @@ def masks(
 
     DATA_DIR has files of the form of MaskBench: {"schema": ..., "tests": [{"data": ..., "valid": true}, ...]}. Every
     engine runs in a process of its own, and they take turns case by case. The others than constrain come with
-    pip install constrain[bench]. Times are in microseconds: of compiling, until the first mask, of masks, of taking a
-    token.
+    pip install constrain-lm[bench]. Times are in microseconds: of compiling, until the first mask, of masks, of taking
+    a token.
     """
     from tokenizers import Tokenizer
 

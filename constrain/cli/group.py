@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import click
 
+from constrain import __version__
 from constrain.errors import ConstrainError
 
 GROUP = "constrain.commands"
@@ -81,7 +82,7 @@ def _broken(point: EntryPoint, why: str) -> click.Command:
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="constrain")
+@click.version_option(__version__)
 def cli() -> None:
     """Constrained decoding: records, choices and texts that keep to the form you give.
 

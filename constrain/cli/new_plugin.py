@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 import click
+
+#: The name of constrain on the package index, where its own name belongs to another project.
+DISTRIBUTION = "constrain-lm"
 
 #: Templates of the files, by the names that these get.
 _FILES = {
@@ -59,16 +61,10 @@ def plugin_files(name: str) -> dict[str, str]:
         "name": name,
         "module": f"constrain_{name.replace('-', '_')}",
         "class": f"{name.title().replace('-', '')}Filter",
-        "distribution": _distribution(),
+        "distribution": DISTRIBUTION,
     }
     templates = files("constrain.cli") / "plugin_template"
     return {
         Template(path).substitute(values): Template((templates / template).read_text("utf-8")).substitute(values)
         for path, template in _FILES.items()
     }
-
-
-def _distribution() -> str:
-    """Return the name under which this package is installed, which is that of its own filters."""
-    (own,) = {point.dist.name for point in entry_points(group="constrain.filters", name="builtin") if point.dist}
-    return own

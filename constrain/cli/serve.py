@@ -80,7 +80,7 @@ def serve(
 
         from constrain.serve import ServerSettings, create_app
     except ImportError as error:
-        raise click.ClickException(f"{error}; pip install constrain[serve]") from error
+        raise click.ClickException(f"{error}; pip install constrain-lm[serve]") from error
     models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens)
     app = create_app(models, ServerSettings(api_keys, max_requests, timeout))
     click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{port}/v1", err=True)

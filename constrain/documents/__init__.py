@@ -1,6 +1,6 @@
 """Documents: texts that records are extracted from, with their pages, and how they are read and divided.
 
-The libraries that read PDF, DOCX, HTML and Parquet are those of ``pip install 'constrain[documents]'``.
+The libraries that read PDF, DOCX, HTML and Parquet are those of ``pip install 'constrain-lm[documents]'``.
 """
 
 from constrain.documents.document import Box, Document, Page

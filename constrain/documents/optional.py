@@ -21,5 +21,5 @@ def optional(source: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        needed = f"reading it needs {error.name}, which is not installed: pip install 'constrain[documents]'"
+        needed = f"reading it needs {error.name}, which is not installed: pip install 'constrain-lm[documents]'"
         raise DocumentError(source, needed) from error

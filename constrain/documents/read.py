@@ -64,7 +64,7 @@ def read(path: str | Path) -> Document:
 
     Raises:
         DocumentError: the file cannot be read, is broken or encrypted, has no text because it is a scan, or needs a
-            library that is not installed (``pip install 'constrain[documents]'``).
+            library that is not installed (``pip install 'constrain-lm[documents]'``).
     """
     try:
         content = Path(path).read_bytes()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from constrain import __version__
 from constrain.engine.pointers import pointer
 from constrain.errors import RunError
 from constrain.evaluation.evaluation import Evaluation
@@ -45,7 +45,7 @@ def _rendered(evaluation: Evaluation, title: str) -> str:
     style = theme_style() + _asset("page.css")
     return environment.from_string(_asset("page.html")).render(
         title=title,
-        version=version("constrain"),
+        version=__version__,
         style=Markup(style),
         style_hash=csp_hash(style),
         evaluation=evaluation,

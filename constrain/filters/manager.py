@@ -181,9 +181,13 @@ def selected(points: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoin
     """
     names = None if wanted is None else {name.strip() for name in wanted.split(",")}
     points = sorted(points, key=lambda point: (_distribution(point)[0], point.name))
-    own = [point for point in points if _distribution(point)[0] == PROJECT]
-    others = [point for point in points if _distribution(point)[0] != PROJECT]
+    own = [point for point in points if _is_own(point)]
+    others = [point for point in points if not _is_own(point)]
     return own + [point for point in others if names is None or point.name in names]
+
+
+def _is_own(point: EntryPoint) -> bool:
+    return point.module.partition(".")[0] == PROJECT
 
 
 def _distribution(point: EntryPoint) -> tuple[str, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from importlib.metadata import version
 from importlib.resources import files
+
+from constrain import __version__
 
 #: Style sheets and modules in the order of the page. Modules share one scope there: their names are distinct.
 STYLES = ("theme", "controls", "layout", "documents", "source", "record")
@@ -36,7 +37,7 @@ def render_page(name: str, index: str, blocks: str) -> str:
         .from_string(_asset("page.html"))
         .render(
             name=name,
-            version=version("constrain"),
+            version=__version__,
             style=Markup(style),
             script=Markup(script),
             style_hash=csp_hash(style),

@@ -14,7 +14,7 @@ try:
     import pyarrow as pa
     from pyarrow import parquet
 except ImportError as error:
-    raise RunError("Parquet needs pyarrow, which is not installed: pip install 'constrain[documents]'") from error
+    raise RunError("Parquet needs pyarrow, which is not installed: pip install 'constrain-lm[documents]'") from error
 
 #: Rows in memory at a time.
 _BATCH = 8192

@@ -71,7 +71,7 @@ def test_nothing_is_overwritten(plugin: Path) -> None:
 
 def test_the_name_of_a_filter_that_there_is_cannot_be_taken() -> None:
     result = run("new-plugin", "regex")
-    assert result.exit_code == 1 and "constrain has a filter 'regex' already" in result.stderr
+    assert result.exit_code == 1 and "has a filter 'regex' already" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["Letters", "a b", "../x", "1st", "a--b"])

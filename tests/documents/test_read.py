@@ -235,7 +235,7 @@ def test_suffixes_are_known_in_capitals_too() -> None:
 
 def test_a_missing_library_is_named_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
-    with pytest.raises(DocumentError, match=r"needs pypdfium2, .* pip install 'constrain\[documents\]'"):
+    with pytest.raises(DocumentError, match=r"needs pypdfium2, .* pip install 'constrain-lm\[documents\]'"):
         read_bytes(b"%PDF-1.7", "a.pdf")
 
 

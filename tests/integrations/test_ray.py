@@ -20,7 +20,7 @@ from constrain.documents import Document
 from constrain.errors import RunError
 from constrain.runs import LazyModel, Line, Progress, run_extraction
 
-ray = pytest.importorskip("ray", reason="needs Ray: pip install 'constrain[ray]'")
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'constrain-lm[ray]'")
 
 from constrain.integrations.ray import Extractor, Workers, calls, workers  # noqa: E402  # they import Ray
 

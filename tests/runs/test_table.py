@@ -160,5 +160,5 @@ def test_a_full_disk_leaves_the_old_table(path: Path, monkeypatch: pytest.Monkey
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "constrain.runs.parquet", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(RunError, match=r"pip install 'constrain\[documents\]'"):
+    with pytest.raises(RunError, match=r"pip install 'constrain-lm\[documents\]'"):
         open_output(tmp_path / "out.parquet")

@@ -3,7 +3,7 @@
 try:
     import ray  # noqa: F401  # the extra is named here, once
 except ImportError as error:
-    raise ImportError("constrain.integrations.ray needs Ray: pip install 'constrain[ray]'") from error
+    raise ImportError("constrain.integrations.ray needs Ray: pip install 'constrain-lm[ray]'") from error
 
 from constrain.integrations.ray.dataset import Extractor
 from constrain.integrations.ray.workers import Workers
