@@ -66,6 +66,6 @@ def test_everyday_documents_are_short_with_schemas_of_ordinary_size() -> None:
 
 
 def test_the_generator_has_no_family_of_these_kinds() -> None:
-    headings = re.findall(r"^== (.*)", "\n".join(each.read_text() for each in FAMILIES.glob("*.txt")), re.MULTILINE)
+    headings = re.findall(r"^== (.*)", "\n".join(each.read_text() for each in FAMILIES.rglob("*.txt")), re.MULTILINE)
     assert headings
     assert not {each.kind.replace("_", " ") for each in DOCUMENTS} & set(headings)

@@ -1,6 +1,7 @@
 """Families of documents, and the files that declare them.
 
-A family file holds any number of families::
+A folder for each topic has the files for training; the families in ``held_out.txt`` are never trained on. A file holds any
+number of families::
 
     == invoice
     number | code INV-##### | invoice number, invoice no | identifier of the invoice | The invoice has number {}.
@@ -33,8 +34,7 @@ from constrain.demo.synth.kinds import Kind
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import parse_kind, parse_range
 
-HELD_OUT_FILE = "held_out"
-"""The file with the held-out families."""
+_FOLDER = Path(__file__).parent / "families"
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Family:
 
 @cache
 def trained_families() -> tuple[Family, ...]:
-    paths = sorted((Path(__file__).parent / "families").glob("*.txt"))
-    return tuple(family for path in paths if path.stem != HELD_OUT_FILE for family in _read(path))
+    """Read the families of all topics."""
+    return tuple(family for path in sorted(_FOLDER.glob("*/*.txt")) for family in _read(path))
 
 
 @cache
 def held_out_families() -> tuple[Family, ...]:
-    return tuple(_read(Path(__file__).parent / "families" / f"{HELD_OUT_FILE}.txt"))
+    return tuple(_read(_FOLDER / "held_out.txt"))
 
 
 def _read(path: Path) -> list[Family]:
