@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from random import Random
 
@@ -71,6 +72,14 @@ def test_held_out_wordings_and_families_are_never_trained_on() -> None:
     seen = {example(0, Split.TRAIN, index).family for index in range(2000)}
     assert seen.isdisjoint(family.name for family in held_out_families())
     assert {example(0, Split.FAMILIES, index).family for index in range(100)} <= {f.name for f in held_out_families()}
+
+
+def test_distractors_are_of_kinds_that_exist() -> None:
+    wordings = (wording for family in ALL for wording in (*family.wordings, *family.held_out))
+    kinds = {kind for wording in wordings for kind in re.findall(r"(?<!\\)\{=([^}]*)\}", wording)}
+    assert len(kinds) > 100
+    for kind in kinds:
+        parse_kind(kind)
 
 
 def test_families_have_different_names() -> None:

@@ -1,7 +1,7 @@
 """Families of documents, and the files that declare them.
 
-A folder for each topic has the files for training; the families in ``held_out.txt`` are never trained on. A file holds any
-number of families::
+A folder for each topic has the files for training, and ``held_out.txt`` the families that are never trained on. A file
+holds any number of families::
 
     == invoice
     number | code INV-##### | invoice number, invoice no | identifier of the invoice | The invoice has number {}.
