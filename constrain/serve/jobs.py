@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -15,6 +15,13 @@ from constrain.serve.admission import Admission
 from constrain.serve.generation import Batch, Output, Work
 from constrain.serve.metrics import Metrics
 from constrain.serve.settings import ServerSettings
+
+#: Batches per second of all streams together, each of which costs the model a part of a step, ...
+_BATCHES_PER_SECOND = 1000
+#: ... and seconds that a stream waits for its next tokens at the most.
+_MAX_REST = 0.1
+#: Seconds between two batches of outputs that are sent when they have ended.
+_COLLECT_REST = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,15 +73,22 @@ class Job:
     async def collect(self) -> list[list[Batch]]:
         """Return all that each output has gained, when all have ended; errors as for :meth:`Output.batches`."""
         found: list[list[Batch]] = [[] for _ in self.outputs]
-        async for number, batch in self.stream():
+        async for number, batch in self._batches(lambda: _COLLECT_REST):
             if batch is not None:
                 found[number].append(batch)
         return found
 
-    async def stream(self) -> AsyncIterator[tuple[int, Batch | None]]:
-        """Yield what the outputs gain, with their numbers, and ``None`` when one has ended."""
+    def stream(self) -> AsyncIterator[tuple[int, Batch | None]]:
+        """Yield what the outputs gain, with their numbers, and ``None`` when one has ended.
+
+        A single stream has each token as soon as it is there. The more streams there are, the more tokens are sent
+        together.
+        """
+        return self._batches(lambda: min(_MAX_REST, self._server.admission.active / _BATCHES_PER_SECOND))
+
+    async def _batches(self, rest: Callable[[], float]) -> AsyncIterator[tuple[int, Batch | None]]:
         is_first = True
-        async for number, batch in _merged(self.outputs):
+        async for number, batch in _merged(self.outputs, rest):
             if is_first:
                 self._server.metrics.first_token.observe(monotonic() - self._started)
                 is_first = False
@@ -110,15 +124,15 @@ class Job:
                 asyncio.get_running_loop().run_in_executor(None, output.release)
 
 
-async def _merged(outputs: Sequence[Output]) -> AsyncIterator[tuple[int, Batch | None]]:
+async def _merged(outputs: Sequence[Output], rest: Callable[[], float]) -> AsyncIterator[tuple[int, Batch | None]]:
     """Yield the batches of several outputs as they come, and ``None`` when one has ended."""
     if len(outputs) == 1:
-        async for batch in outputs[0].batches():
+        async for batch in outputs[0].batches(rest):
             yield 0, batch
         yield 0, None
         return
     queue: asyncio.Queue[tuple[int, Batch | None] | Exception] = asyncio.Queue()
-    tasks = [asyncio.ensure_future(_forward(number, output, queue)) for number, output in enumerate(outputs)]
+    tasks = [asyncio.ensure_future(_forward(number, output, queue, rest)) for number, output in enumerate(outputs)]
     try:
         open_outputs = len(tasks)
         while open_outputs:
@@ -132,9 +146,9 @@ async def _merged(outputs: Sequence[Output]) -> AsyncIterator[tuple[int, Batch |
             task.cancel()
 
 
-async def _forward(number: int, output: Output, queue: asyncio.Queue[Any]) -> None:
+async def _forward(number: int, output: Output, queue: asyncio.Queue[Any], rest: Callable[[], float]) -> None:
     try:
-        async for batch in output.batches():
+        async for batch in output.batches(rest):
             queue.put_nowait((number, batch))
         queue.put_nowait((number, None))
     except Exception as error:  # whoever reads the queue raises it

@@ -174,6 +174,17 @@ def test_awaiting_and_iterating_in_an_event_loop(make: Make) -> None:
     assert asyncio.run(main()) == expected
 
 
+def test_a_reader_that_rests_gets_all_the_same(make: Make) -> None:
+    runtime = make()
+
+    async def main() -> tuple[str, int]:
+        batches = [batch async for batch in runtime.submit(asked()).batches(lambda: 1000.0)]
+        return "".join(update.released.text for batch in batches for update in batch), len(batches)
+
+    text, count = asyncio.run(main())
+    assert text == texts(make(), 1)[0] and count <= 2
+
+
 def test_a_cancelled_request_in_an_event_loop(make: Make) -> None:
     runtime = make()
 

@@ -127,7 +127,13 @@ def test_responses_call_tools(client: OpenAI) -> None:
 
 def test_log_probabilities_and_several_outputs(client: OpenAI) -> None:
     found = client.chat.completions.create(
-        model="constrain", messages=MESSAGES, n=3, logprobs=True, top_logprobs=2, max_tokens=4, seed=1
+        model="constrain",
+        messages=MESSAGES,
+        n=3,
+        logprobs=True,
+        top_logprobs=2,
+        max_tokens=4,
+        extra_body={"regex": "[a-z]+"},
     )
     assert [choice.index for choice in found.choices] == [0, 1, 2]
     for choice in found.choices:

@@ -22,7 +22,7 @@ from constrain.errors import ArgumentError
 from constrain.integrations.serving import ConstraintKind
 from constrain.testing import backends
 
-WIDTH = 6144
+WIDTH = json.loads((model_dir() / "config.json").read_text())["vocab_size"]
 needs_sglang = pytest.mark.skipif(not hasattr(interface, "GRAMMAR_BACKEND_REGISTRY"), reason="SGLang is not installed")
 
 

@@ -21,6 +21,9 @@ from constrain.errors import GrammarError
 from constrain.integrations.serving import ConstraintKind
 from constrain.testing import backends
 
+#: Logits of the model, and words of a mask.
+WIDTH = json.loads((model_dir() / "config.json").read_text())["vocab_size"]
+WORDS = (WIDTH + 31) // 32
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -58,7 +61,7 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def backend(tokenizer: Any) -> ConstrainBackend:
-    return ConstrainBackend(configured(), tokenizer, vocab_size=6144)
+    return ConstrainBackend(configured(), tokenizer, vocab_size=WIDTH)
 
 
 def compiled(backend: ConstrainBackend, kind: str, text: str, stop_ids: set[int] | None = None) -> ConstrainGrammar:
@@ -67,7 +70,7 @@ def compiled(backend: ConstrainBackend, kind: str, text: str, stop_ids: set[int]
 
 
 def allowed(grammar: ConstrainGrammar) -> set[int]:
-    bits = torch.full((3, 192), -1, dtype=torch.int32)
+    bits = torch.full((3, WORDS), -1, dtype=torch.int32)
     grammar.fill_bitmask(bits, 1)
     assert (bits[[0, 2]] == -1).all()
     return set(unpacked(bits[1].numpy()).tolist())
@@ -121,9 +124,9 @@ def test_the_back_end_conforms(backend: ConstrainBackend, check: backends.Check)
 
 def run_with_drafts(grammar: ConstrainGrammar, request: Request, choose: Any, rng: random.Random) -> None:
     """Generate as vLLM does with drafts: masks for each position of a draft, then a rollback, then what was sampled."""
-    bits = torch.full((4, 192), -1, dtype=torch.int32)
+    bits = torch.full((4, WORDS), -1, dtype=torch.int32)
     while not grammar.is_terminated() and request.num_output_tokens < request.max_tokens:
-        draft = grammar.validate_tokens([rng.choice(sorted(allowed(grammar))), rng.randrange(6144), 7])
+        draft = grammar.validate_tokens([rng.choice(sorted(allowed(grammar))), rng.randrange(WIDTH), 7])
         tried = 0
         for position, token in enumerate([*draft, None]):
             bits[position].fill_(-1)
@@ -184,7 +187,7 @@ def test_a_budget_that_is_too_small_leaves_the_shortest_way(backend: ConstrainBa
 
 def test_stop_tokens_end_a_complete_output_only(backend: ConstrainBackend) -> None:
     letter = backend._vocabulary.core
-    stop = next(i for i in range(6144) if letter.bytes(i) == b"b")
+    stop = next(i for i in range(WIDTH) if letter.bytes(i) == b"b")
     grammar = compiled(backend, "regex", "[ab]c?", {stop})
     start = allowed(grammar)
     assert start and stop not in start and 2 not in start
@@ -223,10 +226,10 @@ def test_a_limit_that_is_reached_ends_the_request_only(backend: ConstrainBackend
 
 def test_bitmasks_are_as_wide_as_the_logits(backend: ConstrainBackend) -> None:
     bits = backend.allocate_token_bitmask(5)
-    assert bits.shape == (5, 192) and bits.dtype == torch.int32 and np.all(bits.numpy() == -1)
+    assert bits.shape == (5, WORDS) and bits.dtype == torch.int32 and np.all(bits.numpy() == -1)
 
 
 def test_white_space_can_be_switched_off(tokenizer: Any) -> None:
-    backend = ConstrainBackend(configured(disable_any_whitespace=True), tokenizer, 6144)
+    backend = ConstrainBackend(configured(disable_any_whitespace=True), tokenizer, WIDTH)
     state = compiled(backend, "json", json.dumps(PERSON)).state
     assert state.grammar.accepts('{"name":"Ada","age":36}') and not state.grammar.accepts('{"name": "Ada","age":36}')

@@ -53,13 +53,13 @@ def test_mistakes_are_those_of_a_request() -> None:
     from constrain.demo import model_dir
 
     register()
+    tokenizer = AutoTokenizer.from_pretrained(model_dir())
     model = SimpleNamespace(
         is_diffusion=False,
-        get_vocab_size=lambda: 6144,
+        get_vocab_size=lambda: len(tokenizer),
         try_get_generation_config=dict,
         hf_text_config=SimpleNamespace(eos_token_id=2),
     )
-    tokenizer = AutoTokenizer.from_pretrained(model_dir())
 
     def validate(max_tokens: int = 50, **constraint: Any) -> Any:
         params = SamplingParams(max_tokens=max_tokens, structured_outputs=StructuredOutputsParams(**constraint))
