@@ -97,7 +97,9 @@ def test_a_token_that_may_go_on_is_left_to_the_model(vocabularies: dict[str, Voc
         assert matcher.accept_bytes(before)
         return [vocabulary.token_bytes(token) for token in matcher.forced_tokens()]
 
-    assert b"".join(forced(["the name", "the names"])) == b"the "
+    assert b"".join(forced(["the name", "the names"])) == b"the", (
+        "the next token may be the space with the word after it"
+    )
     assert b"".join(forced(["the name of", "the name is"])) == b"the name"
     assert forced(["the name"])[-1] == b"", "the end is forced as well"
     assert forced(["a", "b"]) == []

@@ -119,6 +119,9 @@ def _asynchronous(lab: Lab, plain: PlainRates) -> Runs:
 def _generate(lab: Lab) -> Run:
     llm = make_llm(lab, 1)
     settings = ExLlamaV2Sampler.Settings()
+    # A model that knows no such prompts may end its output at once.
+    ends = lab.tokenizer.eos_token_id
+    settings.disallow_tokens(lab.tokenizer, [] if ends is None else [ends])
 
     def generate(tokens: int) -> int:
         return len(llm.generate(lab.words(), max_new_tokens=tokens, settings=settings).tokens)
