@@ -143,6 +143,13 @@ def test_family_files_read_slots_columns_and_wordings() -> None:
     assert family.held_out == ("{who} wants {items:inline}.",)
 
 
+def test_records_may_take_several_lines() -> None:
+    family = parse_family("n\nitems | records 1-2 | items\n  a | noun | item\n  > Item ¶   {a}\n---\n{items}")
+    kind = family.slots[0].kind
+    assert isinstance(kind, Records)
+    assert kind.rows == ("Item\n  {a}",)
+
+
 def test_unknown_kinds_are_named() -> None:
     with pytest.raises(ValueError, match="'colourful'"):
         parse_kind("colourful 1 2")

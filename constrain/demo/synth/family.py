@@ -18,8 +18,8 @@ holds any number of families::
 
 First the slots: key, kind, labels, and optionally a description and sentences (separated by `` / ``) that state the
 value at ``{}``. The indented lines under a ``records`` slot are its columns; ``>`` lines print a record on a line of
-its own, ``>>`` within a sentence, ``>>>`` in one or two sentences of its own. Then the wordings, templates of
-:mod:`constrain.demo.synth.template`; those after ``--- held out`` are never trained on.
+its own (``¶`` breaks it), ``>>`` within a sentence, ``>>>`` in one or two sentences of its own. Then the wordings,
+templates of :mod:`constrain.demo.synth.template`; those after ``--- held out`` are never trained on.
 """
 
 from __future__ import annotations
@@ -80,12 +80,13 @@ def _slots(lines: list[str]) -> list[Slot]:
     drafts: list[_Draft] = []
     for line in lines:
         body = line.strip()
+        printed = body.lstrip(">").strip().replace(" ¶ ", "\n")
         if body.startswith(">>>"):
-            drafts[-1].prose.append(body[3:].strip())
+            drafts[-1].prose.append(printed)
         elif body.startswith(">>"):
-            drafts[-1].inline.append(body[2:].strip())
+            drafts[-1].inline.append(printed)
         elif body.startswith(">"):
-            drafts[-1].rows.append(body[1:].strip())
+            drafts[-1].rows.append(printed)
         elif line.startswith(" "):
             drafts[-1].columns.append(_Draft(_cells(body)).slot())
         else:
