@@ -161,6 +161,7 @@ def test_templates_choose_leave_out_and_escape() -> None:
     assert template.always(parsed) == {"y"}
     texts = {template.render(parsed, Random(seed), lambda key, mode: key.upper() + mode) for seed in range(50)}
     assert texts == {"a[Ylines]", "a[Ylines] or Z", "bX[Ylines]", "bX[Ylines] or Z"}
+    assert template.parse(r"{x}\nat\{n") == (template.Hole("x"), "\nat{n")
     with pytest.raises(ValueError, match="not closed"):
         template.parse("one <of|these")
 
