@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from shutil import copy
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
@@ -62,6 +64,18 @@ def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) 
     model = ExLlamaV2(config)
     model.load()
     return model, ExLlamaV2Tokenizer(config)
+
+
+def random_model_of(tokenizer_dir: Path, shape: Shape) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+    """Return a model with random weights whose vocabulary is that of a tokenizer, and the tokenizer.
+
+    Args:
+        tokenizer_dir: has a ``tokenizer.json``.
+        shape: of the model, but for the size of its vocabulary.
+    """
+    size = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json")).get_vocab_size()
+    with TemporaryDirectory() as folder:
+        return random_model(replace(shape, vocab_size=size), Path(folder), tokenizer_dir)
 
 
 def prefer(model: ExLlamaV2, weights: torch.Tensor) -> None:

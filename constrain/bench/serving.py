@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -10,18 +11,41 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from constrain.bench.device import conditions
+from constrain.bench.random_model import random_model_of
+from constrain.bench.shapes import Shape
 from constrain.completion import Completion
 from constrain.llm import LLM
+from constrain.model import ExLlamaV2Cache
+from constrain.runtime import Runtime
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.serve import Models, ServerSettings, create_app
 from constrain.serve.protocol.completions import CompletionRequest
 from constrain.serve.sampling import make_options
 
 _NAME = "measured"
+#: Room for the prompt of a completion, in tokens.
+_PROMPT = 64
+
+
+def random_llm(shape: Shape, tokenizer_dir: Path, *, streams: int, tokens: int) -> LLM:
+    """Return a model with random weights that runs so many streams of so many tokens at a time.
+
+    Args:
+        shape: of the model; its vocabulary is that of the tokenizer.
+        tokenizer_dir: has a ``tokenizer.json``.
+        streams: streams at a time.
+        tokens: tokens of a completion.
+    """
+    model, tokenizer = random_model_of(tokenizer_dir, shape)
+    pages = streams * math.ceil((_PROMPT + tokens) / PAGED_PAGE_SIZE)
+    cache = ExLlamaV2Cache(model, max_seq_len=pages * PAGED_PAGE_SIZE)
+    return LLM(Runtime(model, cache, tokenizer, max_batch_size=streams))
 
 
 def measure_serving(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tokenizers import Tokenizer
 from constrain.bench.cases import case_files
 from constrain.bench.device import conditions, synchronize
 from constrain.bench.overlap import watched
-from constrain.bench.random_model import prefer, random_model
+from constrain.bench.random_model import prefer, random_model_of
 from constrain.bench.shapes import Shape
 from constrain.engine import CompiledGrammar, Vocabulary, compile_json_schema
 from constrain.errors import ConstrainError
@@ -85,13 +84,11 @@ def measure_step(
         within_budget: constrained outputs must be complete within ``new_tokens``.
     """
     words = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
-    size = words.get_vocab_size()
-    with tempfile.TemporaryDirectory() as folder:
-        model, tokenizer = random_model(replace(shape, vocab_size=size), Path(folder), tokenizer_dir)
+    model, tokenizer = random_model_of(tokenizer_dir, shape)
     cases = [json.loads(file.read_text(encoding="utf-8")) for file in case_files(data_dir)]
     prefer(model, _weights(cases, words, vocabulary_of(tokenizer)))
     grammars = _grammars(cases, tokenizer, 2 * max(*batches, 4), new_tokens)
-    about = {"vocabulary": size, "new_tokens": new_tokens, "within_budget": within_budget}
+    about = {"vocabulary": words.get_vocab_size(), "new_tokens": new_tokens, "within_budget": within_budget}
     figures: dict[str, Any] = conditions() | about | {"batches": []}
     for batch in batches:
         bench = _Bench(model, tokenizer, batch, new_tokens, within_budget, jump_forward=False)

@@ -289,24 +289,38 @@ def measure_doors(
 
 @bench.command("serve")
 @click.option("--model", "model_dir", type=FOLDER, help="Folder of a model.  [default: the built-in model]")
+@click.option("--shape", type=click.Choice(sorted(SHAPES)), help="In place of a model, one of random weights.")
+@click.option("--tokenizer", "tokenizer_dir", type=FOLDER, help="Folder with a tokenizer.json, for --shape.")
 @click.option("--streams", type=click.IntRange(min=1), default=32, show_default=True, help="Streams at a time.")
 @click.option("--requests", type=click.IntRange(min=1), default=128, show_default=True, help="Completions of a run.")
 @click.option("--tokens", type=click.IntRange(min=8), default=128, show_default=True, help="Tokens of a completion.")
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each kind.")
 @_json_option
 def measure_server(
-    model_dir: Path | None, streams: int, requests: int, tokens: int, repeats: int, output: Path | None
+    model_dir: Path | None,
+    shape: str | None,
+    tokenizer_dir: Path | None,
+    streams: int,
+    requests: int,
+    tokens: int,
+    repeats: int,
+    output: Path | None,
 ) -> None:
     """Measure the server, beside generate_many in the same run.
 
     Rates are tokens per second of all streams together, as clients in another process receive them.
     """
-    from constrain.bench.serving import measure_serving
+    from constrain.bench.serving import measure_serving, random_llm
     from constrain.llm import load
 
-    llm = load(model_dir, max_batch_size=streams)
+    if shape is None:
+        llm = load(model_dir, max_batch_size=streams)
+    elif tokenizer_dir is None:
+        raise click.UsageError("a model with random weights needs --tokenizer")
+    else:
+        llm = random_llm(SHAPES[shape], tokenizer_dir, streams=streams, tokens=tokens)
     figures = measure_serving(llm, streams=streams, requests=requests, tokens=tokens, repeats=repeats)
-    _write(figures, output)
+    _write(figures | {"shape": shape}, output)
     click.echo(f"server {figures['rate']:,.0f}, generate_many {figures['plain']:,.0f}: {figures['ratio']:.3f}")
 
 

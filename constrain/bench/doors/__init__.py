@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 from constrain.bench.device import conditions, read_bandwidth
 from constrain.bench.doors.documents import MANY_BESIDE_LOOP, document_doors
@@ -25,7 +23,7 @@ from constrain.bench.doors.lab import Door, Lab, Runs
 from constrain.bench.doors.plain import PlainRates
 from constrain.bench.doors.settings import setting_doors
 from constrain.bench.doors.speculation import speculation_doors
-from constrain.bench.random_model import random_model
+from constrain.bench.random_model import random_model_of
 from constrain.bench.shapes import Shape
 from constrain.demo import demo_documents
 from constrain.llm import load_model
@@ -71,21 +69,15 @@ def measure_random(
         sizes: attributes of the :class:`Lab`.
     """
     begin = time.perf_counter()
-    size = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json")).get_vocab_size()
-
-    def made(wanted: Shape) -> Any:
-        with tempfile.TemporaryDirectory() as folder:
-            return random_model(replace(wanted, vocab_size=size), Path(folder), tokenizer_dir)
 
     @cache
     def draft() -> ExLlamaV2:
-        model: ExLlamaV2 = made(draft_shape)[0]
-        return model
+        return random_model_of(tokenizer_dir, draft_shape)[0]
 
-    model, tokenizer = made(shape)
+    model, tokenizer = random_model_of(tokenizer_dir, shape)
     given = RANDOM_SIZES | sizes
     lab = Lab(model, tokenizer, batches, schema=_STRINGS, text=lambda number: f"{number}. {_SENTENCE * 4}", **given)
-    limits = _limits(replace(shape, vocab_size=size), lab) if torch.cuda.is_available() else {}
+    limits = _limits(replace(shape, vocab_size=model.config.vocab_size), lab) if torch.cuda.is_available() else {}
     yield from _measure(lab, _doors(lab, parts, draft, limits, loop=False), repeats, begin + seconds)
 
 
