@@ -18,8 +18,9 @@ holds any number of families::
 
 First the slots: key, kind, labels, and optionally a description and sentences (separated by `` / ``) that state the
 value at ``{}``. The indented lines under a ``records`` slot are its columns; ``>`` lines print a record on a line of
-its own (``¶`` breaks it), ``>>`` within a sentence, ``>>>`` in one or two sentences of its own. Then the wordings,
-templates of :mod:`constrain.demo.synth.template`; those after ``--- held out`` are never trained on.
+its own (``¶`` breaks it, at its end with a blank line), ``>>`` within a sentence, ``>>>`` in one or two sentences of
+its own. Then the wordings, templates of :mod:`constrain.demo.synth.template`; those after ``--- held out`` are never
+trained on.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _slots(lines: list[str]) -> list[Slot]:
     drafts: list[_Draft] = []
     for line in lines:
         body = line.strip()
-        printed = body.lstrip(">").strip().replace(" ¶ ", "\n")
+        printed = f"{body.lstrip('>').strip()} ".replace(" ¶ ", "\n").rstrip(" ")
         if body.startswith(">>>"):
             drafts[-1].prose.append(printed)
         elif body.startswith(">>"):

@@ -5,7 +5,7 @@
 ``{=kind}`` a value of a kind that belongs to no slot, such as ``{=money 10 900}``: a distractor
 ``<a|b|>``  one of the alternatives, each a template again, possibly empty
 ``[text]``  left out one time in three; slots in it are then not mentioned
-``\\x``     the character ``x`` itself, but ``\\n`` is a line break, for rows of records of several lines
+``\\x``     the character ``x`` itself
 ========== =====================================================================
 """
 
@@ -127,9 +127,8 @@ def _parse(source: str, at: int, stops: str) -> tuple[Template, int]:
             nodes.append(Choice(tuple(options)))
             at = _closed(source, at)
         else:
-            escaped = char == "\\"
-            at += escaped
-            text += "\n" if escaped and source[at] == "n" else source[at]
+            at += char == "\\"
+            text += source[at]
             at += 1
     return (*nodes, text) if text else tuple(nodes), at
 
