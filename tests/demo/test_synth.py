@@ -144,7 +144,9 @@ def test_family_files_read_slots_columns_and_wordings() -> None:
 
 
 def test_records_may_take_several_lines() -> None:
-    family = parse_family("n\nitems | records 1-2 | items\n  a | noun | item\n  > Item ¶   {a}\n  > {a} ¶\n---\n{items}")
+    family = parse_family(
+        "n\nitems | records 1-2 | items\n  a | noun | item\n  > Item ¶   {a}\n  > {a} ¶\n---\n{items}",
+    )
     kind = family.slots[0].kind
     assert isinstance(kind, Records)
     assert kind.rows == ("Item\n  {a}", "{a}\n")
