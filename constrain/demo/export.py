@@ -105,7 +105,7 @@ def write_dense(folder: Path, source: Path | None = None) -> Path:
     return folder
 
 
-def restore(folder: Path) -> Network:
+def restore(folder: Path, dropout: float = 0.0) -> Network:
     """Load the network that :func:`export` wrote to ``folder``, with float32 parameters."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     shape = Shape(
@@ -120,7 +120,7 @@ def restore(folder: Path) -> Network:
         rope_theta=config["rope_theta"],
         norm_eps=config["rms_norm_eps"],
     )
-    network = Network(shape)
+    network = Network(shape, dropout)
     network.load_state_dict(dequantized(load_file(folder / "model.safetensors")))
     return network
 

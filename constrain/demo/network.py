@@ -109,24 +109,25 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         self.input_layernorm = RMSNorm(shape.hidden, shape.norm_eps)
         self.self_attn = Attention(shape)
         self.post_attention_layernorm = RMSNorm(shape.hidden, shape.norm_eps)
         self.mlp = MLP(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
-        mixed: Tensor = x + self.self_attn(self.input_layernorm(x), cos, sin, segments)
-        out: Tensor = mixed + self.mlp(self.post_attention_layernorm(mixed))
+        mixed: Tensor = x + self.dropout(self.self_attn(self.input_layernorm(x), cos, sin, segments))
+        out: Tensor = mixed + self.dropout(self.mlp(self.post_attention_layernorm(mixed)))
         return out
 
 
 class Body(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab, shape.hidden)
-        self.layers = nn.ModuleList([Block(shape) for _ in range(shape.layers)])
+        self.layers = nn.ModuleList([Block(shape, dropout) for _ in range(shape.layers)])
         self.norm = RMSNorm(shape.hidden, shape.norm_eps)
         self.register_buffer("rotary", torch.stack(rotations(shape)), persistent=False)
         self.rotary: Tensor
@@ -141,12 +142,15 @@ class Body(nn.Module):
 
 
 class Network(nn.Module):
-    """The model. Its state dict has the names of a Llama checkpoint with tied embeddings."""
+    """The model. Its state dict has the names of a Llama checkpoint with tied embeddings.
 
-    def __init__(self, shape: Shape) -> None:
+    In training, ``dropout`` is the share of the elements that are dropped from what each part of a layer adds.
+    """
+
+    def __init__(self, shape: Shape, dropout: float = 0.0) -> None:
         super().__init__()
         self.shape = shape
-        self.model = Body(shape)
+        self.model = Body(shape, dropout)
         self.apply(_initialise)
         for name, parameter in self.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):

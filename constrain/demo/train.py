@@ -42,11 +42,13 @@ class Trainer:
         spent: seconds of training so far, out of ``seconds``.
     """
 
-    def __init__(self, network: Network, seconds: float, peak: float, checkpoint: Path, device: str) -> None:
+    def __init__(
+        self, network: Network, seconds: float, peak: float, checkpoint: Path, device: str, decay: float = 0.1
+    ) -> None:
         self.network = network.to(device)
         self.seconds, self.peak, self.checkpoint, self.device = seconds, peak, checkpoint, device
         self.step, self.spent = 0, 0.0
-        self.optimizers = _optimizers(self.network, peak, fused=device != "cpu")
+        self.optimizers = _optimizers(self.network, peak, decay, fused=device != "cpu")
         if checkpoint.exists():
             state = torch.load(checkpoint, map_location=device, weights_only=True)
             self.network.load_state_dict(state["network"])
@@ -89,15 +91,15 @@ class Trainer:
         return loss.detach()
 
 
-def _optimizers(network: Network, rate: float, fused: bool) -> list[torch.optim.Optimizer]:
+def _optimizers(network: Network, rate: float, decay: float, fused: bool) -> list[torch.optim.Optimizer]:
     matrices = [p for p in network.model.layers.parameters() if p.ndim == 2]
     norms = [p for p in network.parameters() if p.ndim == 1]
     groups: list[dict[str, Any]] = [
-        {"params": [network.model.embed_tokens.weight], "weight_decay": 0.1},
+        {"params": [network.model.embed_tokens.weight], "weight_decay": decay},
         {"params": norms, "weight_decay": 0.0},
     ]
     return [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=fused),
     ]
 
@@ -194,6 +196,8 @@ def _start_processes() -> str:
 )
 @click.option("--tokens", default=131_072, show_default=True, help="Tokens of a batch, padding included.")
 @click.option("--peak", default=3e-3, show_default=True, help="Highest learning rate.")
+@click.option("--decay", default=0.1, show_default=True, help="Weight decay.")
+@click.option("--dropout", default=0.0, show_default=True, help="Share of what a part of a layer adds that is dropped.")
 @click.option("--workers", default=14, show_default=True, help="Processes that generate examples.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--probe", "num_examples", default=512, show_default=True, help="Held-out examples to score at the end.")
@@ -204,6 +208,8 @@ def main(
     start_from: Path | None,
     tokens: int,
     peak: float,
+    decay: float,
+    dropout: float,
     workers: int,
     seed: int,
     num_examples: int,
@@ -212,8 +218,9 @@ def main(
     device = _start_processes()
     torch.manual_seed(seed)
     codec = Codec(out)
-    network = restore(start_from) if start_from else Network(Shape(vocab=codec.tokenizer.get_vocab_size()))
-    trainer = Trainer(network, 60 * minutes, peak, checkpoint, device)
+    shape = Shape(vocab=codec.tokenizer.get_vocab_size())
+    network = restore(start_from, dropout) if start_from else Network(shape, dropout)
+    trainer = Trainer(network, 60 * minutes, peak, checkpoint, device, decay)
     if device != "cpu":
         trainer.compile()
     train(trainer, out, seed, tokens, workers)

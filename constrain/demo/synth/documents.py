@@ -95,14 +95,14 @@ _RICH = 300
 
 def _train(rng: Random) -> Source:
     form = rng.random()
-    if form < 0.66:
+    if form < 0.73:
         family = rng.choices(trained_families(), _weights())[0]
         return _of_family(family, family.wordings, rng)
-    if form < 0.74:
-        return _mosaic(rng)
     if form < 0.81:
+        return _mosaic(rng)
+    if form < 0.87:
         return _collage(rng)
-    if form < 0.84:
+    if form < 0.90:
         return _single(rng)
     return _procedural(rng)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from constrain.demo.synth import kinds, moments, quantities
+from constrain.demo.synth import kinds, moments, pools, quantities
 from constrain.demo.synth.kinds import Kind
 
 Style = Callable[[list[str]], str]
@@ -55,6 +55,16 @@ def field_name(label: str, kind: Kind, style: Style, rng: Random) -> str:
     if tails and rng.random() < 0.12 and not set(words) & {"date", "time", "name", "amount", "list", "at", "on"}:
         words += rng.choice(tails).split()
     return style([word.strip(".,#:?'’()") or "x" for word in words])
+
+
+def paraphrased(label: str, rng: Random) -> str:
+    """Sometimes replace a word of a label by one that means the same in names of fields."""
+    words = label.split()
+    known = [at for at, word in enumerate(words) if word in pools.label_synonyms()]
+    if not known or rng.random() > 0.2:
+        return label
+    at = rng.choice(known)
+    return " ".join([*words[:at], rng.choice(pools.label_synonyms()[words[at]]), *words[at + 1 :]])
 
 
 def printed(label: str, style: Callable[[str], str], rng: Random) -> str:

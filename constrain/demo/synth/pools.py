@@ -44,6 +44,13 @@ def synonyms() -> dict[str, tuple[str, ...]]:
     return {word: tuple(others) for word, *others in entries}
 
 
+@cache
+def label_synonyms() -> dict[str, tuple[str, ...]]:
+    """Read the words that mean the same as others in names of fields, by word."""
+    entries = [line.split(" | ") for line in words("label_synonyms")]
+    return {word: tuple(others) for word, *others in entries}
+
+
 def noun(rng: Random) -> str:
     return rng.choice(words("nouns"))
 

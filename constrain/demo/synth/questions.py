@@ -71,16 +71,19 @@ def ask_object(slots: Sequence[Slot], certain: set[str], rng: Random, nest: bool
     """
     manner = Manner.sample(rng)
     fields: list[Field] = []
+    labels = {label for slot in slots for label in slot.labels}
     for slot in slots:
-        fields += _fields(slot, slot.key in certain, manner, rng)
+        fields += _fields(slot, labels, slot.key in certain, manner, rng)
     fields = list({field.name: field for field in reversed(fields)}.values())[::-1]
     if nest and len(fields) > 3 and rng.random() < 0.2:
         fields = _nested(fields, manner.style, rng)
     return _object(fields, rng)
 
 
-def _fields(slot: Slot, certain: bool, manner: Manner, rng: Random) -> list[Field]:
+def _fields(slot: Slot, labels: set[str], certain: bool, manner: Manner, rng: Random) -> list[Field]:
     label = rng.choice(slot.labels[:1] * 2 + slot.labels)
+    if (other := naming.paraphrased(label, rng)) not in labels:
+        label = other
     fields = [_field(slot, label, slot.kind.ask(rng), certain, manner, rng)]
     if rng.random() < 0.08 and (parts := slot.kind.parts(rng)):
         part, ask = rng.choice(parts)
