@@ -109,6 +109,14 @@ def _matches(record: object, schema: dict[str, object]) -> bool:
     return jsonschema_rs.Draft202012Validator(with_quotes(schema)).is_valid(record)
 
 
+def _sorts(documents: Sequence[Handwritten]) -> dict[str, list[Handwritten]]:
+    """Group documents by their sort: the kinds that people mostly extract from begin with ``everyday_``."""
+    sorts: dict[str, list[Handwritten]] = {}
+    for document in documents:
+        sorts.setdefault("everyday" if document.kind.startswith("everyday_") else "difficult", []).append(document)
+    return sorts
+
+
 @click.command()
 @click.option("--model", type=click.Path(path_type=Path), help="Model folder; the built-in model if omitted.")
 @click.option("--count", default=500, show_default=True, help="Documents of each split; 0 for none.")
@@ -124,8 +132,8 @@ def main(model: Path | None, count: int, seed: int, documents: Path | None) -> N
     for split in (Split.WORDINGS, Split.FAMILIES) if count else ():
         bound, free = evaluate(llm, split, count, seed)
         click.echo(f"{split.value}, {count} documents\n  with constraint:    {bound}\n  without constraint: {free}")
-    if documents:
-        click.echo(f"written by hand\n{measure_handwritten(llm, read_handwritten(documents))}")
+    for sort, group in _sorts(read_handwritten(documents) if documents else []).items():
+        click.echo(f"{sort}, written by hand\n{measure_handwritten(llm, group)}")
 
 
 if __name__ == "__main__":
