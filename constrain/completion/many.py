@@ -20,6 +20,8 @@ R = TypeVar("R")
 
 #: Seconds between checks for requests that have timed out.
 _POLL = 0.5
+#: Number of inputs that are submitted between two steps, so that the runtime need not wait for all of them.
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ def _run_many(
             if inputs.is_stopped():
                 is_open = False
                 _drop_waiting(tasks)
-            while is_open and len(tasks) < window and (not tasks or inputs.is_ready()):
+            for _ in range(_AT_ONCE):
+                if not is_open or len(tasks) >= window or (tasks and not inputs.is_ready()):
+                    break
                 try:
                     index, item = next(numbered)
                 except StopIteration:
@@ -118,7 +122,7 @@ def _run_many(
                     is_open, broken = False, error
                 else:
                     tasks.append(_start(submit, index, item))
-            wakes = inputs.is_ready if is_open and len(tasks) < window else _never
+            wakes = _after_a_step(runtime, inputs) if is_open and len(tasks) < window else _never
             if tasks and (task := _next_done(runtime, tasks, ordered, wakes)) is not None:
                 yield task.outcome()
     finally:
@@ -130,6 +134,12 @@ def _run_many(
 
 def _never() -> bool:
     return False
+
+
+def _after_a_step(runtime: Runtime, inputs: Inputs[Any]) -> Callable[[], bool]:
+    """Return a function that says whether the runtime has stepped since, and an input is ready."""
+    steps = runtime.num_steps
+    return lambda: runtime.num_steps > steps and inputs.is_ready()
 
 
 def _check_inputs(items: Any) -> None:

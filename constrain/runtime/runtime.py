@@ -84,6 +84,7 @@ class Runtime:
         max_seq_len: maximum sequence length.
         max_chunk_size: maximum number of prompt tokens computed between two tokens of other sequences.
         decode_loop: decodes the running sequences.
+        num_steps: number of steps so far.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Runtime:
             num_draft_tokens,
             jump_forward,
         )
-        self._num_added = 0
+        self.num_steps = self._num_added = 0
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
@@ -285,6 +286,7 @@ class Runtime:
                 self.cancel(sequence)
             raise
         finally:
+            self.num_steps += 1
             with self._progress:
                 self._progress.notify_all()
 

@@ -14,7 +14,7 @@ import pytest
 
 import constrain
 from constrain import LLM
-from constrain.completion import Options, encode, submit
+from constrain.completion import Completion, Options, PendingResult, encode, run_many, submit
 from constrain.completion.many import window_of
 from constrain.completion.result import finish_reason
 from constrain.errors import GenerationError
@@ -87,6 +87,19 @@ def test_a_cancelled_request_has_no_result(llm: LLM) -> None:
 def test_as_many_wait_as_run(llm: LLM, tiny_dir: Path) -> None:
     assert window_of(llm.runtime) == 16
     assert window_of(constrain.load(tiny_dir, max_batch_size=3).runtime) == 6
+
+
+def test_the_first_of_many_run_while_others_are_submitted(llm: LLM) -> None:
+    steps: list[int] = []
+
+    def begin(index: int, text: str) -> PendingResult[Completion]:
+        steps.append(llm.runtime.num_steps)
+        options = Options(max_new_tokens=8)
+        return submit(llm.runtime, encode(llm.tokenizer, text), [], options, lambda completion: completion)
+
+    results = list(run_many(llm.runtime, begin, ["hello"] * 16))
+    assert len(results) == 16
+    assert steps[0] == steps[7] < steps[8] == steps[15]
 
 
 @pytest.mark.parametrize(
