@@ -316,7 +316,7 @@ class ExLlamaV2DynamicGenerator:
         self.runtime.allocator.reset()
 
     def defrag_cache(self) -> None:
-        """Move the pages of each cached sequence together; runs automatically whenever the last job is done.
+        """Move the pages of each cached sequence together, which makes them faster to read without a GPU.
 
         Raises:
             GenerationError: jobs are running.

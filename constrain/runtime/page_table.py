@@ -197,12 +197,20 @@ class PageAllocator:
             GenerationError: a sequence is running.
         """
         self._check_idle()
+        if all(self._is_followed(page) for page in self.pages):
+            return
         order = self._in_sequence_order()
         moved = [(page, place) for place, page in enumerate(order) if page.index != place]
-        self._move([page.index for page, _ in moved], [place for _, place in moved])
+        copied = [(page.index, place) for page, place in moved if page.tokens]
+        self._move([source for source, _ in copied], [target for _, target in copied])
         for page, place in moved:
             page.index = place
         self.pages = order
+
+    def _is_followed(self, page: KVPage) -> bool:
+        """Whether the page after ``page``, in one of the sequences that go on after it, is the next one in memory."""
+        following = self._children.get(page.key, ()) if page.key is not None else ()
+        return not following or any(other.index == page.index + 1 for other in following)
 
     def _in_sequence_order(self) -> list[KVPage]:
         """Return all pages, sequence by sequence; empty pages come last."""

@@ -352,12 +352,9 @@ class Runtime:
         return array("q", numbers).tobytes()[:_MAX_ROOT_BYTES]
 
     def _release(self, sequence: SequenceState) -> None:
-        owned = any(row.pages for row in sequence.rows)
         for row in sequence.rows:
             row.stop(self.allocator)
         sequence.close()
-        if owned and not self.has_work:
-            self.allocator.defragment()
 
     def _prefill(self, sequences: Sequence[SequenceState]) -> list[Event]:
         """Prefill a chunk of each prompt, several of them per forward pass."""
