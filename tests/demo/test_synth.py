@@ -118,6 +118,15 @@ def test_wordings_mention_only_slots_of_their_family(family: Family) -> None:
                 assert template.keys(template.parse(wording)) <= columns
 
 
+@pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
+def test_records_have_templates_for_the_modes_of_wordings(family: Family) -> None:
+    wordings = "\n---\n".join((*family.wordings, *family.held_out))
+    for slot in family.slots:
+        if isinstance(slot.kind, Records):
+            assert slot.kind.inline or f"{{{slot.key}:inline}}" not in wordings
+            assert slot.kind.prose or f"{{{slot.key}:prose}}" not in wordings
+
+
 def test_family_files_read_slots_columns_and_wordings() -> None:
     family = parse_family(
         "order\n"
