@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -71,7 +72,7 @@ def ask_object(slots: Sequence[Slot], certain: set[str], rng: Random, nest: bool
     """
     manner = Manner.sample(rng)
     fields: list[Field] = []
-    labels = {label for slot in slots for label in slot.labels}
+    labels = Counter(label for slot in slots for label in set(slot.labels))
     for slot in slots:
         fields += _fields(slot, labels, slot.key in certain, manner, rng)
     fields = list({field.name: field for field in reversed(fields)}.values())[::-1]
@@ -80,8 +81,9 @@ def ask_object(slots: Sequence[Slot], certain: set[str], rng: Random, nest: bool
     return _object(fields, rng)
 
 
-def _fields(slot: Slot, labels: set[str], certain: bool, manner: Manner, rng: Random) -> list[Field]:
-    label = rng.choice(slot.labels[:1] * 2 + slot.labels)
+def _fields(slot: Slot, labels: Counter[str], certain: bool, manner: Manner, rng: Random) -> list[Field]:
+    own = [label for label in slot.labels if labels[label] == 1] or list(slot.labels)
+    label = rng.choice(own[:1] * 2 + own)
     if (other := naming.paraphrased(label, rng)) not in labels:
         label = other
     fields = [_field(slot, label, slot.kind.ask(rng), certain, manner, rng)]
