@@ -38,6 +38,12 @@ class _RandomTensors:
         else:
             target.normal_(0.0, _SPREAD)
 
+    def is_int8(self, key: str) -> bool:
+        return False
+
+    def int8(self, key: str, shape: tuple[int, int]) -> None:
+        pass
+
 
 def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
     """Return a loaded model with random weights, and a tokenizer.
@@ -85,6 +91,7 @@ def prefer(model: ExLlamaV2, weights: torch.Tensor) -> None:
     """
     embedding, head = model.modules[0], model.modules[model.head_layer_idx]
     assert isinstance(embedding, Embedding) and isinstance(head, Head)
+    assert isinstance(embedding.weight, torch.Tensor) and isinstance(head.weight, torch.Tensor)
     embedding.weight[:, 0] = _LOUD
     # Value of that feature after the final norm, which scales the mean square to 1.
     loud = embedding.hidden_size**0.5

@@ -75,9 +75,10 @@ def info(model_dir: Path) -> None:
 
 def _memory(model: ExLlamaV2) -> Table:
     from constrain import model as kinds
-    from constrain.model.memory import longest_cache, module_sizes, token_bytes
+    from constrain.model.memory import has_int8, longest_cache, module_sizes, token_bytes
 
-    weights = f"{_memory_size(sum(module_sizes(model)))} of weights in {str(model.compute_dtype)[6:]}"
+    dtypes = ("int8 and " if has_int8(model) else "") + str(model.compute_dtype)[6:]
+    weights = f"{_memory_size(sum(module_sizes(model)))} of weights in {dtypes}"
     table = Table("cache", "bytes a token", "longest here", title=weights)
     for name in ("", "_8bit", "_Q8", "_Q6", "_Q4"):
         kind = getattr(kinds, f"ExLlamaV2Cache{name}")

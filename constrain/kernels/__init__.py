@@ -7,8 +7,9 @@ from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.guidance import add_bias, apply_guidance
+from constrain.kernels.int8 import Int8Weight, keeps_int8
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
-from constrain.kernels.linear import RowNorm, gated_linear, linear
+from constrain.kernels.linear import RowNorm, Weight, gated_linear, linear
 from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
 from constrain.kernels.norm import layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
@@ -29,6 +30,7 @@ __all__ = [
     "ChosenRows",
     "DryTensors",
     "GroupQuantization",
+    "Int8Weight",
     "KVQuantization",
     "Masses",
     "Pages",
@@ -42,6 +44,7 @@ __all__ = [
     "TopTokens",
     "TruncatedFloat",
     "Unquantized",
+    "Weight",
     "add_bias",
     "apply_bitmask",
     "apply_dry",
@@ -52,6 +55,7 @@ __all__ = [
     "enter_tokens",
     "gated_activation",
     "gated_linear",
+    "keeps_int8",
     "kernels_read",
     "layer_norm",
     "linear",

@@ -9,7 +9,11 @@ import torch.nn.functional as F
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
+from constrain.kernels.int8 import Int8Weight
 from constrain.kernels.norm import rms_norm
+
+Weight = torch.Tensor | Int8Weight
+"""A weight ``[n, k]``."""
 
 # With more rows, cuBLAS is as fast.
 _FEW_ROWS = 8
@@ -25,7 +29,7 @@ class RowNorm:
 
 def linear(
     x: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     norm: RowNorm | None = None,
@@ -35,15 +39,15 @@ def linear(
     On a GPU, ``weight`` may be read before the work that was queued just before this call has ended; so that work must
     not write it.
     """
-    if _is_small(x, weight):
+    if isinstance(weight, torch.Tensor) and _is_small(x, weight):
         return _product(x, weight, bias, residual, None, norm)
-    y = F.linear(_normed(x, norm), weight, bias)
+    y = _dense(_normed(x, norm), weight, bias)
     return y if residual is None else y.add_(residual)
 
 
 def gated_linear(
     x: torch.Tensor,
-    weight: torch.Tensor,
+    weight: Weight,
     bias: torch.Tensor | None,
     activation: Activation,
     norm: RowNorm | None = None,
@@ -60,9 +64,16 @@ def gated_linear(
     Returns:
         ``[..., n]``.
     """
-    if _is_small(x, weight):
+    if isinstance(weight, torch.Tensor) and _is_small(x, weight):
         return _product(x, weight, bias, None, activation, norm)
-    return gated_activation(F.linear(_normed(x, norm), weight, bias), activation)
+    return gated_activation(_dense(_normed(x, norm), weight, bias), activation)
+
+
+def _dense(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
+    if isinstance(weight, torch.Tensor):
+        return F.linear(x, weight, bias)
+    y = weight.product(x)
+    return y if bias is None else y.add_(bias)
 
 
 def _is_small(x: torch.Tensor, weight: torch.Tensor) -> bool:

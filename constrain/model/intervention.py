@@ -30,9 +30,9 @@ class Intervention(Module):
         self.inner, self.pre_forward, self.post_forward = inner, pre_forward, post_forward
         self.device = inner.device
 
-    def parameters(self) -> int:
-        """Number of parameters of the module."""
-        return self.inner.parameters()
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        """The weights of the module."""
+        return self.inner.weights()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         """The linear layers of the module."""

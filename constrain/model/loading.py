@@ -171,7 +171,7 @@ class LoadableModel:
         return list(dict.fromkeys(self.cache_map.values()))
 
     def is_quant(self) -> bool:
-        """Whether the files hold quantised weights, which are dequantised when they are loaded."""
+        """Whether the files hold quantised weights."""
         return self.config.files is not None and bool(self.config.files.quantized)
 
     def _files(self) -> TensorFiles:

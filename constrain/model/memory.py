@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from constrain.errors import ModelError
-from constrain.kernels import Unquantized
+from constrain.kernels import Unquantized, keeps_int8
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
 from constrain.model.modules import Attention, Head, Module
@@ -30,9 +30,26 @@ class SizedModel(CachedModel, Protocol):
 def module_sizes(model: SizedModel, layer_bytes: int = 0) -> list[int]:
     """Bytes of the weights of each module, plus ``layer_bytes`` of KV cache for attention; 0 for a tied head."""
     return [
-        module.parameters() * model.compute_dtype.itemsize + (layer_bytes if isinstance(module, Attention) else 0)
+        sum(count * _itemsize(model, names) for names, count in module.weights())
+        + (layer_bytes if isinstance(module, Attention) else 0)
         for module in model.modules
     ]
+
+
+def has_int8(model: SizedModel) -> bool:
+    """Whether weights stay in eight bits when they are loaded."""
+    return any(_stays_int8(model, names) for module in model.modules for names, _ in module.weights())
+
+
+def _itemsize(model: SizedModel, names: Sequence[str]) -> int:
+    return 1 if _stays_int8(model, names) else model.compute_dtype.itemsize
+
+
+def _stays_int8(model: SizedModel, names: Sequence[str]) -> bool:
+    """Return whether the tensor in memory that holds those of these names has eight bits."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    files = model.config.files
+    return keeps_int8(device, model.compute_dtype) and files is not None and all(map(files.is_int8, names))
 
 
 def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:

@@ -13,9 +13,12 @@ import torch
 from constrain.errors import GenerationError
 from constrain.kernels import (
     Activation,
+    Int8Weight,
     RowNorm,
+    Weight,
     gated_activation,
     gated_linear,
+    keeps_int8,
     linear,
     rms_norm,
     soft_cap,
@@ -59,8 +62,12 @@ class Module(ABC):
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor: ...
 
     @abstractmethod
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        """Tensors in memory: the names of those in the files that they hold, and the numbers of their elements."""
+
     def parameters(self) -> int:
         """Number of weights."""
+        return sum(count for _, count in self.weights())
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         """The linear layers inside, by the names of their projections."""
@@ -75,8 +82,8 @@ class RMSNorm(Module):
         self.size, self.eps, self.offset = size, eps, offset
         self.weight = torch.empty(0)
 
-    def parameters(self) -> int:
-        return self.size
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        yield [f"{self.key}.weight"], self.size
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         weight = torch.empty(self.size, dtype=torch.float, device=self.device)
@@ -98,13 +105,16 @@ class Linear(Module):
     def __init__(self, layout: LinearLayout) -> None:
         super().__init__(layout.fused or layout.keys[0])
         self.layout = layout
-        self.weight = torch.empty(0)
+        self.weight: Weight = torch.empty(0)
         self.bias: torch.Tensor | None = None
         self._adapters: dict[Adapter, list[tuple[slice, torch.Tensor, torch.Tensor]]] = {}
         self._merged: dict[tuple[Adapter, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
 
-    def parameters(self) -> int:
-        return sum(self.layout.outputs) * (self.layout.inputs + self.layout.bias)
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        names, rows = [name for name, _ in self.layout.parts()], sum(self.layout.outputs)
+        yield [f"{name}.weight" for name in names], rows * self.layout.inputs
+        if self.layout.bias:
+            yield [f"{name}.bias" for name in names], rows
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         names = [*self.layout.keys, self.layout.fused] if self.layout.fused else self.layout.keys
@@ -120,14 +130,12 @@ class Linear(Module):
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         rows = sum(self.layout.outputs)
-        self.weight = torch.empty(rows, self.layout.inputs, dtype=dtype, device=self.device)
-        self.bias = torch.empty(rows, dtype=dtype, device=self.device) if self.layout.bias else None
-        start = 0
-        for key, count in self.layout.parts():
-            source.copy(f"{key}.weight", self.weight[start : start + count])
-            if self.bias is not None:
-                source.copy(f"{key}.bias", self.bias[start : start + count])
-            start += count
+        parts = dict(self.layout.parts())
+        self.weight = load_weight(source, parts, rows, self.layout.inputs, dtype, self.device)
+        if self.layout.bias:
+            self.bias = torch.empty(rows, dtype=dtype, device=self.device)
+            for key, target in zip(parts, torch.split(self.bias, [*parts.values()]), strict=True):
+                source.copy(f"{key}.bias", target)
 
     def forward(
         self,
@@ -175,8 +183,8 @@ class Linear(Module):
             return None
         rank = sum(down.shape[0] for _, down, _ in parts)
         padded = -(-rank // _RANK_MULTIPLE) * _RANK_MULTIPLE
-        all_down = self.weight.new_zeros(padded, self.layout.inputs)
-        all_up = self.weight.new_zeros(sum(self.layout.outputs), padded)
+        all_down = parts[0][1].new_zeros(padded, self.layout.inputs)
+        all_up = parts[0][2].new_zeros(sum(self.layout.outputs), padded)
         start = 0
         for rows, down, up in parts:
             all_down[start : start + down.shape[0]] = down
@@ -191,13 +199,13 @@ class Embedding(Module):
     def __init__(self, key: str, size: int, padded_size: int, hidden_size: int, scale: float) -> None:
         super().__init__(key)
         self.size, self.padded_size, self.hidden_size, self.scale = size, padded_size, hidden_size, scale
-        self.weight = torch.empty(0)
+        self.weight: Weight = torch.empty(0)
 
-    def parameters(self) -> int:
-        return self.padded_size * self.hidden_size
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        yield [f"{self.key}.weight"], self.padded_size * self.hidden_size
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
-        self.weight = load_padded(source, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device)
+        self.weight = load_weight(source, {self.key: self.size}, self.padded_size, self.hidden_size, dtype, self.device)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         """Compute states ``[batch, width, hidden]`` from ids ``[batch, width]``.
@@ -214,7 +222,8 @@ class Embedding(Module):
             x = x.clamp(min=0) if low < 0 else x
         x = x.to(self.device)
         replaced = context.loras[0].embed_tokens if context.loras else None
-        states = torch.nn.functional.embedding(x, self.weight if replaced is None else replaced)
+        weight = self.weight if replaced is None else replaced
+        states = weight.dequantized(x) if isinstance(weight, Int8Weight) else torch.nn.functional.embedding(x, weight)
         return states if self.scale == 1.0 else states * self.scale
 
     def _with_indexed(self, ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:
@@ -260,8 +269,9 @@ class Attention(Module):
         self.qkv, self.output = Linear(layer.qkv), Linear(layer.output)
         self.head_norm_weight: torch.Tensor | None = None
 
-    def parameters(self) -> int:
-        return self.norm.parameters() * 2 + self.qkv.parameters() + self.output.parameters()
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        for part in (self.norm, self.norm, self.qkv, self.output):
+            yield from part.weights()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         yield from self.qkv.submodules()
@@ -299,8 +309,9 @@ class MLP(Module):
         self.gate_up, self.down = Linear(layer.gate_up), Linear(layer.down)
         self.activation = activation
 
-    def parameters(self) -> int:
-        return self.norm.parameters() * 2 + self.gate_up.parameters() + self.down.parameters()
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        for part in (self.norm, self.norm, self.gate_up, self.down):
+            yield from part.weights()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         yield from self.gate_up.submodules()
@@ -330,18 +341,21 @@ class Head(Module):
     ) -> None:
         super().__init__(key)
         self.size, self.padded_size, self.hidden_size, self.cap, self.tied = size, padded_size, hidden_size, cap, tied
-        self.weight = torch.empty(0)
+        self.weight: Weight = torch.empty(0)
 
-    def parameters(self) -> int:
-        return 0 if self.tied is not None else self.padded_size * self.hidden_size
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        if self.tied is None:
+            yield [f"{self.key}.weight"], self.padded_size * self.hidden_size
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         if self.tied is None:
-            self.weight = load_padded(
-                source, self.key, self.size, self.padded_size, self.hidden_size, dtype, self.device
+            self.weight = load_weight(
+                source, {self.key: self.size}, self.padded_size, self.hidden_size, dtype, self.device
             )
-        else:
+        elif isinstance(self.tied.weight, torch.Tensor):
             self.weight = self.tied.weight.to(self.device)
+        else:
+            self.weight = self.tied.weight
 
     def forward(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
         """Compute logits ``[..., padded_size]`` from states; of int64 ``tokens`` ``[n]`` alone, ``[..., n]``."""
@@ -361,12 +375,24 @@ class Head(Module):
         return logits if self.cap is None else soft_cap(logits, self.cap)
 
 
-def load_padded(
-    source: TensorSource, key: str, size: int, padded: int, width: int, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    """Load the weight ``[size, width]`` of ``key``, with rows of zeros up to ``padded``."""
-    weight = torch.zeros(padded, width, dtype=dtype, device=device)
-    source.copy(f"{key}.weight", weight[:size])
+def load_weight(
+    source: TensorSource, parts: dict[str, int], rows: int, inputs: int, dtype: torch.dtype, device: torch.device
+) -> Weight:
+    """Load the weights of some layers, by their numbers of rows, as one of ``rows`` rows, the last of them zeros.
+
+    It stays in eight bits if all are stored so and ``device`` multiplies them.
+    """
+    if keeps_int8(device, dtype):
+        stored = [source.int8(f"{key}.weight", (count, inputs)) for key, count in parts.items()]
+        found = [each for each in stored if each is not None]
+        if len(found) == len(stored):
+            codes, scales = (torch.cat(each) for each in zip(*found, strict=True))
+            return Int8Weight.of_rows(codes, scales, rows)
+    weight = torch.zeros(rows, inputs, dtype=dtype, device=device)
+    start = 0
+    for key, count in parts.items():
+        source.copy(f"{key}.weight", weight[start : start + count])
+        start += count
     return weight
 
 

@@ -1,7 +1,8 @@
 """Quantised weights in safetensors files: detection and dequantisation.
 
-They are dequantised while a model is loaded, so no other code has to support them. Formats: EXL2, GPTQ of four bits,
-and integers of eight bits with a scale for each row, as in the ``int-quantized`` form of compressed-tensors.
+Formats: EXL2, GPTQ of four bits, and integers of eight bits with a scale for each row, as in the ``int-quantized`` form
+of compressed-tensors. They are dequantised while a model is loaded, but for integers where the products of
+:class:`constrain.kernels.Int8Weight` are offered.
 """
 
 from __future__ import annotations
@@ -74,13 +75,27 @@ class QuantizedWeight:
         Raises:
             WeightsError: the parts do not fit together.
         """
+        if self.form == "int8":
+            codes, scales = self.int8(read)
+            return codes * scales.unsqueeze(1)
         try:
-            if self.form == "int8":
-                return self._int8(read)
             return self._exl2(read) if self.form == "exl2" else self._gptq(read, zero_offset)
         except (IndexError, RuntimeError, ValueError) as cause:
-            reason = f"{self.key}: the tensors of this {self.form} weight do not fit together ({cause})"
-            raise WeightsError(reason) from cause
+            raise self._error(str(cause)) from cause
+
+    def int8(self, read: Read) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the codes ``[outputs, inputs]`` of form ``int8``, and the scales as float32 ``[outputs]``.
+
+        Raises:
+            WeightsError: they do not fit together.
+        """
+        weight, scale = (read(f"{self.key}.{part}") for part in _PARTS["int8"])
+        if scale.shape != (self.outputs, 1):
+            raise self._error(f"scales of shape {list(scale.shape)}")
+        return weight, scale.float().squeeze(1)
+
+    def _error(self, reason: str) -> WeightsError:
+        return WeightsError(f"{self.key}: the tensors of this {self.form} weight do not fit together ({reason})")
 
     def _exl2(self, read: Read) -> torch.Tensor:
         q_weight, q_groups, q_scale, q_scale_max, q_invperm = (read(f"{self.key}.{part}") for part in _PARTS["exl2"])
@@ -101,12 +116,6 @@ class QuantizedWeight:
             raise ValueError("not of four bits")
         groups = self._groups_of(read, scales.shape[0])
         return dequantize_gptq(qweight, qzeros, scales, groups, zero_offset)
-
-    def _int8(self, read: Read) -> torch.Tensor:
-        weight, scale = (read(f"{self.key}.{part}") for part in _PARTS["int8"])
-        if scale.shape != (self.outputs, 1):
-            raise ValueError(f"scales of shape {list(scale.shape)}")
-        return weight.float() * scale.float()
 
     def _groups_of(self, read: Read, count: int) -> torch.Tensor:
         """Return the group of each input feature: as listed, else groups of equal size, a power of two."""

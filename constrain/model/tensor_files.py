@@ -109,9 +109,7 @@ class TensorFiles:
 
     def dtype(self, key: str) -> torch.dtype:
         """Stored dtype of an existing tensor, or of the scales if it is quantised to eight bits."""
-        quantized = self.quantized.get(key)
-        scaled = quantized is not None and quantized.form == "int8"
-        return _DTYPES[self.tensors[f"{key}_scale" if scaled else key].dtype]
+        return _DTYPES[self.tensors[f"{key}_scale" if self.is_int8(key) else key].dtype]
 
     def copy(self, key: str, target: torch.Tensor) -> None:
         """Fill ``target`` with a tensor of its shape, converted to its dtype and device.
@@ -124,6 +122,22 @@ class TensorFiles:
             target.copy_(self.quantized[key].read(self.stored, self.gptq_zero_offset)[: target.shape[0]])
         else:
             target.copy_(self.stored(key))
+
+    def is_int8(self, key: str) -> bool:
+        """Whether ``key`` is a weight that is stored in eight bits, with a scale for each row."""
+        return key in self.quantized and self.quantized[key].form == "int8"
+
+    def int8(self, key: str, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """See :class:`~constrain.model.tensor_reader.TensorSource`.
+
+        Raises:
+            WeightsError: as for :meth:`copy`.
+        """
+        self.require(key, shape)
+        if not self.is_int8(key):
+            return None
+        codes, scales = self.quantized[key].int8(self.stored)
+        return codes[: shape[0]], scales[: shape[0]]
 
     def reader(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> TensorReader:
         """Create a reader that prefetches tensors.

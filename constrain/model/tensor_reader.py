@@ -30,6 +30,12 @@ class TensorSource(Protocol):
     def copy(self, key: str, target: torch.Tensor) -> None:
         """Fill ``target`` with the tensor ``key``, converted to its dtype; on a GPU by its current stream."""
 
+    def int8(self, key: str, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the codes ``[outputs, inputs]`` and scales ``[outputs]`` of a weight stored in eight bits.
+
+        ``None`` if it is stored in another way, or the source only fills tensors.
+        """
+
 
 class LoadOrder:
     """A source without tensors, which records the requests of modules: names and shapes, in ``tensors``."""
@@ -39,6 +45,9 @@ class LoadOrder:
 
     def copy(self, key: str, target: torch.Tensor) -> None:
         self.tensors.append((key, tuple(target.shape)))
+
+    def int8(self, key: str, shape: tuple[int, int]) -> None:
+        pass
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,9 @@ class TensorReader:
             filled.result()
             buffer.copy_to(part, region.dtype)
             self._prefetch(buffer)
+
+    def int8(self, key: str, shape: tuple[int, int]) -> None:
+        """See :class:`TensorSource`; this source only fills tensors."""
 
     def _prefetch(self, buffer: _Buffer) -> None:
         part = next(self._parts, None)
