@@ -12,11 +12,13 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 import constrain
 from constrain.cli import cli, main
 from constrain.completion import Completion
+from constrain.kernels import keeps_int8
 
 
 def run(*args: str) -> Result:
@@ -191,6 +193,15 @@ def test_info_describes_a_model(tiny_dir: Path) -> None:
     assert "F32" in result.stdout
     assert re.search(r"0\.[1-9] MiB of weights in float32", result.stdout)
     assert re.search(r"ExLlamaV2Cache_Q4 .*[1-9][0-9,]* tokens", result.stdout)
+
+
+def test_info_says_that_weights_stay_in_eight_bits() -> None:
+    from constrain.demo import model_dir
+
+    if not keeps_int8(torch.device("cpu"), torch.float32) or torch.cuda.is_available():
+        pytest.skip("they are dequantised here")
+    result = run("info", str(model_dir()))
+    assert re.search(r"\b2[0-9]\.[0-9] MiB of weights in int8 and float32", result.stdout)
 
 
 def test_info_names_what_is_wrong(tmp_path: Path) -> None:

@@ -100,6 +100,22 @@ def test_fused_projections_can_be_adapted_as_one(checkpoint: Callable[[str], Any
     close(adapted, model.forward(IDS))
 
 
+def test_weights_of_eight_bits_can_be_adapted(llama_copy: Any, tmp_path: Path) -> None:
+    dense = {name: tensor for name, tensor in llama_copy.tensors.items() if tensor.ndim == 2}
+    for name, tensor in dense.items():
+        codes, scale = (tensor * 100).round().clamp(-127, 127).to(torch.int8), torch.full((len(tensor), 1), 0.01)
+        llama_copy.tensors |= {name: codes, f"{name}_scale": scale}
+        dense[name] = codes * scale
+    model = ExLlamaV2(ExLlamaV2Config(llama_copy.write()))
+    model.load()
+    lora = ExLlamaV2Lora.from_directory(model, save(tmp_path / "a", adapter()))
+    found = model.forward(IDS, loras=[lora])
+    for name in dense:
+        del llama_copy.tensors[f"{name}_scale"]
+    llama_copy.tensors |= dense
+    close(found, merged(llama_copy, (adapter(), ALPHA / RANK)))
+
+
 def test_whole_replacements(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path) -> None:
     new = {name: torch.randn(99, 48) * 0.2 for name in ("model.embed_tokens.weight", "lm_head.weight")}
     tensors = adapter() | {f"base_model.model.{name}": tensor for name, tensor in new.items()}

@@ -1,5 +1,7 @@
 #include "engine/base/workers.h"
 
+#include <algorithm>
+
 namespace constrain {
 
 /// Runs a piece that has not begun; false if there is none.
@@ -46,7 +48,8 @@ std::shared_ptr<Workers::Batch> Workers::start(size_t count, std::function<void(
     const std::lock_guard lock(mutex_);
     batches_.push_back(batch);
   }
-  wake_.notify_all();
+  // The starter may do pieces itself: with few of them, a wake-up of all threads would cost more than the work.
+  for (size_t i = 0; i < std::min(count, threads_.size()); ++i) wake_.notify_one();
   return batch;
 }
 
