@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +69,19 @@ def measure_serving(
     """
     models = Models.of({_NAME: llm})
     bodies = [_body(llm, number, tokens) for number in range(requests)]
-    plain, rates = [], []
+    rates: dict[str, list[float]] = {"plain": [], "server": []}
     with _running(models) as port:
-        _plain_rate(llm, models, bodies[:streams])
-        _server_rate(port, bodies[:streams], streams)
-        for _ in range(repeats):
-            plain.append(_plain_rate(llm, models, bodies))
-            rates.append(_server_rate(port, bodies, streams))
-    ratios = [rate / each for rate, each in zip(rates, plain, strict=True)]
+        runs = {"plain": partial(_plain_rate, llm, models), "server": partial(_server_rate, port, streams)}
+        for run in runs.values():
+            run(bodies[:streams])
+        for number in range(repeats):
+            for name in runs if number % 2 == 0 else reversed(runs):
+                rates[name].append(runs[name](bodies))
+    ratios = [server / plain for plain, server in zip(*rates.values(), strict=True)]
+    plain, server = (statistics.median(each) for each in rates.values())
     sizes = {"streams": streams, "requests": requests, "tokens": tokens}
-    found = {"rate": statistics.median(rates), "plain": statistics.median(plain), "ratio": statistics.median(ratios)}
-    return conditions() | sizes | found | {"ratios": ratios}
+    found = {"rate": server, "plain": plain, "ratio": statistics.median(ratios), "ratios": ratios}
+    return conditions() | sizes | found
 
 
 def _body(llm: LLM, number: int, tokens: int) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def _plain_rate(llm: LLM, models: Models, bodies: list[dict[str, Any]]) -> float
     return sum(len(each.tokens) for each in found if isinstance(each, Completion)) / seconds
 
 
-def _server_rate(port: int, bodies: list[dict[str, Any]], streams: int) -> float:
+def _server_rate(port: int, streams: int, bodies: list[dict[str, Any]]) -> float:
     """Return the tokens per second that clients in another process receive."""
     given = json.dumps({"port": port, "streams": streams, "bodies": bodies})
     command = [sys.executable, "-m", "constrain.bench.serving_clients"]
