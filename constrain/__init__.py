@@ -107,7 +107,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != _HOMES[name]:
             raise
-        message = f"constrain.{name} is not part of constrain-lm-engine: install constrain-lm instead"
+        message = f"constrain.{name} is not part of constrain-lm-engine: install constrain-lm"
         raise ImportError(message) from error
     globals()[name] = value
     return value

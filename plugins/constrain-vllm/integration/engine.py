@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import StructuredOutputsParams
 
 from constrain.demo import model_dir
+from constrain.demo.export import write_dense
 
 _DRAFTS = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 
@@ -20,17 +22,18 @@ _DRAFTS = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 def main() -> None:
     run = json.load(sys.stdin)
     drafts = {"speculative_config": {**_DRAFTS, "num_speculative_tokens": run["drafts"]}} if run["drafts"] else {}
-    llm = LLM(
-        str(model_dir()),
-        max_num_seqs=32,
-        enforce_eager=True,
-        structured_outputs_config={"backend": run["backend"]},
-        **drafts,
-    )
     bias = _lure() if run["lured"] else None
     # With drafts, vLLM on the CPU mistakes the temperature, and then also samples tokens that the mask excludes.
     temperature = 0.0 if run["drafts"] else 1.0
-    found = generate(llm, [_params(*each, temperature, bias) for each in enumerate(run["requests"])])
+    with tempfile.TemporaryDirectory() as folder:
+        llm = LLM(
+            str(write_dense(Path(folder))),  # vLLM on the CPU reads no quantised embeddings
+            max_num_seqs=32,
+            enforce_eager=True,
+            structured_outputs_config={"backend": run["backend"]},
+            **drafts,
+        )
+        found = generate(llm, [_params(*each, temperature, bias) for each in enumerate(run["requests"])])
     Path(run["output"]).write_text(json.dumps(found))
 
 
