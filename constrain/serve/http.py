@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -58,13 +58,16 @@ async def read_body(request: Request, kind: type[M], limit: int) -> M:
     """Read and check the body of a request.
 
     Raises:
-        APIError: it is too large, no JSON, or not of the form of ``kind``.
+        APIError: it is too large, no JSON, or not of the form of ``kind``; or the client has left.
     """
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise APIError(f"the body has more than {limit} bytes", status=413, code="body_too_large")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                raise APIError(f"the body has more than {limit} bytes", status=413, code="body_too_large")
+    except ClientDisconnect as error:
+        raise _client_gone() from error
     try:
         return kind.model_validate_json(bytes(body))
     except ValidationError as error:
@@ -82,11 +85,15 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise APIError("the client has left", status=499, code="client_gone")
+        raise _client_gone()
     finally:
         gone.cancel()
         task.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+
+
+def _client_gone() -> APIError:
+    return APIError("the client has left", status=499, code="client_gone")
 
 
 async def _disconnected(request: Request) -> None:
