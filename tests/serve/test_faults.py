@@ -43,7 +43,7 @@ _RIGHT: list[tuple[str, dict[str, Any]]] = [
 #: Values that are wrong in most places.
 _ODD: list[Any] = [
     *(None, True, -1, 0, 10**400, -(2**63), 0.5, 1e308, "", "\x00", "a" * 2000, "\ud83d", [], {}, [[]], [None]),
-    *({"type": "nothing"}, {"$ref": "#/nowhere"}, {"allOf": [False]}, {"": {"": {}}}, [[7, -7]], "[", "(a{1000}){1000}"),
+    *({"type": "nothing"}, {"$ref": "#/nowhere"}, {"allOf": [False]}, {"": {"": {}}}, [[7, -7]], "[", "(a{900}){900}"),
 ]
 #: One of them is in every whole stream.
 _ENDS = (b"data: [DONE]", b'"error":{"message":', b"event: response.completed", b"event: response.incomplete")
