@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,23 +66,44 @@ def measure_serving(
 
     Returns:
         ``rate`` of the server and ``plain`` rate of ``generate_many``, in tokens per second, and their ``ratio``:
-        medians, and all ``ratios``.
+        medians, and all ``ratios``; ``processor_ratio`` is that of tokens per second of processor time, without the
+        clients, which a busy machine changes less.
     """
     models = Models.of({_NAME: llm})
     bodies = [_body(llm, number, tokens) for number in range(requests)]
-    rates: dict[str, list[float]] = {"plain": [], "server": []}
+    runs = {name: _Runs() for name in ("plain", "server")}
     with _running(models) as port:
-        runs = {"plain": partial(_plain_rate, llm, models), "server": partial(_server_rate, port, streams)}
-        for run in runs.values():
-            run(bodies[:streams])
+        rates = {"plain": partial(_plain_rate, llm, models), "server": partial(_server_rate, port, streams)}
+        for rate in rates.values():
+            rate(bodies[:streams])
         for number in range(repeats):
             for name in runs if number % 2 == 0 else reversed(runs):
-                rates[name].append(runs[name](bodies))
-    ratios = [server / plain for plain, server in zip(*rates.values(), strict=True)]
-    plain, server = (statistics.median(each) for each in rates.values())
-    sizes = {"streams": streams, "requests": requests, "tokens": tokens}
-    found = {"rate": server, "plain": plain, "ratio": statistics.median(ratios), "ratios": ratios}
-    return conditions() | sizes | found
+                runs[name].add(partial(rates[name], bodies))
+    plain, server = runs.values()
+    ratios = [of_server / of_plain for of_plain, of_server in zip(plain.rates, server.rates, strict=True)]
+    return conditions() | {
+        "streams": streams,
+        "requests": requests,
+        "tokens": tokens,
+        "rate": statistics.median(server.rates),
+        "plain": statistics.median(plain.rates),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "processor_ratio": statistics.median(plain.seconds) / statistics.median(server.seconds),
+    }
+
+
+@dataclass
+class _Runs:
+    """Tokens per second of some runs, and the processor time that this process took for each."""
+
+    rates: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, run: Callable[[], float]) -> None:
+        begin = time.process_time()
+        self.rates.append(run())
+        self.seconds.append(time.process_time() - begin)
 
 
 def _body(llm: LLM, number: int, tokens: int) -> dict[str, Any]:

@@ -308,7 +308,8 @@ def measure_server(
 ) -> None:
     """Measure the server, beside generate_many in the same run.
 
-    Rates are tokens per second of all streams together, as clients in another process receive them.
+    Rates are tokens per second of all streams together, as clients in another process receive them. The last figure is
+    the ratio of tokens per second of processor time.
     """
     from constrain.bench.serving import measure_serving, random_llm
     from constrain.llm import load
@@ -321,7 +322,8 @@ def measure_server(
         llm = random_llm(SHAPES[shape], tokenizer_dir, streams=streams, tokens=tokens)
     figures = measure_serving(llm, streams=streams, requests=requests, tokens=tokens, repeats=repeats)
     _write(figures | {"shape": shape}, output)
-    click.echo(f"server {figures['rate']:,.0f}, generate_many {figures['plain']:,.0f}: {figures['ratio']:.3f}")
+    rates = f"server {figures['rate']:,.0f}, generate_many {figures['plain']:,.0f}"
+    click.echo(f"{rates}: {figures['ratio']:.3f}; processor time: {figures['processor_ratio']:.3f}")
 
 
 @bench.command("confidence")
