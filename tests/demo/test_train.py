@@ -164,7 +164,8 @@ def test_training_starts_from_an_exported_model(folder: Path) -> None:
     assert 0 < max(moved) < 2e-3
 
 
-def test_probe_scores_every_example_that_fits(folder: Path) -> None:
+def test_probe_scores_every_example_that_fits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrain.demo.train._MAX_ANSWER_TOKENS", 16)
     assert len(example(1, Split.WORDINGS, 0).text) > 0
     judged = greedy_score(Network(TINY), Codec(folder), Split.WORDINGS, 1, "cpu")
     assert judged.records == 0.0
