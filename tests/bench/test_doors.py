@@ -17,7 +17,7 @@ from constrain.bench.shapes import Shape
 from constrain.cli.bench import bench
 from constrain.errors import BenchmarkError
 
-SIZES: dict[str, Any] = {"prompt": 6, "new_tokens": 6, "forced_tokens": 12, "documents": 3, "record_tokens": 640}
+SIZES: dict[str, Any] = {"prompt": 6, "new_tokens": 6, "forced_tokens": 12, "documents": 2, "record_tokens": 400}
 FRONTS = {
     "ExLlamaV2BaseGenerator",
     "ExLlamaV2StreamingGenerator",

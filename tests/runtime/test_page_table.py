@@ -128,7 +128,7 @@ def test_pages_are_kept_in_order(
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=25, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=checks
+            max_examples=15, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=checks
         ),
     )
 
