@@ -153,12 +153,12 @@ bool BudgetedMasks::all_fit(const Configuration& from) {
   // Near the end of a bounded region each state has a growth of its own, and walking is cheaper.
   const uint64_t budget = grammar_.wildcard_region(top.state, top.reg).max_length;
   if (budget > 0 && budget < grammar_.vocabulary().longest_token()) return false;
-  const FrameTokensPtr frame = frame_growth(grammar_, top);
-  if (!frame) return false;
-  most_ = within_top(top, frame->growth);
+  const auto growth = frame_growth(grammar_, top);
+  if (!growth) return false;
+  most_ = within_top(top, growth->bytes);
   if (most_ > budget_) return false;
-  for (const FrameTokens::BoundaryNode& boundary : frame->boundary_nodes) {
-    if (top.parent) walk_.run(*boundary.trie, boundary.node, top.parent->tops());
+  for (const uint32_t boundary : growth->boundary_nodes) {
+    if (top.parent) walk_.run(grammar_.vocabulary().trie(), boundary, top.parent->tops());
   }
   return most_ <= budget_ && !guessed_ && !walk_.registers().indescribable;
 }

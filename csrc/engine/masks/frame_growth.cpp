@@ -12,10 +12,10 @@ namespace {
 /// Appended to keys, to tell them from those of context-independent tokens.
 constexpr uint64_t kGrowth = ~uint64_t{1};
 
-FrameTokens walk_growth(const CompiledGrammar& grammar, const StackTop& top) {
+FrameGrowth walk_growth(const CompiledGrammar& grammar, const StackTop& top) {
   thread_local WalkScratch scratch;
   TrieWalk walk(grammar, scratch);
-  FrameTokens made;
+  FrameGrowth made;
   const uint64_t before = grammar.remaining(top.state, top.reg);
   StackTop last{kDone, 0, nullptr};
   walk.admits = [&](std::span<const StackTop> tops) {
@@ -23,26 +23,25 @@ FrameTokens walk_growth(const CompiledGrammar& grammar, const StackTop& top) {
       if (after == last) continue;
       last = after;
       const uint64_t needed = grammar.remaining(after.state, after.reg);
-      made.growth = std::max(made.growth, needed - std::min(needed, before));
+      made.bytes = std::max(made.bytes, needed - std::min(needed, before));
     }
     return false;
   };
-  walk.run_alone(grammar.vocabulary().trie(), top.state, top.reg, 0, ByteSet::all());
-  for (const uint32_t boundary : walk.boundary_nodes)
-    made.boundary_nodes.push_back({grammar.vocabulary().shared_trie(), boundary});
+  walk.run_alone(grammar.vocabulary().trie(), top.state, top.reg, 0);
+  made.boundary_nodes = walk.boundary_nodes;
   return made;
 }
 
 }  // namespace
 
-FrameTokensPtr frame_growth(const CompiledGrammar& grammar, const StackTop& top) {
+std::shared_ptr<const FrameGrowth> frame_growth(const CompiledGrammar& grammar, const StackTop& top) {
   std::vector<uint64_t> key;
   if (!grammar.describe_portably(top.state, top.reg, key)) return nullptr;
   key.push_back(kGrowth);
   Vocabulary::SharedResults& cache = grammar.vocabulary().shared_results();
-  if (const auto cached = cache.find(key)) return std::static_pointer_cast<const FrameTokens>(*cached);
-  auto made = std::make_shared<const FrameTokens>(walk_growth(grammar, top));
-  cache.put(key, made, made->bytes());
+  if (const auto cached = cache.find(key)) return std::static_pointer_cast<const FrameGrowth>(*cached);
+  auto made = std::make_shared<const FrameGrowth>(walk_growth(grammar, top));
+  cache.put(key, made, sizeof(FrameGrowth) + made->boundary_nodes.size() * sizeof(uint32_t));
   return made;
 }
 

@@ -5,45 +5,34 @@
 #include <memory>
 #include <vector>
 
-#include "engine/base/byte_set.h"
 #include "engine/base/lru_cache.h"
 #include "engine/tokens/mask.h"
-#include "engine/tokens/token_class.h"
 #include "engine/tokens/trie.h"
 
 namespace constrain {
 
+/// Places in a trie where a frame may be over in the middle of a token, so that its parents decide about the rest.
+struct Exits {
+  /// The first node of such a rest, and its byte.
+  struct Exit {
+    uint32_t node;
+    uint8_t byte;
+  };
+  TriePtr trie;
+  std::vector<Exit> exits;      ///< by byte, so that only those are visited by which the parents may go on
+  std::vector<TokenId> except;  ///< sorted: tokens that other exits decide about
+
+  size_t bytes() const { return exits.size() * sizeof(Exit) + except.size() * sizeof(TokenId); }
+};
+
+using ExitsPtr = std::shared_ptr<const Exits>;
+
 /// Context-independent tokens of a frame: those that stay within it, whatever its parents are.
 struct FrameTokens {
-  /// A trie node at which the frame may be over, so that its parents decide about the subtree.
-  struct BoundaryNode {
-    TriePtr trie;
-    uint32_t node;
-  };
-  TokenClassPtr token_class;    ///< in a wildcard region: the class of its characters ...
-  uint64_t max_length = 0;      ///< ... whose tokens of up to this many characters are allowed
-  std::vector<TokenId> tokens;  ///< further allowed tokens ...
-  TokenBitsPtr many;            ///< ... or their bitset, if they are many
-  std::vector<BoundaryNode> boundary_nodes;
-  uint64_t growth = 0;  ///< see frame_growth
+  MaskPtr allowed;
+  std::vector<ExitsPtr> exits;
 
-  /// Index ranges of the tokens and boundary nodes that start with one byte.
-  struct Run {
-    uint8_t byte;
-    uint32_t tokens, tokens_end;
-    uint32_t boundary_nodes, boundary_end;
-  };
-  std::vector<Run> runs;  ///< empty if there is a bitset
-  bool by_byte = true;    ///< `runs` covers all tokens and boundary nodes
-
-  /// Another frame's tokens, of which those that start with a byte in `agreed` belong to this frame too. Has runs.
-  std::shared_ptr<const FrameTokens> similar;
-  ByteSet agreed;
-
-  size_t bytes() const {
-    return tokens.size() * sizeof(TokenId) + (many ? many->bytes() : 0) + boundary_nodes.size() * sizeof(BoundaryNode) +
-           runs.size() * sizeof(Run) + sizeof(FrameTokens);
-  }
+  size_t bytes() const;
 };
 
 using FrameTokensPtr = std::shared_ptr<const FrameTokens>;

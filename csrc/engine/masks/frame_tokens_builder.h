@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "engine/grammar/configuration.h"
@@ -16,9 +18,10 @@ namespace constrain {
 /// in all grammars, else with the grammar.
 class FrameTokensBuilder {
  public:
-  /// Walks with `walk`, and records in `footprint` which frames were inspected beyond their outlines.
-  FrameTokensBuilder(const CompiledGrammar& grammar, TrieWalk& walk, Footprint& footprint)
-      : grammar_(grammar), footprint_(footprint), walk_(walk) {}
+  /// Walks with `walk`, and records in `footprint` which frames were inspected beyond their outlines. `scratch` is
+  /// working memory.
+  FrameTokensBuilder(const CompiledGrammar& grammar, TrieWalk& walk, Footprint& footprint, TokenSet& scratch)
+      : grammar_(grammar), vocabulary_(grammar.vocabulary()), footprint_(footprint), walk_(walk), tokens_(scratch) {}
 
   FrameTokensPtr frame(const StackTop& top);
 
@@ -27,19 +30,27 @@ class FrameTokensBuilder {
 
  private:
   using Key = std::vector<uint64_t>;
+  /// What is cached for a frame: its tokens, or those by suffix groups, without exceptions.
+  enum class Part : uint64_t { all, groups };
 
   FrameTokensPtr portable_tokens(const StackTop& top, const Key& key);
-  FrameTokensPtr described_tokens(const StackTop& top);
-  FrameTokens walk_alone(const StackTop& top);
-  void walk_alone(const TriePtr& trie, const StackTop& top, const ByteSet& first, FrameTokens& frame);
-  bool walk_suffix_groups(const StackTop& top, const WildcardRegion& text, FrameTokens& frame);
-  void drop_tokens(const Trie& trie);
-  void sort_by_first_byte(FrameTokens& frame);
-  void find_similar(const StackTop& top, const WildcardRegion& text, FrameTokens& frame);
+  FrameTokensPtr described_tokens(const StackTop& top, Part part, const std::function<FrameTokens()>& make);
+  FrameTokens compute(const StackTop& top);
+  FrameTokens walk_region(const StackTop& top, const WildcardRegion& text, const TokenClassPtr& within);
+  std::optional<FrameTokens> walk_suffix_groups(const StackTop& top, const WildcardRegion& text,
+                                                const TokenClassPtr& within);
+  std::optional<FrameTokens> walk_beside_usual(const StackTop& top, const WildcardRegion& text,
+                                               const TokenClassPtr& within);
+  FrameTokens replace(const FrameTokens& by, std::vector<TokenId> tokens, const TriePtr& trie);
+  void start(const WildcardRegion& text, const TokenClassPtr& within);
+  void add_walked(const TriePtr& trie, FrameTokens& frame);
+  FrameTokens finish(FrameTokens frame);
 
   const CompiledGrammar& grammar_;
+  const Vocabulary& vocabulary_;
   Footprint& footprint_;
   TrieWalk& walk_;
+  TokenSet& tokens_;
   bool describable_ = true;
 };
 

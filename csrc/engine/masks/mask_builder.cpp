@@ -33,7 +33,7 @@ MaskBuilder::MaskBuilder(const CompiledGrammar& grammar, const Configuration& co
       tokens_(scratch().tokens),
       footprint_(scratch().footprint),
       walk_(grammar, scratch().walk),
-      frame_tokens_(grammar, walk_, footprint_) {}
+      frame_tokens_(grammar, walk_, footprint_, scratch().frame_tokens) {}
 
 MaskPtr MaskBuilder::build() {
   if (MaskPtr cached = find()) {
@@ -158,38 +158,20 @@ MaskPtr MaskBuilder::compute() {
 void MaskBuilder::add(const Configuration& configuration) {
   for (const StackTop& top : configuration.tops()) {
     const FrameTokensPtr frame = frame_tokens_.frame(top);
-    if (frame->token_class) frame->token_class->add(frame->max_length, tokens_);
-    if (frame->many) tokens_.add(frame->many);
-    allow(frame->tokens);
-    walk_.tokens.clear();
-    follow(frame->boundary_nodes, top);
-    if (const FrameTokens* similar = frame->similar.get()) {
-      for (const FrameTokens::Run& run : similar->runs) {
-        if (!frame->agreed.has(run.byte)) continue;
-        allow(std::span(similar->tokens).subspan(run.tokens, run.tokens_end - run.tokens));
-        follow(std::span(similar->boundary_nodes).subspan(run.boundary_nodes, run.boundary_end - run.boundary_nodes),
-               top);
-      }
-    }
-    allow(walk_.tokens);
+    tokens_.add(*frame->allowed);
+    if (frame->exits.empty() || !top.parent) continue;
+    walk_.consult(*top.parent);
+    for (const ExitsPtr& exits : frame->exits) follow(*exits, *top.parent);
   }
 }
 
-/// Walks the subtrees of boundary nodes with the parents of a frame.
-void MaskBuilder::follow(std::span<const FrameTokens::BoundaryNode> boundary_nodes, const StackTop& top) {
-  if (boundary_nodes.empty() || !top.parent) return;
-  walk_.consult(*top.parent);
-  for (const FrameTokens::BoundaryNode& boundary : boundary_nodes)
-    walk_.run(*boundary.trie, boundary.node, top.parent->tops());
-}
-
-void MaskBuilder::allow(std::span<const TokenId> tokens) {
-  tokens_.add(tokens);
-  const Vocabulary& vocabulary = grammar_.vocabulary();
-  if (!vocabulary.has_duplicates()) return;
-  for (TokenId token : tokens) {
-    while ((token = vocabulary.next_duplicate(token)) != kNoToken) tokens_.add(token);
-  }
+/// Walks the rests of tokens within which a frame may be over.
+void MaskBuilder::follow(const Exits& exits, const Configuration& parents) {
+  walk_.tokens.clear();
+  walk_.run_exits(exits, parents.tops());
+  std::erase_if(walk_.tokens, [&](TokenId token) { return std::ranges::binary_search(exits.except, token); });
+  grammar_.vocabulary().add_duplicates(walk_.tokens);
+  tokens_.add(walk_.tokens);
 }
 
 }  // namespace constrain

@@ -35,7 +35,7 @@ class MaskBuilder {
   /// Working memory of a thread, reused by all masks.
   struct Scratch {
     WalkScratch walk;
-    TokenSet tokens;
+    TokenSet tokens, frame_tokens;
     Footprint footprint;
     Key key;
   };
@@ -48,8 +48,7 @@ class MaskBuilder {
   void note_frames();
   bool consulted(const Configuration& configuration) const;
   void add(const Configuration& configuration);
-  void allow(std::span<const TokenId> tokens);
-  void follow(std::span<const FrameTokens::BoundaryNode> boundary_nodes, const StackTop& top);
+  void follow(const Exits& exits, const Configuration& parents);
   bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 
   const CompiledGrammar& grammar_;

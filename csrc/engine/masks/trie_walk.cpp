@@ -1,6 +1,7 @@
 #include "engine/masks/trie_walk.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace constrain {
 
@@ -16,8 +17,8 @@ constexpr size_t kKeptScratch = size_t{4} << 20;
 
 TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool interning)
     : tokens(scratch.tokens),
+      differing(scratch.differing),
       boundary_nodes(scratch.boundary_nodes),
-      runs(scratch.runs),
       grammar_(grammar),
       registers_(scratch.arena, interning),
       store_(grammar, scratch.arena, interning),
@@ -26,7 +27,7 @@ TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool in
       merged_(scratch.merged),
       levels_(scratch.levels),
       scratch_(scratch) {
-  tokens.clear(), boundary_nodes.clear(), runs.clear();
+  tokens.clear(), differing.clear(), boundary_nodes.clear();
   store_.start_work();
   levels_.resize(std::max(levels_.size(), size_t{grammar.vocabulary().longest_token()} + 1));
 }
@@ -55,14 +56,73 @@ void TrieWalk::run_likely(const Trie& trie, std::span<const StackTop> from, cons
   for_each_child(trie, 0, levels_[0].likely, [&](uint32_t child) { walk(trie, child, 0); });
 }
 
-void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first) {
+void TrieWalk::run_exits(const Exits& exits, std::span<const StackTop> from) {
+  bottom_ = nullptr;
+  tops_.assign(from.begin(), from.end());
+  enter(*exits.trie, 0, 0, levels_[0]);
+  ByteSet& bytes = levels_[0].bytes;
+  if (!std::exchange(levels_[0].jumps, nullptr)) {
+    for (const StackTop& top : from) collect(top, bytes);
+  }
+  auto exit = exits.exits.begin();
+  while (exit != exits.exits.end()) {
+    const int wanted = bytes.next(exit->byte);
+    if (wanted < 0) return;
+    if (wanted != exit->byte) {
+      exit = std::ranges::lower_bound(exit, exits.exits.end(), wanted, {}, &Exits::Exit::byte);
+      continue;
+    }
+    walk(*exits.trie, exit->node, exits.trie->depth[exit->node] - size_t{1});
+    ++exit;
+  }
+}
+
+/// Initialises the root level for a single frame with `depth` unknown parents.
+void TrieWalk::start_alone(const Trie& trie, const StackTop& top, uint32_t depth) {
   bottom_ = store_.make_bottom(depth);
-  tops_.assign(1, StackTop{state, reg, bottom_});
+  tops_.assign(1, StackTop{top.state, top.reg, bottom_});
   enter(trie, 0, 0, levels_[0]);
-  for_each_child(trie, 0, first, [&](uint32_t child) {
-    walk(trie, child, 0);
-    runs.push_back({trie.byte[child], tokens.size(), boundary_nodes.size()});
-  });
+}
+
+void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth) {
+  start_alone(trie, {state, reg, nullptr}, depth);
+  for_each_child(trie, 0, ByteSet::all(), [&](uint32_t child) { walk(trie, child, 0); });
+}
+
+bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit) {
+  start_alone(trie, {state, reg, nullptr}, depth);
+  levels_[0].beside = beside;
+  const uint64_t end = visited + limit;
+  for (uint32_t node = 1; node < trie.nodes();) {
+    node = walk_beside(trie, node) ? node + 1 : node + trie.size[node];
+    if (visited > end) return false;
+  }
+  return true;
+}
+
+/// Visits a node with both frames; false if its subtree is done.
+bool TrieWalk::walk_beside(const Trie& trie, uint32_t node) {
+  ++visited;
+  const size_t depth = trie.depth[node];
+  const uint8_t byte = trie.byte[node];
+  const Level& above = levels_[depth - 1];
+  const Row& other = grammar_.row(above.beside);
+  if (above.row && above.row->agrees(other, byte)) return false;
+  const uint32_t action = above.row ? above.row->action[byte] : 0;
+  const Option* only = action && !(action & Row::kGoto) ? above.row->only_move(action) : nullptr;
+  const StateId beside = other.only_target(byte);
+  StackTop top = above.top;
+  if (beside == kDone || !move_alone(only, action, byte, top)) {
+    // Only one frame goes on, or one does more than move.
+    for (uint32_t below = node; below < node + trie.size[node]; ++below) trie.append_tokens(below, differing);
+    walk(trie, node, 0);
+    return false;
+  }
+  trie.append_tokens(node, differing);
+  take(trie, node, {&top, 1});
+  enter_alone(trie, node, top, above.end, levels_[depth]);
+  levels_[depth].beside = beside;
+  return true;
 }
 
 /// Calls `visit` for the children of the root whose byte is in `first`.
@@ -94,7 +154,8 @@ void TrieWalk::enter(const Trie& trie, uint32_t node, size_t begin, Level& made)
           .bytes = {},
           .node_end = node + trie.size[node],
           .inside = false,
-          .likely = {}};
+          .likely = {},
+          .beside = kDone};
   if (made.end - begin == 1) {
     made.top = tops_[begin];
     const Row& row = grammar_.row(made.top.state);
@@ -188,14 +249,14 @@ void TrieWalk::step(const Level& above, uint8_t byte) {
 }
 
 void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const StackTop> tops) {
-  const TokenId token = trie.token[node];
-  if (token == kNoToken || (admits && !admits(tops))) return;
-  if (trie.groups.empty()) {
-    tokens.push_back(token);
-  } else {
-    const std::vector<TokenId>& group = trie.groups[static_cast<size_t>(token)];
-    tokens.insert(tokens.end(), group.begin(), group.end());
-  }
+  if (trie.token[node] != kNoToken && (!admits || admits(tops))) trie.append_tokens(node, tokens);
+}
+
+/// Moves a stack top within its rule, by `only` or by an action without guard; false if it does not move.
+bool TrieWalk::move_alone(const Option* only, uint32_t action, uint8_t byte, StackTop& top) {
+  if (only) return stepper_.move(*only, byte, top);
+  if (action & Row::kGoto) top.state = action & ~Row::kGoto;
+  return action & Row::kGoto;
 }
 
 /// Visits a child of the root, which is at depth `base`, and its subtree.
@@ -219,9 +280,7 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
     const Option* only = above.row && !goes ? above.row->only_move(action) : nullptr;
     if (goes || only) {
       StackTop top = above.top;
-      if (goes) {
-        top.state = action & ~Row::kGoto;
-      } else if (!stepper_.move(*only, byte, top)) {
+      if (!move_alone(only, action, byte, top)) {
         node = skip(trie, above, node);
         continue;
       }

@@ -24,18 +24,13 @@ struct WalkScratch {
     uint32_t node_end;         ///< end of the node's subtree
     bool inside;               ///< only bytes in `likely` are followed
     ByteSet likely;
-  };
-  /// Numbers of tokens and boundary nodes found once all strings with one first byte were visited.
-  struct Run {
-    uint8_t byte;
-    size_t tokens_end, boundary_end;
+    StateId beside;  ///< state of the other frame, see `TrieWalk::run_beside`
   };
   Arena arena;
   std::vector<StackTop> tops, merged;
   std::vector<Level> levels;
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens, differing;
   std::vector<uint32_t> boundary_nodes;
-  std::vector<Run> runs;
 };
 
 /// Walks a trie with parse threads, and collects the tokens that they accept.
@@ -55,10 +50,16 @@ class TrieWalk {
   /// the first byte that is not `inside`.
   void run_likely(const Trie& trie, std::span<const StackTop> from, const ByteSet& inside);
 
+  /// Like `run`, for the rests of tokens at `exits`.
+  void run_exits(const Exits& exits, std::span<const StackTop> from);
+
   /// Like `run` from the root, for a single frame with `depth` unknown parents. Appends to `boundary_nodes` the nodes
-  /// at which the frame may be over, whose subtrees the parents decide about, and appends to `runs`.
-  using Run = WalkScratch::Run;
-  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth, const ByteSet& first);
+  /// at which the frame may be over, whose subtrees the parents decide about.
+  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth);
+
+  /// Like `run_alone`, but leaves out strings after which a frame that starts in `beside` would be in the same state.
+  /// Appends to `differing` the tokens of all other strings. Gives up, and returns false, after `limit` nodes.
+  bool run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit);
 
   /// Records that the result depends on the frames of a configuration.
   void consult(const Configuration& configuration) { store_.consult(configuration); }
@@ -80,20 +81,23 @@ class TrieWalk {
   std::function<bool(std::span<const StackTop>)> admits;
 
   std::vector<TokenId>& tokens;
+  std::vector<TokenId>& differing;
   std::vector<uint32_t>& boundary_nodes;
-  std::vector<Run>& runs;
   uint64_t visited = 0;  ///< trie nodes
 
  private:
   using Level = WalkScratch::Level;
 
+  void start_alone(const Trie& trie, const StackTop& top, uint32_t depth);
   void walk(const Trie& trie, uint32_t child, size_t base);
+  bool walk_beside(const Trie& trie, uint32_t node);
   template <class Visit>
   void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);
   void enter(const Trie& trie, uint32_t node, size_t begin, Level& made);
   void enter_alone(const Trie& trie, uint32_t node, const StackTop& top, size_t begin, Level& made);
   void go_inside(uint8_t byte, Level& made) const;
   ByteSet likely_bytes(const Level& level) const;
+  bool move_alone(const Option* only, uint32_t action, uint8_t byte, StackTop& top);
   void step(const Level& above, uint8_t byte);
   void take(const Trie& trie, uint32_t node, std::span<const StackTop> tops);
   bool drop_at_boundary(size_t begin);

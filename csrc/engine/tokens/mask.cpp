@@ -25,6 +25,13 @@ void TokenBits::add(const TokenBits& other) {
   for (size_t i = 0; i < words.size(); ++i) words[i] |= other.words[i];
 }
 
+void TokenBits::remove(TokenId token) {
+  if (!has(token)) return;
+  words[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
+  --count;
+  hash -= hash_of(token);
+}
+
 void Mask::write(uint32_t* bits, size_t size) const {
   if (many) {
     std::memcpy(bits, many->words.data(), size * sizeof(uint32_t));
@@ -73,8 +80,9 @@ void TokenSet::add(std::span<const TokenId> tokens) {
 void TokenSet::add(const TokenBitsPtr& many) {
   if (many == many_) return;
   if (many_) {
-    auto both = std::make_shared<TokenBits>(*many_);
-    both->add(*many);
+    const bool larger = many->count > many_->count;
+    auto both = std::make_shared<TokenBits>(larger ? *many : *many_);
+    both->add(larger ? *many_ : *many);
     many_ = std::move(both);
     own_ = true;
   } else {
@@ -83,6 +91,25 @@ void TokenSet::add(const TokenBitsPtr& many) {
   if (tokens_.empty()) return;
   const std::vector<TokenId> others = take_list();
   add(others);
+}
+
+void TokenSet::add(const Mask& mask) {
+  if (mask.many) add(mask.many);
+  add(mask.tokens);
+}
+
+void TokenSet::remove(std::span<const TokenId> tokens) {
+  bool some = false;
+  for (const TokenId token : tokens) {
+    some |= many_ && many_->has(token);
+    words_[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
+  }
+  std::erase_if(tokens_, [this](TokenId token) { return !listed(token); });
+  if (!some) return;
+  auto rest = std::make_shared<TokenBits>(*many_);
+  for (const TokenId token : tokens) rest->remove(token);
+  many_ = std::move(rest);
+  own_ = true;
 }
 
 /// Turns a long list into bits.

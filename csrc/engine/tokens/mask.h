@@ -28,6 +28,7 @@ struct TokenBits {
   bool has(TokenId token) const { return words[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
   void add(TokenId token);
   void add(const TokenBits& other);
+  void remove(TokenId token);
 
   size_t bytes() const { return sizeof(TokenBits) + words.size() * sizeof(uint32_t); }
 };
@@ -60,12 +61,14 @@ class TokenSet {
   void add(TokenId token) { add({&token, 1}); }
   void add(std::span<const TokenId> tokens);
   void add(const TokenBitsPtr& many);
+  void add(const Mask& mask);
+  void remove(std::span<const TokenId> tokens);
 
  private:
   friend class MaskPool;
 
   /// Longest list; more tokens are kept as bits.
-  static constexpr size_t kFew = 512;
+  static constexpr size_t kFew = 256;
 
   bool listed(TokenId token) const { return words_[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
   std::vector<TokenId> take_list();

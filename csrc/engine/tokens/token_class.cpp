@@ -121,15 +121,9 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
 TriePtr TokenClass::suffix_groups(const ByteSet& bytes, const Vocabulary& vocabulary) const {
   if (const auto cached = suffix_groups_.find(bytes.words)) return *cached;
   std::map<std::string, std::vector<TokenId>> groups;
-  size_t nodes = 0;
   for (const Leaving& one : leaving_) {
     // These groups serve regions whose texts all lead to one state, which refuses excluded characters.
     if (!bytes.has(one.byte) || one.by_character) continue;
-    nodes += vocabulary.trie().size[one.node];
-    if (nodes > kManyLeaving) {
-      suffix_groups_.put(bytes.words, nullptr, 0);
-      return nullptr;
-    }
     vocabulary.trie().for_each_token(one.node, {static_cast<char>(one.byte)},
                                      [&](const std::string& tail, TokenId token) { groups[tail].push_back(token); });
   }

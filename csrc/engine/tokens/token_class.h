@@ -31,8 +31,7 @@ class TokenClass {
   /// Returns the tokens that leave by one of these bytes. `vocabulary` is that of the constructor, here and below.
   TriePtr leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const;
 
-  /// Groups the tokens that leave by one of these bytes by their suffix: that byte and what follows. Null if there are
-  /// too many.
+  /// Groups the tokens that leave by one of these bytes by their suffix: that byte and what follows.
   TriePtr suffix_groups(const ByteSet& bytes, const Vocabulary& vocabulary) const;
 
   /// Lengths that `long_tokens` rounds down to.
@@ -46,7 +45,7 @@ class TokenClass {
 
  private:
   static constexpr uint64_t kDense = 16;
-  static constexpr size_t kMany = 1024, kManyLeaving = 8192;
+  static constexpr size_t kMany = 1024;
   static constexpr size_t kLeavingBytes = size_t{8} << 20;
 
   struct Place;

@@ -38,6 +38,17 @@ struct Trie {
   /// The child of a node for a byte, or 0.
   uint32_t child(uint32_t node, uint8_t byte) const;
 
+  /// Appends the tokens of a node.
+  void append_tokens(uint32_t node, std::vector<TokenId>& out) const {
+    if (token[node] == kNoToken) return;
+    if (groups.empty()) {
+      out.push_back(token[node]);
+    } else {
+      const std::vector<TokenId>& group = groups[static_cast<size_t>(token[node])];
+      out.insert(out.end(), group.begin(), group.end());
+    }
+  }
+
   /// Calls `use(string, token)` for the tokens in a subtree, in byte order. `text` is the string of `node`, or a
   /// replacement for it.
   template <class Use>

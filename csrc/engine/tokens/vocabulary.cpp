@@ -94,6 +94,14 @@ Trie Vocabulary::build_trie() {
   return trie.finish();
 }
 
+void Vocabulary::add_duplicates(std::vector<TokenId>& tokens, size_t begin) const {
+  if (!has_duplicates_) return;
+  for (size_t i = begin, end = tokens.size(); i < end; ++i) {
+    for (TokenId token = next_duplicate(tokens[i]); token != kNoToken; token = next_duplicate(token))
+      tokens.push_back(token);
+  }
+}
+
 TokenClassPtr Vocabulary::token_class(const CharacterClass& characters) const {
   std::vector<uint64_t> key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
   for (const auto& [first, last] : characters.excluded) key.push_back(uint64_t{first} << 32 | last);

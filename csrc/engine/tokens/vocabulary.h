@@ -66,6 +66,8 @@ class Vocabulary {
 
   /// Next token with the same bytes, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
+  /// Appends the other tokens with the bytes of the tokens from `begin` on, each the first with its bytes.
+  void add_duplicates(std::vector<TokenId>& tokens, size_t begin = 0) const;
   /// True if some tokens have the same bytes.
   bool has_duplicates() const { return has_duplicates_; }
 
