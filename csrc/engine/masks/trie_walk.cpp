@@ -91,13 +91,25 @@ void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t dept
 
 bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit) {
   start_alone(trie, {state, reg, nullptr}, depth);
-  levels_[0].beside = beside;
+  set_beside(beside, levels_[0]);
   const uint64_t end = visited + limit;
   for (uint32_t node = 1; node < trie.nodes();) {
-    node = walk_beside(trie, node) ? node + 1 : node + trie.size[node];
+    const Level& above = levels_[trie.depth[node] - 1];
+    node = walk_beside(trie, node) ? node + 1 : skip(trie, above, node);
     if (visited > end) return false;
   }
   return true;
+}
+
+/// Sets the state of the other frame at a level, where only bytes on which the frames differ are of interest.
+void TrieWalk::set_beside(StateId state, Level& level) const {
+  level.beside = state;
+  if (!level.jumps || !level.row) return;
+  const Row& other = grammar_.row(state);
+  level.bytes = {};
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!level.row->agrees(other, static_cast<uint8_t>(byte))) level.bytes.add(static_cast<uint8_t>(byte));
+  }
 }
 
 /// Visits a node with both frames; false if its subtree is done.
@@ -121,7 +133,7 @@ bool TrieWalk::walk_beside(const Trie& trie, uint32_t node) {
   trie.append_tokens(node, differing);
   take(trie, node, {&top, 1});
   enter_alone(trie, node, top, above.end, levels_[depth]);
-  levels_[depth].beside = beside;
+  set_beside(beside, levels_[depth]);
   return true;
 }
 

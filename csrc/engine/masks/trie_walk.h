@@ -90,6 +90,7 @@ class TrieWalk {
 
   void start_alone(const Trie& trie, const StackTop& top, uint32_t depth);
   void walk(const Trie& trie, uint32_t child, size_t base);
+  void set_beside(StateId state, Level& level) const;
   bool walk_beside(const Trie& trie, uint32_t node);
   template <class Visit>
   void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/base/errors.h"
 #include "engine/grammar/automaton_rule.h"
@@ -208,8 +209,9 @@ class Compiler {
     }
 
     std::vector<std::string> names;
+    std::unordered_set<std::string> known;
     const auto add_name = [&](const std::string& name) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      if (known.insert(name).second) names.push_back(name);
     };
     for (const Members& members : cell.members) {
       for (const auto& [name, unused] : members.named) add_name(name);
@@ -282,6 +284,22 @@ class Compiler {
     return out;
   }
 
+  /// Subtracts the names from some keys, unless so many keys begin like each of them that it makes no difference.
+  static AutomatonPtr without_names(const AutomatonPtr& keys, const std::vector<std::string>& names) {
+    const uint64_t many = json::KeyAutomaton::kManyWords + names.size();
+    WordCounter words(keys, many);
+    const auto few = [&](const std::string& name) {
+      State at = keys->start();
+      for (size_t i = 0; at != kDead; ++i) {
+        if (words.count(at) < many) return true;
+        if (i == name.size()) return false;
+        at = keys->row(at)[static_cast<uint8_t>(name[i])];
+      }
+      return false;
+    };
+    return std::ranges::any_of(names, few) ? subtract(keys, literal_set(names)) : keys;
+  }
+
   /// Sorts keys that are no names into classes by the patterns they match.
   void add_others(const ObjectCell& cell, const AutomatonPtr& names_language, const std::vector<std::string>& names,
                   json::ObjectSpec& spec) {
@@ -289,19 +307,15 @@ class Compiler {
       AutomatonPtr keys;
       std::vector<std::string> matched;
     };
-    const bool plain = !names_language && cell.exists.empty() &&
-                       std::all_of(cell.members.begin(), cell.members.end(),
-                                   [](const Members& members) { return members.patterns.empty(); });
-    // Without patterns the classes do not matter, and may contain the names as well.
-    AutomatonPtr all = names_language ? names_language : any_text();
-    std::vector<Class> classes{{plain || names.empty() ? all : subtract(all, literal_set(names)), {}}};
+    std::vector<Class> classes{{without_names(names_language ? names_language : any_text(), names), {}}};
     std::vector<std::string> seen;
     const auto split = [&](const Content& pattern) {
       if (std::find(seen.begin(), seen.end(), pattern.id) != seen.end()) return;
       seen.push_back(pattern.id);
       std::vector<Class> parts;
       for (const Class& one : classes) {
-        AutomatonPtr inside = intersect(one.keys, pattern.language), outside = subtract(one.keys, pattern.language);
+        AutomatonPtr inside = without_names(intersect(one.keys, pattern.language), names);
+        AutomatonPtr outside = without_names(subtract(one.keys, pattern.language), names);
         if (!is_empty(*inside)) {
           parts.push_back({std::move(inside), one.matched});
           parts.back().matched.push_back(pattern.id);

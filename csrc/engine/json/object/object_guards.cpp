@@ -65,7 +65,10 @@ bool ObjectGuards::spell(Test test, uint8_t byte, const KeySpelling& spelling, R
     registers.indescribable = true;
     return false;
   }
-  if (!state_.viable(Registers::words(members), text, spelling, &registers)) return false;
+  const bool starts = test == Test::key && spelling.escape == kPlain;
+  if (starts ? !(Registers::words(members)[ObjectState::kFlags] & ObjectState::kMayGoOn)
+             : !state_.viable(Registers::words(members), text, spelling, &registers))
+    return false;
   reg = text ? registers.make(std::array<uint64_t, 3>{ObjectState::kSpelling, members, text}) : members;
   return true;
 }
@@ -90,8 +93,9 @@ bool ObjectGuards::end_key(uint32_t label, Reg& reg, Registers& registers) const
     const uint32_t one = label - static_cast<uint32_t>(shape_.spec.properties.size());
     if (!(state_.open_classes(words)[one / 64] >> (one % 64) & 1)) return false;
     const Reg text = ObjectState::key_text(reg);
-    if (used) state_.consult(registers);
-    for (Reg list = used; list; list = UsedKeys::rest(list)) {
+    const bool known = !KeyText::is_any_new(text);
+    if (used && known) state_.consult(registers);
+    for (Reg list = used; list && known; list = UsedKeys::rest(list)) {
       // A cache key of the frame before the token cannot tell which keys the token itself has finished.
       registers.indescribable |= registers.is_temporary(list);
       if (KeyText::equal(UsedKeys::text(list), text)) return false;

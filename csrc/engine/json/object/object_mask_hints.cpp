@@ -95,7 +95,7 @@ void ObjectMaskHints::add_exceptions(Reg used, Reg text, const CharacterClass& w
 bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
   if (shape_.spec.duties) return false;
   const bool begun = reg && Registers::words(reg)[0] == ObjectState::kBegun;
-  const std::vector<uint64_t> made = begun ? state_.resolve(state_.unpack(reg)) : std::vector<uint64_t>();
+  const auto made = begun ? state_.resolve_begun(Registers::words(reg)) : std::vector<uint64_t>();
   const std::span<const uint64_t> words = begun ? std::span(made) : state_.members_of(reg);
   out.push_back(words[ObjectState::kFlags] | (words[ObjectState::kUsed] ? uint64_t{1} << 63 : 0));
   const auto open = state_.open_classes(words);

@@ -6,6 +6,7 @@
 namespace constrain::json {
 
 ObjectShape::ObjectShape(ObjectSpec given) : spec(std::move(given)) {
+  is_plain = spec.dependents.empty() && !spec.in_order && !spec.duties;
   for (uint32_t name = 0; name < spec.properties.size(); ++name) {
     closure.emplace_back(names_words());
     insert(closure.back(), name);

@@ -53,6 +53,7 @@ struct ObjectShape {
   }
 
   ObjectSpec spec;
+  bool is_plain = false;  ///< a member changes what may follow only by its number, its key and being required
   std::vector<uint32_t> possible_others;  ///< indices into spec.others, numbered as the key automaton's classes
   std::vector<bool> possible;             ///< by property: it and all it requires have values
   std::vector<std::vector<uint64_t>>

@@ -64,13 +64,56 @@ std::vector<uint64_t> ObjectState::resolve(const Members& members) const {
   for (uint32_t one = 0; one < shape_.possible_others.size(); ++one) {
     if (may_be_other(members, outlook, one)) open[shape_.names_words() + one / 64] |= uint64_t{1} << (one % 64);
   }
-  words[kFlags] = may_close(members, outlook) ? kMayClose : 0;
-  if (viable(words, 0, shape_.spellings[0], nullptr)) words[kFlags] |= kMayGoOn;
-  if (others_suffice(members, outlook)) words[kFlags] |= kOthersSuffice;
+  words[kMissing] = outlook.missing;
   for (Reg list = members.used; list; list = UsedKeys::rest(list)) {
-    if (KeyText::is_any_new(UsedKeys::text(list))) words[kFlags] |= kUsedAnyNew;
+    if (KeyText::is_any_new(UsedKeys::text(list))) words[kFlags] = kUsedAnyNew;
   }
+  words[kFlags] |= flags(words);
   return words;
+}
+
+std::vector<uint64_t> ObjectState::resolve_begun(std::span<const uint64_t> begun) const {
+  const auto base = Registers::words(begun[kBase]);
+  if (shape_.is_plain) {
+    std::vector<uint64_t> words(base.begin(), base.end());
+    if (add_member(words, begun[kLabel], begun[kNewUsed])) return words;
+  }
+  return resolve(unpack(reinterpret_cast<Reg>(begun.data())));
+}
+
+/// Adds a member to a resolved block of a plain object; false if that changes which others are open.
+bool ObjectState::add_member(std::vector<uint64_t>& words, uint64_t label, Reg used) const {
+  ++words[kCount];
+  if (label < shape_.spec.properties.size()) {
+    words[kSets + label / 64] |= uint64_t{1} << (label % 64);
+    const uint32_t at = shape_.place[label];
+    words[kSets + shape_.names_words() + at / 64] &= ~(uint64_t{1} << (at % 64));
+    words[kMissing] -= shape_.spec.properties[label].required;
+  } else {
+    ++words[kOthers];
+  }
+  words[kUsed] = used;
+  words[kFlags] &= kUsedAnyNew;
+  if (used && KeyText::is_any_new(UsedKeys::text(used))) words[kFlags] = kUsedAnyNew;
+  words[kFlags] |= flags(words);
+  return words[kCount] + 1 + words[kMissing] <= shape_.spec.max && other_room(words[kOthers]) > 0;
+}
+
+/// The flags that follow from the other words of a resolved block.
+uint64_t ObjectState::flags(std::span<const uint64_t> words) const {
+  Members members;
+  members.count = words[kCount], members.met = words[kMet];
+  const uint64_t missing = words[kMissing];
+  uint64_t flags = may_close(members, missing) ? kMayClose : 0;
+  if (viable(words, 0, shape_.spellings[0], nullptr)) flags |= kMayGoOn;
+  if (others_suffice(members, missing)) flags |= kOthersSuffice;
+  ++members.count;
+  if (may_close(members, missing)) flags |= kMayCloseNext;
+  const auto& key = shape_.keys->state(shape_.keys->start());
+  const bool endless = key.other_words >= KeyAutomaton::kManyWords && class_open(words, key);
+  const bool room = words[kCount] + 2 + missing <= shape_.spec.max && other_room(words[kOthers]) > 1;
+  if (shape_.is_plain && endless && room) flags |= kSteady;
+  return flags;
 }
 
 std::span<const uint64_t> ObjectState::members_of(Reg reg) const {
@@ -84,11 +127,13 @@ Reg ObjectState::resolved(Reg reg, Registers& registers) const {
   const auto words = Registers::words(reg);
   Reg members = words[0] == kResolved ? reg : words[kBase];
   if (words[0] == kBegun) {
-    std::vector<uint64_t> made = resolve(unpack(reg));
-    if (Registers::is_temporary(reg)) made[kFlags] |= kAhead;
+    std::vector<uint64_t> made = resolve_begun(words);
+    const uint64_t before = Registers::words(members)[kFlags];
+    const bool foreseen = (before & (kSteady | kAhead)) == kSteady && words[kLabel] >= shape_.spec.properties.size();
+    if (Registers::is_temporary(reg)) made[kFlags] |= kAhead | (foreseen ? kForeseen : 0);
     members = registers.make(made);
   }
-  if (Registers::words(members)[kFlags] & kAhead) consult(registers);
+  if ((Registers::words(members)[kFlags] & (kAhead | kForeseen)) == kAhead) consult(registers);
   return members;
 }
 
@@ -104,10 +149,15 @@ ObjectState::Outlook ObjectState::outlook(const Members& members) const {
     ++out.missing;
     out.first_missing = std::min<uint64_t>(out.first_missing, name);
   }
-  const uint64_t words = shape_.keys->state(shape_.keys->start()).other_words;
-  const uint64_t room = ObjectShape::kMaxOtherKeys - members.others;
-  out.others = words >= KeyAutomaton::kManyWords ? room : std::min(room, words - std::min(words, members.others));
+  out.others = other_room(members.others);
   return out;
+}
+
+/// Other keys that may come after some, saturating.
+uint64_t ObjectState::other_room(uint64_t others) const {
+  const uint64_t words = shape_.keys->state(shape_.keys->start()).other_words;
+  const uint64_t room = ObjectShape::kMaxOtherKeys - others;
+  return words >= KeyAutomaton::kManyWords ? room : std::min(room, words - std::min(words, others));
 }
 
 uint64_t ObjectState::available_from(const Members& members, uint64_t from) const {
@@ -121,9 +171,8 @@ uint64_t ObjectState::available_from(const Members& members, uint64_t from) cons
   return count;
 }
 
-bool ObjectState::may_close(const Members& members, const Outlook& outlook) const {
-  return members.count >= shape_.spec.min && outlook.missing == 0 &&
-         (members.met & shape_.spec.duties) == shape_.spec.duties;
+bool ObjectState::may_close(const Members& members, uint64_t missing) const {
+  return members.count >= shape_.spec.min && missing == 0 && (members.met & shape_.spec.duties) == shape_.spec.duties;
 }
 
 ObjectState::Members ObjectState::with_name(const Members& members, uint32_t name) const {
@@ -291,8 +340,8 @@ bool ObjectState::needs_no_other(const Members& members, const Outlook& outlook)
   return !shape_.spec.duties && shape_.spec.dependents.empty() && count >= shape_.spec.min;
 }
 
-bool ObjectState::others_suffice(const Members& members, const Outlook& outlook) const {
-  return !(shape_.spec.duties & ~members.met) && members.count + 1 + outlook.missing >= shape_.spec.min;
+bool ObjectState::others_suffice(const Members& members, uint64_t missing) const {
+  return !(shape_.spec.duties & ~members.met) && members.count + 1 + missing >= shape_.spec.min;
 }
 
 }  // namespace constrain::json

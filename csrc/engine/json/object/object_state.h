@@ -42,7 +42,7 @@ class ObjectState {
   ///  - `kSpelling`: resolved members, and the key that is being written, if others than names are possible.
   ///  - `kBegun`: resolved members, and one more, whose consequences are not computed yet.
   enum Kind : uint64_t { kResolved, kSpelling, kBegun };
-  enum ResolvedWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kFlags, kSets };
+  enum ResolvedWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kMissing, kFlags, kSets };
   enum SpellingWord : size_t { kBase = 1, kKey };
   enum BegunWord : size_t { kLabel = 2, kNewUsed, kNewMet };
   enum Flag : uint64_t {
@@ -51,6 +51,9 @@ class ObjectState {
     kAhead = 4,          ///< resolved within the token under test
     kOthersSuffice = 8,  ///< see `others_suffice`
     kUsedAnyNew = 16,    ///< some used key stands for any new one
+    kSteady = 32,        ///< one more other key changes nothing but its number, and whether the object may close
+    kMayCloseNext = 64,  ///< the object may close after one more other key
+    kForeseen = 128,     ///< `kAhead`, but told by the flags before
   };
 
   /// `rule` is the owner of the frames.
@@ -62,7 +65,9 @@ class ObjectState {
   // ---- Registers.
 
   Members unpack(Reg reg) const;
+  /// Computes the resolved block of some members, and that of a `kBegun` block.
   std::vector<uint64_t> resolve(const Members& members) const;
+  std::vector<uint64_t> resolve_begun(std::span<const uint64_t> begun) const;
   /// Resolved block of a register that has one.
   std::span<const uint64_t> members_of(Reg reg) const;
   /// Converts any register to one with a resolved block.
@@ -84,7 +89,7 @@ class ObjectState {
   // ---- Which members may come after some.
 
   Outlook outlook(const Members& members) const;
-  bool may_close(const Members& members, const Outlook& outlook) const;
+  bool may_close(const Members& members, uint64_t missing) const;
   bool may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const;
   bool may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const;
   bool duties_can_be_met(const Members& members) const;
@@ -93,7 +98,7 @@ class ObjectState {
   /// True if no member is needed after the next one except those that are missing now.
   bool needs_no_other(const Members& members, const Outlook& outlook) const;
   /// True if after one more member that is no property only the missing properties are needed.
-  bool others_suffice(const Members& members, const Outlook& outlook) const;
+  bool others_suffice(const Members& members, uint64_t missing) const;
 
   // ---- Which keys may come, given a resolved block.
 
@@ -110,6 +115,9 @@ class ObjectState {
   static uint64_t used_with_prefix(Reg used, Reg prefix);
 
  private:
+  bool add_member(std::vector<uint64_t>& resolved, uint64_t label, Reg used) const;
+  uint64_t flags(std::span<const uint64_t> resolved) const;
+  uint64_t other_room(uint64_t others) const;
   uint64_t available_from(const Members& members, uint64_t from) const;
   bool some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const;
   bool class_open(std::span<const uint64_t> resolved, const KeyAutomaton::KeyState& key) const;
