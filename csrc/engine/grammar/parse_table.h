@@ -5,7 +5,9 @@
 #include <memory>
 #include <memory_resource>
 #include <mutex>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/base/arena.h"
@@ -25,6 +27,7 @@ enum class Detail { outline, full };
 struct TokenSizes {
   uint16_t longest = 0;       ///< bytes of the longest token
   uint32_t max_brackets = 0;  ///< opening brackets, of arrays and of objects, in one token
+  std::shared_ptr<const std::unordered_set<std::string>> quoted;  ///< texts between two quotation marks of a token
 };
 
 /// The lazily built LL parse table of a grammar: every state of every rule, with its transition row. Threads share it;
@@ -39,6 +42,9 @@ class ParseTable {
   const TokenSizes& tokens() const { return tokens_; }
   const Limits& limits() const { return limits_; }
   StateId start() const { return start_; }
+
+  /// Calls Rule::union_of; the rule alone if it is no union.
+  std::vector<RuleId> union_of(RuleId rule) const;
 
   /// True if some texts depend on their nesting depth. Lengths leave out the spaces of indented lines.
   bool uses_depth() const { return uses_depth_; }

@@ -75,6 +75,9 @@ class Rule {
   /// Rules that this one may call.
   virtual std::vector<RuleId> callees() const { return {}; }
 
+  /// The rules whose union this one is; empty if it is something else.
+  virtual std::vector<RuleId> union_of() const { return {}; }
+
   virtual MaskHints& mask_hints();
   virtual CompletionHints& completion_hints();
 };

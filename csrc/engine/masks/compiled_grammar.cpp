@@ -6,7 +6,10 @@ namespace constrain {
 
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits)
     : ParseTable(std::move(grammar),
-                 {.longest = vocabulary->longest_token(), .max_brackets = vocabulary->max_brackets()}, limits),
+                 {.longest = vocabulary->longest_token(),
+                  .max_brackets = vocabulary->max_brackets(),
+                  .quoted = vocabulary->quoted()},
+                 limits),
       vocabulary_(std::move(vocabulary)),
       masks_(limits.mask_bytes),
       frame_tokens_(limits.mask_bytes) {}

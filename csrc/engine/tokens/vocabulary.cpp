@@ -38,6 +38,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     max_brackets_ = std::max(max_brackets_, static_cast<uint32_t>(brackets));
   }
   trie_ = std::make_shared<const Trie>(build_trie());
+  quoted_ = std::make_shared<const std::unordered_set<std::string>>(find_quoted());
   tokenizes_all_ = missing_bytes().empty();
 }
 
@@ -92,6 +93,17 @@ Trie Vocabulary::build_trie() {
     }
   }
   return trie.finish();
+}
+
+std::unordered_set<std::string> Vocabulary::find_quoted() const {
+  std::unordered_set<std::string> found;
+  for (const std::string& token : tokens_) {
+    for (size_t begin = token.find('"'), end; begin != token.npos; begin = end) {
+      end = token.find('"', begin + 1);
+      if (end != token.npos) found.insert(token.substr(begin + 1, end - begin - 1));
+    }
+  }
+  return found;
 }
 
 void Vocabulary::add_duplicates(std::vector<TokenId>& tokens, size_t begin) const {

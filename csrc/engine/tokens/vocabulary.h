@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,9 @@ class Vocabulary {
   /// Largest number of opening brackets, of arrays and objects, in one token.
   uint32_t max_brackets() const { return max_brackets_; }
 
+  /// The texts between two quotation marks of a token.
+  const std::shared_ptr<const std::unordered_set<std::string>>& quoted() const { return quoted_; }
+
   /// Pool of all masks over this vocabulary.
   MaskPool& masks() const { return masks_; }
   /// Cache of results that all grammars over the vocabulary share. Its users agree on their type.
@@ -86,6 +91,7 @@ class Vocabulary {
  private:
   void name_special_tokens(SpecialTokens names);
   Trie build_trie();
+  std::unordered_set<std::string> find_quoted() const;
 
   std::vector<std::string> tokens_;
   SpecialTokens special_;
@@ -100,6 +106,7 @@ class Vocabulary {
   bool first_space_optional_;
   bool tokenizes_all_;
   TriePtr trie_;
+  std::shared_ptr<const std::unordered_set<std::string>> quoted_;
   Encode encode_;
   mutable MaskPool masks_;
   mutable SharedResults shared_results_{kSharedResultBytes};

@@ -60,14 +60,16 @@ bool ObjectGuards::spell(Test test, uint8_t byte, const KeySpelling& spelling, R
     if (by_end && state_.is_any_new(Registers::words(members), text, spelling))
       text = KeyText::append(0, kAnyNew, registers);
   }
-  if (Registers::words(members)[ObjectState::kFlags] & ObjectState::kUsedAnyNew &&
-      !state_.is_needed(Registers::words(members), text, spelling)) {
+  const auto words = Registers::words(members);
+  const bool starts = test == Test::key && spelling.escape == kPlain;
+  // While only completions matter, any new key is one of many, and which of them is not known.
+  const bool told = starts || (state_.is_endless(words, spelling) && !registers.only_endings);
+  if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew && !told && !state_.is_needed(words, text, spelling)) {
     registers.indescribable = true;
     return false;
   }
-  const bool starts = test == Test::key && spelling.escape == kPlain;
-  if (starts ? !(Registers::words(members)[ObjectState::kFlags] & ObjectState::kMayGoOn)
-             : !state_.viable(Registers::words(members), text, spelling, &registers))
+  if (starts ? !(words[ObjectState::kFlags] & ObjectState::kMayGoOn)
+             : !state_.viable(words, text, spelling, &registers))
     return false;
   reg = text ? registers.make(std::array<uint64_t, 3>{ObjectState::kSpelling, members, text}) : members;
   return true;
@@ -75,6 +77,7 @@ bool ObjectGuards::spell(Test test, uint8_t byte, const KeySpelling& spelling, R
 
 /// Refuses optional members once some key stands for any new one: which other keys are new is not known then.
 bool ObjectGuards::ends_anyhow(std::span<const uint64_t> resolved, Registers& registers) {
+  if (!registers.only_endings) return false;
   constexpr uint64_t kBoth = ObjectState::kUsedAnyNew | ObjectState::kMayClose;
   const bool ends = (resolved[ObjectState::kFlags] & kBoth) == kBoth;
   registers.indescribable |= ends;
@@ -86,15 +89,15 @@ bool ObjectGuards::end_key(uint32_t label, Reg& reg, Registers& registers) const
   const auto words = Registers::words(base);
   Reg used = words[ObjectState::kUsed];
   if (label < shape_.spec.properties.size()) {
-    state_.consult(registers);
     const uint32_t at = shape_.place[label];
+    if (!has(shape_.outlined_names, at)) state_.consult(registers);
     if (!(state_.open_names(words)[at / 64] >> (at % 64) & 1)) return false;
   } else {
     const uint32_t one = label - static_cast<uint32_t>(shape_.spec.properties.size());
     if (!(state_.open_classes(words)[one / 64] >> (one % 64) & 1)) return false;
     const Reg text = ObjectState::key_text(reg);
     const bool known = !KeyText::is_any_new(text);
-    if (used && known) state_.consult(registers);
+    if (used && known && !shape_.is_outlined(KeyText::string(text))) state_.consult(registers);
     for (Reg list = used; list && known; list = UsedKeys::rest(list)) {
       // A cache key of the frame before the token cannot tell which keys the token itself has finished.
       registers.indescribable |= registers.is_temporary(list);

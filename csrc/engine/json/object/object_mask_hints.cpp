@@ -100,6 +100,10 @@ bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const 
   out.push_back(words[ObjectState::kFlags] | (words[ObjectState::kUsed] ? uint64_t{1} << 63 : 0));
   const auto open = state_.open_classes(words);
   out.insert(out.end(), open.begin(), open.end());
+  out.push_back(words[ObjectState::kOutlined]);
+  for (size_t word = 0; word < shape_.names_words(); ++word) {
+    if (const uint64_t names = shape_.outlined_names[word]) out.push_back(names & state_.open_names(words)[word]);
+  }
   return true;
 }
 

@@ -13,7 +13,8 @@ struct ObjectPosition {
 
   Phase phase;
   uint32_t run = 0;      ///< state of the run of white space
-  uint32_t operand = 0;  ///< `key`: the spelling; `colon_before` and `colon`: the label of the member
+  uint32_t operand = 0;  ///< `key`: the spelling; `colon_before` and `colon`: the label of the
+                         ///< member, or that of another with the same values
 
   static ObjectPosition of(Local state) {
     return {static_cast<Phase>(state & 0xF), static_cast<uint32_t>(state) >> 4, static_cast<uint32_t>(state >> 32)};

@@ -33,8 +33,8 @@ std::vector<RuleId> ObjectRule::callees() const {
   return all;
 }
 
-void ObjectRule::prepare(const ParseTable&, const Lengths& lengths) {
-  shape_.prepare(lengths);
+void ObjectRule::prepare(const ParseTable& grammar, const Lengths& lengths) {
+  shape_.prepare(grammar, lengths);
   mask_hints_.prepare();
   shape_.wanted_keys = cost_.find_wanted_keys(lengths);
   state_.prepare();
@@ -174,7 +174,8 @@ void ObjectRule::expand_plain_key(const KeySpelling& at, Expansion& out) {
   if (!key.name && !key.key_class) return;
   const auto names = static_cast<uint32_t>(shape_.spec.properties.size());
   const uint32_t label = key.name ? *key.name : names + *key.key_class;
-  out.byte('"', ObjectPosition::encode(ObjectPosition::colon_before, 0, label), guards_.encode(Test::key_end, label));
+  const uint32_t alike = shape_.alike[label];  // so that members with the same values share their states
+  out.byte('"', ObjectPosition::encode(ObjectPosition::colon_before, 0, alike), guards_.encode(Test::key_end, label));
 }
 
 }  // namespace constrain::json

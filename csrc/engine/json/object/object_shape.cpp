@@ -1,7 +1,10 @@
 #include "engine/json/object/object_shape.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+
+#include "engine/grammar/parse_table.h"
 
 namespace constrain::json {
 
@@ -14,7 +17,7 @@ ObjectShape::ObjectShape(ObjectSpec given) : spec(std::move(given)) {
   }
 }
 
-void ObjectShape::prepare(const Lengths& lengths) {
+void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
   possible.clear(), possible_others.clear(), wanted_keys.clear();
   const auto drop_empty = [&](std::vector<ObjectSpec::Choice>& choices) {
     std::erase_if(choices, [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
@@ -38,7 +41,24 @@ void ObjectShape::prepare(const Lengths& lengths) {
   keys = std::make_unique<KeyAutomaton>(std::move(names), std::move(classes));
   spellings.reset(*keys);
   place.resize(spec.properties.size());
-  for (uint32_t at = 0; at < place.size(); ++at) place[keys->sorted()[at]] = at;
+  outlined_names.assign(names_words(), 0);
+  whole_keys = grammar.tokens().quoted;
+  for (uint32_t at = 0; at < place.size(); ++at) {
+    const uint32_t name = keys->sorted()[at];
+    place[name] = at;
+    if (is_outlined(spec.properties[name].name)) insert(outlined_names, at);
+  }
+  find_alike(grammar);
+}
+
+void ObjectShape::find_alike(const ParseTable& grammar) {
+  std::map<std::vector<std::pair<std::vector<RuleId>, uint32_t>>, uint32_t> first;
+  alike.clear();
+  for (uint32_t label = 0; label < spec.properties.size() + possible_others.size(); ++label) {
+    std::vector<std::pair<std::vector<RuleId>, uint32_t>> values;
+    for (const auto& choice : choices(label)) values.emplace_back(grammar.union_of(choice.value), choice.duties);
+    alike.push_back(first.try_emplace(std::move(values), label).first->second);
+  }
 }
 
 const std::vector<ObjectSpec::Choice>& ObjectShape::choices(uint32_t label) const {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/json/object/key_spellings.h"
@@ -27,7 +28,7 @@ struct ObjectShape {
   explicit ObjectShape(ObjectSpec spec);
 
   /// Drops members without values, and numbers the keys.
-  void prepare(const Lengths& lengths);
+  void prepare(const ParseTable& grammar, const Lengths& lengths);
 
   /// Words of a set of properties, and of a set of classes of other keys.
   size_t names_words() const { return (spec.properties.size() + 63) / 64; }
@@ -40,6 +41,9 @@ struct ObjectShape {
   void close_under_dependents(std::vector<uint64_t>& names) const;
 
   bool is_name(const std::string& key) const;
+
+  /// True if a token may hold the whole key. Outlines of registers tell whether such keys may come.
+  bool is_outlined(const std::string& key) const { return whole_keys->contains(key); }
 
   /// True if every property that must be present where `name` is, itself included, passes.
   template <class Pass>
@@ -57,12 +61,17 @@ struct ObjectShape {
   std::vector<uint32_t> possible_others;  ///< indices into spec.others, numbered as the key automaton's classes
   std::vector<bool> possible;             ///< by property: it and all it requires have values
   std::vector<std::vector<uint64_t>>
-      closure;                  ///< by property: the properties required where it is present, including itself
-  std::vector<uint32_t> place;  ///< by property: its rank in byte order
+      closure;                           ///< by property: the properties required where it is present, including itself
+  std::vector<uint32_t> place;           ///< by property: its rank in byte order
+  std::vector<uint64_t> outlined_names;  ///< by place
+  std::shared_ptr<const std::unordered_set<std::string>> whole_keys;
+  std::vector<uint32_t> alike;  ///< by label: the first label with the same values
   ByteSet name_bytes;           ///< all bytes of the names
   std::unique_ptr<KeyAutomaton> keys;
   KeySpellings spellings;
   std::vector<std::string> wanted_keys;  ///< sorted: other keys that shortest completions use; see ObjectCost
-};
 
+ private:
+  void find_alike(const ParseTable& grammar);
+};
 }  // namespace constrain::json

@@ -67,6 +67,7 @@ std::vector<uint64_t> ObjectState::resolve(const Members& members) const {
   words[kMissing] = outlook.missing;
   for (Reg list = members.used; list; list = UsedKeys::rest(list)) {
     if (KeyText::is_any_new(UsedKeys::text(list))) words[kFlags] = kUsedAnyNew;
+    words[kOutlined] += outlined_hash(UsedKeys::text(list));
   }
   words[kFlags] |= flags(words);
   return words;
@@ -81,6 +82,10 @@ std::vector<uint64_t> ObjectState::resolve_begun(std::span<const uint64_t> begun
   return resolve(unpack(reinterpret_cast<Reg>(begun.data())));
 }
 
+uint64_t ObjectState::outlined_hash(Reg text) const {
+  return shape_.is_outlined(KeyText::string(text)) ? KeyText::hash(text) | 1 : 0;
+}
+
 /// Adds a member to a resolved block of a plain object; false if that changes which others are open.
 bool ObjectState::add_member(std::vector<uint64_t>& words, uint64_t label, Reg used) const {
   ++words[kCount];
@@ -91,6 +96,7 @@ bool ObjectState::add_member(std::vector<uint64_t>& words, uint64_t label, Reg u
     words[kMissing] -= shape_.spec.properties[label].required;
   } else {
     ++words[kOthers];
+    words[kOutlined] += outlined_hash(UsedKeys::text(used));
   }
   words[kUsed] = used;
   words[kFlags] &= kUsedAnyNew;
@@ -109,10 +115,8 @@ uint64_t ObjectState::flags(std::span<const uint64_t> words) const {
   if (others_suffice(members, missing)) flags |= kOthersSuffice;
   ++members.count;
   if (may_close(members, missing)) flags |= kMayCloseNext;
-  const auto& key = shape_.keys->state(shape_.keys->start());
-  const bool endless = key.other_words >= KeyAutomaton::kManyWords && class_open(words, key);
   const bool room = words[kCount] + 2 + missing <= shape_.spec.max && other_room(words[kOthers]) > 1;
-  if (shape_.is_plain && endless && room) flags |= kSteady;
+  if (shape_.is_plain && room && is_endless(words, shape_.spellings[0])) flags |= kSteady;
   return flags;
 }
 
@@ -268,16 +272,19 @@ bool ObjectState::may_be_other(const Members& members, const Outlook& outlook, u
 
 bool ObjectState::viable(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling,
                          Registers* registers) const {
-  const auto contents = spelling.contents();
   // An outline tells that some endless class of keys is open; anything else consults the register.
-  const auto endless = [&](State content) {
-    const auto& key = shape_.keys->state(content);
-    return key.other_words >= KeyAutomaton::kManyWords && class_open(resolved, key);
-  };
-  if (std::ranges::any_of(contents, endless)) return true;
+  if (is_endless(resolved, spelling)) return true;
+  const auto contents = spelling.contents();
   if (registers) consult(*registers);
   return std::ranges::any_of(
       contents, [&](State content) { return name_viable(resolved, content) || other_viable(resolved, text, content); });
+}
+
+bool ObjectState::is_endless(std::span<const uint64_t> resolved, const KeySpelling& spelling) const {
+  return std::ranges::any_of(spelling.contents(), [&](State content) {
+    const auto& key = shape_.keys->state(content);
+    return key.other_words >= KeyAutomaton::kManyWords && class_open(resolved, key);
+  });
 }
 
 bool ObjectState::name_viable(std::span<const uint64_t> resolved, State content) const {

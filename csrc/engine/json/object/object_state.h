@@ -42,7 +42,7 @@ class ObjectState {
   ///  - `kSpelling`: resolved members, and the key that is being written, if others than names are possible.
   ///  - `kBegun`: resolved members, and one more, whose consequences are not computed yet.
   enum Kind : uint64_t { kResolved, kSpelling, kBegun };
-  enum ResolvedWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kMissing, kFlags, kSets };
+  enum ResolvedWord : size_t { kCount = 1, kNext, kOthers, kUsed, kMet, kMissing, kOutlined, kFlags, kSets };
   enum SpellingWord : size_t { kBase = 1, kKey };
   enum BegunWord : size_t { kLabel = 2, kNewUsed, kNewMet };
   enum Flag : uint64_t {
@@ -104,6 +104,8 @@ class ObjectState {
 
   /// True if the key may become an open one. `registers` records what was consulted.
   bool viable(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling, Registers* registers) const;
+  /// True if some endless class of keys continues the key.
+  bool is_endless(std::span<const uint64_t> resolved, const KeySpelling& spelling) const;
   bool name_viable(std::span<const uint64_t> resolved, State content) const;
   /// True if only the length of the key under way matters for how the object ends: it is neither a name, nor used, nor
   /// wanted, and cannot become one of these.
@@ -115,6 +117,7 @@ class ObjectState {
   static uint64_t used_with_prefix(Reg used, Reg prefix);
 
  private:
+  uint64_t outlined_hash(Reg text) const;
   bool add_member(std::vector<uint64_t>& resolved, uint64_t label, Reg used) const;
   uint64_t flags(std::span<const uint64_t> resolved) const;
   uint64_t other_room(uint64_t others) const;
