@@ -27,7 +27,7 @@ enum class Detail { outline, full };
 struct TokenSizes {
   uint16_t longest = 0;       ///< bytes of the longest token
   uint32_t max_brackets = 0;  ///< opening brackets, of arrays and of objects, in one token
-  std::shared_ptr<const std::unordered_set<std::string>> quoted;  ///< texts between two quotation marks of a token
+  std::shared_ptr<const std::unordered_set<std::string>> quoted;  ///< JSON strings within tokens
 };
 
 /// The lazily built LL parse table of a grammar: every state of every rule, with its transition row. Threads share it;
@@ -82,6 +82,13 @@ class ParseTable {
   /// Calls MaskHints::shares_registers for two states of one rule.
   bool shares_registers(StateId from, StateId to) const {
     return slot(from).rule->mask_hints().shares_registers(slot(from).local, slot(to).local);
+  }
+
+  /// True if two frames of one rule share registers, and have the same one. Either is a StackTop.
+  template <class Top>
+  bool same_register(const Top& one, const Top& other) const {
+    return shares_registers(one.state, other.state) &&
+           slot(one.state).rule->mask_hints().same_register(one.reg, other.reg);
   }
 
   /// Calls CompletionHints::max_growth of a frame.

@@ -51,13 +51,6 @@ struct Row {
     return list.size() == 1 && list.front().stays() ? &list.front() : nullptr;
   }
 
-  /// Target of the only transition on a byte, if that stays in the frame; else kDone.
-  StateId only_target(uint8_t byte) const {
-    if (action[byte] == 0 || (action[byte] & kGoto)) return action[byte] & ~kGoto;
-    const Option* only = only_move(action[byte]);
-    return only ? only->target : kDone;
-  }
-
   /// True if two states of one rule have the same transitions on a byte.
   bool agrees(const Row& other, uint8_t byte) const {
     const uint32_t mine = action[byte], its = other.action[byte];

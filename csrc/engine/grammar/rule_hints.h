@@ -54,6 +54,10 @@ class MaskHints {
   /// True if a frame in state `from` may be moved to state `to` with its register as it is.
   virtual bool shares_registers(Local /*from*/, Local /*to*/) const { return false; }
 
+  /// True if two registers of frames between which registers may be moved are the same, also where a scratch store made
+  /// both.
+  virtual bool same_register(Reg one, Reg other) const { return one == other; }
+
   /// Identifies rules whose states and descriptions mean the same in every grammar; 0 if they do not.
   virtual uint64_t portable_id() const { return 0; }
 

@@ -91,7 +91,7 @@ void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t dept
 
 bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit) {
   start_alone(trie, {state, reg, nullptr}, depth);
-  set_beside(beside, levels_[0]);
+  set_beside({beside, reg, bottom_}, levels_[0]);
   const uint64_t end = visited + limit;
   for (uint32_t node = 1; node < trie.nodes();) {
     const Level& above = levels_[trie.depth[node] - 1];
@@ -102,10 +102,10 @@ bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg r
 }
 
 /// Sets the state of the other frame at a level, where only bytes on which the frames differ are of interest.
-void TrieWalk::set_beside(StateId state, Level& level) const {
-  level.beside = state;
+void TrieWalk::set_beside(const StackTop& beside, Level& level) const {
+  level.beside = beside;
   if (!level.jumps || !level.row) return;
-  const Row& other = grammar_.row(state);
+  const Row& other = grammar_.row(beside.state);
   level.bytes = {};
   for (int byte = 0; byte < 256; ++byte) {
     if (!level.row->agrees(other, static_cast<uint8_t>(byte))) level.bytes.add(static_cast<uint8_t>(byte));
@@ -118,14 +118,12 @@ bool TrieWalk::walk_beside(const Trie& trie, uint32_t node) {
   const size_t depth = trie.depth[node];
   const uint8_t byte = trie.byte[node];
   const Level& above = levels_[depth - 1];
-  const Row& other = grammar_.row(above.beside);
+  const Row& other = grammar_.row(above.beside.state);
   if (above.row && above.row->agrees(other, byte)) return false;
-  const uint32_t action = above.row ? above.row->action[byte] : 0;
-  const Option* only = action && !(action & Row::kGoto) ? above.row->only_move(action) : nullptr;
-  const StateId beside = other.only_target(byte);
-  StackTop top = above.top;
-  if (beside == kDone || !move_alone(only, action, byte, top)) {
-    // Only one frame goes on, or one does more than move.
+  StackTop top = above.top, beside = above.beside;
+  const bool both = above.row && move_alone(*above.row, byte, top) && move_alone(other, byte, beside);
+  if (!both || !grammar_.same_register(top, beside)) {
+    // From here on the frames have nothing in common.
     for (uint32_t below = node; below < node + trie.size[node]; ++below) trie.append_tokens(below, differing);
     walk(trie, node, 0);
     return false;
@@ -167,7 +165,7 @@ void TrieWalk::enter(const Trie& trie, uint32_t node, size_t begin, Level& made)
           .node_end = node + trie.size[node],
           .inside = false,
           .likely = {},
-          .beside = kDone};
+          .beside = {}};
   if (made.end - begin == 1) {
     made.top = tops_[begin];
     const Row& row = grammar_.row(made.top.state);
@@ -264,11 +262,13 @@ void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const StackTop> t
   if (trie.token[node] != kNoToken && (!admits || admits(tops))) trie.append_tokens(node, tokens);
 }
 
-/// Moves a stack top within its rule, by `only` or by an action without guard; false if it does not move.
-bool TrieWalk::move_alone(const Option* only, uint32_t action, uint8_t byte, StackTop& top) {
-  if (only) return stepper_.move(*only, byte, top);
+/// Moves a stack top within its rule, if that is its only transition.
+bool TrieWalk::move_alone(const Row& row, uint8_t byte, StackTop& top) {
+  const uint32_t action = row.action[byte];
   if (action & Row::kGoto) top.state = action & ~Row::kGoto;
-  return action & Row::kGoto;
+  if (action == 0 || action & Row::kGoto) return action != 0;
+  const Option* only = row.only_move(action);
+  return only && stepper_.move(*only, byte, top);
 }
 
 /// Visits a child of the root, which is at depth `base`, and its subtree.
@@ -292,7 +292,9 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
     const Option* only = above.row && !goes ? above.row->only_move(action) : nullptr;
     if (goes || only) {
       StackTop top = above.top;
-      if (!move_alone(only, action, byte, top)) {
+      if (goes) {
+        top.state = action & ~Row::kGoto;
+      } else if (!stepper_.move(*only, byte, top)) {
         node = skip(trie, above, node);
         continue;
       }

@@ -24,7 +24,7 @@ struct WalkScratch {
     uint32_t node_end;         ///< end of the node's subtree
     bool inside;               ///< only bytes in `likely` are followed
     ByteSet likely;
-    StateId beside;  ///< state of the other frame, see `TrieWalk::run_beside`
+    StackTop beside;  ///< the other frame, see `TrieWalk::run_beside`
   };
   Arena arena;
   std::vector<StackTop> tops, merged;
@@ -57,7 +57,7 @@ class TrieWalk {
   /// at which the frame may be over, whose subtrees the parents decide about.
   void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth);
 
-  /// Like `run_alone`, but leaves out strings after which a frame that starts in `beside` would be in the same state.
+  /// Like `run_alone`, but leaves out strings after which a frame that starts in `beside` goes on in the same way.
   /// Appends to `differing` the tokens of all other strings. Gives up, and returns false, after `limit` nodes.
   bool run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit);
 
@@ -90,7 +90,7 @@ class TrieWalk {
 
   void start_alone(const Trie& trie, const StackTop& top, uint32_t depth);
   void walk(const Trie& trie, uint32_t child, size_t base);
-  void set_beside(StateId state, Level& level) const;
+  void set_beside(const StackTop& other, Level& level) const;
   bool walk_beside(const Trie& trie, uint32_t node);
   template <class Visit>
   void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);
@@ -98,7 +98,7 @@ class TrieWalk {
   void enter_alone(const Trie& trie, uint32_t node, const StackTop& top, size_t begin, Level& made);
   void go_inside(uint8_t byte, Level& made) const;
   ByteSet likely_bytes(const Level& level) const;
-  bool move_alone(const Option* only, uint32_t action, uint8_t byte, StackTop& top);
+  bool move_alone(const Row& row, uint8_t byte, StackTop& top);
   void step(const Level& above, uint8_t byte);
   void take(const Trie& trie, uint32_t node, std::span<const StackTop> tops);
   bool drop_at_boundary(size_t begin);

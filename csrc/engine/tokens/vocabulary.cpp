@@ -96,11 +96,18 @@ Trie Vocabulary::build_trie() {
 }
 
 std::unordered_set<std::string> Vocabulary::find_quoted() const {
+  constexpr std::string_view kLetters = "bfnrt", kEscaped = "\b\f\n\r\t";
   std::unordered_set<std::string> found;
   for (const std::string& token : tokens_) {
-    for (size_t begin = token.find('"'), end; begin != token.npos; begin = end) {
-      end = token.find('"', begin + 1);
-      if (end != token.npos) found.insert(token.substr(begin + 1, end - begin - 1));
+    for (size_t begin = token.find('"'); begin != token.npos; begin = token.find('"', begin + 1)) {
+      std::string text;
+      size_t at = begin + 1;
+      for (; at < token.size() && token[at] != '"'; ++at) {
+        const bool escaped = token[at] == '\\' && ++at < token.size();
+        const size_t letter = escaped ? kLetters.find(token[at]) : kLetters.npos;
+        if (at < token.size()) text += letter == kLetters.npos ? token[at] : kEscaped[letter];
+      }
+      if (at < token.size()) found.insert(std::move(text));
     }
   }
   return found;

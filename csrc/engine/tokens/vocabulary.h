@@ -59,7 +59,7 @@ class Vocabulary {
   /// Largest number of opening brackets, of arrays and objects, in one token.
   uint32_t max_brackets() const { return max_brackets_; }
 
-  /// The texts between two quotation marks of a token.
+  /// The JSON strings within tokens, but for those with escapes by number.
   const std::shared_ptr<const std::unordered_set<std::string>>& quoted() const { return quoted_; }
 
   /// Pool of all masks over this vocabulary.

@@ -92,6 +92,12 @@ void ObjectMaskHints::add_exceptions(Reg used, Reg text, const CharacterClass& w
   }
 }
 
+bool ObjectMaskHints::same_register(Reg one, Reg other) const {
+  const auto same = [](std::span<const uint64_t> a, std::span<const uint64_t> b) { return a.data() == b.data(); };
+  return same(state_.members_of(one), state_.members_of(other)) &&
+         KeyText::equal(ObjectState::key_text(one), ObjectState::key_text(other));
+}
+
 bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
   if (shape_.spec.duties) return false;
   const bool begun = reg && Registers::words(reg)[0] == ObjectState::kBegun;

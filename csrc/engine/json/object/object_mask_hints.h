@@ -27,6 +27,7 @@ class ObjectMaskHints final : public MaskHints {
   bool shares_registers(Local from, Local to) const override {
     return ObjectPosition::of(from).phase == ObjectPosition::key && ObjectPosition::of(to).phase == ObjectPosition::key;
   }
+  bool same_register(Reg one, Reg other) const override;
 
  private:
   void add_exceptions(Reg used, Reg text, const CharacterClass& within, std::vector<std::string>& exceptions) const;

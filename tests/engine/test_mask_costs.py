@@ -1,0 +1,105 @@
+"""Masks of objects cost the same however many properties there are, on vocabularies with many digits and quotation marks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from constrain.demo import model_dir
+from constrain.engine import Vocabulary, allocate_bitmask, compile_json_schema
+
+WORDS = "name type value item color width height count first last user group label title state code offset align".split()
+SIZES = [10, 100, 1000, 10_000]
+KINDS: dict[str, dict[str, Any]] = {
+    "closed": {"additionalProperties": False},
+    "open": {},
+    "integers": {"additionalProperties": {"type": "integer"}},
+    "patterns": {"patternProperties": {"^x-": {"type": "string"}}},
+}
+
+
+def quoted_tokens() -> Iterator[str]:
+    """Tokens that close a string or open one, as vocabularies that were trained on code have thousands of."""
+    ends = ['"', '":', '": ', '":"', '": "', '",', '", ', '","', '"}', '"}}', '":"",', '":""}', '":{', '":[', '":{}},']
+    for word, end in itertools.product(["", " ", ".", "-", "x-", *WORDS], ends):
+        yield word + end
+    for start, word in itertools.product(['"', ' "', ',"', '{"', '":"', '": "', '","'], WORDS):
+        yield start + word
+        yield f'{start}{word}"'
+
+
+@pytest.fixture(scope="module")
+def code_vocabulary() -> Vocabulary:
+    """Like the vocabulary of Llama 3: all numbers of up to three digits, and many tokens with quotation marks."""
+    digits = [str(number).zfill(width) for width in (1, 2, 3) for number in range(10**width)]
+    letters = [first + second for first, second in itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=2)]
+    words = [prefix + form + "s" * plural for word in WORDS for form in (word, word.title()) for prefix in ("", " ", "_", ".") for plural in (0, 1)]
+    texts = dict.fromkeys([*digits, *letters, *words, *quoted_tokens(), "  ", "{}", "[]", " {", "},"])
+    tokens = dict.fromkeys([bytes([byte]) for byte in range(256)] + [text.encode() for text in texts])
+    return Vocabulary.from_tokens([*tokens, b""], eos_ids=[len(tokens)])
+
+
+@pytest.fixture(params=["code", "demo"])
+def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    if request.param == "demo":
+        return Vocabulary.from_pretrained(model_dir())
+    found: Vocabulary = request.getfixturevalue("code_vocabulary")
+    return found
+
+
+def names(count: int) -> list[str]:
+    every = ("".join(part.title() for part in parts) for parts in itertools.product(WORDS, repeat=4))
+    return random.Random(1).sample(list(every), count)
+
+
+def document(keys: list[str], kind: str) -> str:
+    """Uses 30 of the keys, and others where they are allowed."""
+    record: dict[str, int | str] = {}
+    for index, key in enumerate(random.Random(2).sample(keys, min(30, len(keys)))):
+        record[key] = index
+        if kind != "closed" and index % 3 == 0:
+            record[f"other{index}"] = index
+        if kind == "patterns" and index % 3 == 1:
+            record[f"x-{index}"] = "text"
+    return json.dumps(record)
+
+
+def costs(schema: Any, text: str, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
+    """Trie nodes visited for the mask before every byte of a text: of those that belong to keys, and of all."""
+    grammar = compile_json_schema(schema, vocabulary)
+    matcher, bits = grammar.matcher(), allocate_bitmask(1, vocabulary.size)
+    keys, every = [], []
+    before, in_value = 0, False
+    for byte in text:
+        matcher.fill_bitmask(bits)
+        visited = grammar.counters["nodes_visited"]
+        every.append(visited - before)
+        if not in_value:
+            keys.append(visited - before)
+        before = visited
+        in_value = byte == ":" or (in_value and byte != ",")
+        assert matcher.accept_bytes(byte.encode())
+    return keys, every
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_key_positions_cost_the_same_with_any_number_of_properties(kind: str, vocabulary: Vocabulary) -> None:
+    means = {}
+    for size in SIZES:
+        keys = names(size)
+        schema = {"type": "object", "properties": {key: {"type": "integer"} for key in keys}, **KINDS[kind]}
+        at_keys, every = costs(schema, document(keys, kind), vocabulary)
+        assert max(at_keys) <= 2000, size
+        means[size] = sum(every) / len(every)
+    assert max(means[size] for size in SIZES[1:]) <= 2 * max(means[100], 10), means
+
+
+def test_integers_after_the_first_cost_no_more_with_three_digit_tokens(code_vocabulary: Vocabulary) -> None:
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+    _, every = costs(schema, json.dumps({word: 1234 for word in WORDS}), code_vocabulary)
+    assert max(every[len(every) // 2 :]) <= 200
