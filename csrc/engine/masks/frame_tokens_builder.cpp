@@ -79,21 +79,21 @@ FrameTokens FrameTokensBuilder::compute(const StackTop& top) {
   return walk_region(top, text, within);
 }
 
-/// Walks the tokens that leave the wildcard region, or all tokens if there is none.
+/// Tries of the tokens that do not stay in a wildcard region; of all tokens if there is none.
+std::vector<TriePtr> FrameTokensBuilder::beyond(const WildcardRegion& text, const TokenClassPtr& within) const {
+  if (!within) return {vocabulary_.shared_trie()};
+  std::vector<TriePtr> tries{within->leaving(text.leaving, vocabulary_)};
+  const bool bounded = text.max_length != WildcardRegion::kUnbounded;
+  if (bounded && (!text.exact || text.max_length > kWildcardHorizon))
+    tries.push_back(within->long_tokens(text.max_length, vocabulary_));
+  return tries;
+}
+
 FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardRegion& text,
                                             const TokenClassPtr& within) {
-  std::vector<TriePtr> tries;
-  if (within) {
-    tries.push_back(within->leaving(text.leaving, vocabulary_));
-    const bool bounded = text.max_length != WildcardRegion::kUnbounded;
-    if (bounded && (!text.exact || text.max_length > kWildcardHorizon))
-      tries.push_back(within->long_tokens(text.max_length, vocabulary_));
-  } else {
-    tries.push_back(vocabulary_.shared_trie());
-  }
   FrameTokens frame;
   start(text, within);
-  for (const TriePtr& trie : tries) {
+  for (const TriePtr& trie : beyond(text, within)) {
     walk_.tokens.clear(), walk_.boundary_nodes.clear();
     walk_.run_alone(*trie, top.state, top.reg, top.parent_depth());
     add_walked(trie, frame);
@@ -140,13 +140,16 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
   if (usual == kDone || usual == top.state || !grammar_.shares_registers(top.state, usual)) return std::nullopt;
   if (grammar_.row(usual).usual != usual) return std::nullopt;
   const FrameTokensPtr other = frame({usual, top.reg, top.parent});
-  const bool alike = within && grammar_.wildcard_region(usual, top.reg) == text;
-  const TriePtr leaving = within ? within->leaving(text.leaving, vocabulary_) : vocabulary_.shared_trie();
-  const TriePtr& trie = alike ? leaving : vocabulary_.shared_trie();
-  walk_.tokens.clear(), walk_.differing.clear(), walk_.boundary_nodes.clear();
-  const uint64_t limit = leaving->nodes();  // as many as without the other frame
-  if (!walk_.run_beside(*trie, top.state, usual, top.reg, top.parent_depth(), limit)) return std::nullopt;
-  return replace(*other, walk_.differing, trie);
+  const bool alike = grammar_.wildcard_region(usual, top.reg) == text;
+  const std::vector<TriePtr> own = beyond(text, within);
+  FrameTokens frame = *other;
+  for (const TriePtr& trie : alike ? own : std::vector{vocabulary_.shared_trie()}) {
+    walk_.tokens.clear(), walk_.differing.clear(), walk_.boundary_nodes.clear();
+    const uint64_t limit = alike ? trie->nodes() : own.front()->nodes();  // as many as without the other frame
+    if (!walk_.run_beside(*trie, top.state, usual, top.reg, top.parent_depth(), limit)) return std::nullopt;
+    frame = replace(frame, walk_.differing, trie);
+  }
+  return frame;
 }
 
 /// Replaces what other results say about some tokens by what was just walked.

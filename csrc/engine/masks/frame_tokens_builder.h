@@ -36,6 +36,7 @@ class FrameTokensBuilder {
   FrameTokensPtr portable_tokens(const StackTop& top, const Key& key);
   FrameTokensPtr described_tokens(const StackTop& top, Part part, const std::function<FrameTokens()>& make);
   FrameTokens compute(const StackTop& top);
+  std::vector<TriePtr> beyond(const WildcardRegion& text, const TokenClassPtr& within) const;
   FrameTokens walk_region(const StackTop& top, const WildcardRegion& text, const TokenClassPtr& within);
   std::optional<FrameTokens> walk_suffix_groups(const StackTop& top, const WildcardRegion& text,
                                                 const TokenClassPtr& within);
