@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,15 @@ import numpy.typing as npt
 import pytest
 
 from constrain.demo import model_dir
-from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask, compile_json_schema, compile_regex
+from constrain.engine import (
+    CompiledGrammar,
+    Vocabulary,
+    allocate_bitmask,
+    compile_json_schema,
+    compile_lark,
+    compile_regex,
+)
+from constrain.errors import LarkError
 
 PERSON = {
     "type": "object",
@@ -106,6 +115,18 @@ def test_a_mask_does_not_depend_on_those_before(schema: Any, documents: list[str
             assert np.array_equal(mask(warm, text), cold), text
 
 
+def check_mask(grammar: CompiledGrammar, text: bytes) -> None:
+    """Compares a mask with the tokens that are accepted."""
+    bits = np.unpackbits(mask(grammar, text).view(np.uint8), bitorder="little")
+    matcher = grammar.matcher()
+    assert matcher.accept_bytes(text)
+    for token in range(grammar.vocabulary.size):
+        accepted = matcher.accept(token)
+        if accepted:
+            matcher.rollback(1)
+        assert accepted == bits[token], (text, grammar.vocabulary.token_bytes(token))
+
+
 @pytest.mark.parametrize(("schema", "documents"), CASES, ids=range(len(CASES)))
 def test_a_mask_holds_just_the_tokens_that_are_accepted(
     schema: Any, documents: list[str], vocabulary: Vocabulary
@@ -113,14 +134,43 @@ def test_a_mask_holds_just_the_tokens_that_are_accepted(
     grammar = compile_json_schema(schema, vocabulary)
     for document in documents:
         for text in prefixes(document, 6):
-            bits = np.unpackbits(mask(grammar, text).view(np.uint8), bitorder="little")[: vocabulary.size]
-            matcher = grammar.matcher()
-            assert matcher.accept_bytes(text)
-            for token in range(vocabulary.size):
-                accepted = matcher.accept(token)
-                if accepted:
-                    matcher.rollback(1)
-                assert accepted == bits[token], (text, vocabulary.token_bytes(token))
+            check_mask(grammar, text)
+
+
+def random_pattern(rng: random.Random, depth: int) -> str:
+    kind = rng.random()
+    if depth == 0 or kind < 0.35:
+        return rng.choice(["[^!]", "[^q!]", "[a-z]", "[a-pr-z]", "[a-z0-9]", "a", "q", "ab"])
+    left, right = random_pattern(rng, depth - 1), random_pattern(rng, depth - 1)
+    if kind < 0.55:
+        return f"(?:{left}|{right})"
+    return left + right if kind < 0.8 else f"(?:{left}){rng.choice(['*', '+', '?', '{2,4}'])}"
+
+
+@pytest.fixture(scope="module")
+def ends_of_words() -> Vocabulary:
+    """Tokens that go on after a word."""
+    words = ["".join(letters) for size in range(4) for letters in itertools.product("aqb", repeat=size)]
+    tokens = dict.fromkeys(word + end for word in words for end in ("", "!", "?", "!a", "!!", "!q"))
+    tokens.pop("")
+    return Vocabulary.from_tokens(
+        [*map(str.encode, tokens), *(bytes([b]) for b in range(256)), b""], [len(tokens) + 256]
+    )
+
+
+@pytest.mark.parametrize("pattern", ["a([^q!]|q[^!])[^!]*", *(random_pattern(random.Random(n), 3) for n in range(40))])
+def test_a_mask_tells_where_words_over_many_characters_may_end(pattern: str, ends_of_words: Vocabulary) -> None:
+    try:
+        grammar = compile_lark(f'start: (word "!")+ "?" | word\nword: TEXT\nTEXT: /{pattern}/', ends_of_words)
+    except LarkError as error:
+        assert "empty" in str(error)
+        return
+    matcher, text = grammar.matcher(), b""
+    for byte in b"aqb!qa":
+        check_mask(grammar, text)
+        if not matcher.accept_bytes(bytes([byte])):
+            break
+        text += bytes([byte])
 
 
 def test_threads_share_a_grammar_and_get_the_masks_of_one(vocabulary: Vocabulary) -> None:

@@ -122,7 +122,9 @@ bool TrieWalk::walk_beside(const Trie& trie, uint32_t node) {
   if (above.row && above.row->agrees(other, byte)) return false;
   StackTop top = above.top, beside = above.beside;
   const bool both = above.row && move_alone(*above.row, byte, top) && move_alone(other, byte, beside);
-  if (!both || !grammar_.same_register(top, beside)) {
+  // Where only the other frame may be over, its parents decide about tokens that are not theirs here.
+  const bool over = both && grammar_.row(beside.state).accepting && !grammar_.row(top.state).accepting;
+  if (!both || over || !grammar_.same_register(top, beside)) {
     // From here on the frames have nothing in common.
     for (uint32_t below = node; below < node + trie.size[node]; ++below) trie.append_tokens(below, differing);
     walk(trie, node, 0);

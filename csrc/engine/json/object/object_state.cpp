@@ -116,7 +116,7 @@ uint64_t ObjectState::flags(std::span<const uint64_t> words) const {
   ++members.count;
   if (may_close(members, missing)) flags |= kMayCloseNext;
   const bool room = words[kCount] + 2 + missing <= shape_.spec.max && other_room(words[kOthers]) > 1;
-  if (shape_.is_plain && room && is_endless(words, shape_.spellings[0])) flags |= kSteady;
+  if (shape_.is_plain && room && flags & kOthersSuffice && is_endless(words, shape_.spellings[0])) flags |= kSteady;
   return flags;
 }
 
