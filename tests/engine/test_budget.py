@@ -373,3 +373,29 @@ def test_completions_have_a_limit(byte_vocab: Vocabulary) -> None:
     for ask in (matcher.completion, matcher.min_tokens):
         with pytest.raises(ResourceLimit, match="max_states"):
             ask()
+
+
+AMBIGUOUS = r"""
+?start: T r~1..2
+?r: [ | /./ | /b*a/] | /[^a]/ start~2 | (r~1..2 /[^a]/) /\\(|\\)/ T
+T: /[ab]+?/
+%ignore " "
+"""
+
+
+def test_the_work_for_all_tokens_of_a_mask_is_limited_together() -> None:
+    tokens = ["".join(letters) for size in (1, 2, 3) for letters in product("ab1", repeat=size)]
+    vocabulary = Vocabulary.from_tokens([*map(str.encode, tokens), *(bytes([b]) for b in range(256)), b""], [39 + 256])
+    bits = allocate_bitmask(1, vocabulary.size)
+
+    def matcher(**limits: int) -> Matcher:
+        matcher = compile_lark(AMBIGUOUS, vocabulary, limits=Limits(**limits)).matcher()
+        assert matcher.accept_bytes(b"affgfCeBBB")
+        return matcher
+
+    # Completions that would take too much work are not measured.
+    matcher().fill_bitmask(bits, budget=20)
+    limited = matcher(max_work=200_000)
+    with pytest.raises(ResourceLimit, match="max_work"):
+        limited.fill_bitmask(bits, budget=20)
+    assert limited.accept_bytes(b"a")

@@ -17,6 +17,9 @@ constexpr uint64_t kSteps = 4096;
 constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
 
+/// Masks within a budget may take this many times the work of others: they make the configurations after all tokens.
+constexpr uint64_t kMoreWork = 4;
+
 }  // namespace
 
 BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
@@ -28,6 +31,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       start_(walk_.store().make(StackTop{grammar.start(), 0, nullptr})),
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
   walk_.registers().only_endings = true;
+  walk_.store().set_max_work(kMoreWork * grammar.limits().max_work);
   walk_.admits = [this](std::span<const StackTop> tops) { return admits(tops); };
 }
 
@@ -56,6 +60,11 @@ const Configuration& BudgetedMasks::after(const Configuration& from, std::string
 }
 
 uint64_t BudgetedMasks::tokens(const Configuration& from) {
+  walk_.store().start_work();
+  return measured_tokens(from);
+}
+
+uint64_t BudgetedMasks::measured_tokens(const Configuration& from) {
   const uint64_t tokens = completions_.measure(from).tokens;
   if (tokens == kInfinite) {
     throw VocabularyError("a shortest completion of the text is not tokenizable: the vocabulary lacks bytes");
@@ -64,13 +73,18 @@ uint64_t BudgetedMasks::tokens(const Configuration& from) {
 }
 
 bool BudgetedMasks::fits(const Configuration& from, uint64_t budget) {
+  walk_.store().start_work();
   const Configuration& at = representative(from);
-  return bytes_fit(completions_.cost(at), budget) || tokens(at) <= budget;
+  return bytes_fit(completions_.cost(at), budget) || measured_tokens(at) <= budget;
 }
 
-std::string BudgetedMasks::completion(const Configuration& from) { return completions_.text(from); }
+std::string BudgetedMasks::completion(const Configuration& from) {
+  walk_.store().start_work();
+  return completions_.text(from);
+}
 
 MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget) {
+  walk_.store().start_work();
   const Configuration& representative = this->representative(from);
   const Made made = find_or_make(representative, budget);
   return made.complete || &representative == &from ? made.mask : leaving_at_once(from, budget, *made.mask);
@@ -122,7 +136,6 @@ void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
   last_.reset();
   tokens_.start(grammar_.vocabulary().mask_words());
   walk_.registers().indescribable = false;
-  walk_.store().start_work();
   forget();
 }
 
@@ -197,7 +210,7 @@ bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
     const auto next = completions_.next_byte(from);
     const bool goes_on = next && text.characters.ascii.has(*next);
     if (within->count() < kMany || (goes_on && likely == ByteSet::all())) return false;
-    const uint64_t far = 2 * tokens(from) + kNear;
+    const uint64_t far = 2 * measured_tokens(from) + kNear;
     if (budget_ >= far) {
       // A smaller budget would take the other branch, even if all tokens fit.
       same_from(far);
@@ -304,7 +317,6 @@ BudgetedMasks::Need BudgetedMasks::need_after(std::span<const StackTop> tops) {
   if (tops.size() == 1 && tops.front() == last_) return last_need_;
   std::vector<StackTop> all(tops.begin(), tops.end());
   const Need need = measure(*walk_.store().make(all));
-  walk_.store().start_work();  // the work limit holds for each token here; the deadline bounds the sum
   if (tops.size() == 1) last_ = tops.front(), last_need_ = need;
   return need;
 }

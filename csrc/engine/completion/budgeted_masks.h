@@ -75,6 +75,7 @@ class BudgetedMasks final : public SharedStage {
     MaskPtr mask;   ///< null if every token fits
     bool complete;  ///< holds for every configuration with this representative
   };
+  uint64_t measured_tokens(const Configuration& from);
   Made find_or_make(const Configuration& from, uint64_t budget);
   Made make(const Configuration& from, uint64_t budget);
   void start(const Configuration& from, uint64_t budget);

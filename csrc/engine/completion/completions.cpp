@@ -29,6 +29,15 @@ Completions::Length Completions::measure(const Configuration& from) {
 }
 
 std::optional<Completions::Length> Completions::measure_within(const Configuration& from) {
+  const uint64_t others = store_.work();
+  store_.start_work(work_);
+  const auto length = follow_within(from);
+  work_ = store_.work();
+  store_.start_work(others);
+  return length;
+}
+
+std::optional<Completions::Length> Completions::follow_within(const Configuration& from) {
   std::vector<Step*> way;
   Step* end = nullptr;
   for (const Configuration* at = &from; at; at = way.back()->next) {
@@ -37,11 +46,12 @@ std::optional<Completions::Length> Completions::measure_within(const Configurati
       end = cached;
       break;
     }
-    if (left_ == 0) {
+    if (round_is_over()) {
       for (Step* seen : way) seen->round = 0;
       return std::nullopt;
     }
     --left_;
+    if (cached) store_.charge(cached->work);
     way.push_back(cached ? cached : &step(at));
     way.back()->round = round_;
   }
@@ -91,7 +101,10 @@ Completions::Step* Completions::cached_step(const Configuration* at) {
 
 Completions::Step& Completions::step(const Configuration* at) {
   if (Step* cached = cached_step(at)) return *cached;
-  return steps_.emplace(at, first_step(*at)).first->second;
+  const uint64_t before = store_.work();
+  Step& made = steps_.emplace(at, first_step(*at)).first->second;
+  made.work = store_.work() - before;
+  return made;
 }
 
 Completions::Step Completions::first_step(const Configuration& at) {
@@ -137,7 +150,6 @@ ByteSet Completions::likely_bytes(const Configuration& at) const {
 }
 
 const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {
-  store_.start_work();
   tops_.clear();
   // The caller's walk must not depend on guards evaluated here.
   const bool indescribable = registers_.indescribable;

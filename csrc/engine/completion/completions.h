@@ -29,11 +29,13 @@ class Completions {
   };
   Length measure(const Configuration& from);
 
-  /// Begins a round of `measure_within` calls, which together visit at most `steps` steps.
-  void start_round(uint64_t steps) { ++round_, left_ = steps; }
+  /// Begins a round of `measure_within` calls, which together visit at most `steps` steps, and take about half of the
+  /// work of a mask, besides that of the caller.
+  void start_round(uint64_t steps) { ++round_, left_ = steps, work_ = 0; }
 
-  /// Measures within the steps of the round; none once these are used up, unless the completion runs into one measured
-  /// in this round. Steps cached in earlier rounds are charged again, so that the outcome does not depend on the cache.
+  /// Measures within the steps and the work of the round; none once these are used up, unless the completion runs into
+  /// one measured in this round. Steps cached in earlier rounds are charged again, so that the outcome does not depend
+  /// on the cache.
   std::optional<Length> measure_within(const Configuration& from);
 
   std::string text(const Configuration& from);
@@ -56,13 +58,16 @@ class Completions {
     uint8_t byte = 0;
     bool measured = false;
     uint32_t round = 0;  ///< last round that visited it
+    uint64_t work = 0;   ///< frames made to find it
     Length length = {0, 0};
     Step* then = nullptr;  ///< step of `next`, once measured
   };
 
   void check_length(size_t steps) const;
+  std::optional<Length> follow_within(const Configuration& from);
   Step* cached_step(const Configuration* at);
   Step& step(const Configuration* at);
+  bool round_is_over() const { return left_ == 0 || store_.work() > store_.max_work() / 2; }
   Step first_step(const Configuration& at);
   ByteSet possible_bytes(const Configuration& at) const;
   ByteSet likely_bytes(const Configuration& at) const;
@@ -79,6 +84,7 @@ class Completions {
   Costs costs_;
   uint32_t round_ = 0;
   uint64_t left_ = 0;  // steps left in this round
+  uint64_t work_ = 0;  // frames made in this round
 };
 
 }  // namespace constrain

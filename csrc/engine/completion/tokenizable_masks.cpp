@@ -77,6 +77,7 @@ std::optional<bool> TokenizableMasks::glance(const Configuration& at) {
 }
 
 bool TokenizableMasks::possible(const Configuration& from) {
+  store_.start_work();
   std::vector<StackTop> tops(from.tops().begin(), from.tops().end());
   const Configuration& at = *store_.make(tops);
   try {

@@ -43,7 +43,7 @@ inline uint32_t StackTop::parent_depth() const { return parent ? parent->depth :
 class ConfigurationStore {
  public:
   ConfigurationStore(const ParseTable& grammar, Arena& arena, bool interning)
-      : grammar_(grammar), arena_(arena), interning_(interning) {}
+      : grammar_(grammar), arena_(arena), interning_(interning), max_work_(grammar.limits().max_work) {}
 
   /// Returns the set of these stack tops, and reorders `tops`. Stack tops that agree in state and register are merged
   /// over the union of their parents. Throws ResourceLimit if the set or a stack grows beyond the limits.
@@ -53,14 +53,16 @@ class ConfigurationStore {
   /// Returns a placeholder for `depth` unknown frames. A stack that pops into it shows as a stack top in kDone.
   const Configuration* make_bottom(uint32_t depth);
 
-  /// Restarts the count of frames made for one byte or one mask, or resumes it at `work`. Beyond Limits::max_work,
-  /// `charge` throws ResourceLimit.
+  /// Restarts the count of frames made for one byte or one mask, or resumes it at `work`. Beyond `max_work`, that
+  /// of Limits unless it was set, `charge` throws ResourceLimit.
   void start_work(uint64_t work = 0) { work_ = work, lowest_ = std::numeric_limits<uint32_t>::max(); }
   uint64_t work() const { return work_; }
   void charge(uint64_t frames) {
     work_ += frames;
-    if (work_ > grammar_.limits().max_work) refuse_work();
+    if (work_ > max_work_) refuse_work();
   }
+  uint64_t max_work() const { return max_work_; }
+  void set_max_work(uint64_t frames) { max_work_ = frames; }
 
   /// Records that the result depends on the frames of this set.
   void consult(const Configuration& configuration) { lowest_ = std::min(lowest_, configuration.depth); }
@@ -80,6 +82,7 @@ class ConfigurationStore {
   const ParseTable& grammar_;
   Arena& arena_;
   bool interning_;
+  uint64_t max_work_;
   uint64_t work_ = 0;
   uint32_t lowest_ = std::numeric_limits<uint32_t>::max();
   std::unordered_set<const Configuration*, Hash, Equal> interned_;

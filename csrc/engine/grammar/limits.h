@@ -10,7 +10,7 @@ struct Limits {
   uint64_t max_states = 500'000;      ///< states of all rules of a grammar
   uint64_t max_stack_depth = 10'000;  ///< nested frames
   uint64_t max_frames = 4'096;        ///< simultaneous parse threads
-  uint64_t max_work = 4'000'000;      ///< frames made for one byte or one mask
+  uint64_t max_work = 4'000'000;      ///< frames made for one byte or one mask; four times as many within a budget
   uint64_t max_nesting = 512;         ///< depth of a schema
   uint64_t max_cells = 20'000;        ///< alternatives of a schema after normalisation
   uint64_t max_bytes = 16 << 20;      ///< size of a schema as text
