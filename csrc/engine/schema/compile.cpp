@@ -284,11 +284,11 @@ class Compiler {
     return out;
   }
 
-  /// Subtracts the names from some keys, unless so many keys begin like each of them that it makes no difference.
-  static AutomatonPtr without_names(const AutomatonPtr& keys, const std::vector<std::string>& names) {
+  /// True if few keys begin like some name: only then it makes a difference whether they hold the names.
+  static bool few_continue(const AutomatonPtr& keys, const std::vector<std::string>& names) {
     const uint64_t many = json::KeyAutomaton::kManyWords + names.size();
     WordCounter words(keys, many);
-    const auto few = [&](const std::string& name) {
+    return std::ranges::any_of(names, [&](const std::string& name) {
       State at = keys->start();
       for (size_t i = 0; at != kDead; ++i) {
         if (words.count(at) < many) return true;
@@ -296,8 +296,7 @@ class Compiler {
         at = keys->row(at)[static_cast<uint8_t>(name[i])];
       }
       return false;
-    };
-    return std::ranges::any_of(names, few) ? subtract(keys, literal_set(names)) : keys;
+    });
   }
 
   /// Sorts keys that are no names into classes by the patterns they match.
@@ -306,21 +305,28 @@ class Compiler {
     struct Class {
       AutomatonPtr keys;
       std::vector<std::string> matched;
+      bool with_names = true;  ///< may hold names
     };
-    std::vector<Class> classes{{without_names(names_language ? names_language : any_text(), names), {}}};
+    const AutomatonPtr names_set = literal_set(names);
+    const auto drop_names = [&](Class& one) {
+      if (!one.with_names || !few_continue(one.keys, names)) return;
+      one = {subtract(one.keys, names_set), std::move(one.matched), false};
+    };
+    std::vector<Class> classes{{names_language ? names_language : any_text(), {}}};
+    drop_names(classes.front());
     std::vector<std::string> seen;
     const auto split = [&](const Content& pattern) {
       if (std::find(seen.begin(), seen.end(), pattern.id) != seen.end()) return;
       seen.push_back(pattern.id);
       std::vector<Class> parts;
       for (const Class& one : classes) {
-        AutomatonPtr inside = without_names(intersect(one.keys, pattern.language), names);
-        AutomatonPtr outside = without_names(subtract(one.keys, pattern.language), names);
-        if (!is_empty(*inside)) {
-          parts.push_back({std::move(inside), one.matched});
-          parts.back().matched.push_back(pattern.id);
+        Class inside{intersect(one.keys, pattern.language), one.matched, one.with_names};
+        Class outside{subtract(one.keys, pattern.language), one.matched, one.with_names};
+        inside.matched.push_back(pattern.id);
+        if (!is_empty(*inside.keys)) drop_names(inside);
+        for (Class* part : {&inside, &outside}) {
+          if (!is_empty(*part->keys)) parts.push_back(std::move(*part));
         }
-        if (!is_empty(*outside)) parts.push_back({std::move(outside), one.matched});
       }
       classes = std::move(parts);
       if (classes.size() > kMaxKeyClasses) {
@@ -335,6 +341,8 @@ class Compiler {
     }
     for (const Exists& duty : cell.exists) split(duty.keys);
     for (Class& one : classes) {
+      drop_names(one);
+      if (is_empty(*one.keys)) continue;
       const auto in = [&](const Content& keys) {
         return std::find(one.matched.begin(), one.matched.end(), keys.id) != one.matched.end();
       };
