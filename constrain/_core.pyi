@@ -24,6 +24,7 @@ class Vocabulary:
         size: int,
         first_space_optional: bool,
         special: Sequence[tuple[int, str]],
+        encode: Callable[[str], list[int]] | None = None,
     ) -> None: ...
     @staticmethod
     def from_pieces(
@@ -43,6 +44,8 @@ class Vocabulary:
     def eos(self) -> list[int]: ...
     @property
     def special(self) -> list[tuple[int, str]]: ...
+    @property
+    def first_space_optional(self) -> bool: ...
     @property
     def missing_bytes(self) -> list[int]: ...
     @property

@@ -16,14 +16,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from constrain.arguments import check_count, check_type, refused
 from constrain.engine.grammar import CompiledGrammar, Limits
 from constrain.engine.lark import compile_lark
-from constrain.engine.store import Store
+from constrain.engine.store import DIRECTORY_VARIABLE, Store
 from constrain.engine.vocabulary import Vocabulary
 
 S = TypeVar("S")
 P = ParamSpec("P")
 Key = tuple[Any, ...]
-
-DIRECTORY_VARIABLE = "CONSTRAIN_CACHE_DIR"
 
 #: Number of most recently used grammars whose sizes are measured again. Grammars used less recently do not grow.
 MAX_GROWING = 64

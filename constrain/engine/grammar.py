@@ -36,8 +36,8 @@ class Limits:
         max_states: states of all rules of a grammar.
         max_stack_depth: depth of the parse stack.
         max_frames: parse threads of one text.
-        max_work: frames created for one byte or one mask, over all parse threads; four times as many for a mask within a
-            budget.
+        max_work: frames created for one byte or one mask, over all parse threads; four times as many for a mask
+            within a budget.
         max_nesting: depth of a schema, and of references and combinators in one node of it.
         max_cells: alternatives of a schema after normalisation.
         max_bytes: length of a schema, and of each document that it refers to, as JSON text.

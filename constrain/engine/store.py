@@ -13,6 +13,9 @@ from typing import Any
 
 from constrain._core import __version__
 
+#: The environment variable that names the folder of caches.
+DIRECTORY_VARIABLE = "CONSTRAIN_CACHE_DIR"
+
 #: Version of the file format; to be incremented with every change of it.
 FORMAT = 1
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from constrain import _core
 from constrain.arguments import check_count, check_type, refused
+from constrain.engine.store import DIRECTORY_VARIABLE, Store
+from constrain.engine.stored_vocabulary import read_vocabulary, vocabulary_key, written_vocabulary
 from constrain.engine.tokens import end_ids, mid_text_encoder, read_tokens, sample_texts, special_names
 from constrain.errors import VocabularyError
 
@@ -110,6 +113,9 @@ class Vocabulary:
     ) -> Vocabulary:
         """Read the vocabulary of a model folder: ``tokenizer.json``, and the end-of-sequence ids of its other files.
 
+        If the environment variable ``CONSTRAIN_CACHE_DIR`` names a folder, the tokens are cached there, and later runs
+        of the program load the tokenizer only if they need one.
+
         Args:
             model_dir: folder with ``tokenizer.json``.
             size: number of the model's logits; by default that of ``config.json``, or else of the tokenizer.
@@ -123,6 +129,20 @@ class Vocabulary:
         """
         check_type("model_dir", model_dir, (str, os.PathLike), "the path of a folder")
         folder = Path(model_dir)
+        directory = os.environ.get(DIRECTORY_VARIABLE)
+        if not directory or not (folder / "tokenizer.json").is_file():
+            return cls._read_folder(folder, size, first_space)
+        store, key = Store(directory), vocabulary_key(folder, size, first_space)
+        if stored := store.get(key):
+            core = read_vocabulary(stored["core"], _lazy_encoder(folder / "tokenizer.json"))
+            return cls(core, frozenset(stored["special_token_ids"]))
+        vocabulary = cls._read_folder(folder, size, first_space)
+        special = sorted(vocabulary.special_token_ids)
+        store.put(key, {"core": written_vocabulary(vocabulary.core), "special_token_ids": special})
+        return vocabulary
+
+    @classmethod
+    def _read_folder(cls, folder: Path, size: int | None, first_space: str) -> Vocabulary:
         tokenizer = _load_tokenizer(folder / "tokenizer.json")
         settings = _read_json(folder / "tokenizer_config.json")
         config = _read_json(folder / "config.json")
@@ -269,6 +289,16 @@ def _load_tokenizer(path: Path) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _lazy_encoder(path: Path) -> Callable[[str], list[int]]:
+    """Return the encoder of a tokenizer, which is loaded with the first text."""
+
+    @cache
+    def encoder() -> Callable[[str], list[int]]:
+        return mid_text_encoder(_load_tokenizer(path))
+
+    return lambda text: encoder()(text)
 
 
 def _verify(tokenizer: Tokenizer, core: _core.Vocabulary) -> None:

@@ -1,5 +1,7 @@
 #include <pybind11/native_enum.h>
 
+#include <optional>
+
 #include "bindings/core.h"
 #include "engine/tokens/token_text.h"
 #include "engine/tokens/vocabulary.h"
@@ -74,13 +76,15 @@ void bind_vocabulary(py::module_& module) {
 
   py::class_<Vocabulary, std::shared_ptr<Vocabulary>>(module, "Vocabulary")
       .def(py::init([](const std::vector<py::bytes>& tokens, std::vector<TokenId> eos, size_t size,
-                       bool first_space_optional, Vocabulary::SpecialTokens special) {
+                       bool first_space_optional, Vocabulary::SpecialTokens special,
+                       std::optional<py::function> encode) {
              std::vector<std::string> texts(tokens.begin(), tokens.end());
+             auto encoder = encode ? encode_with(*std::move(encode)) : Vocabulary::Encode();
              const py::gil_scoped_release release;
              return std::make_shared<Vocabulary>(std::move(texts), std::move(eos), size, first_space_optional,
-                                                 Vocabulary::Encode(), std::move(special));
+                                                 std::move(encoder), std::move(special));
            }),
-           "tokens"_a, "eos"_a, "size"_a, "first_space_optional"_a, "special"_a)
+           "tokens"_a, "eos"_a, "size"_a, "first_space_optional"_a, "special"_a, "encode"_a = std::nullopt)
       .def_static("from_pieces", &from_pieces, py::kw_only(), "pieces"_a, "spelling"_a, "added"_a, "special"_a, "eos"_a,
                   "size"_a, "first_space_optional"_a, "encode"_a)
       .def_property_readonly("size", &Vocabulary::size)
@@ -90,6 +94,7 @@ void bind_vocabulary(py::module_& module) {
       .def("spelling",
            [](const Vocabulary& self, TokenId token) { return py::bytes(std::string(self.spelling(token))); })
       .def_property_readonly("special", &Vocabulary::special)
+      .def_property_readonly("first_space_optional", &Vocabulary::first_space_optional)
       .def_property_readonly("missing_bytes", &Vocabulary::missing_bytes)
       .def_property_readonly("trie_nodes", [](const Vocabulary& self) { return self.trie().nodes(); });
 }

@@ -309,3 +309,51 @@ def test_malformed_configs(config: dict[str, Any], tmp_path: Path) -> None:
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(VocabularyError, match=r"tokenizer\.json does not exist"):
         Vocabulary.from_pretrained(tmp_path)
+
+
+# ---- The cache on disk.
+
+
+@pytest.fixture
+def cached_folder(tmp_path: Path, bpe_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CONSTRAIN_CACHE_DIR", str(tmp_path / "cache"))
+    return save(tmp_path, bpe_tokenizer, config={"eos_token_id": 0})
+
+
+def refuse_to_load(path: Path) -> Tokenizer:
+    raise AssertionError(f"{path} was loaded")
+
+
+def test_a_cached_vocabulary_is_the_one_that_was_read(cached_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Vocabulary.from_pretrained(cached_folder, size=700)
+    with monkeypatch.context() as patch:
+        patch.setattr("constrain.engine.vocabulary._load_tokenizer", refuse_to_load)
+        again = Vocabulary.from_pretrained(cached_folder, size=700)
+    assert repr(again) == repr(first)
+    assert again.special_tokens == first.special_tokens
+    assert again.special_token_ids == first.special_token_ids
+    assert again.core.first_space_optional == first.core.first_space_optional
+    assert [again.token_bytes(i) for i in range(700)] == [first.token_bytes(i) for i in range(700)]
+    # The tokenizer is loaded once a text has to be encoded.
+    forced = [
+        compile_choices(['{"name": "A"}', '{"name": "B"}'], one).matcher().forced_tokens() for one in (first, again)
+    ]
+    assert forced[0] == forced[1] != []
+
+
+def test_a_cached_vocabulary_is_not_used_for_other_files_and_arguments(
+    cached_folder: Path, bpe_tokenizer: Tokenizer
+) -> None:
+    assert Vocabulary.from_pretrained(cached_folder).eos_token_ids == (0,)
+    assert Vocabulary.from_pretrained(cached_folder, size=650).size == 650
+    save(cached_folder, bpe_tokenizer, config={"eos_token_id": 0, "vocab_size": 660})
+    assert Vocabulary.from_pretrained(cached_folder).size == 660
+
+
+def test_a_damaged_file_of_the_cache_is_written_again(cached_folder: Path) -> None:
+    first = Vocabulary.from_pretrained(cached_folder)
+    (file,) = (cached_folder / "cache").iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b'"eos": [0]', b'"eos": [9]'))
+    assert Vocabulary.from_pretrained(cached_folder).eos_token_ids == first.eos_token_ids
+    assert file.read_bytes() == content
