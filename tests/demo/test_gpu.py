@@ -164,6 +164,6 @@ def test_quantised_caches_keep_the_perplexity(texts: Texts) -> None:
         perplexities[kind] = float((-torch.cat(likely).mean()).exp())
     print({kind.__name__: value for kind, value in perplexities.items()})
     exact = perplexities[ExLlamaV2Cache]
-    assert exact < 1.2  # the model knows these records
+    assert exact < 2  # the records are likely to the model
     for kind, most in ((ExLlamaV2Cache_Q8, 1e-3), (ExLlamaV2Cache_Q6, 2e-2), (ExLlamaV2Cache_Q4, 2e-2)):
         assert abs(perplexities[kind] / exact - 1) < most

@@ -16,6 +16,7 @@ from transformers import LlamaForCausalLM
 
 from constrain import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Tokenizer
 from constrain.demo import model_dir
+from constrain.demo.average import main as write_average
 from constrain.demo.batches import LENGTHS, Codec, loader
 from constrain.demo.export import dequantized, export, quantized, restore, write_dense
 from constrain.demo.network import Network, Segments, Shape
@@ -169,3 +170,30 @@ def test_probe_scores_every_example_that_fits(folder: Path, monkeypatch: pytest.
     assert len(example(1, Split.WORDINGS, 0).text) > 0
     judged = greedy_score(Network(TINY), Codec(folder), Split.WORDINGS, 1, "cpu")
     assert judged.records == 0.0
+
+
+def test_models_are_averaged(folder: Path) -> None:
+    networks, folders = [], []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        networks.append(Network(TINY))
+        folders.append(Path(shutil.copytree(folder, folder / str(seed))))
+        export(networks[-1], folders[-1])
+    done = CliRunner().invoke(write_average, [str(folder), "1", str(folders[0]), "3", str(folders[1])])
+    assert done.exit_code == 0, done.output
+    states, found = [network.state_dict() for network in networks], restore(folder).state_dict()
+    for name, first in states[0].items():
+        mean = 0.25 * first + 0.75 * states[1][name]
+        assert torch.allclose(found[name], mean, atol=mean.abs().max().item() / 50), name
+    done = CliRunner().invoke(write_average, [str(folder), "1", str(folders[0]), "3"])
+    assert done.exit_code == 2 and "a weight before each model folder" in done.output
+
+
+def test_dropout_is_for_training_only() -> None:
+    torch.manual_seed(0)
+    network, ids = Network(TINY, dropout=0.5), torch.randint(0, TINY.vocab, (20,))
+    plain = Network(TINY)
+    plain.load_state_dict(network.state_dict())
+    arguments = ids, Segments.equal(1, 20, ids.device), torch.arange(20)
+    assert not torch.equal(network(*arguments), plain(*arguments))
+    assert torch.equal(network.eval()(*arguments), plain(*arguments))
