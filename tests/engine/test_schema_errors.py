@@ -301,6 +301,24 @@ def test_integers_of_constants_are_reported_as_narrowed(byte_vocab: Vocabulary) 
     assert {entry[:2] for entry in report.narrowed} == {("/items", "enum"), ("/prefixItems/0", "const")}
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("max_length", "maxLength"),
+        ("MinItems", "minItems"),
+        ("one-of", "oneOf"),
+        ("additional_propertys", ""),
+        ("exclusive_minimun", "exclusiveMinimum"),
+        ("Title", "title"),
+        ("_if_", ""),
+        ("nullable", ""),
+    ],
+)
+def test_keywords_in_another_case_are_told(byte_vocab: Vocabulary, written: str, meant: str) -> None:
+    ((_, keyword, note, *_),) = compile_json_schema({"type": "null", written: 1}, byte_vocab).report.ignored
+    assert (keyword, note) == (written, "unknown keyword" + (f"; did you mean '{meant}'?" if meant else ""))
+
+
 def test_keywords_without_effect_are_reported(byte_vocab: Vocabulary) -> None:
     schema: dict[str, Any] = {
         "title": "t",

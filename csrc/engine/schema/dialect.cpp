@@ -96,6 +96,15 @@ bool one_edit_apart(std::string_view a, std::string_view b) {
   return a.substr(at + 1) == b.substr(at + 1) || (swapped && a.substr(at + 2) == b.substr(at + 2));
 }
 
+/// What maxLength, MaxLength, max_length and max-length have in common.
+std::string without_case(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    if (c != '_' && c != '-') letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return letters;
+}
+
 std::string_view draft_name(Draft draft) {
   static constexpr std::string_view kNames[] = {"draft 4", "draft 6", "draft 7", "draft 2019-09", "draft 2020-12"};
   return kNames[static_cast<size_t>(draft)];
@@ -116,9 +125,13 @@ const Keyword* find_keyword(std::string_view name) {
 std::string_view similar_keyword(std::string_view name) {
   // Shorter names have too many neighbours with other meanings.
   constexpr size_t kShortest = 4;
-  if (name.size() < kShortest) return {};
-  const auto found =
-      std::ranges::find_if(kKeywords, [&](const Keyword& one) { return one_edit_apart(one.name, name); });
+  const std::string wanted = without_case(name);
+  if (wanted.size() < kShortest) return {};
+  const auto is_similar = [&](const Keyword& one) {
+    const std::string known = without_case(one.name);
+    return known == wanted || one_edit_apart(known, wanted);
+  };
+  const auto found = std::ranges::find_if(kKeywords, is_similar);
   return found == std::end(kKeywords) ? std::string_view() : found->name;
 }
 

@@ -44,7 +44,8 @@ struct Keyword {
 /// Finds a keyword of any edition; nullptr if there is none.
 const Keyword* find_keyword(std::string_view name);
 
-/// Finds a keyword one edit away from `name`; empty if there is none.
+/// Finds a keyword that differs from `name` by one edit at most, if case, `_` and `-` do not count; empty if there is
+/// none.
 std::string_view similar_keyword(std::string_view name);
 
 /// Finds the edition of a `$schema` URI of the specification.
