@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from constrain.cli.evaluate import RECORDS
-from constrain.cli.options import OutputFile
+from constrain.cli.options import OutputFile, keep
 
 
 @click.command()
@@ -32,6 +32,7 @@ def calibrate(records: Path, gold: Path, ignore_case: bool, output: Path) -> Non
     from constrain.evaluation.calibration import calibrate as calibrated
     from constrain.runs import read_lines
 
+    keep(output, records, gold)
     found = calibrated(read_lines(records), read_lines(gold), ignore_case=ignore_case)
     found.calibration.save(output)
     held_out = "" if found.held_out_error is None else f", {found.held_out_error:.3f} after it, for other documents"

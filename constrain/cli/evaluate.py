@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from constrain.cli.options import OutputFile
+from constrain.cli.options import OutputFile, keep
 
 RECORDS = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -33,6 +33,7 @@ def evaluate(records: Path, gold: Path, ignore_case: bool, as_json: bool, page: 
     from constrain.evaluation.tables import print_tables
     from constrain.runs import read_lines
 
+    keep(page, records, gold)
     evaluation = evaluated(read_lines(records), read_lines(gold), ignore_case=ignore_case)
     if as_json:
         click.echo(json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False))

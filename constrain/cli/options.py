@@ -46,6 +46,13 @@ class OutputFile(click.Path):
         return path
 
 
+def keep(output: Path | None, *inputs: Path) -> None:
+    """Raise if an output would replace one of the files that a command reads."""
+    for path in inputs:
+        if output is not None and output.resolve() == path.resolve():
+            raise click.UsageError(f"{output} would be replaced, but is read: choose another file for the output")
+
+
 class TextFile(click.Path):
     """A file, converted to its text."""
 

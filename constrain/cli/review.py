@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from constrain.cli.counted import counted
-from constrain.cli.options import OutputFile
+from constrain.cli.options import OutputFile, keep
 
 if TYPE_CHECKING:
     from constrain.review import Review
@@ -37,6 +37,7 @@ def review(records: Path, output: Path | None, max_size: float) -> None:
     from constrain.review import write_review
 
     path = output or records.with_suffix(".html")
+    keep(path, records)
     written = write_review(records, path, max_bytes=int(max_size * _MEGABYTE), show_progress=True)
     size = path.stat().st_size / _MEGABYTE
     documents, failures = counted(written.documents, "document"), counted(written.failures, "failure")

@@ -140,6 +140,8 @@ class Journal:
             raise self._unusable(f"is not JSON ({error})") from error
         if not isinstance(line, dict):
             raise self._unusable("is no JSON object")
+        if not ({"key", "source"} & line.keys() and {"record", "error"} & line.keys()):
+            raise self._unusable("is neither a record nor a failure")
         return line
 
     def _unusable(self, reason: str) -> RunError:

@@ -37,7 +37,7 @@ def _parsed(path: str | Path, number: int, raw: bytes) -> Line:
     except ValueError as error:
         raise _unusable(path, number, f"is not JSON ({error})") from error
     if not isinstance(line, dict) or not ("record" in line or isinstance(line.get("error"), dict)):
-        raise _unusable(path, number, "is neither a record nor a failure")
+        raise _unusable(path, number, 'is neither {"source": FILE, "record": RECORD} nor a failure')
     return line
 
 

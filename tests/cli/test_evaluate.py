@@ -70,6 +70,14 @@ def test_a_page(files: tuple[str, str], tmp_path: Path) -> None:
     assert "<title>records.jsonl" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+def test_gold_is_not_replaced_by_a_page(files: tuple[str, str]) -> None:
+    records, gold = files
+    before = Path(gold).read_bytes()
+    result = run(records, "--gold", gold, "--html", gold)
+    assert result.exit_code == 2 and "gold.jsonl would be replaced, but is read" in result.output
+    assert Path(gold).read_bytes() == before
+
+
 def test_gold_of_other_documents(files: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"source": "z", "record": {}}\n')
     result = run(files[0], "--gold", str(tmp_path / "other.jsonl"))

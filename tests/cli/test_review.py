@@ -34,6 +34,14 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert "1 document without highlights" in result.stderr
 
 
+def test_the_records_are_not_replaced_by_their_page(tmp_path: Path) -> None:
+    records = write_lines(tmp_path / "records.jsonl", [text_line(tmp_path / "a.txt", "Hello {/name=Ada}")])
+    before = records.read_bytes()
+    result = run(str(records), "-o", str(tmp_path / "." / "records.jsonl"))
+    assert result.exit_code == 2 and "records.jsonl would be replaced, but is read" in result.stderr
+    assert records.read_bytes() == before
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text("Hello\n")
     result = run(str(tmp_path / "r.jsonl"))

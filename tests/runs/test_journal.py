@@ -93,9 +93,11 @@ def test_a_last_line_that_lacks_its_line_break_only_is_kept(path: Path) -> None:
     ("content", "said"),
     [
         (b"Dear Ada,\nall is well", "line 1 of .* is not JSON"),
-        (b'{"key": "a"}\nall is well', "line 2 of .* is not JSON"),
-        (b'{"key": "a"}\n{"key": "b"\n{"key": "c"}\n', "line 2 of .* is not JSON"),
+        (b'{"key": "a", "record": 1}\nall is well', "line 2 of .* is not JSON"),
+        (b'{"key": "a", "record": 1}\n{"key": "b"\n{"key": "c"}\n', "line 2 of .* is not JSON"),
         (b"[1]\n", "line 1 of .* is no JSON object"),
+        (b'{"type": "string"}\n', "line 1 of .* is neither a record nor a failure"),
+        (b'{"document": "two", "record": 2}\n', "line 1 of .* is neither a record nor a failure"),
         (b"\0\0\0", "line 1 of .* is not JSON"),
     ],
 )
