@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from numbers import Integral, Real
 from reprlib import Repr
 from typing import Any, TypeAlias
@@ -60,6 +61,15 @@ def check_number(
     if not (isinstance(value, Real) and math.isfinite(value) and minimum <= float(value) <= maximum):
         low, high = (None if math.isinf(bound) else bound for bound in (minimum, maximum))
         raise refused(name, value, f"a finite number{_bounds(low, high)}", error)
+
+
+def check_names(given: Iterable[str], known: Collection[str]) -> None:
+    """Raise unless all options of a call have names that are known."""
+    for name in given:
+        if name not in known:
+            similar = get_close_matches(name, known, 1)
+            others = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(sorted(known))}"
+            raise ArgumentError(f"there is no option {name!r}; {others}")
 
 
 def refused(name: str, value: Any, wanted: str, error: Refusal = ArgumentError) -> Exception:

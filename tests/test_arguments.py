@@ -94,6 +94,8 @@ def test_what_was_given_is_shown_in_brief() -> None:
         ({"choices": "yes"}, GrammarError, "choices must be a list of texts"),
         ({"prefix": 5}, GrammarError, "prefix_strings must be a list of texts"),
         ({"json_schema": "{}"}, GrammarError, "a schema is a dict or a type"),
+        ({"regexp": "a"}, ArgumentError, r"there is no option 'regexp'; did you mean 'regex'\?"),
+        ({"xyz": 1}, ArgumentError, "there is no option 'xyz'; there are choices, filters, grammar, "),
     ],
     ids=str,
 )
@@ -108,6 +110,7 @@ def test_choose(llm: LLM) -> None:
 
 def test_extract(llm: LLM) -> None:
     refuses(ArgumentError, "the text of a document must be a str", llm.extract, {"type": "string"}, Path("letter.txt"))
+    refuses(ArgumentError, "did you mean 'max_new_tokens'", llm.extract, {"type": "string"}, "text", max_tokens=5)
     refuses(ArgumentError, "target must be a Target", llm.extractor.extract, {"type": "string"}, "text")
     refuses(ArgumentError, "prompt must be a function", Extractor, llm.runtime, "Extract:")
     refuses(ArgumentError, "runtime must be a Runtime, or something that has one", Extractor, llm.model)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from constrain.arguments import check_count, check_text, refused
+from constrain.arguments import check_count, check_names, check_text, refused
 from constrain.completion import Options
 from constrain.documents import Document
 from constrain.errors import ArgumentError
@@ -76,8 +76,10 @@ class ExtractionOptions(Options):
         """Check the options for a target.
 
         Raises:
-            ArgumentError: an option is of the wrong type or out of range, or an example does not match the schema.
+            ArgumentError: an option is unknown, of the wrong type or out of range, or an example does not
+                match the schema.
         """
+        check_names(given, ExtractOptions.__annotations__)
         options: dict[str, Any] = {**given}
         confidence = options.pop("confidence", True)
         if not isinstance(confidence, bool) and confidence != "exact":

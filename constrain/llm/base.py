@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import torch
 
+from constrain.arguments import check_names
 from constrain.completion import (
     Completion,
     Options,
@@ -106,6 +107,7 @@ class BaseLLM:
             given: the options of the call.
             copied: whether each prompt gets copies of the filters.
         """
+        check_names(given, GenerateOptions.__annotations__)
         named: dict[str, Any] = {name: value for name, value in given.items() if name in _CONSTRAINTS}
         others: dict[str, Any] = {name: value for name, value in given.items() if name not in _CONSTRAINTS}
         options = Options(**others)
