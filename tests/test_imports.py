@@ -229,7 +229,15 @@ def loaded_by(statement: str) -> set[str]:
     return set(run.stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import constrain", "import constrain.engine", "import constrain.cli"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import constrain",
+        "import constrain.engine",
+        "import constrain.cli",
+        "import constrain.evaluation.calibration",
+    ],
+)
 def test_light_imports_stay_light(statement: str) -> None:
     assert not {"torch", "transformers"} & loaded_by(statement)
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from constrain.engine import Matcher, Vocabulary
+from constrain.extract.extraction import PRESENT
 from constrain.filters.masks import all_tokens
 from constrain.kernels import MAX_CHOICES
 
 #: Maximum number of alternatives.
 MAX_ALTERNATIVES = 64
-#: Name of all values but ``null``, where they are more than that.
-PRESENT = "present"
 
 _NULL = b"null"
 _NUMBER = rb"0-9.eE+-"

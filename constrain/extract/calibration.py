@@ -13,9 +13,8 @@ import numpy as np
 
 from constrain.arguments import check_type
 from constrain.errors import ArgumentError
-from constrain.extract.alternatives import PRESENT
 from constrain.extract.curves import Curve, Isotonic, Logistic, curve_of
-from constrain.extract.extraction import Confidence
+from constrain.extract.extraction import PRESENT, Confidence
 
 #: Number of values from which on a kind has a curve of its own, and from which on that is an isotonic one.
 MIN_VALUES, MIN_ISOTONIC = 30, 200
@@ -84,7 +83,7 @@ class Calibration:
         except OSError as error:
             raise ArgumentError(f"the calibration cannot be read: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ArgumentError(f"{path} is no calibration: {error!r}") from error
+            raise ArgumentError(f"{path} is no calibration, as `constrain calibrate` writes it: {error!r}") from error
 
     def to_json(self) -> dict[str, Any]:
         """Return the calibration as JSON."""

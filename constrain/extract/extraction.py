@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from constrain.completion.result import FinishReason
 from constrain.documents import Document
 
+if TYPE_CHECKING:
+    from constrain.completion.result import FinishReason
+
 T = TypeVar("T")
+
+#: Name, among the alternatives of a value, of all values but ``null``, where they are many.
+PRESENT = "present"
 
 
 class Span(NamedTuple):

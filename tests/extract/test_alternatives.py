@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from constrain.engine import compile_json_schema
-from constrain.extract.alternatives import MAX_ALTERNATIVES, PRESENT, Alternatives, find_alternatives
+from constrain.extract.alternatives import MAX_ALTERNATIVES, Alternatives, find_alternatives
+from constrain.extract.extraction import PRESENT
 from constrain.testing import small_vocabulary
 
 VOCABULARY = small_vocabulary()

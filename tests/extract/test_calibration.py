@@ -16,9 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from constrain.errors import ArgumentError
 from constrain.evaluation.metrics import auroc, expected_calibration_error
 from constrain.extract import Calibration, Confidence
-from constrain.extract.alternatives import PRESENT
 from constrain.extract.calibration import OTHERS, Sample, kind_of
 from constrain.extract.curves import Isotonic, Logistic, pooled
+from constrain.extract.extraction import PRESENT
 
 
 def sigmoid(x: Any) -> Any:

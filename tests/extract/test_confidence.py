@@ -19,8 +19,8 @@ import constrain
 from constrain import LLM
 from constrain.errors import ArgumentError
 from constrain.extract import Calibration, Extraction, Target
-from constrain.extract.alternatives import PRESENT
 from constrain.extract.curves import Logistic
+from constrain.extract.extraction import PRESENT
 from constrain.extract.leaves import Leaf, find_leaves
 from constrain.extract.options import ExtractionOptions
 from constrain.filters import ExLlamaV2RegexFilter
