@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from constrain.cli.options import SchemaParam, model_option
-from constrain.cli.schema import warn_of_misspelled
+from constrain.cli.schema import warn_of_mistakes
 from constrain.engine.pointers import pointer
 from constrain.errors import GrammarError
 
@@ -80,7 +80,7 @@ def check_schema(
         click.echo(json.dumps({"supported": True, "keywords": [row._asdict() for row in rows]}, indent=2))
     else:
         _print(rows)
-        warn_of_misspelled(report)
+        warn_of_mistakes(report)
 
 
 def _explain(ctx: click.Context, target: Target[Any], vocabulary: Vocabulary, text: IO[str]) -> None:

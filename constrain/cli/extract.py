@@ -23,7 +23,7 @@ from constrain.cli.options import (
     seed_option,
 )
 from constrain.cli.run_report import RunReport
-from constrain.cli.schema import warn_of_misspelled
+from constrain.cli.schema import warn_of_mistakes
 from constrain.errors import RunError
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def extract(
     if workers is not None and address is None:
         raise click.UsageError("--workers needs --ray")
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
+    if column is None:
+        _warn_of_tables(files)
     _check(target, model_dir)
     model = _model(model_dir, jobs, calibration)
     if address is not None:
@@ -178,6 +180,13 @@ def _documents(
     return islice(listed(), limit), min(total, limit or total)
 
 
+def _warn_of_tables(files: Sequence[Path]) -> None:
+    from constrain.documents.tables import is_table
+
+    for file in filter(is_table, map(str, files)):
+        click.echo(f"warning: {file} is one document; with --column NAME, each of its rows is one", err=True)
+
+
 def _opened(output: Path | None) -> Journal | Stream:
     from constrain.runs import Stream, open_output
 
@@ -190,7 +199,7 @@ def _check(target: Target[Any], model_dir: Path | None) -> None:
     from constrain.engine import Vocabulary
     from constrain.runs import check_schema
 
-    warn_of_misspelled(check_schema(target.schema, Vocabulary.from_pretrained(model_dir or built_in())))
+    warn_of_mistakes(check_schema(target.schema, Vocabulary.from_pretrained(model_dir or built_in())))
 
 
 def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | None) -> LazyModel:

@@ -83,7 +83,8 @@ class SchemaParam(click.ParamType[Any]):
         try:
             schema = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            self.fail(f"{path} is not JSON: {error}")
+            hint = f"; a type in it is given as {path.stem}:TYPE" if path.suffix == ".py" else ""
+            self.fail(f"{path} is not JSON: {error}{hint}")
         if not isinstance(schema, dict):
             self.fail(f"{path} is not a JSON Schema: that is an object, not a {type(schema).__name__}")
         return schema
@@ -92,6 +93,8 @@ class SchemaParam(click.ParamType[Any]):
         if not re.fullmatch(r"[\w.]+:\w+", value):
             self.fail(f"there is no file {value!r}; a Python type is given as module:Type")
         module, _, name = value.partition(":")
+        if Path(module).suffix == ".py":
+            self.fail(f"{module!r} is a file; its module is {Path(module).stem}:{name}")
         if "" not in sys.path:
             sys.path.insert(0, "")
         try:

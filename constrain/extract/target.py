@@ -21,6 +21,7 @@ from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, wit
 T = TypeVar("T")
 
 _KEYWORDS = frozenset({EVIDENCE, VERBATIM})
+_TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
 
 
 @dataclass(frozen=True)
@@ -199,10 +200,17 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
         return jsonschema_rs.validator_for(schema, validate_formats=True, retriever=_refuse_to_fetch)
     except jsonschema_rs.ValidationError as error:
         keyword = next((part for part in reversed(error.instance_path) if isinstance(part, str)), None)
-        reason = f"not a valid JSON Schema: {error.message}"
+        reason = f"not a valid JSON Schema: {_message(error)}"
         raise SchemaError(reason, pointer(error.instance_path), keyword) from error
     except ValueError as error:
         raise SchemaError(f"not a JSON Schema: {error}") from error
+
+
+def _message(error: jsonschema_rs.ValidationError) -> str:
+    """Return what is wrong with a schema; of a wrong type, metaschemas only say that no alternative of theirs fits."""
+    if error.instance_path[-1:] != ["type"] or error.schema_path[-1:] != ["anyOf"]:
+        return error.message
+    return f"{error.instance!r} is none of the types {', '.join(_TYPES)}, nor a list of them"
 
 
 def _refuse_to_fetch(uri: str) -> NoReturn:

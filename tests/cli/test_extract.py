@@ -103,11 +103,12 @@ def test_calibrated_confidence(folder: Path, tiny_dir: Path) -> None:
 
 
 def test_records_are_appended_to_a_file(folder: Path, tiny_dir: Path) -> None:
-    (folder / "out.jsonl").write_text('{"old": 1}\n')
+    line = {"source": "old.txt", "record": 1}
+    (folder / "out.jsonl").write_text(json.dumps(line) + "\n")
     result = run(tiny_dir, "--schema", "schema.json", "one.txt", "-o", "out.jsonl")
     assert (result.exit_code, result.stdout) == (0, "")
     old, new = rows((folder / "out.jsonl").read_text())
-    assert old == {"old": 1}
+    assert old == line
     check(new, "one.txt")
 
 
@@ -166,13 +167,19 @@ def test_a_type_of_a_module_in_the_working_directory(folder: Path, tiny_dir: Pat
         ("json:Nothing", "'json:Nothing' cannot be imported"),
         ("broken.json", "broken.json is not JSON"),
         ("list.json", "list.json is not a JSON Schema: that is an object, not a list"),
-        ("wrong.json", "#/type (type): not a valid JSON Schema"),
+        ("wrong.json", "#/type (type): not a valid JSON Schema: 'strin' is none of the types string, number, "),
+        (
+            "types.py",
+            "types.py is not JSON: Expecting value: line 1 column 1 (char 0); a type in it is given as types:",
+        ),
+        ("types.py:Kind", "'types.py' is a file; its module is types:Kind"),
     ],
 )
 def test_schemas_that_cannot_be_used(folder: Path, tiny_dir: Path, schema: str, message: str) -> None:
     (folder / "broken.json").write_text("{")
     (folder / "list.json").write_text("[1]")
     (folder / "wrong.json").write_text('{"type": "strin"}')
+    (folder / "types.py").write_text("Kind = int")
     result = run(tiny_dir, "--schema", schema, "one.txt")
     assert result.exit_code in (1, 2)
     assert message in result.stderr
@@ -332,6 +339,14 @@ def test_a_record_for_each_paragraph(folder: Path, tiny_dir: Path) -> None:
     assert [row["part"] for row in found] == [{"paragraph": 1, "span": [0, 3]}, {"paragraph": 2, "span": [5, 7]}]
 
 
+def test_a_table_that_is_read_as_one_document_is_warned_of(folder: Path, tiny_dir: Path) -> None:
+    (folder / "letters.csv").write_text("id,text\n1,yes\n")
+    result = run(tiny_dir, "--schema", "schema.json", "letters.csv", "one.txt")
+    assert result.stderr.count("warning") == 1
+    assert "warning: letters.csv is one document; with --column NAME, each of its rows is one" in result.stderr
+    assert "warning" not in run(tiny_dir, "--schema", "schema.json", "letters.csv", "--column", "text").stderr
+
+
 def test_the_rows_of_a_table(folder: Path, tiny_dir: Path) -> None:
     (folder / "letters.csv").write_text("id,text\na,yes\nb,\nc,no\n")
     args = ("--schema", "schema.json", "letters.csv", "--column", "text", "--id-column", "id", "-o", "out.csv")
@@ -370,6 +385,12 @@ def test_misspelled_keywords_of_quotes_and_evidence_are_where_the_schema_has_the
     result = run(tiny_dir, "--schema", "schema.json", "one.txt")
     assert "warning: #/properties/name (maxlength): unknown keyword; did you mean 'maxLength'?" in result.stderr
     assert "warning: #/properties/total (maximun): unknown keyword; did you mean 'maximum'?" in result.stderr
+
+
+def test_a_schema_that_allows_everything_is_warned_of(folder: Path, tiny_dir: Path) -> None:
+    (folder / "schema.json").write_text('{"name": "string", "age": "number"}')
+    result = run(tiny_dir, "--schema", "schema.json", "one.txt", "--max-new-tokens", "5")
+    assert "warning: no keyword of the schema has an effect" in result.stderr
 
 
 # Other writers, and ends
