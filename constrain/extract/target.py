@@ -199,9 +199,10 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(schema, validate_formats=True, retriever=_refuse_to_fetch)
     except jsonschema_rs.ValidationError as error:
-        keyword = next((part for part in reversed(error.instance_path) if isinstance(part, str)), None)
-        reason = f"not a valid JSON Schema: {_message(error)}"
-        raise SchemaError(reason, pointer(error.instance_path), keyword) from error
+        path = list(error.instance_path)
+        end = max((index for index, part in enumerate(path) if isinstance(part, str)), default=None)
+        keyword = None if end is None else str(path[end])
+        raise SchemaError(f"not a valid JSON Schema: {_message(error)}", pointer(path[:end]), keyword) from error
     except ValueError as error:
         raise SchemaError(f"not a JSON Schema: {error}") from error
 

@@ -68,7 +68,7 @@ def make_work(model: ServedModel, request: SamplingFields, asked: Conversation) 
     if asked.effort is not None:
         # Variables by which templates of Qwen3 and of GPT-OSS are told.
         variables = {"enable_thinking": asked.effort != "none", "reasoning_effort": asked.effort, **variables}
-    ids = encode_conversation(model, asked.messages, functions, variables, asked.content)
+    ids = encode_conversation(model, asked.messages, functions, variables, asked.content or _only_call(asked.choice))
     format = answer_format(model.form, asked.choice, asked.content, model.vocabulary)
     thinking = _thinking(model, ids, asked) if format is not None else None
     shows_special = isinstance(format.grammar, str) if format else model.thinking_marks is not None
@@ -77,6 +77,13 @@ def make_work(model: ServedModel, request: SamplingFields, asked: Conversation) 
     )
     reader = partial(AnswerReader, model.form, asked.choice, _mark_texts(model), _is_thinking(model, ids))
     return Work(model, ids, format, within(options, thinking, asked.max_tokens), thinking, reader, asked.content)
+
+
+def _only_call(choice: ToolChoice | None) -> OutputFormat | None:
+    """Return the format of the arguments, where there is one function, and it has to be called."""
+    if choice is None or not choice.required or len(choice.functions) > 1:
+        return None
+    return OutputFormat(dict(choice.functions[0].schema))
 
 
 def _thinking(model: ServedModel, ids: torch.Tensor, asked: Conversation) -> Thinking | None:

@@ -65,7 +65,8 @@ def create_app(models: Models, settings: ServerSettings | None = None) -> Starle
 
 async def _not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
-    return error_response(APIError(f"there is no {request.method} {request.url.path}", status=status))
+    headers = getattr(error, "headers", None)
+    return error_response(APIError(f"there is no {request.method} {request.url.path}", status=status, headers=headers))
 
 
 class _Endpoints:

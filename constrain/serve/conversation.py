@@ -28,7 +28,7 @@ def encode_conversation(
 
     The chat template of the model renders it. Where that does not show functions, a system message describes them;
     without a chat template, the prompt is a transcript. The built-in model, which only knows documents and their
-    records, is given the last message as the document, if the answer is JSON.
+    records, is given the last message as the document, if the answer is JSON, or the arguments of the only function.
 
     Args:
         model: the model.
@@ -49,7 +49,7 @@ def encode_conversation(
     templates = tokenizer.chat_templates
     source = (templates.get("tool_use") or templates["default"]).source if "default" in templates else ""
     if "tools" in source:
-        rendered = [_for_template(message) for message in messages]
+        rendered = for_template(messages, model.form)
         tools = [function.for_template() for function in functions]
         return tokenizer.encode_chat(rendered, tools=tools or None, **(variables or {}))
     spelled = [_spelled(message, model.form) for message in messages]
@@ -71,16 +71,23 @@ def _text(message: Message) -> str:
     return message.content or ""
 
 
-def _for_template(message: Message) -> dict[str, Any]:
-    """Return a message as chat templates take it: arguments of calls as objects."""
+def for_template(messages: Sequence[Message], form: CallForm) -> list[dict[str, Any]]:
+    """Return messages as chat templates take them: arguments of calls as objects, and ids as the model knows them."""
+    calls = [call for message in messages for call in message.tool_calls or ()] if form.call_id else []
+    ids = {call.id: form.call_id.format(name=call.function.name, number=number) for number, call in enumerate(calls)}
+    return [_rendered(message, ids) for message in messages]
+
+
+def _rendered(message: Message, ids: Mapping[str, str]) -> dict[str, Any]:
     rendered: dict[str, Any] = {"role": _role(message), "content": _text(message)}
     thoughts = message.reasoning_content or message.reasoning
-    optional = {"name": message.name, "tool_call_id": message.tool_call_id, "reasoning_content": thoughts}
+    answered = ids.get(message.tool_call_id or "", message.tool_call_id)
+    optional = {"name": message.name, "tool_call_id": answered, "reasoning_content": thoughts}
     rendered |= {name: value for name, value in optional.items() if value is not None}
     if message.tool_calls:
         rendered["tool_calls"] = [
             {
-                "id": call.id,
+                "id": ids.get(call.id, call.id),
                 "type": "function",
                 "function": {"name": call.function.name, "arguments": _parsed(call.function.arguments)},
             }

@@ -61,25 +61,46 @@ def pointer(*steps: str | int) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
-def invalid(problems: Sequence[Mapping[str, Any]], prefix: str = "") -> APIError:
-    """Return the error for what pydantic found wrong with a request; the first problem is the one that is told.
+def invalid(problems: Sequence[Mapping[str, Any]], body: Any) -> APIError:
+    """Return the error for what pydantic found wrong with a request; only the first problem is told.
+
+    Where a field may have several forms, pydantic has a problem for each: the one that lies deepest is of the form that
+    was meant.
 
     Args:
         problems: of ``ValidationError.errors()``.
-        prefix: JSON pointer to what was validated.
+        body: what was validated, as parsed JSON.
     """
-    first = problems[0]
-    at = prefix + pointer(*first["loc"])
-    if first["type"] == "extra_forbidden":
+    found = [(_pointer_within(body, problem), problem) for problem in problems]
+    found.sort(key=lambda each: each[1]["type"] == "missing")
+    first = found[0][0]
+    meant = [each for each in found if each[0] == first or each[0].startswith(f"{first}/")]
+    at = max((each[0] for each in meant), key=lambda each: each.count("/"))
+    causes = [problem for place, problem in meant if place == at]
+    if any(problem["type"] == "extra_forbidden" for problem in causes):
         return APIError(f"{at}: this server does not know the field, and ignores none", param=at, code="unknown_field")
-    return APIError(f"{at}: {first['msg']}", param=at, code="invalid_value")
+    told = "; or: ".join(dict.fromkeys(problem["msg"] for problem in causes))
+    return APIError(f"{at or 'the body'}: {told}", param=at, code="invalid_value")
+
+
+def _pointer_within(body: Any, problem: Mapping[str, Any]) -> str:
+    """Return the pointer to a problem, without the steps by which pydantic names the forms of a field."""
+    *steps, last = problem["loc"] or ("",)
+    taken: list[str | int] = []
+    for step in (*steps, last):
+        if (isinstance(body, Mapping) and step in body) or (isinstance(body, list) and isinstance(step, int)):
+            taken.append(step)
+            body = body[step]
+    is_missing = problem["type"] == "missing"
+    return pointer(*taken, last) if is_missing else pointer(*taken)
 
 
 def in_grammar(error: GrammarError, at: str) -> APIError:
     """Return the error for a constraint that does not compile; ``at`` is the pointer to its field."""
     if isinstance(error, SchemaError) and not error.document:
         keyword = pointer(error.keyword) if error.keyword else ""
-        return APIError(error.reason, param=f"{at}{error.pointer}{keyword}", code="schema_not_enforceable")
+        place = f"{at}{error.pointer}{keyword}"
+        return APIError(f"{place}: {error.reason}", param=place, code="schema_not_enforceable")
     if isinstance(error, ResourceLimit):
         return APIError(str(error), param=at + (error.pointer or ""), code="grammar_too_large")
     if isinstance(error, StructuralTagError):

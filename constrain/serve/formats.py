@@ -18,7 +18,7 @@ from constrain.engine import (
 from constrain.engine.lark import NamedGrammar
 from constrain.engine.special import pieces
 from constrain.errors import GrammarError, LarkError
-from constrain.serve.errors import in_grammar
+from constrain.serve.errors import APIError, in_grammar
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,14 @@ class OutputFormat:
         grammar: a JSON Schema, a regular expression for whole texts, or the text of a Lark grammar.
         grammars: those that ``@name`` stands for in the text of a Lark grammar.
         pointer: JSON pointer to the field of the request that it comes from.
+        pointers: the same of ``grammars``, as far as they come from fields of their own.
         located: turns an error of a Lark grammar into one of what the grammar was translated from.
     """
 
     grammar: NamedGrammar
     grammars: Mapping[str, NamedGrammar] = field(default_factory=dict)
     pointer: str = ""
+    pointers: Mapping[str, str] = field(default_factory=dict)
     located: Callable[[LarkError], GrammarError] | None = None
 
     @property
@@ -58,9 +60,18 @@ class OutputFormat:
                 return grammar_cache.compile(compile_regex, self.grammar, vocabulary)
             return grammar_cache.compile(compile_lark, self.grammar, vocabulary, grammars=self.grammars)
         except GrammarError as error:
-            if self.located and isinstance(error, LarkError):
-                raise in_grammar(self.located(error), self.pointer) from error
-            raise in_grammar(error, self.pointer) from error
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: GrammarError) -> APIError:
+        if not isinstance(error, LarkError):
+            return in_grammar(error, self.pointer)
+        if self.located:
+            return in_grammar(self.located(error), self.pointer)
+        named = re.match(r"@(\w+) ", error.reason)
+        cause = error.__cause__ if isinstance(error.__cause__, GrammarError) else error
+        if named and named[1] in self.pointers:
+            return in_grammar(cause, self.pointers[named[1]])
+        return in_grammar(error, self.pointer)
 
 
 class GrammarText:
@@ -68,11 +79,13 @@ class GrammarText:
 
     Attributes:
         grammars: the grammars, by name.
+        pointers: JSON pointers to the fields of the request that they come from, by name, where these are known.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self.grammars: dict[str, NamedGrammar] = {}
+        self.pointers: dict[str, str] = {}
 
     def literal(self, text: str) -> str:
         """Return the expression of a text, in which names of special tokens are these tokens."""
@@ -84,19 +97,21 @@ class GrammarText:
         # Lark knows "<|name|>" as the notation of the special token <|name|>, and <[NAME]> as that of [NAME].
         return " ".join(each.replace("<<", "<").replace(">>", ">") if each[0] == "<" else each for each in found)
 
-    def refer(self, grammar: NamedGrammar) -> str:
-        """Return the expression of another grammar."""
+    def refer(self, grammar: NamedGrammar, pointer: str | None = None) -> str:
+        """Return the expression of another grammar; ``pointer``: to the field of the request that it comes from."""
         for name, known in self.grammars.items():
             if type(known) is type(grammar) and known == grammar:
                 return f"@{name}"
         name = f"call{len(self.grammars)}"
         self.grammars[name] = grammar
+        if pointer is not None:
+            self.pointers[name] = pointer
         return f"@{name}"
 
     def insert(self, format: OutputFormat) -> str:
         """Return the expression of an output format."""
         self.grammars.update(format.grammars)
-        return self.refer(format.grammar)
+        return self.refer(format.grammar, format.pointer)
 
     def free_text(self, excluded: Iterable[str] = ()) -> str:
         """Return the expression of any text, empty or not, in which no text of ``excluded`` occurs."""
@@ -104,7 +119,7 @@ class GrammarText:
 
     def format(self, start: str, pointer: str = "") -> OutputFormat:
         """Return the format of the rule ``start``."""
-        return OutputFormat(f"start: {start}", self.grammars, pointer)
+        return OutputFormat(f"start: {start}", self.grammars, pointer, self.pointers)
 
 
 def free_text_pattern(excluded: Iterable[str]) -> str:

@@ -71,7 +71,13 @@ async def read_body(request: Request, kind: type[M], limit: int) -> M:
     try:
         return kind.model_validate_json(bytes(body))
     except ValidationError as error:
-        raise invalid(error.errors(include_context=False)) from error
+        raise _refused(error, bytes(body)) from error
+
+
+def _refused(error: ValidationError, body: bytes) -> APIError:
+    problems = error.errors(include_context=False)
+    is_json = problems[0]["type"] != "json_invalid"
+    return invalid(problems, json.loads(body) if is_json else None)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

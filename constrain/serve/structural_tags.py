@@ -27,7 +27,7 @@ def structural_tag(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) ->
         tag = lark_of_structural_tag(value, vocabulary)
     except StructuralTagError as error:
         raise in_grammar(error, at) from error
-    return OutputFormat(tag.text, tag.grammars, at, tag.located)
+    return OutputFormat(tag.text, tag.grammars, at, located=tag.located)
 
 
 def compiled_pattern(pattern: str, at: str) -> re.Pattern[str]:

@@ -53,6 +53,36 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+class _Arguments(dict[str, Any]):
+    """Arguments of a call: an object, which is joined to texts as JSON.
+
+    Some templates, as DeepSeek's, take arguments as text.
+    """
+
+    def __str__(self) -> str:
+        return str(_to_json(self))
+
+    def __add__(self, after: str) -> str:
+        return str(self) + after
+
+    def __radd__(self, before: str) -> str:
+        return before + str(self)
+
+
+def _with_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message for a template, with :class:`_Arguments` in its calls."""
+    if not message.get("tool_calls"):
+        return message
+    return {**message, "tool_calls": [_call(call) for call in message["tool_calls"]]}
+
+
+def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(call.get("function"), Mapping):
+        return {**call, "function": _call(call["function"])}
+    arguments = call.get("arguments")
+    return {**call, "arguments": _Arguments(arguments)} if isinstance(arguments, Mapping) else call
+
+
 class ChatTemplate:
     """A compiled chat template.
 
@@ -89,7 +119,7 @@ class ChatTemplate:
         """
         parts, length = [], 0
         try:
-            for part in self._template.generate(messages=messages, **variables):
+            for part in self._template.generate(messages=[_with_arguments(each) for each in messages], **variables):
                 parts.append(part)
                 length += len(part)
                 if length > MAX_PROMPT_CHARS:

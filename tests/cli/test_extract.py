@@ -167,7 +167,7 @@ def test_a_type_of_a_module_in_the_working_directory(folder: Path, tiny_dir: Pat
         ("json:Nothing", "'json:Nothing' cannot be imported"),
         ("broken.json", "broken.json is not JSON"),
         ("list.json", "list.json is not a JSON Schema: that is an object, not a list"),
-        ("wrong.json", "#/type (type): not a valid JSON Schema: 'strin' is none of the types string, number, "),
+        ("wrong.json", "# (type): not a valid JSON Schema: 'strin' is none of the types string, number, "),
         (
             "types.py",
             "types.py is not JSON: Expecting value: line 1 column 1 (char 0); a type in it is given as types:",

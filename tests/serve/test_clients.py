@@ -18,28 +18,41 @@ class Person(BaseModel):
 ADA = Person(name="Ada Lovelace", age=36)
 
 
-def test_instructor(url: str) -> None:
+@pytest.mark.parametrize("mode", ["TOOLS", "TOOLS_STRICT", "JSON_SCHEMA", "RESPONSES_TOOLS"])
+def test_instructor(url: str, mode: str) -> None:
     instructor = pytest.importorskip("instructor")
     openai = pytest.importorskip("openai")
-    client = instructor.from_openai(
-        openai.OpenAI(base_url=f"{url}/v1", api_key="secret"), mode=instructor.Mode.JSON_SCHEMA
-    )
+    client = instructor.from_openai(openai.OpenAI(base_url=f"{url}/v1", api_key="secret"), mode=instructor.Mode[mode])
     found = client.chat.completions.create(
         model="constrain", messages=[{"role": "user", "content": TEXT}], response_model=Person, temperature=0
     )
-    assert isinstance(found, Person)
+    assert found == ADA
 
 
-def test_pydantic_ai(url: str) -> None:
+@pytest.mark.parametrize("api", ["OpenAIChatModel", "OpenAIResponsesModel"])
+@pytest.mark.parametrize("output", ["NativeOutput", "ToolOutput"])
+def test_pydantic_ai(url: str, api: str, output: str) -> None:
     ai = pytest.importorskip("pydantic_ai")
     models, providers = (pytest.importorskip(f"pydantic_ai.{name}.openai") for name in ("models", "providers"))
     provider = providers.OpenAIProvider(base_url=f"{url}/v1", api_key="secret")
-    model = models.OpenAIChatModel("constrain", provider=provider)
-    agent = ai.Agent(model, output_type=ai.NativeOutput(Person), model_settings={"temperature": 0})
+    model = getattr(models, api)("constrain", provider=provider)
+    agent = ai.Agent(model, output_type=getattr(ai, output)(Person), model_settings={"temperature": 0})
+
+    async def streamed() -> Person:
+        async with agent.run_stream(TEXT) as result:
+            return [part async for part in result.stream_output()][-1]
+
     assert asyncio.run(agent.run(TEXT)).output == ADA
+    assert asyncio.run(streamed()) == ADA
 
 
-def test_langchain(url: str) -> None:
+@pytest.mark.parametrize("responses", [False, True])
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_langchain(url: str, method: str, responses: bool) -> None:
     langchain = pytest.importorskip("langchain_openai")
-    model = langchain.ChatOpenAI(model="constrain", base_url=f"{url}/v1", api_key="secret", temperature=0)
-    assert model.with_structured_output(Person, method="json_schema").invoke(TEXT) == ADA
+    model = langchain.ChatOpenAI(
+        model="constrain", base_url=f"{url}/v1", api_key="secret", temperature=0, use_responses_api=responses
+    )
+    chain = model.with_structured_output(Person, method=method)
+    assert chain.invoke(TEXT) == ADA
+    assert list(chain.stream(TEXT))[-1] == ADA

@@ -94,7 +94,7 @@ CASES: list[tuple[dict[str, Any], Any]] = [
 def ask(client: httpx.Client, fields: dict[str, Any], path: str = "chat/completions") -> httpx.Response:
     asked = {"messages": [{"role": "user", "content": "Hi"}]}
     if path != "chat/completions":
-        asked = {"completions": {"prompt": "Hi"}, "responses": {"input": "Hi"}}[path]  # type: ignore[dict-item]
+        asked = {"completions": {"prompt": "Hi"}, "responses": {"input": "Hi"}, "extract": {}}[path]  # type: ignore[dict-item]
     return client.post(f"/v1/{path}", json={"model": "constrain", "seed": 1, **asked, **fields})
 
 
@@ -159,6 +159,59 @@ def test_what_cannot_be_honoured_is_refused_with_a_pointer(
     assert error["param"] == pointer
     assert error["type"] == "invalid_request_error"
     assert error["message"]
+
+
+def test_messages_of_errors_begin_with_the_pointer(client: httpx.Client) -> None:
+    error = ask(client, {"guided_json": {"type": "objct"}}).json()["error"]
+    assert error["message"] == "/guided_json/type: there is no type 'objct'"
+
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+DEEP: list[tuple[str, dict[str, Any], str]] = [
+    ("chat/completions", {"tools": [{**TOOL, "strict": True}]}, "/tools/0/strict"),
+    ("chat/completions", {"tools": [{"type": "function", "function": {"name": "f", "schema": {}}}]},
+     "/tools/0/function/schema"),
+    ("chat/completions", {"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "/tools/0/type"),
+    ("chat/completions", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "objct"}}}]},
+     "/tools/0/function/parameters/type"),
+    ("chat/completions", {"tools": [TOOL], "tool_choice": {**TOOL, "regex": "a"}}, "/tool_choice/regex"),
+    ("chat/completions", {"tools": [TOOL], "tool_choice": {"type": "allowed_tools"}}, "/tool_choice/type"),
+    ("chat/completions", {"tools": [TOOL], "tool_choice": "any"}, "/tool_choice"),
+    ("chat/completions", {"functions": []}, "/functions"),
+    ("chat/completions", {"stream_options": {"regex": "a"}}, "/stream_options/regex"),
+    ("chat/completions", {"structured_outputs": {"json": 5}}, "/structured_outputs/json"),
+    ("chat/completions", {"guided_json": 5}, "/guided_json"),
+    ("chat/completions", {"stop": [""]}, "/stop/0"),
+    ("chat/completions", {"messages": [{"role": "user", "content": "", "regex": "a"}]}, "/messages/0/regex"),
+    ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+     "/messages/0/content/0/type"),
+    ("completions", {"suffix": "a"}, "/suffix"),
+    ("completions", {"prompt": ["a", 5]}, "/prompt/1"),
+    ("completions", {"prompt": [1 << 20]}, "/prompt"),
+    ("responses", {"text": {"regex": "a"}}, "/text/regex"),
+    ("responses", {"text": {"format": {"type": "xml"}}}, "/text/format/type"),
+    ("responses", {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}, "lax": 1}}},
+     "/text/format/lax"),
+    ("responses", {"text": {"format": {"type": "json_object"}}, "regex": "a"}, "/regex"),
+    ("responses", {"reasoning": {"budget": 1}}, "/reasoning/budget"),
+    ("responses", {"tools": [{"type": "web_search"}]}, "/tools/0/type"),
+    ("responses", {"tools": [{"type": "function", "name": "f", "schema": {}}]}, "/tools/0/schema"),
+    ("responses", {"tools": [{"type": "function", "name": "f", "parameters": {"type": "objct"}}]},
+     "/tools/0/parameters/type"),
+    ("responses", {"previous_response_id": "a"}, "/previous_response_id"),
+    ("responses", {"input": [{"role": "nobody"}]}, "/input/0/role"),
+    ("extract", {"document": "", "schema": {"type": "objct"}}, "/schema/type"),
+    ("extract", {"document": "", "schema": {}, "regex": "a"}, "/regex"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "fields", "pointer"), DEEP, ids=[f"{path} {at}" for path, _, at in DEEP])
+def test_pointers_lead_to_the_part_at_fault(
+    client: httpx.Client, path: str, fields: dict[str, Any], pointer: str
+) -> None:
+    response = ask(client, fields, path)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == pointer
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses"])

@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 
 WEATHER = {
     "type": "function",
@@ -26,6 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
             {"type": "message", "role": "user", "content": "Say hello."},
         ]
     },
+    "streaming": {"input": [{"type": "message", "role": "user", "content": "Count from 1 to 5."}]},
     "multi-turn": {
         "input": [
             {"type": "message", "role": "user", "content": "My name is Alice."},
@@ -40,6 +43,8 @@ CASES: dict[str, dict[str, Any]] = {
         "parallel_tool_calls": False,
     },
 }
+RESPONSE: TypeAdapter[Response] = TypeAdapter(Response)
+EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 #: Fields that the specification requires of a response.
 REQUIRED = """id object created_at completed_at status incomplete_details model previous_response_id instructions output
 error tools tool_choice truncation parallel_tool_calls text top_p presence_penalty frequency_penalty top_logprobs
@@ -55,6 +60,7 @@ def body(case: str) -> dict[str, Any]:
 
 def check(response: dict[str, Any], case: str) -> None:
     assert not [name for name in REQUIRED if name not in response]
+    RESPONSE.validate_json(json.dumps(response), strict=True)
     assert (response["object"], response["status"]) == ("response", "completed")
     assert response["output"]
     if "tools" in CASES[case]:
@@ -76,6 +82,7 @@ def test_streams(client: httpx.Client, case: str) -> None:
     events = [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: ")]
     names = [line.removeprefix("event: ") for line in text.split("\n") if line.startswith("event: ")]
     assert [event["type"] for event in events] == names
+    assert [EVENT.validate_json(json.dumps(event), strict=True).type for event in events] == names
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     check(events[-1]["response"], case)
     kind = "function_call" if "tools" in CASES[case] else "message"

@@ -45,25 +45,45 @@ def random_model(rng: random.Random, name: str, depth: int = 2) -> type[BaseMode
 MESSAGES: Any = [{"role": "user", "content": "Köln has 1 million people, and it rains."}]
 
 
-def test_parse_and_stream_return_what_a_model_describes(url: str) -> None:
-    kinds = [random_model(random.Random(number), f"Model{number}") for number in range(100)]
+async def parsed(client: AsyncOpenAI, kind: type[BaseModel], asked: dict[str, Any]) -> Any:
+    found = await client.chat.completions.parse(**asked, messages=MESSAGES, response_format=kind)
+    return found.choices[0].message.parsed
 
-    async def one(client: AsyncOpenAI, number: int) -> Any:
-        asked: Any = {"model": "constrain", "messages": MESSAGES, "max_tokens": 300, "seed": number}
-        if number % 2:
-            return await client.chat.completions.parse(**asked, response_format=kinds[number])
-        async with client.chat.completions.stream(**asked, response_format=kinds[number]) as stream:
-            events = {event.type async for event in stream}
-            assert {"chunk", "content.delta", "content.done"} <= events
-            return await stream.get_final_completion()
 
-    async def main() -> None:
+async def streamed(client: AsyncOpenAI, kind: type[BaseModel], asked: dict[str, Any]) -> Any:
+    async with client.chat.completions.stream(**asked, messages=MESSAGES, response_format=kind) as stream:
+        events = {event.type async for event in stream}
+        assert {"chunk", "content.delta", "content.done"} <= events
+        return (await stream.get_final_completion()).choices[0].message.parsed
+
+
+async def called(client: AsyncOpenAI, kind: type[BaseModel], asked: dict[str, Any]) -> Any:
+    tool = openai.pydantic_function_tool(kind, name="save")
+    assert tool["function"]["strict"]
+    choice: Any = {"type": "function", "function": {"name": "save"}}
+    found = await client.chat.completions.parse(**asked, messages=MESSAGES, tools=[tool], tool_choice=choice)
+    [call] = found.choices[0].message.tool_calls or ()
+    return call.function.parsed_arguments
+
+
+async def responded(client: AsyncOpenAI, kind: type[BaseModel], asked: dict[str, Any]) -> Any:
+    limited = {"max_output_tokens": asked["max_tokens"], "model": asked["model"]}
+    found = await client.responses.parse(**limited, input="Köln has 1 million people.", text_format=kind)
+    return found.output_parsed
+
+
+@pytest.mark.parametrize("ask", [parsed, streamed, called, responded])
+def test_answers_are_what_a_model_describes(url: str, request: pytest.FixtureRequest, ask: Any) -> None:
+    count = min(100, round(25 * request.config.getoption("--samples")))
+    kinds = [random_model(random.Random(number), f"Model{number}") for number in range(count)]
+
+    async def main() -> list[Any]:
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0) as client:
-            found = await asyncio.gather(*(one(client, number) for number in range(len(kinds))))
-        for kind, completion in zip(kinds, found, strict=True):
-            assert isinstance(completion.choices[0].message.parsed, kind)
+            asked = ({"model": "constrain", "max_tokens": 300, "seed": number} for number in range(count))
+            return await asyncio.gather(*(ask(client, *each) for each in zip(kinds, asked, strict=True)))
 
-    asyncio.run(main())
+    for kind, found in zip(kinds, asyncio.run(main()), strict=True):
+        assert isinstance(found, kind)
 
 
 def test_strict_tools_are_parsed(client: OpenAI) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from constrain.engine import Vocabulary
+from constrain.serve.conversation import for_template
 from constrain.serve.errors import APIError
 from constrain.serve.formats import OutputFormat
+from constrain.serve.protocol.chat import CalledFunction, Message, ToolCall
 from constrain.serve.tools import FORMS, CallForm, Function, ToolChoice, answer_format, choose_form
 from constrain.serve.tools.reader import AnswerReader, CallArguments, CallStarted, Part, Text
 from constrain.tokenizer.chat import ChatTemplate
@@ -60,13 +62,12 @@ def random_call(rng: random.Random) -> tuple[str, dict[str, Any]]:
 def written(form: CallForm, calls: list[tuple[str, dict[str, Any]]]) -> str:
     """Calls as a model of the family writes them: as its chat template does."""
     name = next(name for name, each in FORMS.items() if each is form)
-    functions = [{"name": name, "arguments": arguments} for name, arguments in calls]
     listed = [
-        {"id": f"functions.{function['name']}:{number}", "type": "function", "function": function}
-        for number, function in enumerate(functions)
+        ToolCall(id=f"call_{number}", function=CalledFunction(name=each, arguments=json.dumps(arguments)))
+        for number, (each, arguments) in enumerate(calls)
     ]
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
-    return ChatTemplate(source).render([{"role": "assistant", "content": "", "tool_calls": listed}], {})
+    return ChatTemplate(source).render(for_template([Message(role="assistant", tool_calls=listed)], form), {})
 
 
 def read(form: CallForm, text: str, step: int) -> list[Part]:
@@ -93,7 +94,7 @@ def test_random_calls_of_chat_templates_are_allowed_and_read_back(name: str, req
     grammar = answer_format(form, ToolChoice(FUNCTIONS), None, VOCABULARY)
     assert grammar is not None
     compiled = grammar.compile(VOCABULARY)
-    for number in range(round(60 * request.config.getoption("--samples"))):
+    for number in range(round(50 * request.config.getoption("--samples"))):
         calls = [random_call(rng) for _ in range(rng.randint(1, 3) if form.parallel else 1)]
         before = "" if form.content_opening else rng.choice(["", "Let me see. <t\n"])
         thoughts = f"{form.reasoning[0]}hmm{form.reasoning[1]}" if form.reasoning else ""
@@ -103,6 +104,20 @@ def test_random_calls_of_chat_templates_are_allowed_and_read_back(name: str, req
         assert calls_of(parts) == calls, number
         assert text_of(parts) == before
         assert text_of(parts, "reasoning") == ("hmm" if thoughts else "")
+
+
+@pytest.mark.parametrize(("name", "expected"), [("mistral", "000000001"), ("kimi-k2", "functions.two:1"), ("glm", "b")])
+def test_ids_of_calls_are_those_that_the_template_wants(name: str, expected: str) -> None:
+    calls = [
+        ToolCall(id=each, function=CalledFunction(name=called, arguments="{}"))
+        for each, called in (("a", "one"), ("b", "two"))
+    ]
+    messages = [
+        *(Message(role="assistant", tool_calls=[call]) for call in calls),
+        Message(role="tool", tool_call_id="b", content="12"),
+    ]
+    rendered = for_template(messages, FORMS[name])
+    assert [rendered[1]["tool_calls"][0]["id"], rendered[2]["tool_call_id"]] == [expected] * 2
 
 
 @pytest.mark.parametrize("name", FORMS)

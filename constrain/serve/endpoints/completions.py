@@ -45,6 +45,11 @@ def _prompts(request: CompletionRequest, model: ServedModel) -> list[torch.Tenso
     rows = [numbers] if numbers else [each for each in prompt if isinstance(each, list)]
     if not rows or not all(rows):
         raise APIError("/prompt: there is no prompt, or an empty one", param="/prompt", code="invalid_value")
+    size = model.llm.model.config.vocab_size
+    for row in rows:
+        if not all(0 <= token < size for token in row):
+            message = f"/prompt: the model has tokens 0 to {size - 1}"
+            raise APIError(message, param="/prompt", code="invalid_value")
     return [torch.tensor([row], dtype=torch.long) for row in rows]
 
 

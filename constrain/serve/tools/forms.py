@@ -25,6 +25,9 @@ class CallForm:
         arguments: ``"json"``; or ``"tags"``: a pair of tags for each argument, see ``tags``.
         tags: before and after a key, and before and after its value.
         parallel: whether several calls may be written.
+        call_id: id of a call in prompts, where the chat template wants a certain one: with ``{name}`` and ``{number}``,
+            counted from 0 in the conversation.
+        id_after_arguments: whether the id of a call, 9 letters and digits, may follow its arguments.
         content_opening: text before an answer that is no call.
         reasoning: texts around thoughts, for models whose thoughts are part of the same grammar.
         marks: texts of which the chat templates of these models have one.
@@ -41,6 +44,8 @@ class CallForm:
     arguments: Literal["json", "tags"] = "json"
     tags: tuple[str, str, str, str] = ("", "", "", "")
     parallel: bool = True
+    call_id: str = ""
+    id_after_arguments: bool = False
     content_opening: str = ""
     reasoning: tuple[str, str] | None = None
     marks: Sequence[str] = ()
@@ -53,6 +58,9 @@ class CallForm:
         ]
         return self.opening + self.separator.join(texts) + self.closing
 
+
+#: Around the id that may follow the arguments of a call.
+ID_BEFORE, ID_AFTER = ', "id": "', '"'
 
 #: By name; the first whose marks a chat template has is that of the model.
 FORMS: dict[str, CallForm] = {
@@ -75,6 +83,7 @@ FORMS: dict[str, CallForm] = {
         after_arguments="<|tool_call_end|>",
         closing="<|tool_calls_section_end|>",
         trigger="<|tool_calls_section_begin|>",
+        call_id="functions.{name}:{number}",
         marks=("<|tool_calls_section_begin|>",),
     ),
     "deepseek-v3": CallForm(
@@ -104,6 +113,7 @@ FORMS: dict[str, CallForm] = {
         after_name="[ARGS]",
         after_arguments="",
         trigger="[TOOL_CALLS]",
+        call_id="{number:09}",
         marks=("[ARGS]",),
     ),
     "mistral": CallForm(
@@ -115,6 +125,8 @@ FORMS: dict[str, CallForm] = {
         separator=", ",
         closing="]",
         trigger="[TOOL_CALLS]",
+        call_id="{number:09}",
+        id_after_arguments=True,
         marks=("[TOOL_CALLS]",),
     ),
     "cohere": CallForm(
@@ -128,8 +140,18 @@ FORMS: dict[str, CallForm] = {
         trigger="<|START_ACTION|>",
         marks=("<|START_ACTION|>",),
     ),
+    "glm-4.7": CallForm(
+        families="GLM 4.7 and later",
+        before_name="<tool_call>",
+        after_name="",
+        after_arguments="</tool_call>",
+        trigger="<tool_call>",
+        arguments="tags",
+        tags=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        marks=("</arg_key><arg_value>",),
+    ),
     "glm": CallForm(
-        families="GLM 4.5 and later",
+        families="GLM 4.5 and 4.6",
         before_name="<tool_call>",
         after_name="\n",
         after_arguments="</tool_call>",

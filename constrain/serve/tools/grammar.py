@@ -9,7 +9,7 @@ from constrain.engine import Vocabulary
 from constrain.serve.errors import APIError, pointer
 from constrain.serve.formats import GrammarText, OutputFormat, alternatives, any_of, free_text_pattern
 from constrain.serve.tools.choice import Function, ToolChoice
-from constrain.serve.tools.forms import NUMBER, CallForm
+from constrain.serve.tools.forms import ID_AFTER, ID_BEFORE, NUMBER, CallForm
 
 #: Keywords of a string schema that do not restrict it.
 _NOTES = {"type", "title", "description", "default", "examples", "$comment", "deprecated"}
@@ -65,10 +65,15 @@ def _calls(form: CallForm, choice: ToolChoice, text: GrammarText) -> str:
 
 
 def _call(form: CallForm, function: Function, text: GrammarText) -> str:
-    arguments = text.refer(dict(function.schema)) if form.arguments == "json" else _tagged(form, function, text)
+    if form.arguments == "json":
+        arguments = text.refer(dict(function.schema), function.pointer)
+    else:
+        arguments = _tagged(form, function, text)
     around_number = map(text.literal, f"{form.before_name}{function.name}{form.after_name}".split(NUMBER))
     before = " /[0-9]{1,3}/ ".join(around_number)
-    return f"{before} {arguments} {text.literal(form.after_arguments)}"
+    call_id = f"({text.literal(ID_BEFORE)} /[a-zA-Z0-9]{{9}}/ {text.literal(ID_AFTER)})?"
+    call_id = call_id if form.id_after_arguments else ""
+    return f"{before} {arguments} {call_id} {text.literal(form.after_arguments)}"
 
 
 def _tagged(form: CallForm, function: Function, text: GrammarText) -> str:
@@ -98,7 +103,7 @@ def _value(schema: Any, at: str, function: Function, end: str, text: GrammarText
     """Return the expression of a value: texts stand as they are, all others as JSON."""
     if not is_text(schema):
         definitions = {name: function.schema[name] for name in ("$defs", "definitions") if name in function.schema}
-        return text.refer({**schema, **definitions} if isinstance(schema, dict) else schema)
+        return text.refer({**schema, **definitions} if isinstance(schema, dict) else schema, at)
     if "enum" in schema:
         return text.refer(alternatives(schema["enum"]))
     unknown = set(schema) - _NOTES

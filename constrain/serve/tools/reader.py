@@ -11,8 +11,11 @@ from uuid import uuid4
 
 from constrain.serve.json_values import JSONReader
 from constrain.serve.tools.choice import ToolChoice
-from constrain.serve.tools.forms import NUMBER, CallForm
+from constrain.serve.tools.forms import ID_AFTER, ID_BEFORE, NUMBER, CallForm
 from constrain.serve.tools.grammar import is_text
+
+#: The id that may follow arguments.
+_CALL_ID = re.compile(f"^{ID_BEFORE}[a-zA-Z0-9]{{9}}{ID_AFTER}")
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,8 @@ class AnswerReader:
         yield from self._skip(self._form.opening + self._form.before_name, self._call_name)
 
     def _call_name(self, is_last: bool) -> Iterator[Part]:
-        match = re.match(rf"([\w.-]+?){_pattern(self._form.after_name)}", self._buffer)
+        end = _pattern(self._form.after_name) or r"(?=[^\w.-])"
+        match = re.match(rf"([\w.-]+?){end}", self._buffer)
         if match:
             self._name = match[1]
             self._buffer = self._buffer[match.end() :]
@@ -177,6 +181,8 @@ class AnswerReader:
 
     def _call_end(self, is_last: bool) -> Iterator[Part]:
         form = self._form
+        if form.id_after_arguments:
+            self._buffer = _CALL_ID.sub("", self._buffer)
         yield from self._skip(form.after_arguments + form.separator + form.before_name, self._call_name)
 
     def _skip(self, text: str, state: Any) -> Iterator[Part]:
