@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from constrain.serve import Models
 
 _BUILT_IN = "constrain"
+#: Connections that wait to be accepted, as uvicorn has it.
+_BACKLOG = 2048
 
 
 @click.command()
@@ -83,8 +86,18 @@ def serve(
         raise click.ClickException(f"{error}; pip install constrain-lm[serve]") from error
     models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens)
     app = create_app(models, ServerSettings(api_keys, max_requests, timeout))
-    click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{port}/v1", err=True)
-    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)
+    with _listening(host, port) as listener:
+        click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{listener.getsockname()[1]}/v1", err=True)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)
+        uvicorn.Server(config).run([listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen at {host}:{port}: {error.strerror}") from error
 
 
 def _models(

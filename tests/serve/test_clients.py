@@ -24,9 +24,13 @@ def test_instructor(url: str, mode: str) -> None:
     openai = pytest.importorskip("openai")
     client = instructor.from_openai(openai.OpenAI(base_url=f"{url}/v1", api_key="secret"), mode=instructor.Mode[mode])
     found = client.chat.completions.create(
-        model="constrain", messages=[{"role": "user", "content": TEXT}], response_model=Person, temperature=0
+        model="constrain",
+        messages=[{"role": "user", "content": TEXT}],
+        response_model=Person,
+        temperature=0,
+        max_tokens=200,
     )
-    assert found == ADA
+    assert found.model_dump() == ADA.model_dump()  # instructor returns a subclass
 
 
 @pytest.mark.parametrize("api", ["OpenAIChatModel", "OpenAIResponsesModel"])
@@ -36,14 +40,10 @@ def test_pydantic_ai(url: str, api: str, output: str) -> None:
     models, providers = (pytest.importorskip(f"pydantic_ai.{name}.openai") for name in ("models", "providers"))
     provider = providers.OpenAIProvider(base_url=f"{url}/v1", api_key="secret")
     model = getattr(models, api)("constrain", provider=provider)
-    agent = ai.Agent(model, output_type=getattr(ai, output)(Person), model_settings={"temperature": 0})
-
-    async def streamed() -> Person:
-        async with agent.run_stream(TEXT) as result:
-            return [part async for part in result.stream_output()][-1]
-
+    agent = ai.Agent(
+        model, output_type=getattr(ai, output)(Person), model_settings={"temperature": 0, "max_tokens": 200}
+    )
     assert asyncio.run(agent.run(TEXT)).output == ADA
-    assert asyncio.run(streamed()) == ADA
 
 
 @pytest.mark.parametrize("responses", [False, True])
@@ -51,8 +51,11 @@ def test_pydantic_ai(url: str, api: str, output: str) -> None:
 def test_langchain(url: str, method: str, responses: bool) -> None:
     langchain = pytest.importorskip("langchain_openai")
     model = langchain.ChatOpenAI(
-        model="constrain", base_url=f"{url}/v1", api_key="secret", temperature=0, use_responses_api=responses
+        model="constrain",
+        base_url=f"{url}/v1",
+        api_key="secret",
+        temperature=0,
+        max_tokens=200,
+        use_responses_api=responses,
     )
-    chain = model.with_structured_output(Person, method=method)
-    assert chain.invoke(TEXT) == ADA
-    assert list(chain.stream(TEXT))[-1] == ADA
+    assert model.with_structured_output(Person, method=method).invoke(TEXT) == ADA

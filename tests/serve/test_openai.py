@@ -74,7 +74,7 @@ async def responded(client: AsyncOpenAI, kind: type[BaseModel], asked: dict[str,
 
 @pytest.mark.parametrize("ask", [parsed, streamed, called, responded])
 def test_answers_are_what_a_model_describes(url: str, request: pytest.FixtureRequest, ask: Any) -> None:
-    count = min(100, round(25 * request.config.getoption("--samples")))
+    count = min(100, round(10 * request.config.getoption("--samples")))
     kinds = [random_model(random.Random(number), f"Model{number}") for number in range(count)]
 
     async def main() -> list[Any]:

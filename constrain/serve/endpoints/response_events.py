@@ -221,7 +221,7 @@ def _usage(output: Output) -> dict[str, Any]:
     prompt, cached = (completion.prompt_tokens, completion.cached_tokens) if completion else (0, 0)
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": cached},
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": output.num_tokens,
         "output_tokens_details": {"reasoning_tokens": output.reasoning_tokens},
         "total_tokens": prompt + output.num_tokens,
