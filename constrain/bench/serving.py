@@ -36,7 +36,7 @@ _PROMPT = 64
 
 
 def random_llm(shape: Shape, tokenizer_dir: Path, *, streams: int, tokens: int) -> LLM:
-    """Return a model with random weights that runs so many streams of so many tokens at a time.
+    """Return a model with random weights, whose cache holds ``streams`` streams of ``tokens`` tokens each.
 
     Args:
         shape: of the model; its vocabulary is that of the tokenizer.

@@ -62,7 +62,7 @@ def pointer(*steps: str | int) -> str:
 
 
 def invalid(problems: Sequence[Mapping[str, Any]], body: Any) -> APIError:
-    """Return the error for what pydantic found wrong with a request; only the first problem is told.
+    """Return the error response for a request that pydantic refused; it names the first problem only.
 
     Where a field may have several forms, pydantic has a problem for each: the one that lies deepest is of the form that
     was meant.

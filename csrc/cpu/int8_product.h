@@ -6,7 +6,7 @@
 
 namespace constrain::cpu {
 
-/// Outputs that are computed together; the codes of so many rows of a weight are interleaved.
+/// Number of outputs computed together: a weight is stored in blocks of this many rows, interleaved.
 constexpr size_t kBlock = 32;
 
 /// `out[r][o] = scales[o] * sum over i of x[r][i] * code[o][i]`.

@@ -57,3 +57,12 @@ def test_few_values(files: tuple[str, str], tmp_path: Path) -> None:
     few.write_text("".join(records[:14]))
     result = run(str(few), "--gold", str(their_gold), "-o", str(tmp_path / "found.json"))
     assert result.exit_code == 1 and "a calibration needs at least 30 values, not 28" in result.output
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_it_reads_is_not_replaced(files: tuple[str, str], number: int) -> None:
+    records, gold = files
+    before = Path(files[number]).read_text()
+    result = run(records, "--gold", gold, "-o", files[number])
+    assert result.exit_code == 2 and "would be replaced, but is read" in result.output
+    assert Path(files[number]).read_text() == before

@@ -67,7 +67,7 @@ class Running:
 
     @property
     def left(self) -> dict[str, int]:
-        """What is left of requests: outputs, sequences, pages in use, connections and tasks."""
+        """Return what requests have left behind: outputs, sequences, pages in use, connections and tasks."""
         runtime, state = self.llm.runtime, self._server.server_state
         found = {
             "outputs": self.app.state.server.admission.active,
@@ -110,7 +110,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def many(count: int, visit: Callable[[int], Awaitable[None]]) -> None:
-    """Make so many visits, some at a time."""
+    """Make a number of visits, several of them at the same time."""
     numbers = iter(range(count))
 
     async def visitor() -> None:
