@@ -9,9 +9,9 @@ from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.int8 import Int8Weight, keeps_int8
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
-from constrain.kernels.linear import RowNorm, Weight, gated_linear, linear
+from constrain.kernels.linear import gated_linear, linear
 from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
-from constrain.kernels.norm import layer_norm, rms_norm
+from constrain.kernels.norm import RowNorm, layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
 from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
@@ -21,6 +21,7 @@ from constrain.kernels.rotary import rotate
 from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
+from constrain.kernels.weights import GroupedInt8Weight, GroupedWeight, Int4Weight, PackedWeight, Weight
 
 __all__ = [
     "GREEDY_TEMPERATURE",
@@ -30,9 +31,13 @@ __all__ = [
     "ChosenRows",
     "DryTensors",
     "GroupQuantization",
+    "GroupedInt8Weight",
+    "GroupedWeight",
+    "Int4Weight",
     "Int8Weight",
     "KVQuantization",
     "Masses",
+    "PackedWeight",
     "Pages",
     "Parts",
     "PenaltyParameters",

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from constrain.kernels.weights.packed import PackedWeight
+
 
 def _import_module() -> Any:
     """Return the compiled products, or ``None`` where the package was built for another kind of processor."""
@@ -34,7 +36,7 @@ def keeps_int8(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Int8Weight:
+class Int8Weight(PackedWeight):
     """A weight ``[outputs, inputs]``: integers, and a scale for each row.
 
     Attributes:
@@ -55,13 +57,23 @@ class Int8Weight:
         scales = torch.nn.functional.pad(scales, (0, padding))
         return cls(blocks.transpose(1, 2).contiguous(), scales, outputs)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.outputs, self.codes.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.scales.nbytes
+
     def __getitem__(self, rows: torch.Tensor) -> Int8Weight:
         """Return the weight of rows ``[n]``."""
         return Int8Weight.of_rows(self._codes_of(rows), self.scales[rows], len(rows))
 
-    def dequantized(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows ``[...]`` as float32 ``[..., inputs]``."""
-        return self._codes_of(rows) * self.scales[rows].unsqueeze(-1)
+    def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
+        """See :class:`PackedWeight`."""
+        if isinstance(rows, slice):
+            rows = torch.arange(self.outputs)[rows]
+        return (self._codes_of(rows) * self.scales[rows].unsqueeze(-1)).to(dtype)
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply float32 ``[..., inputs]``; each row gives the same ``[..., outputs]`` whatever others there are."""

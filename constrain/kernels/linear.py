@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
-from constrain.kernels.int8 import Int8Weight
-from constrain.kernels.norm import rms_norm
-
-Weight = torch.Tensor | Int8Weight
-"""A weight ``[n, k]``."""
+from constrain.kernels.norm import RowNorm, normed
+from constrain.kernels.weights.packed import Weight
 
 # With more rows, cuBLAS is as fast.
 _FEW_ROWS = 8
-
-
-@dataclass(frozen=True)
-class RowNorm:
-    """An RMS norm that is applied to the input of a product, see :func:`constrain.kernels.rms_norm`."""
-
-    weight: torch.Tensor
-    eps: float
 
 
 def linear(
@@ -39,9 +26,11 @@ def linear(
     On a GPU, ``weight`` may be read before the work that was queued just before this call has ended; so that work must
     not write it.
     """
-    if isinstance(weight, torch.Tensor) and _is_small(x, weight):
+    if not isinstance(weight, torch.Tensor):
+        return weight.linear(x, bias, residual, norm)
+    if _is_small(x, weight):
         return _product(x, weight, bias, residual, None, norm)
-    y = _dense(_normed(x, norm), weight, bias)
+    y = F.linear(normed(x, norm), weight, bias)
     return y if residual is None else y.add_(residual)
 
 
@@ -64,26 +53,17 @@ def gated_linear(
     Returns:
         ``[..., n]``.
     """
-    if isinstance(weight, torch.Tensor) and _is_small(x, weight):
+    if not isinstance(weight, torch.Tensor):
+        return weight.gated_linear(x, bias, activation, norm)
+    if _is_small(x, weight):
         return _product(x, weight, bias, None, activation, norm)
-    return gated_activation(_dense(_normed(x, norm), weight, bias), activation)
-
-
-def _dense(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
-    if isinstance(weight, torch.Tensor):
-        return F.linear(x, weight, bias)
-    y = weight.product(x)
-    return y if bias is None else y.add_(bias)
+    return gated_activation(F.linear(normed(x, norm), weight, bias), activation)
 
 
 def _is_small(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Return whether the product is bound by the reading of the weights, and our own kernel takes it."""
     rows = x.numel() // max(1, x.shape[-1])
     return 0 < rows <= _FEW_ROWS and cuda.takes(x, weight) and weight.is_contiguous()
-
-
-def _normed(x: torch.Tensor, norm: RowNorm | None) -> torch.Tensor:
-    return x if norm is None else rms_norm(x, norm.weight, norm.eps)
 
 
 def _product(
@@ -96,7 +76,7 @@ def _product(
 ) -> torch.Tensor:
     if norm is not None and x.dtype is not torch.bfloat16:
         # The kernel multiplies by the norm's weight before it divides by the root, which float16 has no range for.
-        x, norm = _normed(x, norm), None
+        x, norm = normed(x, norm), None
     outputs = weight.shape[0] if activation is None else weight.shape[0] // 2
     rows = cuda.as_rows(x)
     out = x.new_empty(*x.shape[:-1], outputs)

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 
 from constrain.kernels import cuda
+
+
+@dataclass(frozen=True)
+class RowNorm:
+    """An RMS norm that is applied to the input of a product, see :func:`rms_norm`."""
+
+    weight: torch.Tensor
+    eps: float
+
+
+def normed(x: torch.Tensor, norm: RowNorm | None) -> torch.Tensor:
+    """Apply a norm; ``x`` itself if there is none."""
+    return x if norm is None else rms_norm(x, norm.weight, norm.eps)
 
 
 def rms_norm(

@@ -200,11 +200,13 @@ class Embedding(Module):
         super().__init__(key)
         self.size, self.padded_size, self.hidden_size, self.scale = size, padded_size, hidden_size, scale
         self.weight: Weight = torch.empty(0)
+        self.dtype = torch.float32
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         yield [f"{self.key}.weight"], self.padded_size * self.hidden_size
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        self.dtype = dtype
         self.weight = load_weight(source, {self.key: self.size}, self.padded_size, self.hidden_size, dtype, self.device)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
@@ -223,7 +225,10 @@ class Embedding(Module):
         x = x.to(self.device)
         replaced = context.loras[0].embed_tokens if context.loras else None
         weight = self.weight if replaced is None else replaced
-        states = weight.dequantized(x) if isinstance(weight, Int8Weight) else torch.nn.functional.embedding(x, weight)
+        if isinstance(weight, torch.Tensor):
+            states = torch.nn.functional.embedding(x, weight)
+        else:
+            states = weight.dequantized(x, self.dtype)
         return states if self.scale == 1.0 else states * self.scale
 
     def _with_indexed(self, ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:

@@ -65,7 +65,7 @@ def test_chosen_rows_of_a_weight_give_the_same_products() -> None:
     weight, dense = weights(100, 48, rows=128)
     x, chosen = rows(3, 48), torch.tensor([99, 0, 31, 32, 127, 0])
     assert torch.equal(linear(x, weight[chosen]), linear(x, weight)[:, chosen])
-    assert torch.equal(weight.dequantized(chosen.view(2, 3)), dense[chosen.view(2, 3)])
+    assert torch.equal(weight.dequantized(chosen.view(2, 3), torch.float32), dense[chosen.view(2, 3)])
 
 
 def test_bias_residual_norm_and_activation() -> None:
