@@ -18,7 +18,7 @@ from constrain.cli.options import FOLDER
 from constrain.errors import CacheError
 
 if TYPE_CHECKING:
-    from constrain.model import ExLlamaV2
+    from constrain.model import ExLlamaV2, ExLlamaV2Config
 
 
 @click.command()
@@ -60,6 +60,7 @@ def info(model_dir: Path) -> None:
         "tensors": ", ".join(f"{count} × {kind}" for kind, count in Counter(kind for kind, _ in tensors).most_common()),
         "layers": str(config.num_hidden_layers),
         "hidden size": f"{config.hidden_size} ({config.intermediate_size} in the MLP)",
+        **_experts(config),
         "heads": f"{config.num_attention_heads} ({config.num_key_value_heads} for keys and values)",
         "vocabulary": f"{config.vocab_size:,}",
         "context": f"{config.max_seq_len:,} tokens",
@@ -71,6 +72,15 @@ def info(model_dir: Path) -> None:
     console = Console()
     console.print(table)
     console.print(_memory(model))
+
+
+def _experts(config: ExLlamaV2Config) -> dict[str, str]:
+    experts = config.experts
+    if experts is None:
+        return {}
+    shared = f"; one of {experts.shared_size} for all" if experts.shared_size else ""
+    layers = f"{sum(experts.layers)} layers of {experts.count}"
+    return {"experts": f"{layers} ({experts.size} each, {experts.routing.chosen} for a token){shared}"}
 
 
 def _memory(model: ExLlamaV2) -> Table:

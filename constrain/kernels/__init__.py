@@ -6,6 +6,7 @@ from constrain.kernels.activation import Activation, gated_activation, soft_cap
 from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
+from constrain.kernels.experts import ExpertWeight, Routing, Scoring, expert_linear, route
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.int8 import Int8Weight, keeps_int8
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
@@ -30,6 +31,7 @@ __all__ = [
     "AttentionWorkspace",
     "ChosenRows",
     "DryTensors",
+    "ExpertWeight",
     "GroupQuantization",
     "GroupedInt8Weight",
     "GroupedWeight",
@@ -42,8 +44,10 @@ __all__ = [
     "Parts",
     "PenaltyParameters",
     "PenaltyScratch",
+    "Routing",
     "RowNorm",
     "SamplingTensors",
+    "Scoring",
     "StepTokens",
     "TokenPages",
     "TopTokens",
@@ -58,6 +62,7 @@ __all__ = [
     "dequantize_exl2",
     "dequantize_gptq",
     "enter_tokens",
+    "expert_linear",
     "gated_activation",
     "gated_linear",
     "keeps_int8",
@@ -71,6 +76,7 @@ __all__ = [
     "philox_uniform",
     "rms_norm",
     "rotate",
+    "route",
     "sample",
     "soft_cap",
 ]

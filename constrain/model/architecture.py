@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 from constrain.kernels import Activation
 from constrain.model.config_reader import ConfigReader
+from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits
 
 
 @dataclass(frozen=True)
@@ -17,47 +17,6 @@ class KeyPrefix:
 
     body: str = "model."
     head: str = ""
-
-
-SlidingRule = Callable[[ConfigReader, int], bool]
-"""Function from the config and the index of a layer: whether the layer has a sliding window."""
-
-
-@dataclass(frozen=True)
-class DecoderTraits:
-    """Differences of a decoder from plain Llama.
-
-    Attributes:
-        activation: activation of the MLP's gate.
-        qkv_bias: whether q, k and v have biases; ``None``: as ``attention_bias`` of the config, and then the output
-            has one too if ``output_bias_follows``.
-        output_bias_follows: see ``qkv_bias``.
-        mlp_bias_key: key of the config that enables biases of the MLP.
-        qk_norm: RMS norm of every query and key head.
-        norm_offset: added to the stored weight of every norm.
-        post_norms: norms after attention and after the MLP too, with the names of Gemma 2.
-        scaled_embedding: embeddings are multiplied by the square root of the hidden size.
-        fused: the file has ``qkv_proj`` and ``gate_up_proj`` as one tensor each.
-        sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
-        requires_bos: the model needs a BOS token.
-        supports_tp, mrope: tensor-parallel loading and multi-axis RoPE, which no architecture has here.
-        defaults: defaults of keys of the config.
-    """
-
-    activation: Activation = Activation.SILU
-    qkv_bias: bool | None = False
-    output_bias_follows: bool = False
-    mlp_bias_key: str | None = None
-    qk_norm: bool = False
-    norm_offset: float = 0.0
-    post_norms: bool = False
-    scaled_embedding: bool = False
-    fused: bool = False
-    sliding: SlidingRule | None = None
-    requires_bos: bool = False
-    supports_tp: bool = False
-    mrope: bool = False
-    defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
@@ -73,6 +32,10 @@ def _every_layer(reader: ConfigReader, layer: int) -> bool:
     return True
 
 
+def _every_layer_if_used(reader: ConfigReader, layer: int) -> bool:
+    return reader.boolean("use_sliding_window", False)
+
+
 def _from_window_layer(reader: ConfigReader, layer: int) -> bool:
     first = reader.integer("max_window_layers", 28, low=0, high=1 << 16)
     return reader.boolean("use_sliding_window", False) and layer >= int(first)
@@ -84,6 +47,13 @@ def _even_layers(reader: ConfigReader, layer: int) -> bool:
 
 def _all_but_each_nth(reader: ConfigReader, layer: int) -> bool:
     return (layer + 1) % int(reader.integer("sliding_window_pattern", 6, high=1 << 16)) != 0
+
+
+def _each_nth(reader: ConfigReader, layer: int) -> bool:
+    return (
+        layer not in reader.integers("mlp_only_layers")
+        and (layer + 1) % reader.integer("decoder_sparse_step", 1, high=1 << 16) == 0
+    )
 
 
 _GEMMA2 = {
@@ -120,6 +90,44 @@ _QWEN3 = DecoderTraits(
     sliding=_from_window_layer,
     defaults={"sliding_window": 4096, "head_dim": 128},
 )
+_MIXTRAL = DecoderTraits(
+    sliding=_every_layer,
+    experts=ExpertTraits(
+        ExpertNames("block_sparse_moe", gate="w1", up="w3", down="w2"), "num_local_experts", "intermediate_size"
+    ),
+    defaults={
+        "num_key_value_heads": 8,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 131_072,
+    },
+)
+_QWEN2_MOE = replace(
+    _QWEN2,
+    experts=ExpertTraits(
+        ExpertNames(shared="shared_expert", shared_gate="shared_expert_gate"), normalised=None, sparse=_each_nth
+    ),
+    defaults={
+        **_QWEN2.defaults,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+    },
+)
+_QWEN3_MOE = replace(
+    _QWEN3,
+    sliding=_every_layer_if_used,
+    experts=ExpertTraits(normalised=None, sparse=_each_nth),
+    defaults={
+        "sliding_window": 4096,
+        "num_key_value_heads": 4,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+    },
+)
 _PHI3 = DecoderTraits(
     fused=True, sliding=_every_layer, defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096}
 )
@@ -144,6 +152,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("MistralForCausalLM", _MISTRAL),
             Architecture("Qwen2ForCausalLM", _QWEN2),
             Architecture("Qwen3ForCausalLM", _QWEN3),
+            Architecture("MixtralForCausalLM", _MIXTRAL),
+            Architecture("Qwen2MoeForCausalLM", _QWEN2_MOE),
+            Architecture("Qwen3MoeForCausalLM", _QWEN3_MOE),
             Architecture("Gemma2ForCausalLM", _GEMMA_2_DECODER),
             Architecture("Gemma3ForCausalLM", _GEMMA_3_DECODER),
             Architecture(

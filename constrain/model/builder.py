@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.layout import LayerLayout
+from constrain.model.layout import LayerLayout, MLPLayout
+from constrain.model.mixture import Mixture
 from constrain.model.modules import MLP, Attention, Embedding, Head, Module, RMSNorm
 
 
@@ -26,7 +27,7 @@ def build_modules(config: ExLlamaV2Config) -> list[Module]:
     return [embedding, *layers, _norm(config, layout.norm, config.hidden_size), head]
 
 
-def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Attention, MLP]:
+def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Attention, MLP | Mixture]:
     hidden_norms = (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm)
     norms = {name: _norm(config, name, config.hidden_size) for name in hidden_norms if name}
     norms |= {name: _norm(config, name, config.head_dim) for name in (layer.query_norm, layer.key_norm) if name}
@@ -40,7 +41,15 @@ def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Att
         scale=config.query_scale,
         cap=config.attn_logit_softcapping,
     )
-    return attention, MLP(layer, norms, config.arch.lm.activation)
+    return attention, _feed_forward(config, layer, norms)
+
+
+def _feed_forward(config: ExLlamaV2Config, layer: LayerLayout, norms: dict[str, RMSNorm]) -> MLP | Mixture:
+    activation = config.arch.lm.activation
+    if isinstance(layer.feed_forward, MLPLayout):
+        return MLP(layer, layer.feed_forward, norms, activation)
+    assert config.experts is not None
+    return Mixture(layer, layer.feed_forward, norms, activation, config.experts.routing)
 
 
 def _norm(config: ExLlamaV2Config, key: str, size: int) -> RMSNorm:

@@ -13,6 +13,7 @@ from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConfigError, WeightsError
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
+from constrain.model.expert_config import ExpertConfig, read_experts
 from constrain.model.layout import ModelLayout, model_layout
 from constrain.model.rope import read_rope
 from constrain.model.tensor_files import TensorFiles
@@ -157,6 +158,7 @@ class ExLlamaV2Config:
         self.final_logit_softcapping: float | None = reader.number("final_logit_softcapping", None)
         self.query_scale = 1 / math.sqrt(reader.number("query_pre_attn_scalar", None) or self.head_dim)
         self.use_qk_norm = traits.qk_norm
+        self._read_experts(reader)
         self.checkpoint_format: str | None = reader.section("quantization_config").text("checkpoint_format", None)
         self._read_activation(reader)
         self._read_lengths(reader)
@@ -176,6 +178,13 @@ class ExLlamaV2Config:
         self.num_key_value_groups: int = heads // kv_heads
         self.head_dim: int = reader.integer("head_dim", self.hidden_size // heads, high=_MAX_WIDTH)
 
+    def _read_experts(self, reader: ConfigReader) -> None:
+        traits = self.arch.lm.experts
+        experts = read_experts(reader, traits, self.num_hidden_layers) if traits else None
+        self.experts: ExpertConfig | None = experts
+        self.num_experts: int | None = experts.count if experts else None
+        self.num_experts_per_token: int | None = experts.routing.chosen if experts else None
+
     def _read_activation(self, reader: ConfigReader) -> None:
         name = self.arch.lm.activation.value
         key = "hidden_activation" if reader.raw("hidden_activation", None) else "hidden_act"
@@ -194,12 +203,12 @@ class ExLlamaV2Config:
 
     def _read_windows(self, reader: ConfigReader) -> None:
         traits = self.arch.lm
-        window = reader.integer("sliding_window", None, high=_MAX_LENGTH) if traits.sliding else None
+        window = reader.integer("sliding_window", None, low=0, high=_MAX_LENGTH) if traits.sliding else None
         layers = range(self.num_hidden_layers)
         types = reader.strings("layer_types")
         if types is not None and (len(types) != len(layers) or {*types} - {"full_attention", "sliding_attention"}):
             raise reader.error("layer_types", "must say full_attention or sliding_attention for every layer")
-        if window is None or traits.sliding is None:
+        if not window or traits.sliding is None:
             self.sliding_layers = [False for _ in layers]
         elif types is not None:
             self.sliding_layers = [name == "sliding_attention" for name in types]

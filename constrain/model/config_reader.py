@@ -92,6 +92,13 @@ class ConfigReader:
         items = ConfigReader(self.path, [{str(i): value for i, value in enumerate(values)}], f"{self.where}{key}/")
         return tuple(items.number(str(i)) for i in range(length))
 
+    def integers(self, key: str) -> list[int]:
+        """A list of integers; empty if the key is absent."""
+        values = self.raw(key, [])
+        if not isinstance(values, list) or not all(isinstance(item, int) for item in values):
+            raise self.error(key, "must be a list of integers")
+        return values
+
     def strings(self, key: str) -> list[str] | None:
         """A list of strings, or ``None`` if the key is absent."""
         values = self.raw(key, None)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from constrain.model.architecture import Architecture, DecoderTraits, KeyPrefix
+from constrain.model.architecture import Architecture, KeyPrefix
+from constrain.model.expert_config import ExpertConfig
+from constrain.model.traits import DecoderTraits
 
 Shape = tuple[int, ...]
 
@@ -43,6 +45,66 @@ class LinearLayout:
 
 
 @dataclass(frozen=True)
+class ExpertLinearLayout:
+    """The same projections of every expert, each as one matrix product."""
+
+    experts: tuple[LinearLayout, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """Number of experts, of output features, and of input features."""
+        return len(self.experts), sum(self.experts[0].outputs), self.experts[0].inputs
+
+    def tensors(self) -> Iterator[tuple[str, Shape]]:
+        for expert in self.experts:
+            yield from expert.tensors()
+
+
+@dataclass(frozen=True)
+class MLPLayout:
+    """Projections of an MLP."""
+
+    gate_up: LinearLayout
+    down: LinearLayout
+
+    def linears(self) -> Iterator[LinearLayout]:
+        """The projections that all tokens pass through."""
+        yield from (self.gate_up, self.down)
+
+    def tensors(self) -> Iterator[tuple[str, Shape]]:
+        yield from self.gate_up.tensors()
+        yield from self.down.tensors()
+
+
+@dataclass(frozen=True)
+class MixtureLayout:
+    """Projections of a mixture of experts: the router, the experts, and the MLP that all tokens pass through.
+
+    ``shared_gate`` is the layer whose sigmoid is the weight of that MLP.
+    """
+
+    router: LinearLayout
+    gate_up: ExpertLinearLayout
+    down: ExpertLinearLayout
+    shared: MLPLayout | None
+    shared_gate: LinearLayout | None
+
+    def linears(self) -> Iterator[LinearLayout]:
+        """The projections that all tokens pass through."""
+        yield self.router
+        if self.shared:
+            yield from self.shared.linears()
+        if self.shared_gate:
+            yield self.shared_gate
+
+    def tensors(self) -> Iterator[tuple[str, Shape]]:
+        yield from self.gate_up.tensors()
+        yield from self.down.tensors()
+        for linear in self.linears():
+            yield from linear.tensors()
+
+
+@dataclass(frozen=True)
 class LayerLayout:
     """Names and shapes of one layer; the name of an absent norm is ``None``."""
 
@@ -55,10 +117,13 @@ class LayerLayout:
     attention_post_norm: str | None
     mlp: str
     mlp_norm: str
-    gate_up: LinearLayout
-    down: LinearLayout
+    feed_forward: MLPLayout | MixtureLayout
     mlp_post_norm: str | None
     sliding: bool
+
+    def linears(self) -> Iterator[LinearLayout]:
+        """The projections that all tokens pass through."""
+        yield from (self.qkv, self.output, *self.feed_forward.linears())
 
 
 @dataclass(frozen=True)
@@ -84,8 +149,8 @@ class ModelLayout:
             yield f"{self.head}.weight", (self.vocab_size, self.hidden_size)
 
     def _layer_tensors(self, layer: LayerLayout) -> Iterator[tuple[str, Shape]]:
-        for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
-            yield from linear.tensors()
+        for part in (layer.qkv, layer.output, layer.feed_forward):
+            yield from part.tensors()
         for norm in (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm):
             if norm:
                 yield f"{norm}.weight", (self.hidden_size,)
@@ -96,7 +161,7 @@ class ModelLayout:
     def absent(self) -> Iterator[str]:
         """Tensors that similar models have, and this one would ignore."""
         for layer in self.layers:
-            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+            for linear in layer.linears():
                 if not linear.bias:
                     yield from (f"{key}.bias" for key, _ in linear.parts())
             if layer.query_norm is None:
@@ -118,6 +183,7 @@ class LayoutConfig(Protocol):
     output_bias: bool
     mlp_bias: bool
     sliding_layers: list[bool]
+    experts: ExpertConfig | None
 
 
 def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLayout:
@@ -136,9 +202,11 @@ def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLa
 
 def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
     traits: DecoderTraits = config.arch.lm
-    hidden, inner = config.hidden_size, config.intermediate_size
+    hidden = config.hidden_size
     heads, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    attention, mlp = f"{at}self_attn", f"{at}mlp"
+    attention = f"{at}self_attn"
+    experts = config.experts if config.experts and config.experts.layers[index] else None
+    mlp = f"{at}{experts.traits.names.module if experts else 'mlp'}"
     return LayerLayout(
         attention=attention,
         attention_norm=f"{at}input_layernorm",
@@ -155,14 +223,28 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
         attention_post_norm=f"{at}post_attention_layernorm" if traits.post_norms else None,
         mlp=mlp,
         mlp_norm=f"{at}pre_feedforward_layernorm" if traits.post_norms else f"{at}post_attention_layernorm",
-        gate_up=LinearLayout(
-            keys=(f"{mlp}.gate_proj", f"{mlp}.up_proj"),
-            outputs=(inner, inner),
-            inputs=hidden,
-            bias=config.mlp_bias,
-            fused=f"{mlp}.gate_up_proj" if traits.fused else None,
-        ),
-        down=LinearLayout((f"{mlp}.down_proj",), (hidden,), inner, config.mlp_bias),
+        feed_forward=_mixture(config, experts, mlp) if experts else _mlp(config, mlp, config.intermediate_size),
         mlp_post_norm=f"{at}post_feedforward_layernorm" if traits.post_norms else None,
         sliding=config.sliding_layers[index],
+    )
+
+
+def _mlp(config: LayoutConfig, at: str, inner: int) -> MLPLayout:
+    fused = f"{at}.gate_up_proj" if config.arch.lm.fused else None
+    keys = (f"{at}.gate_proj", f"{at}.up_proj")
+    gate_up = LinearLayout(keys, (inner, inner), config.hidden_size, config.mlp_bias, fused)
+    return MLPLayout(gate_up, LinearLayout((f"{at}.down_proj",), (config.hidden_size,), inner, config.mlp_bias))
+
+
+def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLayout:
+    names, hidden, inner = experts.traits.names, config.hidden_size, experts.size
+    each = [f"{at}.experts.{number}" for number in range(experts.count)]
+    gate_up = (LinearLayout((f"{key}.{names.gate}", f"{key}.{names.up}"), (inner, inner), hidden) for key in each)
+    down = (LinearLayout((f"{key}.{names.down}",), (hidden,), inner) for key in each)
+    return MixtureLayout(
+        router=LinearLayout((f"{at}.{names.router}",), (experts.count,), hidden),
+        gate_up=ExpertLinearLayout(tuple(gate_up)),
+        down=ExpertLinearLayout(tuple(down)),
+        shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if names.shared else None,
+        shared_gate=LinearLayout((f"{at}.{names.shared_gate}",), (1,), hidden) if names.shared_gate else None,
     )

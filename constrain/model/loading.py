@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -211,7 +211,7 @@ class LoadableModel:
     def _source(self, devices: Sequence[torch.device]) -> AbstractContextManager[TensorSource]:
         """The files; for GPUs a reader that prefetches tensors in the order in which the modules copy them."""
         if all(device.type == "cpu" for device in devices):
-            return nullcontext(self._files())
+            return self._files().kept_open()
         order = LoadOrder()
         for module in self.modules:
             module.load(order, torch.device("meta"), self.compute_dtype)

@@ -11,6 +11,7 @@ import torch
 from constrain.errors import ModelError
 from constrain.kernels import Unquantized, keeps_int8
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
+from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
 from constrain.model.modules import Attention, Head, Module
 
@@ -60,13 +61,21 @@ def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:
     """
     config = model.config
     heads = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
-    states = 3 * config.hidden_size + max(3 * config.intermediate_size, 4 * heads)
+    states = 3 * config.hidden_size + max(_inner_states(config), 4 * heads)
     tokens = min(config.max_input_len, config.max_seq_len) * config.max_batch_size
     positions = min(cache.max_seq_len, config.max_seq_len)
     row = config.num_key_value_heads * config.head_dim
     rotations = 2 * (1 << (positions - 1).bit_length()) * config.head_dim
     dequantization = 0 if isinstance(cache.key_quantization, Unquantized) else positions * row * _DEQUANTIZE_BYTES
     return (tokens * states + 2 * positions * row + rotations) * model.compute_dtype.itemsize + dequantization
+
+
+def _inner_states(config: ExLlamaV2Config) -> int:
+    """Return the number of elements of gate, up and their product for each token, with all experts of a token."""
+    if config.experts is None:
+        return 3 * config.intermediate_size
+    routed = config.experts.routing.chosen * (3 * config.experts.size + 2 * config.hidden_size)
+    return max(3 * config.intermediate_size, routed + 3 * config.experts.shared_size)
 
 
 def place(model: SizedModel, gpu_split: Sequence[float] | None) -> list[torch.device]:

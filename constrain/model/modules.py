@@ -25,7 +25,7 @@ from constrain.kernels import (
 )
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings
 from constrain.model.forward_context import Adapter, AttentionLayer, ForwardContext
-from constrain.model.layout import LayerLayout, LinearLayout
+from constrain.model.layout import LayerLayout, LinearLayout, MLPLayout
 from constrain.model.tensor_reader import TensorSource
 
 PADDING_LOGIT = -65504.0
@@ -305,37 +305,69 @@ class Attention(Module):
         return self.post_norm.forward(self.output.forward(out, context), context).add_(x)
 
 
-class MLP(Module):
-    """Norm, gated MLP, and residual sum."""
+class GatedMLP(Module):
+    """Gate, up and down projection."""
 
-    def __init__(self, layer: LayerLayout, norms: dict[str, RMSNorm], activation: Activation) -> None:
-        super().__init__(layer.mlp)
-        self.norm, self.post_norm = norms[layer.mlp_norm], norms.get(layer.mlp_post_norm or "")
-        self.gate_up, self.down = Linear(layer.gate_up), Linear(layer.down)
+    def __init__(self, key: str, layout: MLPLayout, activation: Activation) -> None:
+        super().__init__(key)
+        self.gate_up, self.down = Linear(layout.gate_up), Linear(layout.down)
         self.activation = activation
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
-        for part in (self.norm, self.norm, self.gate_up, self.down):
-            yield from part.weights()
+        yield from self.gate_up.weights()
+        yield from self.down.weights()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         yield from self.gate_up.submodules()
         yield from self.down.submodules()
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
-        for part in (self.norm, self.post_norm, self.gate_up, self.down):
+        self.gate_up.load(source, self.device, dtype)
+        self.down.load(source, self.device, dtype)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        context: ForwardContext,
+        residual: torch.Tensor | None = None,
+        norm: RMSNorm | None = None,
+    ) -> torch.Tensor:
+        """Compute ``down(act(gate(norm(x))) * up(norm(x))) + residual``."""
+        gate_up = self.gate_up
+        if gate_up.merged_adapter(context) is not None:
+            inner = gated_activation(gate_up.forward(x, context, norm=norm), self.activation)
+        else:
+            fused = None if norm is None else norm.fused
+            inner = gated_linear(x, gate_up.weight, gate_up.bias, self.activation, fused)
+        return self.down.forward(inner, context, residual=residual)
+
+
+class MLP(Module):
+    """Norm, gated MLP, and residual sum."""
+
+    def __init__(
+        self, layer: LayerLayout, layout: MLPLayout, norms: dict[str, RMSNorm], activation: Activation
+    ) -> None:
+        super().__init__(layer.mlp)
+        self.norm, self.post_norm = norms[layer.mlp_norm], norms.get(layer.mlp_post_norm or "")
+        self.inner = GatedMLP(layer.mlp, layout, activation)
+
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        for part in (self.norm, self.norm, self.inner):
+            yield from part.weights()
+
+    def submodules(self) -> Iterator[tuple[str, Linear]]:
+        return self.inner.submodules()
+
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        for part in (self.norm, self.post_norm, self.inner):
             if part is not None:
                 part.load(source, self.device, dtype)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        gate_up = self.gate_up
-        if gate_up.merged_adapter(context) is not None:
-            out = gated_activation(gate_up.forward(x, context, norm=self.norm), self.activation)
-        else:
-            out = gated_linear(x, gate_up.weight, gate_up.bias, self.activation, self.norm.fused)
         if self.post_norm is None:
-            return self.down.forward(out, context, residual=x)
-        return self.post_norm.forward(self.down.forward(out, context), context).add_(x)
+            return self.inner.forward(x, context, residual=x, norm=self.norm)
+        return self.post_norm.forward(self.inner.forward(x, context, norm=self.norm), context).add_(x)
 
 
 class Head(Module):
@@ -394,11 +426,16 @@ def load_weight(
             codes, scales = (torch.cat(each) for each in zip(*found, strict=True))
             return Int8Weight.of_rows(codes, scales, rows)
     weight = torch.zeros(rows, inputs, dtype=dtype, device=device)
+    copy_rows(source, parts, weight)
+    return weight
+
+
+def copy_rows(source: TensorSource, parts: dict[str, int], weight: torch.Tensor) -> None:
+    """Fill the first rows of ``weight`` with the weights of some layers, by their numbers of rows."""
     start = 0
     for key, count in parts.items():
         source.copy(f"{key}.weight", weight[start : start + count])
         start += count
-    return weight
 
 
 def find_linear(modules: Sequence[Module]) -> dict[str, Linear]:

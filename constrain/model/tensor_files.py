@@ -10,7 +10,7 @@ import json
 import math
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class TensorFiles:
             self._add(file)
         self.quantized: dict[str, QuantizedWeight] = find_quantized(self.tensors)
         self.gptq_zero_offset = 1
+        self._open: dict[Path, Any] = {}
 
     @classmethod
     def of_folder(cls, folder: Path) -> TensorFiles:
@@ -163,9 +164,24 @@ class TensorFiles:
         Raises:
             WeightsError: the file has changed and can no longer be read.
         """
-        with _opened(self.tensors[key].file) as file:
+        path = self.tensors[key].file
+        with nullcontext(self._open[path]) if path in self._open else _opened(path) as file:
             tensor: torch.Tensor = file.get_tensor(key)
             return tensor
+
+    @contextmanager
+    def kept_open(self) -> Iterator[TensorFiles]:
+        """Read tensors without opening their file again for each, which takes a while where a file has thousands.
+
+        Raises:
+            WeightsError: a file has changed and can no longer be read.
+        """
+        with ExitStack() as stack:
+            self._open = {file: stack.enter_context(_opened(file)) for file in self.files}
+            try:
+                yield self
+            finally:
+                self._open = {}
 
     def has_idle_bias(self, key: str) -> bool:
         """Whether ``key`` is a bias of zeros, which programs that write GPTQ add to every weight."""

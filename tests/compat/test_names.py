@@ -22,7 +22,7 @@ from constrain.errors import CacheError, ModelError, WeightsError
         (lambda: absent.ExLlamaV2Cache_TP(SimpleNamespace()), CacheError),  # type: ignore[arg-type]
         (lambda: absent.ExLlamaV2VisionTower(SimpleNamespace(vision_model_type=None)), ValueError),
         (lambda: absent.ExLlamaV2MultimodalProjector(SimpleNamespace(vision_model_type="pixtral")), ValueError),
-        (lambda: absent.ExLlamaV2MoEMLP(), ModelError),
+        (lambda: absent.ExLlamaV2ParallelDecoder(), ModelError),
         (lambda: extension.make_q_matrix({}), WeightsError),
         (attention.assert_paged_attn, AssertionError),
     ],

@@ -44,6 +44,7 @@ import constrain.testing
 import constrain.tokenizer
 from constrain.cli.group import BUILT_IN, cli
 from constrain.filters import hookspecs
+from constrain.model.architecture import ARCHITECTURES
 
 # Sphinx and its extensions warn of changes to come in each other.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
@@ -143,6 +144,11 @@ def test_public_names_are_documented(site: Site, package: ModuleType) -> None:
     things = public(package)
     assert things
     assert not [name for thing in things for name in undocumented(site, thing)]
+
+
+def test_architectures_are_documented() -> None:
+    page = (DOCS / "howto" / "use-your-own-model.md").read_text()
+    assert not [name for name in ARCHITECTURES if f"`{name}`" not in page]
 
 
 def test_errors_are_documented(site: Site) -> None:

@@ -89,3 +89,8 @@ class FolderCopy:
 @pytest.fixture
 def llama_copy(llama: Checkpoint, tmp_path: Path) -> FolderCopy:
     return FolderCopy(llama.folder, tmp_path / "model")
+
+
+@pytest.fixture
+def mixtral_copy(checkpoint: Callable[[str], Checkpoint], tmp_path: Path) -> FolderCopy:
+    return FolderCopy(checkpoint("mixtral").folder, tmp_path / "model")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from constrain.errors import ConfigError, WeightsError
 from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
@@ -87,6 +87,34 @@ def test_several_adapters_add_up(llama_model: ExLlamaV2, llama_copy: Any, tmp_pa
     close(llama_model.forward(IDS, loras=loras), expected)
     for lora in loras:
         lora.unload()
+
+
+def test_experts_can_be_adapted(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
+    """Some experts of a layer, and its router; two adapters of different ranks add up."""
+    source = checkpoint("mixtral")
+    model = source.load()
+    generator = torch.Generator().manual_seed(0)
+    at, loras = "model.layers.0.block_sparse_moe", []
+    shapes = {"gate": (48, 8), "experts.1.w1": (48, 80), "experts.1.w3": (48, 80), "experts.6.w2": (80, 48)}
+    copy = load_file(source.folder / "model.safetensors")
+    for rank in (2, 3):
+        tensors = {}
+        for name, (inputs, outputs) in shapes.items():
+            down, up = torch.randn(rank, inputs, generator=generator), torch.randn(outputs, rank, generator=generator)
+            tensors |= {f"{at}.{name}.lora_A.weight": down * 0.2, f"{at}.{name}.lora_B.weight": up * 0.2}
+            copy[f"{at}.{name}.weight"] += up @ down * 0.04 * ALPHA / rank
+        loras.append(ExLlamaV2Lora.from_directory(model, save(tmp_path / str(rank), tensors, r=rank)))
+    plain, adapted = model.forward(IDS), model.forward(IDS, loras=loras)
+    (tmp_path / "model").mkdir()
+    save_file(copy, tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / "config.json").write_text((source.folder / "config.json").read_text())
+    expected = ExLlamaV2(ExLlamaV2Config(tmp_path / "model"))
+    expected.load()
+    close(adapted, expected.forward(IDS))
+    for lora in loras:
+        lora.unload()
+    close(model.forward(IDS, loras=loras), plain)
+    assert (plain - adapted).abs().max() > 0.1
 
 
 def test_fused_projections_can_be_adapted_as_one(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:

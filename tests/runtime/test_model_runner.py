@@ -34,6 +34,8 @@ FAMILIES = [
     "mistral_window",
     "qwen2",
     "qwen3",
+    "mixtral",
+    "qwen2_moe",
     "gemma2",
     "gemma3",
     "phi3_window",

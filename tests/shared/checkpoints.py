@@ -48,6 +48,8 @@ def _rope(**values: Any) -> dict[str, Any]:
 _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 _SU = {"short_factor": [1.0 + i / 10 for i in range(6)], "long_factor": [2.0 + i for i in range(6)]}
 
+_EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16}
+
 FAMILIES = {
     "llama": Family("Llama"),
     "llama_wide_heads": Family("Llama", {"head_dim": 20, "num_key_value_heads": 1}),
@@ -73,6 +75,11 @@ FAMILIES = {
     "qwen2": Family("Qwen2", {"num_key_value_heads": 4}),
     "qwen2_window": Family("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
     "qwen3": Family("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+    "mixtral": Family("Mixtral", {"sliding_window": 5}),
+    "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 24, "norm_topk_prob": False}),
+    "qwen3_moe": Family(
+        "Qwen3Moe", {**_EXPERTS, "num_experts": 128, "head_dim": 16, "norm_topk_prob": True, "mlp_only_layers": [1]}
+    ),
     "gemma2": Family("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
     "gemma3": Family("Gemma3", {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2}),
     "phi3": Family("Phi3"),

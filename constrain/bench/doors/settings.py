@@ -157,7 +157,7 @@ def _large_sets(lab: Lab, plain: PlainRates, shared: bool) -> Runs:
 def random_lora(model: ExLlamaV2) -> ExLlamaV2Lora:
     """Create a LoRA with random weights for every linear layer."""
     layers = model.config.layout.layers
-    linears = [linear for layer in layers for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)]
+    linears = [linear for layer in layers for linear in layer.linears()]
     tensors = {}
     for linear in linears:
         for key, outputs in linear.parts():

@@ -28,10 +28,6 @@ class ExLlamaV2LayerNorm(_Layer):
     """A layer norm that subtracts the mean."""
 
 
-class ExLlamaV2MoEMLP(_Layer):
-    """A mixture of experts."""
-
-
 class ExLlamaV2ParallelDecoder(_Layer):
     """Attention and MLP in parallel."""
 

@@ -48,8 +48,9 @@ _LAYERS = {
     "ExLlamaV2Embedding": ("constrain.model.modules", "Embedding"),
     "ExLlamaV2Linear": ("constrain.model.modules", "Linear"),
     "ExLlamaV2MLP": ("constrain.model.modules", "MLP"),
+    "ExLlamaV2MoEMLP": ("constrain.model.mixture", "Mixture"),
     "ExLlamaV2RMSNorm": ("constrain.model.modules", "RMSNorm"),
-    **_same(_HERE + "absent", "ExLlamaV2LayerNorm ExLlamaV2MoEMLP ExLlamaV2ParallelDecoder ExLlamaV2PosEmbedding"),
+    **_same(_HERE + "absent", "ExLlamaV2LayerNorm ExLlamaV2ParallelDecoder ExLlamaV2PosEmbedding"),
 }
 _BACKENDS = {
     "ExLlamaV2TokenizerBase": ("constrain.tokenizer", "ExLlamaV2TokenizerHF"),

@@ -1,0 +1,157 @@
+"""Mixtures of experts: the choice of experts for each token, and products with the weights of the chosen ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from constrain.kernels.activation import Activation, gated_activation
+from constrain.kernels.linear import gated_linear, linear
+from constrain.kernels.weights.packed import Weight
+
+ExpertWeight = torch.Tensor | Sequence[Weight]
+"""Weights of the same projections of every expert: ``[experts, n, k]``, or one for each expert."""
+
+
+# On a GPU, with more rows it pays to wait for the choice.
+_FEW_ROWS = 64
+
+
+class Scoring(Enum):
+    """The function that makes scores of a router's logits."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How a layer chooses experts, see :func:`route`.
+
+    Attributes:
+        chosen: number of experts for each token.
+        scoring: makes scores of the router's logits.
+        normalised: whether the scores of the chosen experts are divided by their sum.
+        scale: factor of their scores.
+        groups: number of groups of neighbouring experts.
+        chosen_groups: number of groups from which experts are chosen, those of the highest scores.
+        best_of_group: number of experts of a group whose scores make up that of the group.
+    """
+
+    chosen: int
+    scoring: Scoring = Scoring.SOFTMAX
+    normalised: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    chosen_groups: int = 1
+    best_of_group: int = 1
+
+
+def route(
+    logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Choose experts by the logits of a router (Shazeer et al. 2017; groups and correction: DeepSeek-V3 report, 2024).
+
+    Args:
+        logits: ``[rows, experts]``.
+        routing: how to choose.
+        correction: float32 ``[experts]``, added to the scores for the choice, but not for the weights.
+
+    Returns:
+        The chosen experts, int64 ``[rows, chosen]``, and their weights, float32 of that shape.
+    """
+    logits = logits.float()
+    scores = logits.sigmoid() if routing.scoring is Scoring.SIGMOID else logits.softmax(dim=-1)
+    rank = scores if correction is None else scores + correction
+    if routing.chosen_groups < routing.groups:
+        rank = _within_groups(rank, routing)
+    experts = rank.topk(routing.chosen, dim=-1).indices
+    weights = scores.gather(-1, experts)
+    if routing.normalised:
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    return experts, weights * routing.scale
+
+
+def _within_groups(rank: torch.Tensor, routing: Routing) -> torch.Tensor:
+    """Exclude the experts outside of the best groups."""
+    groups = rank.view(len(rank), routing.groups, -1)
+    best = groups.topk(routing.best_of_group, dim=-1).values.sum(dim=-1).topk(routing.chosen_groups, dim=-1).indices
+    seen = torch.zeros_like(groups[..., 0], dtype=torch.bool).scatter_(-1, best, True)
+    return groups.masked_fill(~seen.unsqueeze(-1), -torch.inf).flatten(1)
+
+
+def expert_linear(
+    x: torch.Tensor,
+    weight: ExpertWeight,
+    experts: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: Activation | None = None,
+) -> torch.Tensor:
+    """Multiply each row with the weights of its experts: ``x[i, j] @ weight[experts[i, j]].T + bias[experts[i, j]]``.
+
+    Where this is captured in a CUDA graph, no shape depends on the choice. Otherwise the host may wait for the choice,
+    and there is one product for each expert that is chosen.
+
+    Args:
+        x: ``[rows, chosen, k]``, or ``[rows, 1, k]`` for the same input of all experts of a row.
+        weight: ``[experts, n, k]``, or one weight ``[n, k]`` for each expert.
+        experts: int64 ``[rows, chosen]``.
+        bias: ``[experts, n]``.
+        activation: applied to the result as :func:`constrain.kernels.gated_activation` does, which halves ``n``.
+
+    Returns:
+        ``[rows, chosen, n]``.
+    """
+    if isinstance(weight, torch.Tensor) and _avoids_waiting(x):
+        y = expert_linear_static(x, weight, experts)
+        y = y if bias is None else y.add_(bias[experts])
+        return y if activation is None else gated_activation(y, activation)
+    return expert_linear_reference(x, weight, experts, bias, activation)
+
+
+def expert_linear_reference(
+    x: torch.Tensor,
+    weight: ExpertWeight,
+    experts: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: Activation | None = None,
+) -> torch.Tensor:
+    """:func:`expert_linear` as one product for each expert that is chosen; the host must know the choice."""
+    rows = x.expand(*experts.shape, -1)
+    products = []
+    order = experts.flatten().argsort(stable=True)
+    counts = experts.flatten().bincount(minlength=len(weight)).tolist()
+    for expert, picks in enumerate(torch.split(order, counts)):
+        if len(picks):
+            own = None if bias is None else bias[expert]
+            given = rows[picks // experts.shape[1], picks % experts.shape[1]]
+            products.append(_product(given, weight[expert], own, activation))
+    joined = torch.cat(products)
+    return torch.empty_like(joined).index_copy_(0, order, joined).view(*experts.shape, -1)
+
+
+def _product(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None, activation: Activation | None) -> torch.Tensor:
+    return linear(x, weight, bias) if activation is None else gated_linear(x, weight, bias, activation)
+
+
+def _avoids_waiting(x: torch.Tensor) -> bool:
+    return x.is_cuda and (len(x) <= _FEW_ROWS or torch.cuda.is_current_stream_capturing())
+
+
+def expert_linear_static(x: torch.Tensor, weight: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    """Multiply in shapes that do not depend on the choice: with copies of the chosen weights, or with all of them.
+
+    Arguments and result are those of :func:`expert_linear`.
+    """
+    rows, chosen = experts.shape
+    if experts.numel() < len(weight):
+        given = x.expand(rows, chosen, -1).reshape(rows * chosen, 1, -1)
+        return torch.bmm(given, weight[experts.flatten()].transpose(1, 2)).view(rows, chosen, -1)
+    if x.shape[1] > 1:
+        own = torch.bmm(x.reshape(1, rows * chosen, -1).expand(len(weight), -1, -1), weight.transpose(1, 2))
+        return own[experts.flatten(), torch.arange(rows * chosen, device=x.device)].view(rows, chosen, -1)
+    shared = torch.bmm(x.transpose(0, 1).expand(len(weight), -1, -1), weight.transpose(1, 2))
+    return shared[experts, torch.arange(rows, device=x.device).unsqueeze(1)]

@@ -1,0 +1,163 @@
+"""Mixtures of experts in place of MLPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from constrain.kernels import Activation, ExpertWeight, Routing, expert_linear, gated_activation, route
+from constrain.model.forward_context import Adapter, ForwardContext
+from constrain.model.layout import ExpertLinearLayout, LayerLayout, LinearLayout, MixtureLayout
+from constrain.model.modules import GatedMLP, Linear, Module, RMSNorm, copy_rows, load_weight
+from constrain.model.tensor_reader import TensorSource
+
+
+class _Expert(Linear):
+    """A projection of one expert, by which adapters find it; its weight is part of that of all experts."""
+
+    def __init__(self, layout: LinearLayout, changed: Callable[[], None]) -> None:
+        super().__init__(layout)
+        self._changed = changed
+
+    def attach(self, adapter: Adapter, key: str, down: torch.Tensor, up: torch.Tensor) -> None:
+        super().attach(adapter, key, down, up)
+        self._changed()
+
+    def detach(self, adapter: Adapter) -> None:
+        super().detach(adapter)
+        self._changed()
+
+
+class ExpertLinear:
+    """The same projections of every expert, with their adapters.
+
+    Attributes:
+        weight: ``[experts, n, k]``, or one for each expert if the files hold them in a form that stays so.
+    """
+
+    def __init__(self, layout: ExpertLinearLayout) -> None:
+        self.layout = layout
+        self.weight: ExpertWeight = torch.empty(0)
+        self._merged: dict[tuple[Adapter, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
+        self._experts = [_Expert(expert, self._merged.clear) for expert in layout.experts]
+
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        """See :meth:`constrain.model.modules.Module.weights`."""
+        experts, rows, inputs = self.layout.shape
+        yield [f"{key}.weight" for expert in self.layout.experts for key, _ in expert.parts()], experts * rows * inputs
+
+    def submodules(self) -> Iterator[tuple[str, Linear]]:
+        """See :meth:`constrain.model.modules.Module.submodules`."""
+        for expert in self._experts:
+            yield from expert.submodules()
+
+    def load(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
+        """See :meth:`constrain.model.modules.Module.load`."""
+        _, rows, inputs = self.layout.shape
+        parts = [dict(expert.parts()) for expert in self.layout.experts]
+        first = load_weight(source, parts[0], rows, inputs, dtype, device)
+        if isinstance(first, torch.Tensor):
+            self.weight = _stacked(source, first, parts)
+        else:
+            others = (load_weight(source, each, rows, inputs, dtype, device) for each in parts[1:])
+            self.weight = (first, *others)
+        for number, expert in enumerate(self._experts):
+            expert.device, expert.weight = device, self.weight[number]
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        experts: torch.Tensor,
+        context: ForwardContext,
+        activation: Activation | None = None,
+    ) -> torch.Tensor:
+        """Compute :func:`constrain.kernels.expert_linear`, plus the products of adapters."""
+        adapter = self._merged_adapter(context)
+        if adapter is None:
+            return expert_linear(x, self.weight, experts, activation=activation)
+        down, up = adapter
+        y = expert_linear(x, self.weight, experts).add_(expert_linear(expert_linear(x, down, experts), up, experts))
+        return y if activation is None else gated_activation(y, activation)
+
+    def _merged_adapter(self, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the active adapters of all experts as one: ``[experts, r, k]`` and ``[experts, n, r]``."""
+        active = tuple(context.loras)
+        if active and active not in self._merged:
+            self._merged[active] = self._merge([expert.merged_adapter(context) for expert in self._experts])
+        return self._merged[active] if active else None
+
+    def _merge(self, each: list[tuple[torch.Tensor, torch.Tensor] | None]) -> tuple[torch.Tensor, torch.Tensor] | None:
+        given = [adapter for adapter in each if adapter is not None]
+        if not given:
+            return None
+        rank = max(down.shape[0] for down, _ in given)
+        experts, rows, inputs = self.layout.shape
+        all_down = given[0][0].new_zeros(experts, rank, inputs)
+        all_up = given[0][1].new_zeros(experts, rows, rank)
+        for number, adapter in enumerate(each):
+            if adapter is not None:
+                down, up = adapter
+                all_down[number, : len(down)] = down
+                all_up[number, :, : len(down)] = up
+        return all_down, all_up
+
+
+def _stacked(source: TensorSource, first: torch.Tensor, parts: list[dict[str, int]]) -> torch.Tensor:
+    """Return the weights of all experts, of which the first is loaded."""
+    weight = first.new_empty(len(parts), *first.shape)
+    weight[0] = first
+    for number, each in enumerate(parts[1:], 1):
+        copy_rows(source, each, weight[number])
+    return weight
+
+
+class Mixture(Module):
+    """Norm, mixture of experts, and residual sum."""
+
+    def __init__(
+        self,
+        layer: LayerLayout,
+        layout: MixtureLayout,
+        norms: dict[str, RMSNorm],
+        activation: Activation,
+        routing: Routing,
+    ) -> None:
+        super().__init__(layer.mlp)
+        self.norm, self.post_norm = norms[layer.mlp_norm], norms.get(layer.mlp_post_norm or "")
+        self.router = Linear(layout.router)
+        self.gate_up, self.down = ExpertLinear(layout.gate_up), ExpertLinear(layout.down)
+        self.shared = GatedMLP(f"{layer.mlp}.shared", layout.shared, activation) if layout.shared else None
+        self.shared_gate = Linear(layout.shared_gate) if layout.shared_gate else None
+        self.activation, self.routing = activation, routing
+
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        for part in (self.norm, self.norm, self.router, self.gate_up, self.down, self.shared, self.shared_gate):
+            if part is not None:
+                yield from part.weights()
+
+    def submodules(self) -> Iterator[tuple[str, Linear]]:
+        for part in (self.router, self.gate_up, self.down, self.shared, self.shared_gate):
+            if part is not None:
+                yield from part.submodules()
+
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        parts = (self.norm, self.post_norm, self.router, self.gate_up, self.down, self.shared, self.shared_gate)
+        for part in parts:
+            if part is not None:
+                part.load(source, self.device, dtype)
+
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        rows = self.norm.forward(x, context).flatten(0, 1)
+        experts, weights = route(self.router.forward(rows, context), self.routing)
+        inner = self.gate_up.forward(rows.unsqueeze(1), experts, context, self.activation)
+        each = self.down.forward(inner, experts, context)
+        y = torch.bmm(weights.to(each.dtype).unsqueeze(1), each).squeeze(1)
+        if self.shared is not None:
+            y += self._shared(self.shared, rows, context)
+        y = y.view_as(x)
+        return x + y if self.post_norm is None else self.post_norm.forward(y, context).add_(x)
+
+    def _shared(self, mlp: GatedMLP, rows: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        y = mlp.forward(rows, context)
+        return y if self.shared_gate is None else y.mul_(self.shared_gate.forward(rows, context).sigmoid_())

@@ -1,0 +1,96 @@
+"""The ways in which decoders differ from plain Llama."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from constrain.kernels import Activation, Scoring
+from constrain.model.config_reader import ConfigReader
+
+LayerRule = Callable[[ConfigReader, int], bool]
+"""Function from the config and the index of a layer: whether the layer is of some kind."""
+
+
+@dataclass(frozen=True)
+class ExpertNames:
+    """Names of the tensors of a mixture of experts, after that of the module and a dot.
+
+    Attributes:
+        module: name of the module in a layer.
+        router: the layer that scores experts.
+        gate, up, down: projections of an expert, after ``experts.`` and its number.
+        shared: the MLP that all tokens pass through, if there is one.
+        shared_gate: the layer whose sigmoid is the weight of the shared MLP, if there is one.
+    """
+
+    module: str = "mlp"
+    router: str = "gate"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+    shared: str | None = None
+    shared_gate: str | None = None
+
+
+@dataclass(frozen=True)
+class ExpertTraits:
+    """Mixtures of experts in place of MLPs.
+
+    Attributes:
+        names: names of tensors.
+        count_key, size_key, shared_size_key: keys of the config for the number of experts, and for the inner sizes of
+            an expert and of the shared MLP.
+        scoring: see :class:`constrain.kernels.Routing`.
+        normalised: likewise; ``None``: as ``norm_topk_prob`` of the config.
+        sparse: selects the layers that have experts; others have an MLP.
+    """
+
+    names: ExpertNames = ExpertNames()
+    count_key: str = "num_experts"
+    size_key: str = "moe_intermediate_size"
+    shared_size_key: str = "shared_expert_intermediate_size"
+    scoring: Scoring = Scoring.SOFTMAX
+    normalised: bool | None = True
+    sparse: LayerRule = lambda reader, layer: True
+
+
+@dataclass(frozen=True)
+class DecoderTraits:
+    """Differences of a decoder from plain Llama.
+
+    Attributes:
+        activation: activation of the MLP's gate.
+        qkv_bias: whether q, k and v have biases; ``None``: as ``attention_bias`` of the config, and then the output
+            has one too if ``output_bias_follows``.
+        output_bias_follows: see ``qkv_bias``.
+        mlp_bias_key: key of the config that enables biases of the MLP.
+        qk_norm: RMS norm of every query and key head.
+        norm_offset: added to the stored weight of every norm.
+        post_norms: norms after attention and after the MLP too, with the names of Gemma 2.
+        scaled_embedding: embeddings are multiplied by the square root of the hidden size.
+        fused: the file has ``qkv_proj`` and ``gate_up_proj`` as one tensor each.
+        sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
+        experts: mixtures of experts, if there are any.
+        requires_bos: the model needs a BOS token.
+        supports_tp, mrope: tensor-parallel loading and multi-axis RoPE, which no architecture has here.
+        defaults: defaults of keys of the config.
+    """
+
+    activation: Activation = Activation.SILU
+    qkv_bias: bool | None = False
+    output_bias_follows: bool = False
+    mlp_bias_key: str | None = None
+    qk_norm: bool = False
+    norm_offset: float = 0.0
+    post_norms: bool = False
+    scaled_embedding: bool = False
+    fused: bool = False
+    sliding: LayerRule | None = None
+    experts: ExpertTraits | None = None
+    requires_bos: bool = False
+    supports_tp: bool = False
+    mrope: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,91 @@
+"""Mixtures of experts: their files, their memory, and weights of eight bits. Parity is in test_parity.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from constrain.cli.inspect import info
+from constrain.errors import ConfigError, WeightsError
+from constrain.kernels import Int8Weight, Routing, keeps_int8
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
+from constrain.model.memory import module_sizes, working_bytes
+from constrain.model.mixture import Mixture
+
+IDS = torch.tensor([[1, 50, 3, 98, 17]])
+
+
+def load(folder: Path) -> ExLlamaV2:
+    model = ExLlamaV2(ExLlamaV2Config(folder))
+    model.load()
+    return model
+
+
+def test_what_is_read(checkpoint: Callable[[str], Any]) -> None:
+    config = ExLlamaV2Config(checkpoint("qwen3_moe").folder)
+    assert config.experts is not None
+    assert (config.num_experts, config.num_experts_per_token) == (128, 3)
+    assert config.experts.layers == (True, False, True)
+    assert config.experts.routing == Routing(3, normalised=True)
+    assert ExLlamaV2Config(checkpoint("llama").folder).num_experts is None
+
+
+def test_a_missing_expert_is_named(mixtral_copy: Any) -> None:
+    del mixtral_copy.tensors["model.layers.1.block_sparse_moe.experts.3.w3.weight"]
+    with pytest.raises(WeightsError, match=r"no tensor model\.layers\.1\.block_sparse_moe\.experts\.3\.w3\.weight"):
+        ExLlamaV2Config(mixtral_copy.write())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_experts_per_tok": 9}, "num_experts_per_tok: must be from 1 to 8"),
+        ({"num_local_experts": 10**9}, "num_local_experts: must be from 1 to 4096"),
+    ],
+)
+def test_bad_values_are_named(mixtral_copy: Any, changes: dict[str, Any], message: str) -> None:
+    mixtral_copy.config |= changes
+    with pytest.raises(ConfigError, match=message):
+        ExLlamaV2Config(mixtral_copy.write())
+
+
+def test_memory_counts_all_experts(checkpoint: Callable[[str], Any]) -> None:
+    model = checkpoint("qwen2_moe").load()
+    router, experts, shared, shared_gate, norms = 48 * 8, 8 * 3 * 16 * 48, 3 * 24 * 48, 48, 2 * 48
+    assert module_sizes(model)[2] == 4 * (router + experts + shared + shared_gate + norms)
+    assert module_sizes(model)[2] == 4 * model.modules[2].parameters()
+    # Gate, up, their product, and input and output of each expert of a token.
+    cache = ExLlamaV2Cache(model, max_seq_len=512, lazy=True)
+    assert working_bytes(model, cache) > 64 * 4 * 3 * (3 * 16 + 2 * 48)
+
+
+def test_info_describes_the_experts(checkpoint: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrain.extract.prompts.choose.choose_form", lambda _: type("Form", (), {"description": ""}))
+    monkeypatch.setattr("constrain.tokenizer.ExLlamaV2Tokenizer", lambda _: None)
+    output = CliRunner().invoke(info, [str(checkpoint("qwen2_moe").folder)]).output
+    assert "3 layers of 8 (16 each, 3 for a token); one of 24 for all" in output
+
+
+@pytest.mark.skipif(not keeps_int8(torch.device("cpu"), torch.float32), reason="no such products here")
+@pytest.mark.parametrize("number", [3, 8])
+def test_experts_stay_in_eight_bits_if_all_are_stored_so(mixtral_copy: Any, number: int) -> None:
+    plain = dict(mixtral_copy.tensors)
+    for key in [key for key in plain if "experts" in key and int(key.split(".")[5]) < number]:
+        scale = plain[key].abs().amax(1, keepdim=True) / 127
+        codes = (plain[key] / scale).round().to(torch.int8)
+        mixtral_copy.tensors |= {key: codes, f"{key}_scale": scale}
+        plain[key] = codes * scale
+    model = load(mixtral_copy.write())
+    mixture = model.modules[2]
+    assert isinstance(mixture, Mixture)
+    if number == 8:
+        assert all(isinstance(weight, Int8Weight) for weight in mixture.gate_up.weight)
+        assert module_sizes(model)[2] == 8 * 3 * 80 * 48 + 4 * (8 * 48 + 2 * 48)
+    found = model.forward(IDS)
+    mixtral_copy.tensors = plain
+    torch.testing.assert_close(found, load(mixtral_copy.write()).forward(IDS), atol=1e-4, rtol=1e-4)
