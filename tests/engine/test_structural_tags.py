@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import product
 from typing import Any
 
 import pytest
@@ -69,15 +71,132 @@ def test_tags() -> None:
 def test_tags_after_text() -> None:
     tags = {"type": "triggered_tags", "triggers": ["<f>"], "tags": [{"begin": "<f>", "content": WORD, "end": "</f>"}]}
     check(tags, ["", "hm", "<f>a</f>", "a <f>b</f> c"], ["<f>", "<f>1</f>"])
-    check({**tags, "at_least_one": True}, ["<f>a</f>", "a<f>b</f>c<f>d</f>"], ["", "a"])
-    check({**tags, "stop_after_first": True}, ["", "a<f>b</f>"], ["<f>b</f>c"])
+    check({**tags, "at_least_one": True}, ["<f>a</f>", "<f>b</f>c<f>d</f>e"], ["", "a", "a<f>b</f>"])
+    check({**tags, "stop_after_first": True}, ["", "a", "a<f>b</f>"], ["<f>b</f>c"])
+    check({**tags, "at_least_one": True, "stop_after_first": True}, ["<f>b</f>"], ["", "a<f>b</f>", "<f>b</f>c"])
     check({**tags, "excludes": ["bad"]}, ["good <f>bad</f>"], ["bad"])
+
+
+def test_dispatch() -> None:
+    rules = {"type": "dispatch", "rules": [["#", WORD], ["$", {"type": "regex", "pattern": "[0-9]"}]]}
+    check(rules, ["", "A", "#a", "1#a1$2 B"], ["#", "#1", "$a"])
+    check({**rules, "loop": False, "excludes": ["!"]}, ["", "A", "A#a"], ["#a 1", "#a$1", "!"])
+
+
+def test_text_in_a_tag_goes_on_up_to_its_first_end() -> None:
+    tag = {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": ["aa", "ba"]}
+    check(tag, ["aa", "ba", "xaa", "bba"], ["", "a", "aaa", "baa", "xaaa", "aba "])
+    lines = {"type": "sequence", "elements": [tag, {"type": "any_text", "max_chars": 2}]}
+    check(lines, ["xaa", "aaa", "xaaaa"], ["xaaaaa", "x"])
+    inner = {"type": "triggered_tags", "triggers": ["<f"], "tags": [{"begin": "<f>", "content": WORD, "end": "/"}]}
+    outer = {"type": "tag", "begin": "<o>", "content": inner, "end": "f</o>"}
+    check(outer, ["<o>f</o>", "<o>a <f>b/ <f</o>"[:-6] + "f</o>"], ["<o><f</o>", "<o>f</o>f</o>", "<o><f>a</o>"])
 
 
 def test_special_tokens_are_tokens() -> None:
     tag = {"type": "tag", "begin": "<|record|>a", "content": WORD, "end": {"type": "token", "token": "<|text|>"}}
     check(tag, ["<|record|>abc<|text|>"], ["<|record|>abc"])
     assert not compiled(tag).accepts("<|record|>abc<|text|>")
+
+
+def test_tags_of_tokens() -> None:
+    record, text = {"type": "token", "token": "<|record|>"}, {"type": "token", "token": "<|text|>"}
+    tags = {"trigger_tokens": ["<|record|>"], "tags": [{"begin": record, "content": WORD, "end": text}]}
+    format = {"type": "token_triggered_tags", "exclude_tokens": ["<|schema|>", "<eos>"], **tags}
+    check(format, ["", "a<|text|>", "a<|record|>b<|text|>c"], ["<|record|>", "<|schema|>", "<|record|>1<|text|>"])
+    check({**format, "at_least_one": True, "stop_after_first": True}, ["<|record|>b<|text|>"], ["", "a"])
+    rules = {"type": "token_dispatch", "rules": [["<|record|>", WORD]], "loop": False}
+    check(rules, ["", "<|text|>", "1<|record|>b"], ["<|record|>1", "<|record|>b "])
+    thoughts = {"type": "tag", "begin": record, "content": {"type": "any_tokens"}, "end": text}
+    check(thoughts, ["<|record|>a<|schema|>b<|text|>"], ["<|record|>a"])
+
+
+MEMBERS = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 3},
+        "size": {"type": "integer", "minimum": 1},
+        "note": {"anyOf": [{"$ref": "#/$defs/note"}, {"type": "null"}]},
+        "kind": {"enum": ["a", 1]},
+    },
+    "required": ["name", "size"],
+    "$defs": {"note": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("style", "name", "size", "note", "kind"),
+    [
+        (
+            "qwen_xml",
+            "<parameter=name>%s</parameter>",
+            "<parameter=size>%s</parameter>",
+            "<parameter=note>%s</parameter>",
+            "<parameter=kind>%s</parameter>",
+        ),
+        (
+            "minimax_xml",
+            '<parameter name="name">%s</parameter>',
+            '<parameter name="size">%s</parameter>',
+            '<parameter name="note">%s</parameter>',
+            '<parameter name="kind">%s</parameter>',
+        ),
+        (
+            "deepseek_xml",
+            '<｜DSML｜parameter name="name" string="true">%s</｜DSML｜parameter>',
+            '<｜DSML｜parameter name="size" string="false">%s</｜DSML｜parameter>',
+            '<｜DSML｜parameter name="note" string="true">%s</｜DSML｜parameter>',
+            '<｜DSML｜parameter name="kind" string="false">%s</｜DSML｜parameter>',
+        ),
+        (
+            "deepseek_v4_1_xml",
+            '<｜DSML｜ parameter name="name" string="true">%s</｜DSML｜ parameter>',
+            '<｜DSML｜ parameter name="size" string="false">%s</｜DSML｜ parameter>',
+            '<｜DSML｜ parameter name="note" string="true">%s</｜DSML｜ parameter>',
+            '<｜DSML｜ parameter name="kind" string="false">%s</｜DSML｜ parameter>',
+        ),
+        (
+            "glm_xml",
+            "<arg_key>name</arg_key><arg_value>%s</arg_value>",
+            "<arg_key>size</arg_key>\n<arg_value>%s</arg_value>",
+            "<arg_key>note</arg_key><arg_value>%s</arg_value>",
+            "<arg_key>kind</arg_key><arg_value>%s</arg_value>",
+        ),
+        (
+            "kimi_k3_xml",
+            '<|open|>argument key="name" type="string"<|sep|>%s<|close|>argument<|sep|>',
+            '<|open|>argument key="size" type="integer"<|sep|>%s<|close|>argument<|sep|>',
+            '<|open|>argument key="note" type="string"<|sep|>%s<|close|>argument<|sep|>',
+            '<|open|>argument key="kind" type="number"<|sep|>%s<|close|>argument<|sep|>',
+        ),
+    ],
+)
+def test_parameters_between_tags(style: str, name: str, size: str, note: str, kind: str) -> None:
+    format = {"type": "json_schema", "json_schema": MEMBERS, "style": style}
+    required = name % "a<b" + size % "12"
+    check(
+        format,
+        [required, f"\n{name % ''}\n{size % ' 3 '}\n", required + note % 'say "x"\n' + kind % "1"],
+        [name % "a", size % "12", size % "1" + name % "a", name % "abcd" + size % "1", name % "a" + size % "0"],
+    )
+    assert not compiled(format).accepts(required + kind % '"a"', special_tokens=True)
+
+
+def test_values_between_tags_are_texts_or_json() -> None:
+    def value(schema: Any) -> dict[str, Any]:
+        return {"type": "qwen_xml_parameter", "json_schema": {"properties": {"a": schema}, "required": ["a"]}}
+
+    def written(*values: str) -> list[str]:
+        return [f"<parameter=a>{value}</parameter>" for value in values]
+
+    check(value({"type": ["integer", "boolean"]}), written("1", "true"), written("x", "1.5", ""))
+    check(value({"type": ["string", "null"], "maxLength": 1}), written("", "x", "null"), written("xy"))
+    check(value({"type": "array", "items": {"type": "string"}}), written('["x"]', "\n[]\n"), written("x"))
+    check(value({"enum": ["x y", None]}), written("x y", "null"), written("x", '"x y"'))
+    check(value({"const": "x"}), written("x"), written('"x"', "y"))
+    check(value({"type": "integer", "enum": [1, 2, "1"]}), written("1", "2"), written("3"))
+    check(value(True), written("", "x", "<b>", "</paramete"), ["<parameter=a></parameter></parameter>"])
+    check(value({"type": "string"}), written("<</parameter"), written("</parameter>"))
 
 
 def test_thinking_before_an_answer() -> None:
@@ -96,7 +215,62 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
     ("format", "pointer", "reason"),
     [
         ({"type": "mystery"}, "/format/type", "'mystery' is not one of the known formats"),
-        ({"type": "any_text", "max_tokens": 3}, "/format/max_tokens", "not known"),
+        ({"type": "any_text", "max_tokens": 3}, "/format/max_tokens", "no property of a text"),
+        ({"type": "any_text", "max_chars": -1}, "/format/max_chars", "at least 0"),
+        ({"type": "any_text", "min_chars": 1}, "/format/min_chars", "not known"),
+        ({"type": "exclude_token", "exclude_tokens": []}, "/format/type", "any_tokens"),
+        ({"type": "any_tokens", "exclude_tokens": ["a"]}, "/format/exclude_tokens/0", "not one of the special tokens"),
+        ({"type": "star", "content": {"type": "any_text"}}, "/format/content", "cannot be repeated"),
+        ({"type": "repeat", "min": 2, "max": 1, "content": WORD}, "/format/max", "at least 'min'"),
+        ({"type": "dispatch", "rules": [["", WORD]]}, "/format/rules", "not empty"),
+        ({"type": "dispatch", "rules": [["a", {"type": "regex"}]]}, "/format/rules/0/1", "'pattern' is missing"),
+        ({"type": "token_dispatch", "rules": [["<no>", WORD]]}, "/format/rules/0/0", "special tokens"),
+        ({"begin": "a", "content": WORD, "end": []}, "/format/end", "at least one end"),
+        ({**SCHEMA, "excludes": ["a"]}, "/format/excludes", "not known"),
+        ({**SCHEMA, "max_whitespace_cnt": 1}, "/format/max_whitespace_cnt", "at least 42"),
+        ({**SCHEMA, "style": "cohere_xml"}, "/format/style", "'cohere_xml' is not one of the styles"),
+        (
+            {"type": "qwen_xml_parameter", "json_schema": {"properties": {"a/b": {"type": "string", "pattern": "x"}}}},
+            "/format/json_schema/properties/a~1b/pattern",
+            "as they are",
+        ),
+        (
+            {"type": "qwen_xml_parameter", "json_schema": {"properties": {"a": {"type": "intger"}}}},
+            "/format/json_schema/properties/a",
+            "no type 'intger'",
+        ),
+        (
+            {"type": "qwen_xml_parameter", "json_schema": {"properties": {}, "minProperties": 1}},
+            "/format/json_schema/minProperties",
+            "cannot be enforced",
+        ),
+        (
+            {"type": "qwen_xml_parameter", "json_schema": {"properties": {"a": {"enum": []}}}},
+            "/format/json_schema/properties/a",
+            "no value is valid",
+        ),
+        (
+            {
+                "type": "qwen_xml_parameter",
+                "json_schema": {"properties": {"a": {"type": "string", "minLength": 2, "maxLength": 1}}},
+            },
+            "/format/json_schema/properties/a/maxLength",
+            "at least 2",
+        ),
+        (
+            {"type": "qwen_xml_parameter", "json_schema": {"required": ["a"]}},
+            "/format/json_schema/required",
+            "not one of the properties",
+        ),
+        (
+            {
+                "type": "token_triggered_tags",
+                "trigger_tokens": ["<|record|>"],
+                "tags": [{"begin": {"type": "token", "token": "<|text|>"}, "content": WORD, "end": ""}],
+            },
+            "/format/trigger_tokens",
+            "none of the triggers",
+        ),
         ({"type": "regex"}, "/format", "'pattern' is missing"),
         ({"type": "regex", "pattern": 1}, "/format/pattern", "must be a text"),
         ({"type": "regex", "pattern": "(a"}, "/format/pattern", "not a regular expression"),
@@ -106,7 +280,7 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
             "backref",
         ),
         ({"type": "json_schema", "json_schema": {"type": "strin"}}, "/format/json_schema", "there is no type 'strin'"),
-        ({"type": "json_schema", "json_schema": True, "style": "qwen_xml"}, "/format/style", "'qwen_xml' is not known"),
+        ({"type": "json_schema", "json_schema": True, "style": "qwen_xml"}, "/format/json_schema", "of an object"),
         ({"type": "grammar", "grammar": "start: missing"}, "/format/grammar", "missing"),
         ({"type": "grammar", "grammar": "root ::= ["}, "/format/grammar", "GBNF"),
         ({"type": "token", "token": "<nope>"}, "/format/token", "not one of the special tokens"),
@@ -130,3 +304,32 @@ def test_neither_notation() -> None:
     for tag in ({}, {"structures": []}, {"structures": [], "triggers": ["a"]}, []):
         with pytest.raises(StructuralTagError):
             compile_structural_tag(tag, small_vocabulary())  # type: ignore[arg-type]
+
+
+def followed(text: str, triggers: list[str], tags: list[str]) -> bool:
+    """Whether the first trigger that is complete always begins a tag, after which the same holds."""
+    ends = ((end, each) for end in range(len(text) + 1) for each in triggers if text[:end].endswith(each))
+    first = min((end for end, _ in ends), default=None)
+    if first is None:
+        return True
+    starts = [first - len(each) for each in triggers if text[:first].endswith(each)]
+    return any(
+        text.startswith(tag, start) and followed(text[start + len(tag) :], triggers, tags)
+        for start in starts
+        for tag in tags
+    )
+
+
+@pytest.mark.seeds(12)
+def test_triggers_that_overlap(seed: int) -> None:
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("ab", k=rng.randint(1, 3))) for _ in range(rng.randint(1, 2))]
+    triggers = [word for word in words if not any(other in word for other in words if other != word)]
+    begins = [rng.choice(triggers) + rng.choice(["", "a", "b", "ba"]) for _ in range(2)]
+    tags = [{"begin": begin, "content": {"type": "const_string", "value": "-"}, "end": ""} for begin in begins]
+    grammar = compiled({"type": "triggered_tags", "triggers": triggers, "tags": tags})
+    for length in range(8):
+        for letters in product("ab-", repeat=length):
+            text = "".join(letters)
+            expected = followed(text, triggers, [f"{begin}-" for begin in begins])
+            assert grammar.accepts(text) == expected, (triggers, begins, text)

@@ -1,0 +1,141 @@
+"""Expressions of a Lark grammar for texts, special tokens, free text and other grammars."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from constrain.engine.lark import NamedGrammar
+from constrain.engine.special import pieces
+from constrain.engine.vocabulary import Vocabulary
+from constrain.errors import StructuralTagError
+
+#: White space between parameters, bounded like that of JSON.
+SPACE = r"/[ \t]{1,2}|\r?\n[ \t]{0,40}/?"
+
+
+@dataclass(frozen=True)
+class Barriers:
+    """What free text stops at.
+
+    Attributes:
+        texts: texts of which the first one that is complete ends free text.
+        following: those of them that may end this one.
+        excluded: other texts that do not occur in it.
+    """
+
+    texts: frozenset[str] = frozenset()
+    following: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
+
+    @property
+    def tails(self) -> frozenset[str]:
+        """Texts that free text does not end with, because ``following`` would complete one of ``texts`` too early.
+
+        The first ``aa`` of ``xaaa`` follows ``x``. So the text before an ``aa`` that ends it cannot be ``xa``, although
+        there is no ``aa`` in it: ``a`` is a tail.
+        """
+        return frozenset(tail for end in self.following for text in self.texts for tail in _tails(text, end))
+
+
+def _tails(barred: str, following: str) -> Iterator[str]:
+    """Yield the beginnings of a text that ``following`` completes before its own end."""
+    for length in range(1, len(barred)):
+        rest = barred[length:]
+        if len(rest) < len(following) and following.startswith(rest):
+            yield barred[:length]
+
+
+class Expressions:
+    """Writes expressions, and collects the grammars that they refer to.
+
+    Attributes:
+        grammars: these grammars, by name.
+        pointers: of each, the JSON pointer to the part of the tag that it comes from.
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.grammars: dict[str, NamedGrammar] = {}
+        self.pointers: dict[str, str] = {}
+        self._patterns: dict[re.Pattern[str], str] = {}
+        self._vocab = vocab
+
+    def refer(self, grammar: NamedGrammar, at: str) -> str:
+        """Return the expression of another grammar, which comes from the part at a JSON pointer."""
+        if isinstance(grammar, re.Pattern) and (known := self._patterns.get(grammar)):
+            return f"@{known}"
+        name = f"tag{len(self.grammars)}"
+        self.grammars[name], self.pointers[name] = grammar, at
+        if isinstance(grammar, re.Pattern):
+            self._patterns[grammar] = name
+        return f"@{name}"
+
+    def literal(self, text: str) -> str:
+        """Return the expression of a text, in which names of special tokens are these tokens."""
+        found = [
+            _special(part.text) if part.special else json.dumps(part.text, ensure_ascii=False)
+            for part in pieces(text, self._vocab.special_tokens)
+            if part.text
+        ]
+        return " ".join(found) or "()"
+
+    def free_text(self, barriers: Barriers, at: str, counts: str = "") -> str:
+        """Return the expression of any text, empty or not, up to some barriers.
+
+        Args:
+            barriers: where it ends.
+            at: JSON pointer to the part that it comes from.
+            counts: bounds on its characters, as a regular expression writes them; empty for none.
+        """
+        options = [re.escape(text) for text in sorted(barriers.texts | barriers.excluded)]
+        options += [rf"{re.escape(tail)}\Z" for tail in sorted(barriers.tails)]
+        character = f"(?!{'|'.join(options)})." if options else "."
+        pattern = re.compile(f"(?s:{character}){counts or '+'}")
+        return self.refer(pattern, at) if counts else f"{self.refer(pattern, at)}?"
+
+    def token(self, token: Any, at: str) -> str:
+        """Return the expression of the special token that is given by name or id.
+
+        Raises:
+            StructuralTagError: there is none.
+        """
+        return _special(self.token_name(token, at))
+
+    def token_name(self, token: Any, at: str) -> str:
+        """Return the name of the special token that is given by name or id.
+
+        Raises:
+            StructuralTagError: there is none.
+        """
+        names = self._vocab.special_tokens
+        for name, id_ in names.items():
+            if token == name or (token == id_ and not isinstance(token, bool)):
+                return name
+        known = ", ".join(sorted(names)) or "none with a name"
+        raise StructuralTagError(f"{token!r} is not one of the special tokens: {known}", at)
+
+    def any_tokens(self, excluded: Collection[str], barriers: Barriers, at: str) -> str:
+        """Return the expression of any text with special tokens, except for the excluded ones and those that end texts.
+
+        Args:
+            excluded: names of special tokens.
+            barriers: where free text ends.
+            at: JSON pointer to the part that it comes from.
+        """
+        names = self._vocab.special_tokens
+        allowed = [name for name, id_ in names.items() if name not in excluded and id_ not in self._vocab.eos_token_ids]
+        text = self.free_text(barriers, at)
+        return f"{text} ({any_of(map(_special, allowed))} {text})*" if allowed else text
+
+
+def any_of(options: Iterable[str]) -> str:
+    """Return the expression of alternatives."""
+    return "(" + " | ".join(options) + ")"
+
+
+def _special(name: str) -> str:
+    """Return Lark's notation of a special token: ``<|name|>`` as it is, ``<[NAME]>`` for ``[NAME]``."""
+    return name if name.startswith("<") and name.endswith(">") else f"<{name}>"
