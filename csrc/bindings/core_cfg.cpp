@@ -1,7 +1,11 @@
+#include <numeric>
+
 #include "bindings/core.h"
 #include "engine/automata/regex/regex.h"
 #include "engine/base/deadline.h"
 #include "engine/cfg/cfg.h"
+#include "engine/json/source_text.h"
+#include "engine/json/whole_words.h"
 #include "engine/text/special_token.h"
 
 namespace constrain {
@@ -39,10 +43,24 @@ struct Builder : cfg::Builder {
     const auto has = [&](char flag) { return flags.find(flag) != flags.npos; };
     const AutomatonPtr language = compile_regex(
         pattern, {.ignore_case = has('i'), .dot_all = has('s'), .multi_line = has('m'), .verbose = has('x')});
+    return words(language, std::move(name), scope);
+  }
+
+  /// Adds a rule for the concatenations of successive chunks, none included.
+  cfg::Symbol substring(const std::vector<std::string>& chunks, std::string name, cfg::Scope scope) {
+    const Deadline deadline(limits.max_seconds);
+    const py::gil_scoped_release release;
+    const MemoryAccount::Scope accounting(account);
+    json::check_source_size(std::accumulate(chunks.begin(), chunks.end(), std::string()));
+    return words(json::whole_chunks_of(chunks), std::move(name), scope);
+  }
+
+  /// Adds a rule for the words of a language, which may have the empty one.
+  cfg::Symbol words(const AutomatonPtr& language, std::string name, cfg::Scope scope) {
     const bool nullable = language->start() != kDead && language->accepting(language->start());
-    const AutomatonPtr words = nullable ? subtract(language, literal_set({""})) : language;
+    const AutomatonPtr others = nullable ? subtract(language, literal_set({""})) : language;
     const cfg::Symbol rule = nonterminal();
-    define(rule, repeat(symbol(terminal(words, std::move(name), scope)), nullable ? 0 : 1, 1));
+    define(rule, repeat(symbol(terminal(others, std::move(name), scope)), nullable ? 0 : 1, 1));
     return rule;
   }
 
@@ -93,6 +111,7 @@ void bind_cfg(py::module_& module) {
       .def("special", &Builder::special, "token"_a, "name"_a, "scope"_a = 0)
       .def("json_schema", &Builder::json_schema, "schema"_a, "whitespace"_a, "name"_a, "scope"_a = 0)
       .def("regex", &Builder::regex, "pattern"_a, "flags"_a, "name"_a, "scope"_a = 0)
+      .def("substring", &Builder::substring, "chunks"_a, "name"_a, "scope"_a = 0)
       .def("scope", &Builder::scope, "name"_a)
       .def("start", &Builder::start, "scope"_a, "symbol"_a)
       .def("text", &Builder::text, "scope"_a, "within"_a, "name"_a)

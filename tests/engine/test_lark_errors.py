@@ -40,6 +40,16 @@ REFUSED = [
     ("start: %json {\n\n} & a", 3, 3, "Unexpected input"),
     ('start: "a" %json {"type": "string"}\n%ignore /x("y"z)?/', 1, 12, "ignored text before terminal '%json'"),
     ('start: A %json {}\nA: /a(?!")/', 2, 1, "which may begin with '\"'"),
+    # %regex
+    ('start: "a"\n  | %regex', 2, 11, "no JSON object after %regex"),
+    ('start: %regex {"pattern": "a"}', 1, 8, "one of the keys substring_chunks"),
+    ('start: %regex {"substring_words": "a", "substring_chars": "a"}', 1, 8, "one of the keys"),
+    ('start: "a"\n  | %regex {"substring_words": ["a"]}', 2, 5, "must be a text"),
+    ('start: %regex {"substring_chunks": "a"}', 1, 8, "must be a list of texts"),
+    ('start: %regex {"substring_chunks": ["a", 1]}', 1, 8, "must be a list of texts"),
+    (r'start: %regex {"substring_chars": "a\ud800"}', 1, 8, "half of a surrogate pair"),
+    ('start: A\nA: "a" %regex {"substring_chars": "b"}', 2, 8, "%regex belongs in rules"),
+    ('start: "a"\n%ignore %regex {"substring_chars": "b"}', 2, 9, "%regex belongs in rules"),
     # regular expressions
     ("start: A\nA: /(/", 2, 1, "unterminated subpattern"),
     ('start: "b" /[b-a]/', 1, 12, "bad character range"),

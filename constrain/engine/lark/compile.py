@@ -34,11 +34,14 @@ def compile_lark(
     Terminals of ``%ignore`` match as much as they can before, between and after the others. Rules may be ambiguous,
     nullable and recursive in any way.
 
-    There are three extensions of the notation:
+    There are four extensions of the notation:
 
     ``%json {...}`` in a rule is a JSON Schema, compiled as by :func:`~constrain.engine.compile_json_schema`. Ignored
     text is allowed around a document, not within it. ``report`` covers these schemas, with their positions in the
     grammar as ``document``.
+
+    ``%regex {...}`` in a rule is a part of a text, empty or not: ``{"substring_words": text}`` of whole words,
+    ``{"substring_chars": text}`` of characters, ``{"substring_chunks": [...]}`` of successive texts of a list, joined.
 
     ``@name`` in a rule is another grammar, with its own rules, terminals and ignored text. It starts with its rule
     ``start``, and lookahead of its terminals ends where its text ends. Ignored text of the referring grammar is allowed
@@ -47,6 +50,9 @@ def compile_lark(
     ``<name>`` in a rule is the special token of this name in the vocabulary, such as ``<|im_start|>``; ``<[INST]>`` is
     one in square brackets. It matches that token only, never ordinary text that looks like it. Ignored text is allowed
     around it, and lookahead of terminals ends before it. An end-of-sequence token is allowed at the end of a text.
+
+    A terminal may be the name of a ``%json`` or ``%regex``, as in ``QUOTE: %regex {...}``. None of these can be a part
+    of a terminal.
 
     Args:
         text: the grammar. ``%import`` finds lark's own modules, ``common``, ``python`` and ``unicode``.

@@ -67,7 +67,7 @@ def _used(source: Source) -> Iterator[tuple[str, Pattern]]:
             (child,) = value.children
             pattern: Any = None
             if isinstance(child, Symbol):
-                pattern = None if child.name in source.inserts else source.terminals.get(child.name)
+                pattern = None if source.insert(str(child.name)) else source.terminals.get(child.name)
             elif child.data == "pattern":
                 pattern = child.children[0]
             if pattern is not None and pattern.to_regexp() not in seen:

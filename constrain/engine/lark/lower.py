@@ -13,7 +13,7 @@ from lark.lexer import Pattern
 from lark.utils import get_regexp_width
 
 from constrain.engine.lark.context import looks_outside
-from constrain.engine.lark.inline import InlineSchema, Insert, Reference, marker
+from constrain.engine.lark.inline import InlineSchema, Insert, Reference, Substring, marker
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import Node, Source, lark_errors
 from constrain.engine.special import why_missing
@@ -142,8 +142,8 @@ class Lowering:
 
     def _named(self, symbol: Symbol, bindings: dict[str, int]) -> int:
         name = str(symbol.name)
-        if name in self._source.inserts:
-            return self._insert(self._source.inserts[name])
+        if symbol.is_term and (insert := self._source.insert(name)):
+            return self._insert(insert)
         if symbol.is_term:
             declared = self._source.terminals[name] is None and name in self._tokens.declared
             return self._declared(name) if declared else self._terminal(self._pattern(name), name)
@@ -188,6 +188,8 @@ class Lowering:
     def _new_insert(self, insert: Insert) -> Any:
         if isinstance(insert, InlineSchema):
             return self._schema(insert)
+        if isinstance(insert, Substring):
+            return self.program.call("substring", insert.chunks, insert.shown, self._scope)
         if isinstance(insert, Reference):
             return self._text(insert)
         if insert.name not in self._tokens.vocab.special_tokens:
@@ -220,7 +222,11 @@ class Lowering:
         expression = pattern.to_regexp()
         if insert := next((one for stem, one in self._source.inserts.items() if marker(stem) in expression), None):
             what = insert.shown.split(" ")[0]
-            raise LarkError(f"{what} belongs in rules, not in terminals or ignored text", insert.line, insert.column)
+            raise LarkError(
+                f"{what} belongs in rules, not in terminals or ignored text",
+                insert.line,
+                insert.column,
+            )
         try:
             re.compile(expression)
             outside = looks_outside(expression, ahead=kind == "ignore")

@@ -10,7 +10,7 @@ from constrain.engine.references import retriever
 from constrain.engine.vocabulary import Vocabulary, core_vocabulary
 from constrain.errors import GrammarError
 
-_WORDS = {"terminal", "special", "ignore", "json_schema", "regex"}
+_WORDS = {"terminal", "special", "ignore", "json_schema", "regex", "substring"}
 _RULES = {"nonterminal", "symbol", "sequence", "choice", "repeat", "define"}
 _GRAMMARS = {"scope", "start", "text"}
 _STEPS = _WORDS | _RULES | _GRAMMARS

@@ -14,7 +14,7 @@ from lark.lexer import Pattern
 from lark.load_grammar import GrammarBuilder, PrepareLiterals, TerminalTreeToPattern
 from lark.visitors import Transformer_NonRecursive
 
-from constrain.engine.lark.inline import Insert, Reference, position, take_inserts
+from constrain.engine.lark.inline import InlineSchema, Insert, Reference, Substring, marker, position, take_inserts
 from constrain.errors import LarkError, ResourceLimit
 
 Node: TypeAlias = "Tree[Any]"
@@ -51,6 +51,14 @@ class Source:
     terminals: dict[str, Pattern | None]
     ignored: list[str]
     inserts: dict[str, Insert]
+
+    def insert(self, name: str) -> Insert | None:
+        """Return the extension that a terminal stands for, or, if it is ``%json`` or ``%regex``, is the name of."""
+        if name in self.inserts:
+            return self.inserts[name]
+        pattern = self.terminals.get(name)
+        whole = (each for stem, each in self.inserts.items() if pattern and pattern.value == marker(stem))
+        return next((each for each in whole if isinstance(each, (InlineSchema, Substring))), None)
 
     def error(self, reason: str, *names: str) -> LarkError:
         """Return an error at the position of the first of ``names`` that occurs in the text."""

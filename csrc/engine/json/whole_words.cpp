@@ -29,12 +29,20 @@ std::string with_borders(const std::string& text) {
   return marked + static_cast<char>(kBorder);
 }
 
+std::string with_borders(const std::vector<std::string>& chunks) {
+  std::string marked;
+  for (const std::string& chunk : chunks) {
+    if (!chunk.empty()) marked += static_cast<char>(kBorder) + chunk;
+  }
+  return marked + static_cast<char>(kBorder);
+}
+
 /// Matches strings in the text with marked borders, where marks between the bytes of the string are skipped. Before the
 /// first character is complete it is unknown whether a border precedes it, so a state is a set of states of the text's
 /// suffix automaton.
 class WholeWords final : public LazyAutomaton {
  public:
-  explicit WholeWords(const std::string& text) : substrings_(with_borders(text)) {
+  explicit WholeWords(const std::string& marked) : substrings_(marked) {
     states_.intern(std::vector<uint32_t>{substrings_.step(SuffixAutomaton::kRoot, kBorder)});
   }
 
@@ -73,6 +81,10 @@ class WholeWords final : public LazyAutomaton {
 
 }  // namespace
 
-AutomatonPtr whole_words_of(const std::string& text) { return std::make_shared<WholeWords>(text); }
+AutomatonPtr whole_words_of(const std::string& text) { return std::make_shared<WholeWords>(with_borders(text)); }
+
+AutomatonPtr whole_chunks_of(const std::vector<std::string>& chunks) {
+  return std::make_shared<WholeWords>(with_borders(chunks));
+}
 
 }  // namespace constrain::json
