@@ -26,6 +26,7 @@ BUILT_IN = {
     "info": "constrain.cli.inspect:info",
     "new-plugin": "constrain.cli.new_plugin:new_plugin",
     "plugins": "constrain.cli.inspect:plugins",
+    "profile-schema": "constrain.cli.profile_schema:profile_schema",
     "review": "constrain.cli.review:review",
     "serve": "constrain.cli.serve:serve",
 }

@@ -19,6 +19,7 @@ from constrain.engine.grammar import (
     compile_regex,
 )
 from constrain.engine.lark import compile_lark, lark_of_gbnf, lark_warnings
+from constrain.engine.profile import MaskCost, MaskTimes, SchemaProfile, profile_schema
 from constrain.engine.structural_tags import TranslatedTag, compile_structural_tag, lark_of_structural_tag
 from constrain.engine.vocabulary import Vocabulary
 
@@ -27,9 +28,12 @@ __all__ = [
     "Explanation",
     "GrammarCache",
     "Limits",
+    "MaskCost",
+    "MaskTimes",
     "Matcher",
     "Report",
     "ReportEntry",
+    "SchemaProfile",
     "TokenExplanation",
     "TranslatedTag",
     "Vocabulary",
@@ -44,4 +48,5 @@ __all__ = [
     "lark_of_gbnf",
     "lark_of_structural_tag",
     "lark_warnings",
+    "profile_schema",
 ]

@@ -1,0 +1,7 @@
+"""What a JSON Schema costs: its compilation, and the masks along documents."""
+
+from constrain.engine.profile.costs import MaskCost, MaskTimes
+from constrain.engine.profile.measure import profile_schema
+from constrain.engine.profile.schema import SchemaProfile
+
+__all__ = ["MaskCost", "MaskTimes", "SchemaProfile", "profile_schema"]
