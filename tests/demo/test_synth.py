@@ -11,6 +11,7 @@ import jsonschema_rs
 import pytest
 
 from constrain.demo.synth import Split, example, noise, remix, template
+from constrain.demo.synth.address import addressed, labelled
 from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
     Family,
@@ -182,6 +183,22 @@ def test_values_at_the_start_of_a_sentence_have_a_capital() -> None:
         text, facts = _worded(family, template.parse("{a:cap}. I say: {a}"), Random(seed))
         assert text[0].isupper()
         assert text.count(facts["a"].text) == 2
+
+
+def test_forms_of_address_and_remarks_are_no_part_of_values() -> None:
+    parsed = template.parse("Dr. {a} met <{a}|{b}>[ and {a}] in {c}")
+    texts = set()
+    for seed in range(200):
+        rng = Random(seed)
+        texts.add(template.render(addressed(parsed, {"a", "b"}, rng), rng, lambda key, mode: key.upper()))
+    assert {"Dr. A met A in C", "Dr. A met B and A in C"} <= texts
+    assert any(re.fullmatch(r"Dr\. A met \w[\w. ]+ B( and [\w. ]+)? in C", text) for text in texts)
+    assert all(re.fullmatch(r"Dr\. A met ([\w. ]+ )?[AB]( and ([\w. ]+ )?A)? in C", text) for text in texts)
+    person, name = parse_kind("person"), Value("Ada Byron", ("Ada", "Byron"))
+    shown = {labelled(person, name, Random(seed)) for seed in range(400)}
+    assert {"Ada Byron", "Dr. Ada Byron", "Ada Byron (new)"} <= shown
+    assert all("Ada Byron" in text for text in shown)
+    assert {labelled(parse_kind("int 1 9"), Value("7", 7), Random(seed)) for seed in range(100)} == {"7"}
 
 
 def test_recombined_wordings_mention_each_slot_once() -> None:

@@ -14,9 +14,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from constrain.demo.synth import layout, noise, procedural, remix, template
+from constrain.demo.synth.address import addressed
 from constrain.demo.synth.family import Family, held_out_families, trained_families
 from constrain.demo.synth.habits import Author
-from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.kinds import Person, Value
 from constrain.demo.synth.layout import Document
 from constrain.demo.synth.questions import Question, ask_object
 from constrain.demo.synth.records import Records
@@ -151,6 +152,7 @@ def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source
 def _worded(family: Family, wording: Template, rng: Random) -> Document:
     facts: dict[str, Value] = {}
     kinds = {slot.key: slot.kind for slot in family.slots}
+    wording = addressed(wording, {key for key, kind in kinds.items() if isinstance(kind, Person)}, rng)
 
     def fill(key: str, mode: str) -> str:
         if key.startswith("="):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from constrain.demo.synth import kinds, moments, naming, pools, quantities, remix
+from constrain.demo.synth.address import labelled
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
@@ -31,7 +32,9 @@ def form(slots: Sequence[Slot], rng: Random) -> Document:
     """Write labels with their values, on lines or in one row, in one of many syntaxes."""
     values = {slot.key: slot.kind.sample(rng, "label") for slot in slots}
     style = naming.print_style(rng)
-    pairs = [(naming.printed(_label(slot, rng), style, rng), values[slot.key].text) for slot in slots]
+    pairs = [
+        (naming.printed(_label(slot, rng), style, rng), labelled(slot.kind, values[slot.key], rng)) for slot in slots
+    ]
     blocks = any("\n" in text for _, text in pairs)
     text = rng.choice(_BLOCK_FORMS if blocks else _BLOCK_FORMS + _LINE_FORMS)(pairs, rng)
     titles = ["", "", pools.topic(rng).title(), pools.noun(rng).upper(), f"# {pools.topic(rng).capitalize()}"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from random import Random
 
 from constrain.demo.synth import pools, template
-from constrain.demo.synth.kinds import Ask, Kind, Value, join_and
+from constrain.demo.synth.address import addressed
+from constrain.demo.synth.kinds import Ask, Kind, Person, Value, join_and
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor
@@ -111,7 +112,8 @@ class Records(Kind):
             row[key] = value.capitalised() if mode == "cap" else value
             return row[key].text
 
-        return template.render(template.parse(wording), rng, fill), row
+        people = {key for key, kind in kinds.items() if isinstance(kind, Person)}
+        return template.render(addressed(template.parse(wording), people, rng), rng, fill), row
 
     def _certain(self) -> set[str]:
         """The columns that occur in every wording."""
