@@ -196,7 +196,8 @@ def test_forms_of_address_and_remarks_are_no_part_of_values() -> None:
     assert all(re.fullmatch(r"Dr\. A met ([\w. ]+ )?[AB]( and ([\w. ]+ )?A)? in C", text) for text in texts)
     person, name = parse_kind("person"), Value("Ada Byron", ("Ada", "Byron"))
     shown = {labelled(person, name, Random(seed)) for seed in range(400)}
-    assert {"Ada Byron", "Dr. Ada Byron", "Ada Byron (new)"} <= shown
+    assert {"Ada Byron", "Dr. Ada Byron"} <= shown
+    assert any(text.startswith("Ada Byron ") for text in shown)
     assert all("Ada Byron" in text for text in shown)
     assert {labelled(parse_kind("int 1 9"), Value("7", 7), Random(seed)) for seed in range(100)} == {"7"}
 
