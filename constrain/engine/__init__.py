@@ -18,6 +18,7 @@ from constrain.engine.grammar import (
     compile_json_schema,
     compile_regex,
 )
+from constrain.engine.grammars import lark_of_calls, lark_of_sql
 from constrain.engine.lark import compile_lark, lark_of_gbnf, lark_warnings
 from constrain.engine.profile import MaskCost, MaskTimes, SchemaProfile, profile_schema
 from constrain.engine.structural_tags import TranslatedTag, compile_structural_tag, lark_of_structural_tag
@@ -45,7 +46,9 @@ __all__ = [
     "compile_structural_tag",
     "fill_bitmasks",
     "grammar_cache",
+    "lark_of_calls",
     "lark_of_gbnf",
+    "lark_of_sql",
     "lark_of_structural_tag",
     "lark_warnings",
     "profile_schema",
