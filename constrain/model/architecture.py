@@ -21,11 +21,15 @@ class KeyPrefix:
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture: its name in ``config.json``, the decoder, and possible prefixes of tensors (the first match)."""
+    """An architecture: its name in ``config.json``, the decoder, and possible prefixes of tensors (the first match).
+
+    Of a ``multimodal`` one, the text model is read.
+    """
 
     arch_string: str
     lm: DecoderTraits
     prefixes: tuple[KeyPrefix, ...] = (KeyPrefix(),)
+    multimodal: bool = False
 
 
 def _every_layer(reader: ConfigReader, layer: int) -> bool:
@@ -56,6 +60,14 @@ def _each_nth(reader: ConfigReader, layer: int) -> bool:
     )
 
 
+def _rotated(reader: ConfigReader, layer: int) -> bool:
+    listed = reader.integers("no_rope_layers")
+    if listed:
+        return layer < len(listed) and listed[layer] != 0
+    return (layer + 1) % int(reader.integer("no_rope_layer_interval", 4, high=1 << 16)) != 0
+
+
+_GEMMA = {"tie_word_embeddings": True, "head_dim": 256}
 _GEMMA2 = {
     "tie_word_embeddings": True,
     "head_dim": 256,
@@ -78,6 +90,8 @@ _GEMMA3 = {
 }
 
 _LLAMA = DecoderTraits(qkv_bias=None, output_bias_follows=True, mlp_bias_key="mlp_bias")
+_GRANITE = replace(_LLAMA, multipliers=True)
+_SMOLLM3 = replace(_LLAMA, rotary=_rotated, defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0})
 _MISTRAL = DecoderTraits(
     sliding=_every_layer,
     defaults={"sliding_window": 4096, "num_key_value_heads": 8, "max_position_embeddings": 131_072},
@@ -131,37 +145,42 @@ _QWEN3_MOE = replace(
 _PHI3 = DecoderTraits(
     fused=True, sliding=_every_layer, defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096}
 )
-_GEMMA_2_DECODER = DecoderTraits(
+_GEMMA_DECODER = DecoderTraits(
     activation=Activation.GELU_TANH,
     qkv_bias=None,
     output_bias_follows=True,
     norm_offset=1.0,
-    post_norms=True,
     scaled_embedding=True,
-    sliding=_even_layers,
+    wide_residual=True,
     requires_bos=True,
-    defaults=_GEMMA2,
+    defaults=_GEMMA,
 )
+_GEMMA_2_DECODER = replace(_GEMMA_DECODER, post_norms=True, sliding=_even_layers, defaults=_GEMMA2)
 _GEMMA_3_DECODER = replace(_GEMMA_2_DECODER, qk_norm=True, sliding=_all_but_each_nth, defaults=_GEMMA3)
+
+_INSIDE = (KeyPrefix("language_model.model.", "language_model."), KeyPrefix("model.language_model."))
+_QWEN_INSIDE = (KeyPrefix(), *_INSIDE)
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         row.arch_string: row
         for row in (
             Architecture("LlamaForCausalLM", _LLAMA),
+            Architecture("GraniteForCausalLM", _GRANITE),
+            Architecture("SmolLM3ForCausalLM", _SMOLLM3),
             Architecture("MistralForCausalLM", _MISTRAL),
             Architecture("Qwen2ForCausalLM", _QWEN2),
             Architecture("Qwen3ForCausalLM", _QWEN3),
             Architecture("MixtralForCausalLM", _MIXTRAL),
             Architecture("Qwen2MoeForCausalLM", _QWEN2_MOE),
             Architecture("Qwen3MoeForCausalLM", _QWEN3_MOE),
+            Architecture("Mistral3ForConditionalGeneration", _MISTRAL, _INSIDE, multimodal=True),
+            Architecture("Qwen2VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
+            Architecture("Qwen2_5_VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
+            Architecture("GemmaForCausalLM", _GEMMA_DECODER),
             Architecture("Gemma2ForCausalLM", _GEMMA_2_DECODER),
             Architecture("Gemma3ForCausalLM", _GEMMA_3_DECODER),
-            Architecture(
-                "Gemma3ForConditionalGeneration",
-                _GEMMA_3_DECODER,
-                (KeyPrefix("language_model.model.", "language_model."), KeyPrefix("model.language_model.")),
-            ),
+            Architecture("Gemma3ForConditionalGeneration", _GEMMA_3_DECODER, _INSIDE, multimodal=True),
             Architecture("Phi3ForCausalLM", _PHI3),
         )
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.layout import LayerLayout, MLPLayout
 from constrain.model.mixture import Mixture
@@ -13,18 +11,16 @@ from constrain.model.modules import MLP, Attention, Embedding, Head, Module, RMS
 def build_modules(config: ExLlamaV2Config) -> list[Module]:
     """Build embedding, attention and MLP of every layer, last norm and head, without weights."""
     layout = config.layout
-    scale = math.sqrt(config.hidden_size) if config.arch.lm.scaled_embedding else 1.0
-    embedding = Embedding(layout.embedding, config.vocab_size, config.padded_vocab_size, config.hidden_size, scale)
+    sizes = config.vocab_size, config.padded_vocab_size, config.hidden_size
+    embedding = Embedding(layout.embedding, *sizes, config.embedding_scale)
     head = Head(
         layout.head,
-        config.vocab_size,
-        config.padded_vocab_size,
-        config.hidden_size,
+        *sizes,
         config.final_logit_softcapping,
         embedding if layout.tied else None,
     )
     layers = [module for index, layer in enumerate(layout.layers) for module in _layer(config, layer, index)]
-    return [embedding, *layers, _norm(config, layout.norm, config.hidden_size), head]
+    return [embedding, *layers, _last_norm(config), head]
 
 
 def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Attention, MLP | Mixture]:
@@ -50,6 +46,12 @@ def _feed_forward(config: ExLlamaV2Config, layer: LayerLayout, norms: dict[str, 
         return MLP(layer, layer.feed_forward, norms, activation)
     assert config.experts is not None
     return Mixture(layer, layer.feed_forward, norms, activation, config.experts.routing)
+
+
+def _last_norm(config: ExLlamaV2Config) -> RMSNorm:
+    """Return the norm before the head, with the factor of the logits."""
+    size, offset = config.hidden_size, config.arch.lm.norm_offset
+    return RMSNorm(config.layout.norm, size, config.norm_eps, offset, config.logit_scale)
 
 
 def _norm(config: ExLlamaV2Config, key: str, size: int) -> RMSNorm:

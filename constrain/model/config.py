@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from constrain.model.layout import ModelLayout, model_layout
 from constrain.model.rope import read_rope
 from constrain.model.tensor_files import TensorFiles
 from constrain.tokenizer.files import read_json_object
+
+_log = logging.getLogger(__name__)
 
 # Far above any model, and low enough that no product of two of them overflows.
 _MAX_WIDTH = 1 << 20
@@ -106,6 +110,8 @@ class ExLlamaV2Config:
         self.model_config = str(path)
         self.arch = _architecture(path, data)
         self.architecture = self.arch.arch_string
+        if self.arch.multimodal:
+            _log.warning("%s: of a %s, the text model is read; the rest is left out", folder, self.architecture)
         text = data.get("text_config")
         self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))
         self._read_generation_config(folder / "generation_config.json")
@@ -157,6 +163,10 @@ class ExLlamaV2Config:
         self.attn_logit_softcapping: float | None = reader.number("attn_logit_softcapping", None)
         self.final_logit_softcapping: float | None = reader.number("final_logit_softcapping", None)
         self.query_scale = 1 / math.sqrt(reader.number("query_pre_attn_scalar", None) or self.head_dim)
+        self.embedding_scale = math.sqrt(self.hidden_size) if traits.scaled_embedding else 1.0
+        self.logit_scale = 1.0
+        if traits.multipliers:
+            self._read_multipliers(reader)
         self.use_qk_norm = traits.qk_norm
         self._read_experts(reader)
         self.checkpoint_format: str | None = reader.section("quantization_config").text("checkpoint_format", None)
@@ -177,6 +187,18 @@ class ExLlamaV2Config:
         self.num_key_value_heads: int = kv_heads
         self.num_key_value_groups: int = heads // kv_heads
         self.head_dim: int = reader.integer("head_dim", self.hidden_size // heads, high=_MAX_WIDTH)
+
+    def _read_multipliers(self, reader: ConfigReader) -> None:
+        """Read the factors of Granite.
+
+        Layers add ``factor * f(norm(x))`` to ``x``. They add ``f(norm(x))`` to ``x / factor`` here, which needs no
+        product: norms divide by the root mean square, so that all that changes is what they add to the mean square.
+        """
+        factor = reader.number("residual_multiplier", 1.0, low=1e-6, high=1e6)
+        self.query_scale = reader.number("attention_multiplier", 1.0)
+        self.embedding_scale = reader.number("embedding_multiplier", 1.0) / factor
+        self.logit_scale = 1 / reader.number("logits_scaling", 1.0, low=1e-6)
+        self.norm_eps /= factor**2
 
     def _read_experts(self, reader: ConfigReader) -> None:
         traits = self.arch.lm.experts
@@ -214,6 +236,7 @@ class ExLlamaV2Config:
             self.sliding_layers = [name == "sliding_attention" for name in types]
         else:
             self.sliding_layers = [traits.sliding(reader, layer) for layer in layers]
+        self.rotary_layers = [traits.rotary(reader, layer) for layer in layers]
         self.sliding_window: int | None = window if any(self.sliding_layers) else None
 
     def _read_generation_config(self, path: Path) -> None:
@@ -254,7 +277,11 @@ def _architecture(path: Path, data: dict[str, Any]) -> Architecture:
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise ConfigError(f"{path}: architectures must be a list of one name, not {names!r}")
     if names[0] not in ARCHITECTURES:
-        raise ConfigError(f"{path}: unknown architecture {names[0]!r}; supported are {', '.join(ARCHITECTURES)}")
+        nearest = get_close_matches(names[0], ARCHITECTURES, n=1, cutoff=0.0)[0]
+        supported = ", ".join(ARCHITECTURES)
+        raise ConfigError(
+            f"{path}: unknown architecture {names[0]!r}; the nearest known one is {nearest}. Supported are {supported}"
+        )
     return ARCHITECTURES[names[0]]
 
 

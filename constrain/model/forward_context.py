@@ -27,6 +27,7 @@ class AttentionLayer:
         sliding: whether the layer has a sliding window.
         scale: factor of the scores.
         cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
+        rotary: whether queries and keys are rotated.
     """
 
     index: int
@@ -35,6 +36,7 @@ class AttentionLayer:
     sliding: bool
     scale: float
     cap: float | None
+    rotary: bool = True
 
 
 class AttentionMetadata(Protocol):
@@ -140,7 +142,9 @@ def rotated(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Split ``[batch, width, heads + 2 * kv_heads, head_dim]`` into rotated queries, rotated keys, and values."""
     num_rotated = layer.heads + layer.kv_heads
-    qk = rotate(qkv.narrow(2, 0, num_rotated), cos, sin)
+    qk = qkv.narrow(2, 0, num_rotated)
+    if layer.rotary:
+        qk = rotate(qk, cos, sin)
     return (
         qk.narrow(2, 0, layer.heads),
         qk.narrow(2, layer.heads, layer.kv_heads),

@@ -120,6 +120,7 @@ class LayerLayout:
     feed_forward: MLPLayout | MixtureLayout
     mlp_post_norm: str | None
     sliding: bool
+    rotary: bool
 
     def linears(self) -> Iterator[LinearLayout]:
         """The projections that all tokens pass through."""
@@ -183,6 +184,7 @@ class LayoutConfig(Protocol):
     output_bias: bool
     mlp_bias: bool
     sliding_layers: list[bool]
+    rotary_layers: list[bool]
     experts: ExpertConfig | None
 
 
@@ -226,6 +228,7 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
         feed_forward=_mixture(config, experts, mlp) if experts else _mlp(config, mlp, config.intermediate_size),
         mlp_post_norm=f"{at}post_feedforward_layernorm" if traits.post_norms else None,
         sliding=config.sliding_layers[index],
+        rotary=config.rotary_layers[index],
     )
 
 

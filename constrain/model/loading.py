@@ -180,10 +180,16 @@ class LoadableModel:
         return self.config.files
 
     def choose_dtype(self) -> None:
-        """Choose ``compute_dtype``; called by the load methods."""
+        """Choose ``compute_dtype``; called by the load methods.
+
+        That of the config, if it is set, but for float16 where states exceed its range.
+        """
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         stored = self._files().dtype(f"{self.config.layout.embedding}.weight")
-        self.compute_dtype = self.config.compute_dtype or default_dtype(device, stored)
+        chosen = self.config.compute_dtype or default_dtype(device, stored)
+        if chosen is torch.float16 and self.config.arch.lm.wide_residual:
+            chosen = torch.bfloat16
+        self.compute_dtype = chosen
 
     def _place(self, devices: Sequence[torch.device]) -> None:
         for module, device in zip(self.modules, devices, strict=True):

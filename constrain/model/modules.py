@@ -75,11 +75,11 @@ class Module(ABC):
 
 
 class RMSNorm(Module):
-    """RMS norm of the last dimension."""
+    """RMS norm of the last dimension, with the weight ``(stored + offset) * scale``."""
 
-    def __init__(self, key: str, size: int, eps: float, offset: float) -> None:
+    def __init__(self, key: str, size: int, eps: float, offset: float, scale: float = 1.0) -> None:
         super().__init__(key)
-        self.size, self.eps, self.offset = size, eps, offset
+        self.size, self.eps, self.offset, self.scale = size, eps, offset, scale
         self.weight = torch.empty(0)
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
@@ -88,7 +88,7 @@ class RMSNorm(Module):
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         weight = torch.empty(self.size, dtype=torch.float, device=self.device)
         source.copy(f"{self.key}.weight", weight)
-        self.weight = (weight + self.offset).to(dtype)
+        self.weight = ((weight + self.offset) * self.scale).to(dtype)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)
@@ -267,7 +267,7 @@ class Attention(Module):
     ) -> None:
         super().__init__(layer.attention)
         self.index, self.head_dim = index, head_dim
-        self.layer = AttentionLayer(index, heads, kv_heads, layer.sliding, scale, cap)
+        self.layer = AttentionLayer(index, heads, kv_heads, layer.sliding, scale, cap, layer.rotary)
         self.norm = norms[layer.attention_norm]
         self.post_norm = norms.get(layer.attention_post_norm or "")
         self.head_norms = [norms[name] for name in (layer.query_norm, layer.key_norm) if name]

@@ -18,6 +18,7 @@ from constrain.model.config_reader import ConfigReader
 
 _METHODS: Mapping[str, str | None] = {
     "default": None,
+    "mrope": None,  # for text alone, positions on all axes are the same
     "linear": "linear",
     "llama3": "llama3",
     "yarn": "yarn",

@@ -71,8 +71,11 @@ class DecoderTraits:
         norm_offset: added to the stored weight of every norm.
         post_norms: norms after attention and after the MLP too, with the names of Gemma 2.
         scaled_embedding: embeddings are multiplied by the square root of the hidden size.
+        multipliers: the config has factors of embeddings, attention scores, residual sums and logits, as of Granite.
+        wide_residual: the residual sums exceed the range of float16, in place of which bfloat16 is used.
         fused: the file has ``qkv_proj`` and ``gate_up_proj`` as one tensor each.
         sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
+        rotary: selects layers whose queries and keys are rotated.
         experts: mixtures of experts, if there are any.
         requires_bos: the model needs a BOS token.
         supports_tp, mrope: tensor-parallel loading and multi-axis RoPE, which no architecture has here.
@@ -87,8 +90,11 @@ class DecoderTraits:
     norm_offset: float = 0.0
     post_norms: bool = False
     scaled_embedding: bool = False
+    multipliers: bool = False
+    wide_residual: bool = False
     fused: bool = False
     sliding: LayerRule | None = None
+    rotary: LayerRule = lambda reader, layer: True
     experts: ExpertTraits | None = None
     requires_bos: bool = False
     supports_tp: bool = False

@@ -20,6 +20,7 @@ from constrain.model.forward_context import AttentionLayer, ForwardContext
 from constrain.runtime.batch import BatchRow
 
 _MIN_PAGES = 4
+_LEAST_ROTATED = 16
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class DecodeAttention:
     Attributes:
         lengths: int32 ``[sequences]``, length of each after the pass; 0 for an idle one.
         full, sliding: cosines and sines by position, ``[positions, 1, d]``, of the two kinds of layers.
+        unrotated: those of no rotation, for layers without.
         window: number of positions that queries of sliding layers see.
         pages: pages of the KV cache, by layer.
         workspace: memory of the attention kernels.
@@ -37,6 +39,7 @@ class DecodeAttention:
     lengths: torch.Tensor
     full: tuple[torch.Tensor, torch.Tensor]
     sliding: tuple[torch.Tensor, torch.Tensor]
+    unrotated: tuple[torch.Tensor, torch.Tensor]
     window: int | None
     pages: Sequence[Pages]
     workspace: AttentionWorkspace
@@ -45,9 +48,10 @@ class DecodeAttention:
         return self  # graphs are of one device
 
     def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
+        rotations = self.sliding if layer.sliding else self.full
         return paged_attention(
             qkv,
-            *(self.sliding if layer.sliding else self.full),
+            *(rotations if layer.rotary else self.unrotated),
             self.pages[layer.index],
             self.lengths,
             scale=layer.scale,
@@ -144,7 +148,8 @@ class DecodeGraphRunner:
         ]
         length = min(cache.max_seq_len, model.config.max_seq_len)
         full, sliding = model.rotary_tables
-        self._rotations = full.whole(length, history.device), sliding.whole(length, history.device)
+        rotations = full.whole(length, history.device)
+        self._rotations = rotations, sliding.whole(length, history.device), _unrotated(*rotations)
         self._graphs: dict[tuple[int, int, int, tuple[ExLlamaV2Lora, ...]], DecodeGraph] = {}
 
     def run(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
@@ -183,6 +188,11 @@ class DecodeGraphRunner:
                 graph.sequence_lengths.copy_(graph.lengths.view(graph.sequences, graph.width)[:, -1])
             ids = graph.tokens.ids.view(graph.sequences, graph.width)
             return self._model.layers(ids, graph.context).flatten(0, 1)
+
+
+def _unrotated(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a rotation by nothing of the fewest features that kernels take."""
+    return torch.ones_like(cos[..., :_LEAST_ROTATED]), torch.zeros_like(sin[..., :_LEAST_ROTATED])
 
 
 def padded_width(tokens: int) -> int:

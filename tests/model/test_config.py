@@ -92,7 +92,12 @@ def test_files_that_are_no_config(tmp_path: Path, text: str | bytes, message: st
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "unknown architecture 'GPT2LMHeadModel'; supported are Llama"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "unknown architecture 'GPT2LMHeadModel'; the nearest"),
+        ({"architectures": ["Qwen3NextForCausalLM"]}, "the nearest known one is Qwen3ForCausalLM"),
+        (
+            {"architectures": ["Granite7ForCausalLM"]},
+            "the nearest known one is GraniteForCausalLM. Supported",
+        ),
         ({"architectures": []}, "architectures must be a list of one name"),
         ({"architectures": "LlamaForCausalLM"}, "architectures must be a list of one name"),
         ({"vocab_size": None}, "vocab_size: missing"),
@@ -214,3 +219,11 @@ def test_compute_dtype_is_the_users_to_choose(llama: Any) -> None:
     assert logits.dtype == torch.bfloat16
     expected = llama.logits(torch.tensor([[1, 5, 9]]))
     torch.testing.assert_close(logits[..., :99].float(), expected, atol=0.3, rtol=0.1)
+
+
+def test_float16_has_no_range_for_the_states_of_gemma(checkpoint: Callable[[str], Any]) -> None:
+    for name, chosen in (("gemma", torch.bfloat16), ("gemma2", torch.bfloat16), ("llama", torch.float16)):
+        model = ExLlamaV2(ExLlamaV2Config(checkpoint(name).folder))
+        model.config.compute_dtype = torch.float16
+        model.choose_dtype()
+        assert model.compute_dtype is chosen

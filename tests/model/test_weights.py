@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from checkpoints import SIZES
 from safetensors.torch import load_file, save_file
 
 from constrain.errors import ConstrainError, WeightsError
@@ -74,6 +76,52 @@ def test_the_text_model_of_a_multimodal_gemma_3(
     moved = {key.replace("model.", prefix, 1): tensor for key, tensor in tensors.items()}
     save_file({**moved, "vision_tower.something.weight": torch.zeros(1)}, tmp_path / "model.safetensors")
     assert torch.equal(load(tmp_path).forward(IDS), text.load().forward(IDS))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "text", "prefix"),
+    [
+        ("Mistral3ForConditionalGeneration", "mistral_window", "language_model.model."),
+        ("Mistral3ForConditionalGeneration", "mistral_window", "model.language_model."),
+        ("Qwen2VLForConditionalGeneration", "qwen2", "model."),
+        ("Qwen2_5_VLForConditionalGeneration", "qwen2", "model.language_model."),
+    ],
+)
+def test_the_text_model_of_a_multimodal_one(
+    architecture: str,
+    text: str,
+    prefix: str,
+    checkpoint: Callable[[str], Any],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = checkpoint(text)
+    inner = json.loads((source.folder / "config.json").read_text())
+    del inner["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture], "text_config": inner}))
+    head = prefix.removesuffix("model.") if prefix.startswith("language") else ""
+    tensors = load_file(source.folder / "model.safetensors")
+    moved = {
+        key.replace("model.", prefix, 1) if key.startswith("model.") else head + key: tensor
+        for key, tensor in tensors.items()
+    }
+    save_file({**moved, "visual.something.weight": torch.zeros(1)}, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path).forward(IDS), source.load().forward(IDS))
+    assert f"of a {architecture}, the text model is read; the rest is left out" in caplog.text
+
+
+def test_text_in_qwen_2_5_vl(tmp_path: Path) -> None:
+    """Its positions have three axes, which are the same for text."""
+    rope = {"rope_type": "default", "mrope_section": [2, 2, 2], "rope_theta": 10_000.0}
+    sizes = {**SIZES, "vocab_size": 120, "rope_parameters": rope, "layer_types": ["full_attention"] * 3}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 48}
+    config = transformers.Qwen2_5_VLConfig(text_config=sizes, vision_config=vision)
+    torch.manual_seed(0)
+    reference = transformers.Qwen2_5_VLForConditionalGeneration(config).eval().float()
+    reference.save_pretrained(tmp_path)
+    with torch.no_grad():
+        expected = reference(IDS).logits
+    torch.testing.assert_close(load(tmp_path).forward(IDS)[..., :120], expected, atol=1e-4, rtol=0)
 
 
 def _missing(copy: Any) -> None:

@@ -36,6 +36,7 @@ FAMILIES = [
     "qwen3",
     "mixtral",
     "qwen2_moe",
+    "smollm3",
     "gemma2",
     "gemma3",
     "phi3_window",

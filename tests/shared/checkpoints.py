@@ -75,6 +75,18 @@ FAMILIES = {
     "qwen2": Family("Qwen2", {"num_key_value_heads": 4}),
     "qwen2_window": Family("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
     "qwen3": Family("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+    "granite": Family(
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.4,
+            "logits_scaling": 0.5,
+            "rms_norm_eps": 1e-2,
+        },
+    ),
+    "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),
+    "gemma": Family("Gemma", {"head_dim": 16}),
     "mixtral": Family("Mixtral", {"sliding_window": 5}),
     "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 24, "norm_topk_prob": False}),
     "qwen3_moe": Family(
