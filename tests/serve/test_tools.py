@@ -156,6 +156,27 @@ def test_choices_of_tools(name: str) -> None:
     assert not accepted(ToolChoice(FUNCTIONS), number, form.content_opening + "twelve")
 
 
+def test_constants_are_those_of_json_or_of_python() -> None:
+    kinds: dict[str, Any] = {"now": {"type": "boolean"}, "limit": {"type": ["integer", "null"]}}
+    schema = {"type": "object", "properties": kinds, "required": ["now", "limit"], "additionalProperties": False}
+    choice = ToolChoice((Function("f", schema, ""),))
+    for name, accepts_python in (("qwen3-coder", True), ("glm", False)):
+        form = FORMS[name]
+        grammar = answer_format(form, choice, None, VOCABULARY)
+        assert grammar is not None
+        compiled = grammar.compile(VOCABULARY)
+        before_key, after_key, before_value, after_value = form.tags
+        for now, limit in (("true", "null"), ("True", "None"), ("False", "3")):
+            pairs = (f"{before_key}{key}{after_key}{before_value}{value}{after_value}"
+                     for key, value in (("now", now), ("limit", limit)))  # fmt: skip
+            text = form.written([("f", "".join(pairs))])
+            assert compiled.accepts(text, special_tokens=True) == (accepts_python or now == "true"), text
+            if accepts_python:
+                reader = AnswerReader(form, choice)
+                expected = {"now": now.lower() == "true", "limit": 3 if limit == "3" else None}
+                assert calls_of([*reader.feed(text), *reader.feed("", is_last=True)]) == [("f", expected)]
+
+
 def test_arguments_between_tags_refuse_what_they_cannot_enforce() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string", "pattern": "a"}}}
     choice = ToolChoice((Function("f", schema, "/tools/0/parameters"),))

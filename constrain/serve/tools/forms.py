@@ -24,6 +24,8 @@ class CallForm:
         opening, separator, closing: around and between calls.
         arguments: ``"json"``; or ``"tags"``: a pair of tags for each argument, see ``tags``.
         tags: before and after a key, and before and after its value.
+        python_constants: whether values between tags may be ``True``, ``False`` and ``None``, as chat templates write
+            them, beside those of JSON.
         parallel: whether several calls may be written.
         call_id: id of a call in prompts, where the chat template wants a certain one: with ``{name}`` and ``{number}``,
             counted from 0 in the conversation.
@@ -43,6 +45,7 @@ class CallForm:
     closing: str = ""
     arguments: Literal["json", "tags"] = "json"
     tags: tuple[str, str, str, str] = ("", "", "", "")
+    python_constants: bool = False
     parallel: bool = True
     call_id: str = ""
     id_after_arguments: bool = False
@@ -58,6 +61,9 @@ class CallForm:
         ]
         return self.opening + self.separator.join(texts) + self.closing
 
+
+#: Constants as Python writes them, by those of JSON.
+CONSTANTS = {"true": "True", "false": "False", "null": "None"}
 
 #: Around the id that may follow the arguments of a call.
 ID_BEFORE, ID_AFTER = ', "id": "', '"'
@@ -170,6 +176,7 @@ FORMS: dict[str, CallForm] = {
         trigger="<tool_call>",
         arguments="tags",
         tags=("<parameter=", ">\n", "", "\n</parameter>\n"),
+        python_constants=True,
         marks=("<function=",),
     ),
     "llama-3": CallForm(

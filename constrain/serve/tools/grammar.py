@@ -9,7 +9,7 @@ from constrain.engine import Vocabulary
 from constrain.serve.errors import APIError, pointer
 from constrain.serve.formats import GrammarText, OutputFormat, alternatives, any_of, free_text_pattern
 from constrain.serve.tools.choice import Function, ToolChoice
-from constrain.serve.tools.forms import ID_AFTER, ID_BEFORE, NUMBER, CallForm
+from constrain.serve.tools.forms import CONSTANTS, ID_AFTER, ID_BEFORE, NUMBER, CallForm
 
 #: Keywords of a string schema that do not restrict it.
 _NOTES = {"type", "title", "description", "default", "examples", "$comment", "deprecated"}
@@ -84,7 +84,8 @@ def _tagged(form: CallForm, function: Function, text: GrammarText) -> str:
     for name, schema in properties.items():
         at = function.pointer + pointer("properties", name)
         key = text.literal(before_key + name + after_key + before_value)
-        pair = f"{key} {_value(schema, at, function, after_value, text)} {text.literal(after_value)}"
+        value = any_of([_value(schema, at, function, after_value, text), *_constants(form, schema)])
+        pair = f"{key} {value} {text.literal(after_value)}"
         parts.append(pair if name in required else f"({pair})?")
     return " ".join(parts)
 
@@ -112,6 +113,16 @@ def _value(schema: Any, at: str, function: Function, end: str, text: GrammarText
         raise APIError(f"{at}: this model writes texts between tags, for which the keyword cannot be enforced",
                        param=at, code="schema_not_enforceable")  # fmt: skip
     return f"/{free_text_pattern([end.strip()])}/?".replace("</", r"<\/")
+
+
+def _constants(form: CallForm, schema: Any) -> list[str]:
+    """Return the expressions of Python's constants that stand for values of a schema."""
+    if not form.python_constants or not isinstance(schema, Mapping) or {"enum", "const"} & set(schema):
+        return []
+    kinds = schema.get("type", [])
+    names = {"boolean": ("true", "false"), "null": ("null",)}
+    listed = [kinds] if isinstance(kinds, str) else kinds
+    return [f'"{CONSTANTS[name]}"' for kind in listed for name in names.get(kind, ())]
 
 
 def is_text(schema: Any) -> bool:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from constrain.serve.json_values import JSONReader
 from constrain.serve.tools.choice import ToolChoice
-from constrain.serve.tools.forms import ID_AFTER, ID_BEFORE, NUMBER, CallForm
+from constrain.serve.tools.forms import CONSTANTS, ID_AFTER, ID_BEFORE, NUMBER, CallForm
 from constrain.serve.tools.grammar import is_text
 
 #: The id that may follow arguments.
@@ -210,7 +210,14 @@ class AnswerReader:
         pair = re.compile(f"{before_key}(.*?){after_key}{before_value}(.*?){after_value}", re.DOTALL)
         schema = next(each.schema for each in self._choice.functions if each.name == self._name)
         properties = schema.get("properties", {})
-        return {key: value if is_text(properties.get(key)) else json.loads(value) for key, value in pair.findall(text)}
+        found = pair.findall(text)
+        return {key: value if is_text(properties.get(key)) else _of_json(value) for key, value in found}
+
+
+def _of_json(value: str) -> Any:
+    """Return a value that is written as JSON, or as a constant of Python."""
+    constants = {python: name for name, python in CONSTANTS.items()}
+    return json.loads(constants.get(value, value))
 
 
 def _pattern(text: str) -> str:
