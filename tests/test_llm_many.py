@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,10 @@ def test_records_of_many_documents(llm: LLM) -> None:
     assert [record.index for record in records] == list(range(40))
     mixed = list(llm.extract_many(SCHEMA, ["hello", " ", "hell"]))
     assert [type(each) for each in mixed] == [Extraction, Failure, Extraction]
+    with pytest.raises(AttributeError, match="input 1 failed, so that it has no value; its error is ExtractionError: "):
+        getattr(mixed[1], "value")  # noqa: B009  # type checkers know that it has none
+    assert not hasattr(mixed[1], "json")
+    assert copy(mixed[1]) == mixed[1]
     assert isinstance(mixed[1].error, ExtractionError) and mixed[1].index == 1
     (short,) = llm.extract_many({"const": "a long text"}, ["hello"], max_new_tokens=2)
     assert isinstance(short.error, BudgetError)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from constrain.cli.counted import counted
 from constrain.cli.interrupt import Interrupt
 from constrain.cli.options import (
     OutputFile,
@@ -44,7 +45,7 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
     "-o",
     "--output",
     type=OutputFile(),
-    help="File for the records: .csv, .parquet, or else JSON Lines.  [default: JSON Lines on standard output]",
+    help="File for the records: .csv, .parquet, .json, or else JSON Lines.  [default: JSON Lines on standard output]",
 )
 @click.option("--column", help="Column of the texts in tables (CSV, TSV, JSON Lines, Parquet); each row is a document.")
 @click.option("--id-column", "ids", help="Column that names the rows.  [default: their numbers]")
@@ -121,6 +122,7 @@ def extract(
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
     if column is None:
         _warn_of_tables(files)
+    _warn_of_others(files, column, output)
     _check(target, model_dir)
     model = _model(model_dir, jobs, calibration)
     if address is not None:
@@ -161,14 +163,14 @@ def _documents(
 ) -> tuple[Iterable[Source], int]:
     """Return the documents, still unread, and their number."""
     from constrain.documents import inputs
-    from constrain.runs import journal_of, sample
+    from constrain.runs import sample
 
     if limit and number:
         raise click.UsageError("--limit and --sample exclude each other")
     if ids and not column:
         raise click.UsageError("--id-column names the rows of tables that are read by --column")
 
-    own = () if output is None else (output, journal_of(output))
+    own = _own(output)
 
     def listed() -> Iterator[Source]:
         return inputs(map(str, files), column=column, ids=ids, leave_out=own)
@@ -185,6 +187,23 @@ def _warn_of_tables(files: Sequence[Path]) -> None:
 
     for file in filter(is_table, map(str, files)):
         click.echo(f"warning: {file} is one document; with --column NAME, each of its rows is one", err=True)
+
+
+def _warn_of_others(files: Sequence[Path], column: str | None, output: Path | None) -> None:
+    """Say how many files of folders are left out, by suffix."""
+    from constrain.documents.inputs import left_out
+
+    found = left_out(map(str, files), column=column, leave_out=_own(output))
+    if found:
+        kinds = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in found.most_common())
+        click.echo(f"warning: {counted(found.total(), 'file')} of folders left out for the suffix: {kinds}", err=True)
+
+
+def _own(output: Path | None) -> tuple[Path, ...]:
+    """Return the files that a run writes."""
+    from constrain.runs import journal_of
+
+    return () if output is None else (output, journal_of(output))
 
 
 def _opened(output: Path | None) -> Journal | Stream:

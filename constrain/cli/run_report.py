@@ -41,6 +41,8 @@ class RunReport:
             is_stopped = self._progress.is_stopped or kind is not None
             for line in _summary(self._progress, self._noun, self._output if is_stopped else None):
                 click.echo(line, err=True)
+            if self._progress.of_other_settings:
+                click.echo(_others(self._progress.of_other_settings, self._output), err=True)
 
     def update(self, progress: Progress, line: Line | None) -> None:
         """Take notice of a document that is finished; ``line`` is ``None`` if it was skipped."""
@@ -64,6 +66,11 @@ def _summary(progress: Progress, noun: str, to_continue: Path | None) -> Iterato
         yield f"{progress.all_failures:,} of {documents} failed{again}"
     if to_continue is not None:
         yield f"stopped: {to_continue} has {documents}, and the same command goes on with the others"
+
+
+def _others(count: int, output: Path | None) -> str:
+    lines = counted(count, "line")
+    return f"{output} has {lines} of another schema, model or setting, too; for a file without them, choose another"
 
 
 def _rate(progress: Progress) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from constrain.arguments import refused
 from constrain.completion.inputs import Inputs, ReadyInputs
@@ -35,6 +35,15 @@ class Failure:
 
     index: int
     error: Exception
+
+    if not TYPE_CHECKING:  # type checkers are to report attributes that only results have
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name the error where an attribute of a result is asked for, such as ``value``."""
+            if name.startswith("__"):  # copy and pickle look for methods before there is an error
+                raise AttributeError(name)
+            reason = f"{type(self.error).__name__}: {self.error}"
+            raise AttributeError(f"input {self.index} failed, so that it has no {name}; its error is {reason}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,15 +63,34 @@ def inputs(
     return _sources(files, column, ids)
 
 
+def left_out(paths: Iterable[str], *, column: str | None = None, leave_out: Iterable[str | Path] = ()) -> Counter[str]:
+    """Count the files of folders that :func:`inputs` leaves out for their suffix, by suffix in lower case.
+
+    Hidden files count as little as those of ``leave_out``. Arguments as for :func:`inputs`.
+    """
+    others = {Path(path).resolve() for path in leave_out}
+    known = _known(column)
+    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    found = ((folder, file) for folder in folders for file in folder.rglob("*"))
+    visible = (file for folder, file in found if file.is_file() and not _is_hidden(file, folder))
+    suffixes = ((file, file.suffix.lower()) for file in visible)
+    return Counter(suffix for file, suffix in suffixes if suffix not in known and not _is_one_of(file, others))
+
+
 def _files(path: str, column: str | None) -> list[str]:
     """Return the files that an argument names."""
     if Path(path).is_dir():
-        known = {*SUFFIXES, *(TABLES if column else ())}
+        known = _known(column)
         return _found(path, [file for file in Path(path).rglob("*") if _is_listed(file, Path(path), known)])
     if has_magic(path) and not Path(path).exists():
         found = glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute patterns
         return _found(path, [file for file in map(Path, found) if file.is_file()])
     return [path]
+
+
+def _known(column: str | None) -> set[str]:
+    """Return the suffixes of the files that are taken from folders."""
+    return {*SUFFIXES, *(TABLES if column else ())}
 
 
 def _is_one_of(file: Path, others: Collection[Path]) -> bool:
@@ -86,8 +106,11 @@ def _found(path: str, files: list[Path]) -> list[str]:
 
 def _is_listed(file: Path, folder: Path, known: Collection[str]) -> bool:
     """Whether a file of a folder is a document; hidden files and folders are left out."""
-    is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return file.suffix.lower() in known and file.is_file() and not is_hidden
+    return file.suffix.lower() in known and file.is_file() and not _is_hidden(file, folder)
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def _sources(files: list[str], column: str | None, ids: str | None) -> Iterator[Source]:

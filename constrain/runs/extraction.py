@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from constrain.errors import RunError
 from constrain.extract.target import Target
 from constrain.runs.journal import Journal
 from constrain.runs.key import model_identity, settings_key
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 _PROBE = "text"
 #: Options that decide when a record is there and whether, but not what it is; and the task, which is in the prompt.
 _NOT_IN_KEYS = frozenset({"task", "max_new_tokens", "timeout", "priority"})
+#: Suffixes of formats that the records cannot be written in, though the user would expect it.
+_OTHER_FORMATS = frozenset(
+    ".xlsx .xlsm .xls .ods .tsv .xml .yaml .yml .toml .html .htm .md .pdf .docx .db .sqlite .sqlite3 .duckdb .feather "
+    ".arrow .avro .orc .gz .bz2 .xz .zst .zip".split()
+)
 
 
 def run_extraction(
@@ -92,12 +98,17 @@ def open_output(path: str | Path) -> Journal:
     """Open a file for the lines of a run; its suffix is the format.
 
     Args:
-        path: ``.csv`` or ``.parquet`` for a table, with a journal in JSON Lines beside it; otherwise JSON Lines.
+        path: ``.csv`` or ``.parquet`` for a table, ``.json`` for an array, with a journal in JSON Lines beside it;
+            otherwise JSON Lines.
 
     Raises:
         OutputInUse: another run writes the file.
-        RunError: the file cannot be read or written, or is not the output of a run.
+        RunError: the suffix is that of another format, or the file cannot be read or written, or is not the output of
+            a run.
     """
+    if (suffix := Path(path).suffix.lower()) in _OTHER_FORMATS:
+        formats = ".csv (which spreadsheets open), .parquet, .json or .jsonl"
+        raise RunError(f"{path}: no records can be written as {suffix}; give a file that ends in {formats}")
     return Table(path) if Path(path).suffix.lower() in SUFFIXES else Journal(path)
 
 

@@ -71,6 +71,10 @@ class Journal:
         """Return whether there is a failure for a key, and no record."""
         return key in self._failures
 
+    def num_others(self, settings: str) -> int:
+        """Return the number of records and failures whose keys do not begin with these settings."""
+        return sum(not key.startswith(settings) for key in self._records | self._failures)
+
     def append(self, line: Line, position: int = 0) -> None:
         """Append a line. It replaces an earlier failure of the same source and part, or of the whole source.
 

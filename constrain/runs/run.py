@@ -40,6 +40,9 @@ class Output(Protocol):
     def has_failure(self, key: str) -> bool:
         """Return whether there is a failure for a key, and no record."""
 
+    def num_others(self, settings: str) -> int:
+        """Return the number of lines that were made with other settings."""
+
     def append(self, line: Line, position: int = 0) -> None:
         """Write the line of the document at a position."""
 
@@ -56,6 +59,7 @@ class Progress:
         failures: documents that failed in this run.
         present: documents whose records were there before.
         failed_before: documents that failed in an earlier run and were not tried again.
+        of_other_settings: lines in the output of another schema, model or setting, which the run leaves there.
         is_stopped: whether the run ended before the documents did.
         prompt_tokens, cached_tokens, output_tokens: sums over the records of this run.
         started: time of the monotonic clock at which the run started.
@@ -65,6 +69,7 @@ class Progress:
     failures: int = 0
     present: int = 0
     failed_before: int = 0
+    of_other_settings: int = 0
     is_stopped: bool = False
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -149,6 +154,7 @@ class Run:
                 self._extract_from(missing)
         self.progress.is_stopped = missing.was_stopped or bool(self._in_flight)
         self._output.finish(self.keys)
+        self.progress.of_other_settings = self._output.num_others(self._settings)
         return self.progress
 
     def _extract_from(self, missing: Missing) -> None:

@@ -34,6 +34,10 @@ class Stream:
         """Return false, as :meth:`has_record`."""
         return False
 
+    def num_others(self, settings: str) -> int:
+        """Return 0, as :meth:`has_record`."""
+        return 0
+
     def append(self, line: Line, position: int = 0) -> None:
         """Write a line, unless that of an earlier position is missing; then it is written after that.
 

@@ -1,7 +1,8 @@
-"""Tables of a run: CSV and Parquet, written from the journal at the end of a run.
+"""Tables of a run: CSV, Parquet and JSON, written from the journal at the end of a run.
 
-Each line is a row. Its columns are ``source``, the members of ``part``, the leaves of the record by their JSON pointer,
-and ``error``. A list is one column: JSON text in CSV, a list in Parquet.
+A JSON file is an array of the lines. In the others, each line is a row. Its columns are ``source``, the members of
+``part``, the leaves of the record by their JSON pointer, and ``error``. A list is one column: JSON text in CSV, a list
+in Parquet.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,14 +20,16 @@ from constrain.engine.pointers import pointer
 from constrain.errors import RunError
 from constrain.runs.journal import Journal, io_errors
 from constrain.runs.key import SETTINGS_DIGITS
-from constrain.runs.lines import Line
+from constrain.runs.lines import Line, encode_line
 
 #: Suffixes of tables.
-SUFFIXES = (".csv", ".parquet")
+SUFFIXES = (".csv", ".parquet", ".json")
 
 Row: TypeAlias = dict[str, Any]
 #: Writes rows, which can be read several times, with these columns to a file.
-Writer: TypeAlias = Callable[[Path, Sequence[str], Callable[[], Iterator[Row]]], None]
+RowWriter: TypeAlias = Callable[[Path, Sequence[str], Callable[[], Iterator[Row]]], None]
+#: Writes lines, which can be read several times, to a file.
+Writer: TypeAlias = Callable[[Path, Callable[[], Iterator[Line]]], None]
 
 
 def journal_of(output: Path) -> Path:
@@ -43,7 +47,7 @@ class Table(Journal):
     def __init__(self, path: str | Path) -> None:
         """
         Args:
-            path: the table, with the suffix ``.csv`` or ``.parquet``.
+            path: the table, with the suffix ``.csv``, ``.parquet`` or ``.json``.
 
         Raises:
             OutputInUse: another run writes the table.
@@ -66,14 +70,18 @@ class Table(Journal):
         if not settings:
             return
         with io_errors(self.table), _replaced(self.table) as path:
-            self._write_table(path, _columns(self._rows(settings)), lambda: self._rows(settings))
+            self._write_table(path, lambda: self._lines(settings))
 
-    def _rows(self, settings: set[str]) -> Iterator[Row]:
+    def num_others(self, settings: str) -> int:
+        """Return 0: the table has no lines of other settings, though the journal may."""
+        return 0
+
+    def _lines(self, settings: set[str]) -> Iterator[Line]:
         with self.path.open("rb") as file:
             for raw in file:
                 line = json.loads(raw)
                 if line.get("key", "")[:SETTINGS_DIGITS] in settings:
-                    yield row_of(line)
+                    yield line
 
 
 def row_of(line: Line) -> Row:
@@ -121,11 +129,28 @@ def _replaced(path: Path) -> Iterator[Path]:
 
 
 def _writer(suffix: str) -> Writer:
+    if suffix.lower() == ".json":
+        return _write_json
     if suffix.lower() == ".csv":
-        return _write_csv
+        return partial(_write_rows, _write_csv)
     from constrain.runs.parquet import write_parquet
 
-    return write_parquet
+    return partial(_write_rows, write_parquet)
+
+
+def _write_json(path: Path, lines: Callable[[], Iterator[Line]]) -> None:
+    with path.open("wb") as file:
+        file.write(b"[")
+        for number, line in enumerate(lines()):
+            file.write((b",\n" if number else b"\n") + encode_line(line).rstrip())
+        file.write(b"\n]\n")
+
+
+def _write_rows(write: RowWriter, path: Path, lines: Callable[[], Iterator[Line]]) -> None:
+    def rows() -> Iterator[Row]:
+        return map(row_of, lines())
+
+    write(path, _columns(rows()), rows)
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Callable[[], Iterator[Row]]) -> None:

@@ -236,7 +236,10 @@ def test_a_second_run_does_what_is_missing(many: Path, tiny_dir: Path) -> None:
     assert sources(many / "out.jsonl") == list(MANY)
     assert (many / "out.jsonl").read_text().startswith(first)
     assert "0 records of 12 documents in" in run(tiny_dir, *args, *MANY, "--max-new-tokens", "500").stderr
-    assert "12 records of 12 documents in" in run(tiny_dir, *args, *MANY, "--temperature", "1", "--seed", "1").stderr
+    other = run(tiny_dir, *args, *MANY, "--temperature", "1", "--seed", "1").stderr
+    assert "12 records of 12 documents in" in other
+    assert "out.jsonl has 12 lines of another schema, model or setting, too" in other
+    assert "another schema" not in result.stderr
 
 
 def test_a_run_with_nothing_to_do_loads_no_model(many: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +331,16 @@ def test_a_first_look(many: Path, tiny_dir: Path) -> None:
 def test_a_folder(many: Path, tiny_dir: Path) -> None:
     (many / "letters").mkdir()
     (many / "letters" / "one.txt").write_text("yes")
-    assert rows(run(tiny_dir, "--schema", "schema.json", "letters").stdout)[0]["source"] == "letters/one.txt"
+    result = run(tiny_dir, "--schema", "schema.json", "letters")
+    assert rows(result.stdout)[0]["source"] == "letters/one.txt"
+    assert "left out" not in result.stderr
+    for name in ("a.XLSX", "b.xlsx", "more.csv", "README", ".hidden.png"):
+        (many / "letters" / name).write_text("text\nno\n")
+    result = run(tiny_dir, "--schema", "schema.json", "letters", "-o", "letters/out.json")
+    assert "4 files of folders left out for the suffix: 2 .xlsx, " in result.stderr
+    assert "1 .csv" in result.stderr and "1 without suffix" in result.stderr
+    again = run(tiny_dir, "--schema", "schema.json", "--column", "text", "letters", "-o", "letters/out.json")
+    assert "3 files of folders left out" in again.stderr
 
 
 def test_a_record_for_each_paragraph(folder: Path, tiny_dir: Path) -> None:

@@ -63,6 +63,14 @@ def test_a_second_run_does_what_is_missing(path: Path) -> None:
     assert [line["source"] for line in read(path)] == [f"{number}.txt" for number in range(10)]
 
 
+def test_lines_of_other_settings_are_counted(path: Path) -> None:
+    assert extracted(path, documents(3), settings="f" * 16).of_other_settings == 0
+    assert extracted(path, [*documents(2), Document("fail", "bad.txt")]).of_other_settings == 3
+    assert extracted(path, documents(4), settings="f" * 16).of_other_settings == 3
+    with Stream(BytesIO()) as stream:
+        assert run(stream, documents(2)).progress.of_other_settings == 0
+
+
 @pytest.mark.parametrize("change", ["text", "source", "settings"])
 def test_other_work_has_another_line(path: Path, change: str) -> None:
     one = Document("text", "a.txt")

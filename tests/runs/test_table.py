@@ -57,6 +57,23 @@ def test_leaves_are_columns_by_their_pointer(path: Path) -> None:
     assert (second["source"], second["/source"]) == ("1.txt", "x")
 
 
+def test_json_is_an_array_of_the_lines(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    table(path, {"name": "Zürich\n", "list": [1, {"a": None}]}, {"name": "Max"})
+    lines = [json.loads(line) for line in (tmp_path / "out.json.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert json.loads(path.read_text(encoding="utf-8")) == lines
+    assert [line["record"]["name"] for line in lines] == ["Zürich\n", "Max"]
+    table(path, {"name": "Max"}, settings="fedcba9876543210")
+    assert [line["record"] for line in json.loads(path.read_text(encoding="utf-8"))] == [{"name": "Max"}]
+
+
+@pytest.mark.parametrize("suffix", [".xlsx", ".XML", ".gz"])
+def test_other_formats_are_refused(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(RunError, match=rf"out\{suffix}.*\{suffix.lower()}.*\.csv .*\.jsonl"):
+        open_output(tmp_path / f"out{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_values_of_csv(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     table(path, {"list": [1, {"a": "ä"}], "none": None, "flag": True, "number": 1.5, "text": "01"})

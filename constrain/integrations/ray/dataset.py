@@ -103,6 +103,9 @@ class _Lines:
     def has_failure(self, key: str) -> bool:
         return False
 
+    def num_others(self, settings: str) -> int:
+        return 0
+
     def append(self, line: Line, position: int = 0) -> None:
         self.by_key[line["key"]] = line
 
