@@ -156,6 +156,13 @@ MEMBERS = {
             '<｜DSML｜ parameter name="kind" string="false">%s</｜DSML｜ parameter>',
         ),
         (
+            "cohere_xml",
+            '<cofl:value name="name" type="raw">%s</cofl:value>',
+            '<cofl:value name="size" type="json">%s</cofl:value>',
+            '<cofl:value name="note" type="raw">%s</cofl:value>',
+            '<cofl:value name="kind" type="json">%s</cofl:value>',
+        ),
+        (
             "glm_xml",
             "<arg_key>name</arg_key><arg_value>%s</arg_value>",
             "<arg_key>size</arg_key>\n<arg_value>%s</arg_value>",
@@ -208,6 +215,7 @@ def test_thinking_before_an_answer() -> None:
 
 def test_defaults_that_are_written_out_ask_for_nothing() -> None:
     check({"type": "any_text", "excludes": [], "max_tokens": None}, ["abc"], [])
+    check({**SCHEMA, "excludes": ["<|text|>"]}, ['{"city": "Rome"}'], ["<|text|>"])
     check({**SCHEMA, "style": "json", "any_order": False, "excludes": []}, ['{"city": "Rome"}'], [])
 
 
@@ -226,9 +234,14 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
         ({"type": "dispatch", "rules": [["a", {"type": "regex"}]]}, "/format/rules/0/1", "'pattern' is missing"),
         ({"type": "token_dispatch", "rules": [["<no>", WORD]]}, "/format/rules/0/0", "special tokens"),
         ({"begin": "a", "content": WORD, "end": []}, "/format/end", "at least one end"),
-        ({**SCHEMA, "excludes": ["a"]}, "/format/excludes", "not known"),
+        ({**SCHEMA, "excludes": ["<|text|>", "a"]}, "/format/excludes/1", "only special tokens"),
         ({**SCHEMA, "max_whitespace_cnt": 1}, "/format/max_whitespace_cnt", "at least 42"),
-        ({**SCHEMA, "style": "cohere_xml"}, "/format/style", "'cohere_xml' is not one of the styles"),
+        ({**SCHEMA, "style": "minimax_m3_xml"}, "/format/style", "'minimax_m3_xml' is not one of the styles"),
+        (
+            {"type": "json_schema", "style": "cohere_xml", "json_schema": {"properties": {"a": {"type": "array"}}}},
+            "/format/json_schema/properties/a",
+            "values without parts",
+        ),
         (
             {"type": "qwen_xml_parameter", "json_schema": {"properties": {"a/b": {"type": "string", "pattern": "x"}}}},
             "/format/json_schema/properties/a~1b/pattern",

@@ -27,7 +27,7 @@ def compile_structural_tag(tag: Mapping[str, Any], vocab: Vocabulary, *, limits:
             ``tag``, ``triggered_tags``, ``dispatch``, ``tags_with_separator``, and for special tokens ``token``,
             ``any_tokens``, ``token_triggered_tags`` and ``token_dispatch``. The ``style`` of a ``json_schema`` is
             ``json``, or parameters between tags: ``qwen_xml``, ``minimax_xml``, ``deepseek_xml``,
-            ``deepseek_v4_1_xml``, ``glm_xml`` and ``kimi_k3_xml``.
+            ``deepseek_v4_1_xml``, ``glm_xml``, ``cohere_xml`` and ``kimi_k3_xml``.
         vocab: the vocabulary of the model.
         limits: limits on states, memory and time.
 

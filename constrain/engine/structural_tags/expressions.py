@@ -104,6 +104,10 @@ class Expressions:
         """
         return _special(self.token_name(token, at))
 
+    def is_special(self, name: str) -> bool:
+        """Whether a text is the name of a special token."""
+        return name in self._vocab.special_tokens
+
     def token_name(self, token: Any, at: str) -> str:
         """Return the name of the special token that is given by name or id.
 

@@ -31,6 +31,7 @@ class ParameterStyle:
         before_key, after_key, before_value, after_value: around the name and the value. Between ``after_key`` and
             ``before_value`` there may be white space if both are given.
         of_texts, of_others: attribute of texts and of other values, between name and value; ``{type}`` is the type.
+        nests: whether arrays and objects are written by further tags, which cannot be enforced here.
     """
 
     before_key: str
@@ -39,6 +40,7 @@ class ParameterStyle:
     after_value: str
     of_texts: str = ""
     of_others: str = ""
+    nests: bool = False
 
 
 def _dsml(space: str) -> ParameterStyle:
@@ -52,6 +54,9 @@ STYLES: Mapping[str, ParameterStyle] = {
     "deepseek_xml": _dsml(""),
     "deepseek_v4_1_xml": _dsml(" "),
     "glm_xml": ParameterStyle("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    "cohere_xml": ParameterStyle(
+        '<cofl:value name="', '"', ">", "</cofl:value>", ' type="raw"', ' type="json"', nests=True
+    ),
     "kimi_k3_xml": ParameterStyle(
         '<|open|>argument key="', '"', "<|sep|>", "<|close|>argument<|sep|>", ' type="string"', ' type="{type}"'
     ),
@@ -112,6 +117,8 @@ class _Parameters:
                     yield self._attribute("string"), any_of(map(self._expressions.literal, texts))
             elif isinstance(option, Mapping) and option.get("type") == "string":
                 yield self._attribute("string"), self._text(option, place)
+            elif self._style.nests and not _is_scalar(option):
+                raise StructuralTagError("only values without parts can be enforced in this style", place)
             else:
                 schema = {**option, **self._definitions} if isinstance(option, Mapping) else option
                 yield self._attribute(option), f"{SPACE} {self._expressions.refer(schema, place)} {SPACE}"
@@ -187,6 +194,14 @@ def _of_values(schema: Mapping[str, Any], values: list[Any], at: str) -> Iterato
     if others := [value for value in values if not isinstance(value, str)]:
         kept = {name: schema[name] for name in ("type",) if name in schema}
         yield {**kept, "enum": others}, at
+
+
+def _is_scalar(schema: Any) -> bool:
+    """Whether a schema of other values than texts is known to have neither arrays nor objects."""
+    values = schema.get("enum") if isinstance(schema, Mapping) else None
+    if isinstance(values, list):
+        return not any(isinstance(value, (list, dict)) for value in values)
+    return isinstance(schema, Mapping) and schema.get("type") in ("number", "integer", "boolean", "null")
 
 
 def _without_lengths(schema: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:

@@ -78,6 +78,10 @@ class TagWriter:
         fields.flag(node, "any_order", at)
         if node.get("max_whitespace_cnt") is not None:
             fields.count(node, "max_whitespace_cnt", at, _LONGEST_SPACE)
+        for i, name in enumerate(fields.texts(node, "excludes", at)):
+            # A special token is part of no document; other texts may be.
+            if not self.text.is_special(name):
+                raise StructuralTagError("only special tokens can be kept out of documents", f"{at}/excludes/{i}")
         if style == "json":
             return self._schema(node["json_schema"], f"{at}/json_schema")
         if style not in STYLES:
@@ -296,7 +300,7 @@ _Write = Callable[[TagWriter, _Node, str, Barriers], str]
 #: Of each format: its optional fields, its required ones, and what writes it.
 _FORMATS: dict[str, tuple[str, str, _Write]] = {
     "const_string": ("", "value", TagWriter.const_string),
-    "json_schema": ("style any_order max_whitespace_cnt", "json_schema", TagWriter.json_schema),
+    "json_schema": ("style any_order max_whitespace_cnt excludes", "json_schema", TagWriter.json_schema),
     "qwen_xml_parameter": ("", "json_schema", TagWriter.qwen_parameters),
     "any_text": ("excludes max_chars", "", TagWriter.any_text),
     "regex": ("", "pattern", TagWriter.regex),
