@@ -6,6 +6,7 @@ It needs neither torch nor a model.
 from __future__ import annotations
 
 from constrain._core import Matcher
+from constrain.engine.alternatives import Alternatives, TokenNode, TokenTree
 from constrain.engine.bitmask import allocate_bitmask, fill_bitmasks
 from constrain.engine.cache import GrammarCache, grammar_cache
 from constrain.engine.explain import Explanation, TokenExplanation
@@ -25,6 +26,7 @@ from constrain.engine.structural_tags import TranslatedTag, compile_structural_t
 from constrain.engine.vocabulary import Vocabulary
 
 __all__ = [
+    "Alternatives",
     "CompiledGrammar",
     "Explanation",
     "GrammarCache",
@@ -36,6 +38,8 @@ __all__ = [
     "ReportEntry",
     "SchemaProfile",
     "TokenExplanation",
+    "TokenNode",
+    "TokenTree",
     "TranslatedTag",
     "Vocabulary",
     "allocate_bitmask",

@@ -46,6 +46,29 @@ def unpacked(row: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
     return np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
 
 
+def set_bits(mask: Any, size: int) -> npt.NDArray[np.bool_]:
+    """Return a mask, which has ``fill(bits)``, as one Boolean for each of ``size`` tokens."""
+    bits = np.empty((size + 31) // 32, dtype=np.int32)
+    mask.fill(bits)
+    return np.unpackbits(bits.view(np.uint8), count=size, bitorder="little").view(np.bool_)
+
+
+def mass(mask: Any, probabilities: npt.ArrayLike) -> float:
+    """Return the sum of the probabilities of the tokens of a mask, in float64.
+
+    Args:
+        mask: the mask, which has ``fill(bits)``.
+        probabilities: one number for each token of the model.
+
+    Raises:
+        BitmaskError: the probabilities have not one dimension.
+    """
+    shares = np.asarray(probabilities, dtype=np.float64)
+    if shares.ndim != 1:
+        raise BitmaskError(f"probabilities are one number for each token, not an array of shape {shares.shape}")
+    return float(shares[set_bits(mask, len(shares))].sum())
+
+
 def fill_bitmasks(
     matchers: Sequence[_core.Matcher],
     bits: Any,

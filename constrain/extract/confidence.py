@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 
 from constrain.completion import Completion
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary
+from constrain.engine.alternatives import Alternatives, goes_on
 from constrain.engine.bitmask import packed
 from constrain.engine.pointers import pointer
-from constrain.extract.alternatives import Alternatives, find_alternatives, goes_on
 from constrain.extract.distribution import Distribution
 from constrain.extract.extraction import Confidence
 from constrain.extract.leaves import Leaf, find_leaves, marked
@@ -29,6 +29,8 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Tokens with which ``null`` may begin, with what may stand before it.
 _BEFORE_NULL = re.compile(rb'"?[\[,:]? ?(n|nu|nul|null[^\w]*)?')
+#: Maximum number of alternatives of a value.
+MAX_ALTERNATIVES = 64
 #: Maximum number of places of a target whose alternatives are cached.
 _MAX_PLACES = 4096
 
@@ -131,7 +133,7 @@ class ConfidenceReader:
         if place not in places:
             if len(places) == _MAX_PLACES:
                 places.clear()
-            places[place] = find_alternatives(text.matcher_before(grammar, first), self._vocabulary, gap)
+            places[place] = text.matcher_before(grammar, first).alternatives(MAX_ALTERNATIVES, gap, True)
         alternatives = places[place]
         if alternatives is None:
             return None

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from constrain.extract.alternatives import Alternatives
+from constrain.engine.alternatives import Alternatives
+from constrain.extract.extraction import PRESENT
 from constrain.runtime.confidence import TokenConfidence
 
 #: Share of probability in branches that several alternatives have in common beyond which a distribution is unknown.
@@ -54,7 +55,7 @@ class Distribution:
         """
         self.alternatives = alternatives
         self.branches: list[Branch] = []
-        self._masses = [0.0] * len(alternatives.names)
+        self._masses = [0.0] * len(alternatives)
         self._masses_before: dict[bytes, list[float]] = {}
         self._spell, self._width = spell, width
 
@@ -127,7 +128,8 @@ class Distribution:
         total = sum(masses)
         if total <= 0 or unknown > MAX_UNKNOWN * (total + unknown):
             return None
-        ranked = sorted(zip(masses, self.alternatives.names, strict=True), key=lambda pair: -pair[0])
+        names = [text.decode() for text in self.alternatives.texts] + [PRESENT] * self.alternatives.has_others
+        ranked = sorted(zip(masses, names, strict=True), key=lambda pair: -pair[0])
         return {name: mass / total for mass, name in ranked}
 
     def _add_as_written(self, masses: list[float], branch: Branch) -> None:

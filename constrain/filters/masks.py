@@ -10,7 +10,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from constrain.engine.bitmask import packed, unpacked
+from constrain.engine.bitmask import mass, packed, set_bits, unpacked
 
 #: Maximum number of tokens of a mask that is sent to the device as a list of ids instead of bits.
 MAX_LISTED_TOKENS = 64
@@ -39,6 +39,9 @@ class TokenMask(Protocol):
     def fill(self, bits: Any) -> None:
         """Write the tokens into a packed row: int32, bit ``i % 32`` of word ``i // 32``."""
 
+    def mass(self, probabilities: npt.ArrayLike) -> float:
+        """Return the sum of the probabilities of the tokens; ``probabilities``: one number for each of the model's."""
+
 
 class RowMask:
     """A mask of a packed row; tokens beyond the row are excluded."""
@@ -65,6 +68,9 @@ class RowMask:
         bits[: len(self._bits)] = self._bits
         bits[len(self._bits) :] = 0
 
+    def mass(self, probabilities: npt.ArrayLike) -> float:
+        return mass(self, probabilities)
+
 
 def token_list(mask: TokenMask | None) -> Sequence[int] | None:
     """Return the tokens of a mask, if there are at most :data:`MAX_LISTED_TOKENS`."""
@@ -88,8 +94,7 @@ def flags(mask: TokenMask | None, width: int) -> npt.NDArray[np.bool_]:
     """Return a mask (``None`` for all tokens) as one Boolean for each of ``width`` tokens."""
     if mask is None:
         return np.ones(width, dtype=np.bool_)
-    bits = row(mask, (width + 31) // 32).view(np.uint8)
-    return np.unpackbits(bits, count=width, bitorder="little").view(np.bool_)
+    return set_bits(mask, width)
 
 
 def contains(mask: TokenMask | None, token: int) -> bool:

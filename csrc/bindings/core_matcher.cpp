@@ -141,7 +141,18 @@ tokenizable.)")
           [](const py::object& self, TokenId token) {
             return py::module_::import("constrain.engine.explain").attr("explain_token")(self, token);
           },
-          "token"_a, "Why a token may not come next: a :class:`constrain.engine.TokenExplanation`.");
+          "token"_a, "Why a token may not come next: a :class:`constrain.engine.TokenExplanation`.")
+      .def(
+          "alternatives",
+          [](const py::object& self, size_t limit, const py::bytes& gap, bool json_value) {
+            return py::module_::import("constrain.engine.alternatives")
+                .attr("find_alternatives")(self, limit, gap, json_value);
+          },
+          "limit"_a = 64, "gap"_a = py::bytes(), "json_value"_a = false,
+          R"(The texts that may come next, up to the end of the text, if they are at most ``limit``; ``None`` if they are more.
+
+With ``json_value``, up to the end of the JSON value after ``gap``, the text before it. Returns
+:class:`constrain.engine.Alternatives`, whose ``tree()`` has the tokens that tell them apart.)");
 }
 
 }  // namespace
@@ -219,7 +230,14 @@ void bind_mask(py::module_& module) {
             self.write(target.data(), words);
             std::fill(target.data() + words, target.data() + target.words(), 0u);
           },
-          "bits"_a, "row"_a = 0, "Writes the set into a row of a bitmask, as :meth:`Matcher.fill_bitmask` does.");
+          "bits"_a, "row"_a = 0, "Writes the set into a row of a bitmask, as :meth:`Matcher.fill_bitmask` does.")
+      .def(
+          "mass",
+          [](const py::object& self, const py::object& probabilities) {
+            return py::module_::import("constrain.engine.bitmask").attr("mass")(self, probabilities);
+          },
+          "probabilities"_a,
+          "The sum of the probabilities of the tokens; ``probabilities`` has one number for each token of the model.");
 }
 
 void bind_matcher(py::module_& module) {
