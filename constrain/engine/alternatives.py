@@ -1,9 +1,9 @@
-"""Alternatives of a place: the texts, if they are few, that a grammar allows there, and the tokens that tell them apart.
+"""Alternatives of a place: the few texts that a grammar allows there, and the tokens that tell them apart.
 
-Where an enum, a boolean or a choice is written, the model decides between few texts, but it can write each of them in many
-ways: a text has as many tokenizations as there are ways to cut it into tokens. The probability of a text is the sum over
-all of them. Most need not be looked at: after a token that only one text can begin with, the constraint allows nothing but
-the rest of that text, so that its probability is known. What remains is a small prefix tree of tokens::
+Where an enum, a boolean or a choice is written, the model decides between few texts, but it can write each of them in
+many ways: in as many as there are ways to cut it into tokens. The probability of a text is the sum over all of them.
+Most need not be looked at: after a token that only one text can begin with, the constraint allows nothing but the rest
+of that text, so that its probability is known. What remains is a small prefix tree of tokens::
 
     "on", "one", "off"        o -> n, f        on -> e, end        off: decided
                               of: decided      one: decided
@@ -182,7 +182,8 @@ class TokenTree:
             if self.has_others:
                 shares[[*node.decided, *node.undecided]] = 0.0
                 masses[-1] += shares.sum()
-        return masses / masses.sum()
+        masses /= masses.sum()
+        return masses
 
 
 def find_alternatives(matcher: Matcher, limit: int, gap: bytes, json_value: bool) -> Alternatives | None:
@@ -267,4 +268,5 @@ def _shares(logits: npt.NDArray[np.float64], mask: Mask | None) -> npt.NDArray[n
     """Return the probabilities of tokens among those that a mask allows."""
     allowed = np.where(_flags(mask, len(logits)) & np.isfinite(logits), logits, -np.inf)
     shares: npt.NDArray[np.float64] = np.exp(allowed - allowed.max())
-    return shares / shares.sum()
+    shares /= shares.sum()
+    return shares

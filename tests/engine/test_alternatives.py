@@ -1,4 +1,4 @@
-"""The alternatives of a place are found in the grammar, whatever says it, and their probabilities are sums of products."""
+"""The alternatives of a place are found in the grammar; their probabilities are sums over all tokenizations."""
 
 from __future__ import annotations
 
