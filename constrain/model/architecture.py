@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from constrain.kernels import Activation
 from constrain.model.config_reader import ConfigReader
-from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits
+from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits, NormNames
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,47 @@ _GEMMA3 = {
     "rope_local_base_freq": 10_000.0,
 }
 
+_BOTH_NORMS = NormNames(
+    attention_post="post_attention_layernorm", mlp="pre_feedforward_layernorm", mlp_post="post_feedforward_layernorm"
+)
 _LLAMA = DecoderTraits(qkv_bias=None, output_bias_follows=True, mlp_bias_key="mlp_bias")
 _GRANITE = replace(_LLAMA, multipliers=True)
 _SMOLLM3 = replace(_LLAMA, rotary=_rotated, defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0})
+_GRANITE_MOE = replace(
+    _GRANITE,
+    experts=ExpertTraits(
+        ExpertNames("block_sparse_moe", router="router.layer", stacked=("input_linear", "output_linear")),
+        "num_local_experts",
+        "intermediate_size",
+    ),
+    defaults={"num_local_experts": 8, "num_experts_per_tok": 2},
+)
+_GLM = replace(
+    _LLAMA,
+    output_bias_follows=False,
+    fused_mlp=True,
+    interleaved=True,
+    defaults={"partial_rotary_factor": 0.5, "num_key_value_heads": 2, "head_dim": 128},
+)
+_GLM4 = replace(
+    _GLM,
+    norms=NormNames(attention_post="post_self_attn_layernorm", mlp_post="post_mlp_layernorm"),
+)
+_OLMO2 = replace(
+    _LLAMA,
+    whole_qk_norm=True,
+    mlp_bias_key=None,
+    norms=NormNames(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    defaults={"rms_norm_eps": 1e-5},
+)
+_OLMOE = replace(
+    _LLAMA,
+    whole_qk_norm=True,
+    mlp_bias_key=None,
+    experts=ExpertTraits(size_key="intermediate_size", normalised=None),
+    refused=("clip_qkv",),
+    defaults={"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
+)
 _MISTRAL = DecoderTraits(
     sliding=_every_layer,
     defaults={"sliding_window": 4096, "num_key_value_heads": 8, "max_position_embeddings": 131_072},
@@ -143,7 +181,10 @@ _QWEN3_MOE = replace(
     },
 )
 _PHI3 = DecoderTraits(
-    fused=True, sliding=_every_layer, defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096}
+    fused_qkv=True,
+    fused_mlp=True,
+    sliding=_every_layer,
+    defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
 )
 _GEMMA_DECODER = DecoderTraits(
     activation=Activation.GELU_TANH,
@@ -155,7 +196,7 @@ _GEMMA_DECODER = DecoderTraits(
     requires_bos=True,
     defaults=_GEMMA,
 )
-_GEMMA_2_DECODER = replace(_GEMMA_DECODER, post_norms=True, sliding=_even_layers, defaults=_GEMMA2)
+_GEMMA_2_DECODER = replace(_GEMMA_DECODER, norms=_BOTH_NORMS, sliding=_even_layers, defaults=_GEMMA2)
 _GEMMA_3_DECODER = replace(_GEMMA_2_DECODER, qk_norm=True, sliding=_all_but_each_nth, defaults=_GEMMA3)
 
 _INSIDE = (KeyPrefix("language_model.model.", "language_model."), KeyPrefix("model.language_model."))
@@ -167,7 +208,12 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         for row in (
             Architecture("LlamaForCausalLM", _LLAMA),
             Architecture("GraniteForCausalLM", _GRANITE),
+            Architecture("GraniteMoeForCausalLM", _GRANITE_MOE),
             Architecture("SmolLM3ForCausalLM", _SMOLLM3),
+            Architecture("GlmForCausalLM", _GLM),
+            Architecture("Glm4ForCausalLM", _GLM4),
+            Architecture("Olmo2ForCausalLM", _OLMO2),
+            Architecture("OlmoeForCausalLM", _OLMOE),
             Architecture("MistralForCausalLM", _MISTRAL),
             Architecture("Qwen2ForCausalLM", _QWEN2),
             Architecture("Qwen3ForCausalLM", _QWEN3),

@@ -26,7 +26,8 @@ def build_modules(config: ExLlamaV2Config) -> list[Module]:
 def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Attention, MLP | Mixture]:
     hidden_norms = (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm)
     norms = {name: _norm(config, name, config.hidden_size) for name in hidden_norms if name}
-    norms |= {name: _norm(config, name, config.head_dim) for name in (layer.query_norm, layer.key_norm) if name}
+    head_norms = zip((layer.query_norm, layer.key_norm), layer.head_norm_sizes, strict=True)
+    norms |= {name: _norm(config, name, size) for name, size in head_norms if name}
     attention = Attention(
         layer,
         index,
@@ -36,6 +37,7 @@ def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Att
         head_dim=config.head_dim,
         scale=config.query_scale,
         cap=config.attn_logit_softcapping,
+        interleaved=config.rope.dim if config.arch.lm.interleaved else 0,
     )
     return attention, _feed_forward(config, layer, norms)
 

@@ -167,7 +167,10 @@ class ExLlamaV2Config:
         self.logit_scale = 1.0
         if traits.multipliers:
             self._read_multipliers(reader)
-        self.use_qk_norm = traits.qk_norm
+        self.use_qk_norm = traits.qk_norm or traits.whole_qk_norm
+        for key in traits.refused:
+            if reader.raw(key, None):
+                raise reader.error(key, f"is not supported, but {reader.raw(key)!r} here")
         self._read_experts(reader)
         self.checkpoint_format: str | None = reader.section("quantization_config").text("checkpoint_format", None)
         self._read_activation(reader)

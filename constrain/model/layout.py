@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 from constrain.model.architecture import Architecture, KeyPrefix
@@ -46,9 +46,13 @@ class LinearLayout:
 
 @dataclass(frozen=True)
 class ExpertLinearLayout:
-    """The same projections of every expert, each as one matrix product."""
+    """The same projections of every expert, each as one matrix product.
+
+    ``stacked`` is the name of the tensor if the file has one for all experts.
+    """
 
     experts: tuple[LinearLayout, ...]
+    stacked: str | None = None
 
     @property
     def shape(self) -> Shape:
@@ -56,6 +60,9 @@ class ExpertLinearLayout:
         return len(self.experts), sum(self.experts[0].outputs), self.experts[0].inputs
 
     def tensors(self) -> Iterator[tuple[str, Shape]]:
+        if self.stacked:
+            yield f"{self.stacked}.weight", self.shape
+            return
         for expert in self.experts:
             yield from expert.tensors()
 
@@ -109,14 +116,15 @@ class LayerLayout:
     """Names and shapes of one layer; the name of an absent norm is ``None``."""
 
     attention: str
-    attention_norm: str
+    attention_norm: str | None
     qkv: LinearLayout
     output: LinearLayout
     query_norm: str | None
     key_norm: str | None
+    head_norm_sizes: tuple[int, int]
     attention_post_norm: str | None
     mlp: str
-    mlp_norm: str
+    mlp_norm: str | None
     feed_forward: MLPLayout | MixtureLayout
     mlp_post_norm: str | None
     sliding: bool
@@ -155,9 +163,9 @@ class ModelLayout:
         for norm in (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm):
             if norm:
                 yield f"{norm}.weight", (self.hidden_size,)
-        for norm in (layer.query_norm, layer.key_norm):
+        for norm, size in zip((layer.query_norm, layer.key_norm), layer.head_norm_sizes, strict=True):
             if norm:
-                yield f"{norm}.weight", (self.head_dim,)
+                yield f"{norm}.weight", (size,)
 
     def absent(self) -> Iterator[str]:
         """Tensors that similar models have, and this one would ignore."""
@@ -207,33 +215,36 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
     hidden = config.hidden_size
     heads, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     attention = f"{at}self_attn"
+    norms = [name and f"{at}{name}" for name in astuple(traits.norms)]
+    has_head_norms = traits.qk_norm or traits.whole_qk_norm
     experts = config.experts if config.experts and config.experts.layers[index] else None
     mlp = f"{at}{experts.traits.names.module if experts else 'mlp'}"
     return LayerLayout(
         attention=attention,
-        attention_norm=f"{at}input_layernorm",
+        attention_norm=norms[0],
         qkv=LinearLayout(
             keys=tuple(f"{attention}.{name}_proj" for name in "qkv"),
             outputs=(heads, kv, kv),
             inputs=hidden,
             bias=config.qkv_bias,
-            fused=f"{attention}.qkv_proj" if traits.fused else None,
+            fused=f"{attention}.qkv_proj" if traits.fused_qkv else None,
         ),
         output=LinearLayout((f"{attention}.o_proj",), (hidden,), heads, config.output_bias),
-        query_norm=f"{attention}.q_norm" if traits.qk_norm else None,
-        key_norm=f"{attention}.k_norm" if traits.qk_norm else None,
-        attention_post_norm=f"{at}post_attention_layernorm" if traits.post_norms else None,
+        query_norm=f"{attention}.q_norm" if has_head_norms else None,
+        key_norm=f"{attention}.k_norm" if has_head_norms else None,
+        head_norm_sizes=(heads, kv) if traits.whole_qk_norm else (config.head_dim, config.head_dim),
+        attention_post_norm=norms[1],
         mlp=mlp,
-        mlp_norm=f"{at}pre_feedforward_layernorm" if traits.post_norms else f"{at}post_attention_layernorm",
+        mlp_norm=norms[2],
         feed_forward=_mixture(config, experts, mlp) if experts else _mlp(config, mlp, config.intermediate_size),
-        mlp_post_norm=f"{at}post_feedforward_layernorm" if traits.post_norms else None,
+        mlp_post_norm=norms[3],
         sliding=config.sliding_layers[index],
         rotary=config.rotary_layers[index],
     )
 
 
 def _mlp(config: LayoutConfig, at: str, inner: int) -> MLPLayout:
-    fused = f"{at}.gate_up_proj" if config.arch.lm.fused else None
+    fused = f"{at}.gate_up_proj" if config.arch.lm.fused_mlp else None
     keys = (f"{at}.gate_proj", f"{at}.up_proj")
     gate_up = LinearLayout(keys, (inner, inner), config.hidden_size, config.mlp_bias, fused)
     return MLPLayout(gate_up, LinearLayout((f"{at}.down_proj",), (config.hidden_size,), inner, config.mlp_bias))
@@ -246,8 +257,8 @@ def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLay
     down = (LinearLayout((f"{key}.{names.down}",), (hidden,), inner) for key in each)
     return MixtureLayout(
         router=LinearLayout((f"{at}.{names.router}",), (experts.count,), hidden),
-        gate_up=ExpertLinearLayout(tuple(gate_up)),
-        down=ExpertLinearLayout(tuple(down)),
+        gate_up=ExpertLinearLayout(tuple(gate_up), names.stacked and f"{at}.{names.stacked[0]}"),
+        down=ExpertLinearLayout(tuple(down), names.stacked and f"{at}.{names.stacked[1]}"),
         shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if names.shared else None,
         shared_gate=LinearLayout((f"{at}.{names.shared_gate}",), (1,), hidden) if names.shared_gate else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -44,8 +45,7 @@ class ExpertLinear:
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         """See :meth:`constrain.model.modules.Module.weights`."""
-        experts, rows, inputs = self.layout.shape
-        yield [f"{key}.weight" for expert in self.layout.experts for key, _ in expert.parts()], experts * rows * inputs
+        yield [key for key, _ in self.layout.tensors()], math.prod(self.layout.shape)
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         """See :meth:`constrain.model.modules.Module.submodules`."""
@@ -54,6 +54,15 @@ class ExpertLinear:
 
     def load(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         """See :meth:`constrain.model.modules.Module.load`."""
+        if self.layout.stacked:
+            self.weight = torch.empty(self.layout.shape, dtype=dtype, device=device)
+            source.copy(f"{self.layout.stacked}.weight", self.weight)
+        else:
+            self._load_each(source, device, dtype)
+        for number, expert in enumerate(self._experts):
+            expert.device, expert.weight = device, self.weight[number]
+
+    def _load_each(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         _, rows, inputs = self.layout.shape
         parts = [dict(expert.parts()) for expert in self.layout.experts]
         first = load_weight(source, parts[0], rows, inputs, dtype, device)
@@ -62,8 +71,6 @@ class ExpertLinear:
         else:
             others = (load_weight(source, each, rows, inputs, dtype, device) for each in parts[1:])
             self.weight = (first, *others)
-        for number, expert in enumerate(self._experts):
-            expert.device, expert.weight = device, self.weight[number]
 
     def forward(
         self,
@@ -124,7 +131,7 @@ class Mixture(Module):
         routing: Routing,
     ) -> None:
         super().__init__(layer.mlp)
-        self.norm, self.post_norm = norms[layer.mlp_norm], norms.get(layer.mlp_post_norm or "")
+        self.norm, self.post_norm = norms[layer.mlp_norm or ""], norms.get(layer.mlp_post_norm or "")
         self.router = Linear(layout.router)
         self.gate_up, self.down = ExpertLinear(layout.gate_up), ExpertLinear(layout.down)
         self.shared = GatedMLP(f"{layer.mlp}.shared", layout.shared, activation) if layout.shared else None

@@ -264,19 +264,24 @@ class Attention(Module):
         head_dim: int,
         scale: float,
         cap: float | None,
+        interleaved: int = 0,
     ) -> None:
+        """Build from a layout; ``interleaved`` is the number of features that are rotated in pairs of neighbours."""
         super().__init__(layer.attention)
+        self.interleaved = interleaved
         self.index, self.head_dim = index, head_dim
         self.layer = AttentionLayer(index, heads, kv_heads, layer.sliding, scale, cap, layer.rotary)
-        self.norm = norms[layer.attention_norm]
+        self.norm = norms.get(layer.attention_norm or "")
         self.post_norm = norms.get(layer.attention_post_norm or "")
         self.head_norms = [norms[name] for name in (layer.query_norm, layer.key_norm) if name]
         self.qkv, self.output = Linear(layer.qkv), Linear(layer.output)
         self.head_norm_weight: torch.Tensor | None = None
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
-        for part in (self.norm, self.norm, self.qkv, self.output):
-            yield from part.weights()
+        norm = self.norm or self.post_norm
+        for part in (norm, norm, self.qkv, self.output):
+            if part is not None:
+                yield from part.weights()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         yield from self.qkv.submodules()
@@ -286,7 +291,7 @@ class Attention(Module):
         for part in (self.norm, self.post_norm, *self.head_norms, self.qkv, self.output):
             if part is not None:
                 part.load(source, self.device, dtype)
-        if self.head_norms:
+        if self.head_norms and self.head_norms[0].size == self.head_dim:
             # One weight for queries and keys, so that they are normalised in one kernel.
             query, key = (norm.weight for norm in self.head_norms)
             counts = (self.layer.heads, self.layer.kv_heads)
@@ -298,11 +303,22 @@ class Attention(Module):
         qkv = qkv.view(*x.shape[:2], normed + self.layer.kv_heads, self.head_dim)
         if self.head_norm_weight is not None:
             qk = qkv.narrow(2, 0, normed)
-            qk.copy_(rms_norm(qk, None, self.norm.eps) * self.head_norm_weight)
+            qk.copy_(rms_norm(qk, None, self.head_norms[0].eps) * self.head_norm_weight)
+        elif self.head_norms:
+            self._norm_all_heads(qkv, context)
+        if self.interleaved:
+            pairs = qkv.narrow(2, 0, normed)[..., : self.interleaved]
+            pairs.copy_(pairs.view(*pairs.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2))
         out = context.attention.attend(self.layer, qkv)
         if self.post_norm is None:
             return self.output.forward(out, context, residual=x)
         return self.post_norm.forward(self.output.forward(out, context), context).add_(x)
+
+    def _norm_all_heads(self, qkv: torch.Tensor, context: ForwardContext) -> None:
+        """Normalise the features of all query heads together, and of all key heads, in place."""
+        counts = [self.layer.heads, self.layer.kv_heads, self.layer.kv_heads]
+        for norm, heads in zip(self.head_norms, torch.split(qkv, counts, dim=2), strict=False):
+            heads.copy_(norm.forward(heads.flatten(2), context).view(heads.shape))
 
 
 class GatedMLP(Module):
@@ -349,12 +365,14 @@ class MLP(Module):
         self, layer: LayerLayout, layout: MLPLayout, norms: dict[str, RMSNorm], activation: Activation
     ) -> None:
         super().__init__(layer.mlp)
-        self.norm, self.post_norm = norms[layer.mlp_norm], norms.get(layer.mlp_post_norm or "")
+        self.norm, self.post_norm = norms.get(layer.mlp_norm or ""), norms.get(layer.mlp_post_norm or "")
         self.inner = GatedMLP(layer.mlp, layout, activation)
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
-        for part in (self.norm, self.norm, self.inner):
-            yield from part.weights()
+        norm = self.norm or self.post_norm
+        for part in (norm, norm, self.inner):
+            if part is not None:
+                yield from part.weights()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         return self.inner.submodules()

@@ -15,6 +15,16 @@ LayerRule = Callable[[ConfigReader, int], bool]
 
 
 @dataclass(frozen=True)
+class NormNames:
+    """Names of the norms of a layer: before and after attention, before and after the MLP; ``None``: there is none."""
+
+    attention: str | None = "input_layernorm"
+    attention_post: str | None = None
+    mlp: str | None = "post_attention_layernorm"
+    mlp_post: str | None = None
+
+
+@dataclass(frozen=True)
 class ExpertNames:
     """Names of the tensors of a mixture of experts, after that of the module and a dot.
 
@@ -22,6 +32,7 @@ class ExpertNames:
         module: name of the module in a layer.
         router: the layer that scores experts.
         gate, up, down: projections of an expert, after ``experts.`` and its number.
+        stacked: tensors of gate and up, and of down, if the file has one for all experts.
         shared: the MLP that all tokens pass through, if there is one.
         shared_gate: the layer whose sigmoid is the weight of the shared MLP, if there is one.
     """
@@ -31,6 +42,7 @@ class ExpertNames:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    stacked: tuple[str, str] | None = None
     shared: str | None = None
     shared_gate: str | None = None
 
@@ -68,15 +80,18 @@ class DecoderTraits:
         output_bias_follows: see ``qkv_bias``.
         mlp_bias_key: key of the config that enables biases of the MLP.
         qk_norm: RMS norm of every query and key head.
+        whole_qk_norm: RMS norm of all query heads together, and of all key heads.
         norm_offset: added to the stored weight of every norm.
-        post_norms: norms after attention and after the MLP too, with the names of Gemma 2.
+        norms: names of the norms of a layer.
         scaled_embedding: embeddings are multiplied by the square root of the hidden size.
         multipliers: the config has factors of embeddings, attention scores, residual sums and logits, as of Granite.
         wide_residual: the residual sums exceed the range of float16, in place of which bfloat16 is used.
-        fused: the file has ``qkv_proj`` and ``gate_up_proj`` as one tensor each.
+        fused_qkv, fused_mlp: the file has ``qkv_proj``, and ``gate_up_proj``, as one tensor.
+        interleaved: features are rotated in pairs of neighbours, in place of halves.
         sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
         rotary: selects layers whose queries and keys are rotated.
         experts: mixtures of experts, if there are any.
+        refused: keys of the config that change the model in a way that is not supported here.
         requires_bos: the model needs a BOS token.
         supports_tp, mrope: tensor-parallel loading and multi-axis RoPE, which no architecture has here.
         defaults: defaults of keys of the config.
@@ -87,15 +102,19 @@ class DecoderTraits:
     output_bias_follows: bool = False
     mlp_bias_key: str | None = None
     qk_norm: bool = False
+    whole_qk_norm: bool = False
     norm_offset: float = 0.0
-    post_norms: bool = False
+    norms: NormNames = NormNames()
     scaled_embedding: bool = False
     multipliers: bool = False
     wide_residual: bool = False
-    fused: bool = False
+    fused_qkv: bool = False
+    fused_mlp: bool = False
+    interleaved: bool = False
     sliding: LayerRule | None = None
     rotary: LayerRule = lambda reader, layer: True
     experts: ExpertTraits | None = None
+    refused: tuple[str, ...] = ()
     requires_bos: bool = False
     supports_tp: bool = False
     mrope: bool = False

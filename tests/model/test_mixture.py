@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file
 
 from constrain.cli.inspect import info
 from constrain.errors import ConfigError, WeightsError
@@ -52,6 +54,24 @@ def test_bad_values_are_named(mixtral_copy: Any, changes: dict[str, Any], messag
     mixtral_copy.config |= changes
     with pytest.raises(ConfigError, match=message):
         ExLlamaV2Config(mixtral_copy.write())
+
+
+def test_what_is_not_supported_is_refused(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
+    source = json.loads((checkpoint("olmoe").folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(source | {"clip_qkv": 8.0}))
+    config = ExLlamaV2Config()
+    config.model_dir = str(tmp_path)
+    with pytest.raises(ConfigError, match="clip_qkv: is not supported"):
+        config.prepare(no_tensors=True)
+
+
+def test_one_tensor_may_hold_all_experts(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
+    model = checkpoint("granite_moe").load()
+    tensors = load_file(checkpoint("granite_moe").folder / "model.safetensors")
+    stored = tensors["model.layers.1.block_sparse_moe.input_linear.weight"]
+    up = model.modules_dict["model.layers.1.block_sparse_moe.experts.5.up_proj"]
+    assert torch.equal(up.weight, stored[5])
+    assert module_sizes(model)[4] == 4 * (8 * 48 + 8 * 3 * 80 * 48 + 2 * 48)
 
 
 def test_memory_counts_all_experts(checkpoint: Callable[[str], Any]) -> None:

@@ -37,6 +37,8 @@ FAMILIES = [
     "mixtral",
     "qwen2_moe",
     "smollm3",
+    "glm4",
+    "olmo2",
     "gemma2",
     "gemma3",
     "phi3_window",
