@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from constrain.kernels import Activation
+from constrain.kernels import Activation, Scoring
 from constrain.model.config_reader import ConfigReader
 from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits, NormNames
 
@@ -67,6 +67,10 @@ def _rotated(reader: ConfigReader, layer: int) -> bool:
     return (layer + 1) % int(reader.integer("no_rope_layer_interval", 4, high=1 << 16)) != 0
 
 
+def _after_dense_layers(reader: ConfigReader, layer: int) -> bool:
+    return layer >= int(reader.integer("first_k_dense_replace", 1, low=0, high=1 << 16))
+
+
 _GEMMA = {"tie_word_embeddings": True, "head_dim": 256}
 _GEMMA2 = {
     "tie_word_embeddings": True,
@@ -114,6 +118,21 @@ _GLM = replace(
 _GLM4 = replace(
     _GLM,
     norms=NormNames(attention_post="post_self_attn_layernorm", mlp_post="post_mlp_layernorm"),
+)
+_GLM4_MOE = replace(
+    _LLAMA,
+    output_bias_follows=False,
+    mlp_bias_key=None,
+    qk_norm_key="use_qk_norm",
+    experts=ExpertTraits(
+        ExpertNames(correction="e_score_correction_bias", shared="shared_experts"),
+        count_key="n_routed_experts",
+        scoring=Scoring.SIGMOID,
+        grouped=True,
+        normalised=None,
+        sparse=_after_dense_layers,
+    ),
+    defaults={"partial_rotary_factor": 0.5, "norm_topk_prob": True, "rms_norm_eps": 1e-5},
 )
 _OLMO2 = replace(
     _LLAMA,
@@ -212,6 +231,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("SmolLM3ForCausalLM", _SMOLLM3),
             Architecture("GlmForCausalLM", _GLM),
             Architecture("Glm4ForCausalLM", _GLM4),
+            Architecture("Glm4MoeForCausalLM", _GLM4_MOE),
             Architecture("Olmo2ForCausalLM", _OLMO2),
             Architecture("OlmoeForCausalLM", _OLMOE),
             Architecture("MistralForCausalLM", _MISTRAL),

@@ -167,7 +167,8 @@ class ExLlamaV2Config:
         self.logit_scale = 1.0
         if traits.multipliers:
             self._read_multipliers(reader)
-        self.use_qk_norm = traits.qk_norm or traits.whole_qk_norm
+        enabled = traits.qk_norm_key is not None and reader.boolean(traits.qk_norm_key, False)
+        self.use_qk_norm = traits.qk_norm or traits.whole_qk_norm or enabled
         for key in traits.refused:
             if reader.raw(key, None):
                 raise reader.error(key, f"is not supported, but {reader.raw(key)!r} here")

@@ -40,21 +40,43 @@ def read_experts(reader: ConfigReader, traits: ExpertTraits, layers: int) -> Exp
         ConfigError: a value is missing, of the wrong type or out of bounds.
     """
     count = reader.integer(traits.count_key, high=_MAX_EXPERTS)
-    shared = reader.integer(traits.shared_size_key, high=_MAX_WIDTH) if traits.names.shared else 0
     return ExpertConfig(
         traits=traits,
         count=count,
         size=reader.integer(traits.size_key, high=_MAX_WIDTH),
-        shared_size=shared,
+        shared_size=_read_shared_size(reader, traits),
         routing=_read_routing(reader, traits, count),
         layers=tuple(traits.sparse(reader, layer) for layer in range(layers)),
     )
 
 
+def _read_shared_size(reader: ConfigReader, traits: ExpertTraits) -> int:
+    if not traits.names.shared:
+        return 0
+    if not traits.grouped:
+        return int(reader.integer(traits.shared_size_key, high=_MAX_WIDTH))
+    size = reader.integer(traits.size_key, high=_MAX_WIDTH)
+    return int(size * reader.integer("n_shared_experts", 1, high=_MAX_WIDTH // size))
+
+
+def _read_groups(reader: ConfigReader, count: int) -> tuple[int, int]:
+    """Read the number of groups of experts, and that of the groups which are chosen."""
+    groups = reader.integer("n_group", 1, high=max(1, count // 2))
+    chosen = reader.integer("topk_group", 1, high=groups)
+    if count % groups:
+        raise reader.error("n_group", f"{groups} does not divide the {count} experts")
+    return groups, chosen
+
+
 def _read_routing(reader: ConfigReader, traits: ExpertTraits, count: int) -> Routing:
     normalised = traits.normalised
+    groups, chosen_groups = _read_groups(reader, count) if traits.grouped else (1, 1)
     return Routing(
-        chosen=reader.integer("num_experts_per_tok", high=count),
+        chosen=reader.integer("num_experts_per_tok", high=count // groups * chosen_groups),
         scoring=traits.scoring,
         normalised=reader.boolean("norm_topk_prob", False) if normalised is None else normalised,
+        scale=reader.number("routed_scaling_factor", 1.0) if traits.grouped else 1.0,
+        groups=groups,
+        chosen_groups=chosen_groups,
+        best_of_group=2 if groups > 1 else 1,
     )

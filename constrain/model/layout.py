@@ -87,10 +87,12 @@ class MLPLayout:
 class MixtureLayout:
     """Projections of a mixture of experts: the router, the experts, and the MLP that all tokens pass through.
 
+    ``correction`` is the name of a tensor with a number for each expert, see :func:`constrain.kernels.route`.
     ``shared_gate`` is the layer whose sigmoid is the weight of that MLP.
     """
 
     router: LinearLayout
+    correction: str | None
     gate_up: ExpertLinearLayout
     down: ExpertLinearLayout
     shared: MLPLayout | None
@@ -107,6 +109,8 @@ class MixtureLayout:
     def tensors(self) -> Iterator[tuple[str, Shape]]:
         yield from self.gate_up.tensors()
         yield from self.down.tensors()
+        if self.correction:
+            yield self.correction, self.router.outputs
         for linear in self.linears():
             yield from linear.tensors()
 
@@ -193,6 +197,7 @@ class LayoutConfig(Protocol):
     mlp_bias: bool
     sliding_layers: list[bool]
     rotary_layers: list[bool]
+    use_qk_norm: bool
     experts: ExpertConfig | None
 
 
@@ -216,7 +221,6 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
     heads, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     attention = f"{at}self_attn"
     norms = [name and f"{at}{name}" for name in astuple(traits.norms)]
-    has_head_norms = traits.qk_norm or traits.whole_qk_norm
     experts = config.experts if config.experts and config.experts.layers[index] else None
     mlp = f"{at}{experts.traits.names.module if experts else 'mlp'}"
     return LayerLayout(
@@ -230,8 +234,8 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
             fused=f"{attention}.qkv_proj" if traits.fused_qkv else None,
         ),
         output=LinearLayout((f"{attention}.o_proj",), (hidden,), heads, config.output_bias),
-        query_norm=f"{attention}.q_norm" if has_head_norms else None,
-        key_norm=f"{attention}.k_norm" if has_head_norms else None,
+        query_norm=f"{attention}.q_norm" if config.use_qk_norm else None,
+        key_norm=f"{attention}.k_norm" if config.use_qk_norm else None,
         head_norm_sizes=(heads, kv) if traits.whole_qk_norm else (config.head_dim, config.head_dim),
         attention_post_norm=norms[1],
         mlp=mlp,
@@ -257,6 +261,7 @@ def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLay
     down = (LinearLayout((f"{key}.{names.down}",), (hidden,), inner) for key in each)
     return MixtureLayout(
         router=LinearLayout((f"{at}.{names.router}",), (experts.count,), hidden),
+        correction=names.correction and f"{at}.{names.router}.{names.correction}",
         gate_up=ExpertLinearLayout(tuple(gate_up), names.stacked and f"{at}.{names.stacked[0]}"),
         down=ExpertLinearLayout(tuple(down), names.stacked and f"{at}.{names.stacked[1]}"),
         shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if names.shared else None,

@@ -132,7 +132,8 @@ class Mixture(Module):
     ) -> None:
         super().__init__(layer.mlp)
         self.norm, self.post_norm = norms[layer.mlp_norm or ""], norms.get(layer.mlp_post_norm or "")
-        self.router = Linear(layout.router)
+        self.router, self.layout = Linear(layout.router), layout
+        self.correction: torch.Tensor | None = None
         self.gate_up, self.down = ExpertLinear(layout.gate_up), ExpertLinear(layout.down)
         self.shared = GatedMLP(f"{layer.mlp}.shared", layout.shared, activation) if layout.shared else None
         self.shared_gate = Linear(layout.shared_gate) if layout.shared_gate else None
@@ -153,10 +154,13 @@ class Mixture(Module):
         for part in parts:
             if part is not None:
                 part.load(source, self.device, dtype)
+        if self.layout.correction:
+            self.correction = torch.empty(self.layout.router.outputs, device=self.device)
+            source.copy(self.layout.correction, self.correction)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         rows = self.norm.forward(x, context).flatten(0, 1)
-        experts, weights = route(self.router.forward(rows, context), self.routing)
+        experts, weights = route(self.router.forward(rows, context), self.routing, self.correction)
         inner = self.gate_up.forward(rows.unsqueeze(1), experts, context, self.activation)
         each = self.down.forward(inner, experts, context)
         y = torch.bmm(weights.to(each.dtype).unsqueeze(1), each).squeeze(1)

@@ -33,6 +33,7 @@ class ExpertNames:
         router: the layer that scores experts.
         gate, up, down: projections of an expert, after ``experts.`` and its number.
         stacked: tensors of gate and up, and of down, if the file has one for all experts.
+        correction: the tensor that is added to scores for the choice, after the name of the router, if there is one.
         shared: the MLP that all tokens pass through, if there is one.
         shared_gate: the layer whose sigmoid is the weight of the shared MLP, if there is one.
     """
@@ -43,6 +44,7 @@ class ExpertNames:
     up: str = "up_proj"
     down: str = "down_proj"
     stacked: tuple[str, str] | None = None
+    correction: str | None = None
     shared: str | None = None
     shared_gate: str | None = None
 
@@ -56,6 +58,7 @@ class ExpertTraits:
         count_key, size_key, shared_size_key: keys of the config for the number of experts, and for the inner sizes of
             an expert and of the shared MLP.
         scoring: see :class:`constrain.kernels.Routing`.
+        grouped: experts are chosen from groups, and the shared MLP is of the size of some experts, as of DeepSeek-V3.
         normalised: likewise; ``None``: as ``norm_topk_prob`` of the config.
         sparse: selects the layers that have experts; others have an MLP.
     """
@@ -65,6 +68,7 @@ class ExpertTraits:
     size_key: str = "moe_intermediate_size"
     shared_size_key: str = "shared_expert_intermediate_size"
     scoring: Scoring = Scoring.SOFTMAX
+    grouped: bool = False
     normalised: bool | None = True
     sparse: LayerRule = lambda reader, layer: True
 
@@ -80,6 +84,7 @@ class DecoderTraits:
         output_bias_follows: see ``qkv_bias``.
         mlp_bias_key: key of the config that enables biases of the MLP.
         qk_norm: RMS norm of every query and key head.
+        qk_norm_key: key of the config that enables ``qk_norm``.
         whole_qk_norm: RMS norm of all query heads together, and of all key heads.
         norm_offset: added to the stored weight of every norm.
         norms: names of the norms of a layer.
@@ -102,6 +107,7 @@ class DecoderTraits:
     output_bias_follows: bool = False
     mlp_bias_key: str | None = None
     qk_norm: bool = False
+    qk_norm_key: str | None = None
     whole_qk_norm: bool = False
     norm_offset: float = 0.0
     norms: NormNames = NormNames()

@@ -149,7 +149,7 @@ def test_layer_types_must_say_something_for_every_layer(
         config.prepare(no_tensors=True)
 
 
-@pytest.mark.parametrize("name", ["llama_yarn", "gemma3", "phi3_longrope", "qwen2_window", "qwen2_moe"])
+@pytest.mark.parametrize("name", ["llama_yarn", "gemma3", "phi3_longrope", "qwen2_window", "glm4_moe"])
 def test_no_value_of_any_key_does_anything_but_a_clear_error(
     name: str, checkpoint: Callable[[str], Any], tmp_path: Path
 ) -> None:

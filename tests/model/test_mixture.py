@@ -74,6 +74,26 @@ def test_one_tensor_may_hold_all_experts(checkpoint: Callable[[str], Any], tmp_p
     assert module_sizes(model)[4] == 4 * (8 * 48 + 8 * 3 * 80 * 48 + 2 * 48)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_group": 3}, "n_group: 3 does not divide the 8 experts"),
+        ({"n_group": 5}, "n_group: must be from 1 to 4"),
+        ({"topk_group": 5}, "topk_group: must be from 1 to 4"),
+        ({"num_experts_per_tok": 5}, "num_experts_per_tok: must be from 1 to 4"),
+    ],
+)
+def test_bad_groups_are_named(
+    changes: dict[str, Any], message: str, checkpoint: Callable[[str], Any], tmp_path: Path
+) -> None:
+    source = json.loads((checkpoint("glm4_moe").folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(source | changes))
+    config = ExLlamaV2Config()
+    config.model_dir = str(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        config.prepare(no_tensors=True)
+
+
 def test_memory_counts_all_experts(checkpoint: Callable[[str], Any]) -> None:
     model = checkpoint("qwen2_moe").load()
     router, experts, shared, shared_gate, norms = 48 * 8, 8 * 3 * 16 * 48, 3 * 24 * 48, 48, 2 * 48

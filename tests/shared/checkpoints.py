@@ -49,6 +49,15 @@ _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "orig
 _SU = {"short_factor": [1.0 + i / 10 for i in range(6)], "long_factor": [2.0 + i for i in range(6)]}
 
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16}
+_GROUPS = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "n_shared_experts": 2,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.5,
+}
 
 FAMILIES = {
     "llama": Family("Llama"),
@@ -88,6 +97,7 @@ FAMILIES = {
     "granite_moe": Family("GraniteMoe", {"num_local_experts": 8, "num_experts_per_tok": 3, "logits_scaling": 1.5}),
     "glm": Family("Glm", {"head_dim": 16, "attention_bias": True}),
     "glm4": Family("Glm4", {"head_dim": 16, "attention_bias": True}),
+    "glm4_moe": Family("Glm4Moe", {**_GROUPS, "head_dim": 16, "use_qk_norm": True, "attention_bias": True}),
     "olmo2": Family("Olmo2", {"attention_bias": True}),
     "olmoe": Family("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
     "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),
@@ -112,6 +122,9 @@ def randomise(model: torch.nn.Module) -> None:
         for name, parameter in model.named_parameters():
             spread = 0.3 if "norm" in name or name.endswith("bias") else 0.15
             parameter.add_(torch.randn(parameter.shape, generator=generator) * spread)
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                buffer.add_(torch.randn(buffer.shape, generator=generator) * 0.3)
 
 
 @dataclass(frozen=True)
