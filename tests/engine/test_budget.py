@@ -253,6 +253,16 @@ FREE: list[Any] = [
     {"type": "array", "items": {"type": "string"}, "minItems": 3},
     {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
     {"type": "array", "items": {"required": ["abc"], "additionalProperties": {"type": "string"}}, "uniqueItems": True},
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"abc": {"type": "string"}, "b": {"type": "string", "format": "email"}},
+            "required": ["abc"],
+            "additionalProperties": False,
+        },
+        "uniqueItems": True,
+    },
 ]
 
 
@@ -312,6 +322,16 @@ def test_masks_within_free_text_are_those_of_a_fresh_grammar(schema: Any, wide_v
             assert tokens == tokens_of(fresh, wide_vocab, budget - len(taken))
             taken.append(rng.choice(tokens))
             assert used.accept(taken[-1])
+
+
+@pytest.mark.parametrize("budget", [80, 150])
+def test_texts_of_items_that_must_differ_take_little_work(budget: int, wide_vocab: Vocabulary) -> None:
+    """Tokens that stay in a string, or in a format, are judged together, also while the item may repeat another one."""
+    grammar = compile_json_schema(FREE[-1], wide_vocab, whitespace="compact", limits=Limits(max_work=1000))
+    matcher = grammar.matcher()
+    for byte in b'[{"abc":"one","b":"joe@x.de"},{"abc":"two","b":"joe@x.':
+        assert tokens_of(matcher, wide_vocab, budget)
+        assert matcher.accept_bytes(bytes([byte]))
 
 
 def test_names_started_near_the_end_are_completed(wide_vocab: Vocabulary) -> None:

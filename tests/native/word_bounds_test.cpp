@@ -9,6 +9,7 @@
 #include "engine/automata/numbers/numbers.h"
 #include "engine/automata/regex/regex.h"
 #include "engine/automata/shared_automaton.h"
+#include "engine/grammar/rule_bounds.h"
 
 namespace constrain {
 
@@ -42,6 +43,15 @@ TEST(no_word_of_a_shared_language_is_far) {
     NumberRange range;
     range.integer = integer;
     CHECK(farthest(*number_language(range), 300) <= SharedAutomaton::kFarthest);
+  }
+}
+
+TEST(words_of_shared_languages_differ_soon) {
+  constexpr size_t kMaxStates = 40'000;
+  for (const char* name : {"date-time", "duration", "idn-email", "ipv6", "uri", "uuid", "regex"}) {
+    const AutomatonPtr words = json_string(find_format(name)->inner, Escapes::minimal);
+    const auto found = word_bounds(*words, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
+    CHECK(found && found->rest <= SharedAutomaton::kToDiffer);
   }
 }
 

@@ -24,6 +24,9 @@ class SharedAutomaton final : public Automaton {
 
   /// Longest distance to acceptance in a shared language: they are literals, numbers and formats.
   static constexpr uint64_t kFarthest = 64;
+
+  /// Bytes within which, from any state of a shared language, more words than RuleBounds::kItems end, or all there are.
+  static constexpr uint64_t kToDiffer = 112;
   uint64_t shared_id() const override { return id_; }
 
   /// True if the automaton has too many states to keep it for further grammars.

@@ -94,8 +94,15 @@ uint64_t AutomatonRule::max_remaining(RuleBounds& bounds) {
   return add_lengths(farthest_, 3);
 }
 
+/// In a loop, texts need at most the continuation bytes of one character.
+uint64_t AutomatonRule::max_growth(Local state, Reg, const Lengths&) {
+  if (texts_.is_loop(static_cast<State>(state))) return 3;
+  return portable_id() ? SharedAutomaton::kFarthest : kInfinite;
+}
+
 uint64_t AutomatonRule::max_to_differ(RuleBounds&) {
   constexpr size_t kMaxStates = 4096;
+  if (portable_id() && words_are_values_) return SharedAutomaton::kToDiffer;
   const auto words = word_bounds(*automaton_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
   return words && (words_are_values_ || !words->endless) ? words->rest : kInfinite;
 }

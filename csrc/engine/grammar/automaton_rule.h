@@ -32,10 +32,7 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   bool skip_wildcard(Local state, Reg&, Registers&, std::vector<std::string>&) override {
     return texts_.is_loop(static_cast<State>(state));
   }
-  /// The continuation bytes of one character.
-  uint64_t max_growth(Local state, Reg, const Lengths&) override {
-    return texts_.is_loop(static_cast<State>(state)) ? 3 : kInfinite;
-  }
+  uint64_t max_growth(Local state, Reg, const Lengths&) override;
 
  private:
   static constexpr size_t kCountBudget = 20'000;

@@ -166,6 +166,12 @@ uint64_t ParseTable::max_on_top(StateId state) const {
   return bounds().on_top_of(slot(state).id);
 }
 
+uint64_t ParseTable::max_to_differ(StateId state) const {
+  if (state == kDone) return kInfinite;
+  const auto lock = this->lock();
+  return bounds().to_differ(slot(state).id);
+}
+
 std::optional<const Configuration*> ParseTable::embedded(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   return slot.rule ? slot.rule->completion_hints().embedded(slot.local, reg) : nullptr;

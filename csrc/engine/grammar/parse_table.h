@@ -99,6 +99,7 @@ class ParseTable {
   uint64_t max_opened(StateId state) const;
   uint64_t max_on_top(uint64_t masks) const;
   uint64_t max_on_top(StateId state) const;
+  uint64_t max_to_differ(StateId state) const;
 
   /// Calls CompletionHints::embedded of a frame.
   std::optional<const Configuration*> embedded(StateId state, Reg reg) const;

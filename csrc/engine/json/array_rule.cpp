@@ -171,7 +171,7 @@ bool ArrayRule::apply_tallied(Guard guard, uint8_t byte, Reg& reg, Registers& re
     return true;
   }
   if (guard & kInside) {
-    if (!distinct_->step(at.items, byte, registers)) return false;
+    if (!distinct_->step(at.items, byte, is_last(at), registers)) return false;
     reg = pack(at, registers);
     return true;
   }
@@ -179,6 +179,7 @@ bool ArrayRule::apply_tallied(Guard guard, uint8_t byte, Reg& reg, Registers& re
   if (distinct_ && !distinct_->may_end(at.items, registers)) return false;
   if (guard & kClose) return may_close(at);
   if (!distinct_) return may_have_another(at, registers);
+  if (!distinct_->may_go_on(at.items, registers)) return false;
   at.items = distinct_->end(at.items, registers);
   if (!may_have_another(at, registers)) return false;
   reg = pack(at, registers);
@@ -334,11 +335,25 @@ uint64_t ArrayRule::max_to_differ(RuleBounds& bounds) {
   return add_lengths(multiply_lengths(items, add_lengths(longest, 1)), kBrackets);
 }
 
-/// The growth of the item under way, if no further item is required.
 uint64_t ArrayRule::max_growth(Local state, Reg reg, const Lengths&) {
   if (static_cast<Phase>(state & 0xF) != Phase::inside || whitespace_.indents()) return kInfinite;
   const Tallied at = unpack(reg);
-  return distinct_->alike() && max_needed(at, 0) == 0 ? distinct_->max_growth(at.items) : kInfinite;
+  return is_last(at) ? distinct_->max_growth(at.items) : kInfinite;
+}
+
+/// Any byte where the item under way may be over, because then the array goes on.
+ByteSet ArrayRule::likely_bytes(Local state, Reg reg) {
+  if (static_cast<Phase>(state & 0xF) != Phase::inside) return ByteSet::all();
+  const Reg items = unpack(reg).items;
+  return distinct_->is_over(items) ? ByteSet::all() : distinct_->likely_bytes(items);
+}
+
+bool ArrayRule::skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) {
+  if (static_cast<Phase>(state & 0xF) != Phase::inside) return false;
+  Tallied at = unpack(reg);
+  if (!is_last(at) || !distinct_->skip_wildcard(at.items, registers, exceptions)) return false;
+  reg = pack(at, registers);
+  return true;
 }
 
 WildcardRegion ArrayRule::wildcard_region(Local state, Reg reg) {

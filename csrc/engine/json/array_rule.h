@@ -28,8 +28,10 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
   WildcardRegion wildcard_region(Local state, Reg reg) override;
+  bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) override;
   bool is_remaining_exact() const override { return !distinct_ || distinct_->alike(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
+  ByteSet likely_bytes(Local state, Reg reg) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
   std::optional<const Configuration*> embedded(Local, Reg reg) const override {
@@ -77,6 +79,8 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   bool begin_item(Tallied& at, uint64_t index, uint32_t tallies, uint8_t byte, Registers& registers) const;
   bool may_have_another(const Tallied& at, Registers& registers) const;
   bool may_close(const Tallied& at) const;
+  /// True if the items, which must differ, are alike, and none is needed after the one under way.
+  bool is_last(const Tallied& at) const { return distinct_->alike() && max_needed(at, 0) == 0; }
 
   /// Upper bound on the items of a shortest completion with at least `more` items.
   uint64_t max_needed(const Tallied& at, uint64_t more) const;

@@ -26,8 +26,11 @@ constexpr uint32_t kMaxNesting = 100;
 /// Configurations of an item that a description lists.
 constexpr size_t kMaxDescribed = 64;
 
-/// Shortest member of an object.
-constexpr uint64_t kMemberBytes = 4;
+/// Shortest member of an object, and texts of items in which no object has reached its limit of members.
+constexpr uint64_t kMemberBytes = 4, kBoundedLength = kMemberBytes * ObjectShape::kMaxOtherKeys;
+
+/// Characters of a wildcard region that take one byte; a lower bound.
+constexpr uint64_t kPlainCharacters = 10;
 
 /// Frames whose values are counted.
 constexpr size_t kMaxFrames = 256;
@@ -204,9 +207,11 @@ bool DistinctItems::begin(Reg& reg, RuleId rule, uint8_t byte, Registers& regist
   return true;
 }
 
-bool DistinctItems::step(Reg& reg, uint8_t byte, Registers& registers) const {
+bool DistinctItems::step(Reg& reg, uint8_t byte, bool last, Registers& registers) const {
   Items items = unpack(reg);
+  const bool in_text = last && registers.only_endings && items.text != kForgotten && stays_in_text(items, byte);
   if (!follow(items, items.item->tops(), byte, registers)) return false;
+  if (in_text && forgettable(items, registers)) forget(items);
   reg = pack(items, registers);
   return true;
 }
@@ -221,9 +226,28 @@ bool DistinctItems::follow(Items& items, std::span<const StackTop> tops, uint8_t
     if (next.empty()) return false;
     items.item = next.size() == 1 ? store.make(next.front()) : store.make(next);
   }
-  items.text = registers.make(std::array<uint64_t, 3>{items.text, byte, text_length(items) + 1});
+  if (items.text != kForgotten)
+    items.text = registers.make(std::array<uint64_t, 3>{items.text, byte, text_length(items) + 1});
   if (registers.searching && items.rivals != Rivals::none) items.rivals = Rivals::unwatched;
   return is_viable(items, registers);
+}
+
+/// True if the byte belongs to the wildcard region of the item. What follows a value, such as a comma, does not.
+bool DistinctItems::stays_in_text(const Items& items, uint8_t byte) const {
+  if (items.item->count != 1) return false;
+  const StackTop& top = items.item->tops().front();
+  const CharacterClass within = grammar_->wildcard_region(top.state, top.reg).characters;
+  return byte < 0x80 ? within.ascii.has(byte) : within.beyond_ascii;
+}
+
+/// Texts of scalars are kept: many tokens end one and begin the next.
+bool DistinctItems::forgettable(const Items& items, const Registers& registers) {
+  const bool by_end = registers.only_endings && registers.nesting == 0;
+  return by_end && items.item->depth > 1 && items.rivals == Rivals::none && text_length(items) <= kBoundedLength;
+}
+
+void DistinctItems::forget(Items& items) {
+  items = {.text = kForgotten, .item = items.item, .base = items.base, .rivals = Rivals::none};
 }
 
 bool DistinctItems::is_viable(Items& items, Registers& registers) const {
@@ -298,6 +322,12 @@ Reg DistinctItems::end(Reg reg, Registers& registers) const {
   return pack(after, registers);
 }
 
+bool DistinctItems::may_go_on(Reg reg, Registers& registers) const {
+  const bool forgotten = unpack(reg).text == kForgotten;
+  registers.indescribable |= forgotten;
+  return !forgotten;
+}
+
 bool DistinctItems::another(Reg reg, RuleId rule, Registers& registers) const {
   const Items items = unpack(reg);
   const uint64_t variety = grammar_->count_values_of(rule);
@@ -336,14 +366,38 @@ WildcardRegion DistinctItems::wildcard_region(Reg reg) const {
 
 uint64_t DistinctItems::max_growth(Reg reg) const {
   const Items items = unpack(reg);
-  if (items.rivals != Rivals::none || items.item->count != 1) return kInfinite;
+  if (items.item->count != 1) return kInfinite;
   const StackTop& top = items.item->tops().front();
-  return grammar_->max_growth(top.state, top.reg);
+  uint64_t growth = grammar_->max_growth(top.state, top.reg);
+  if (items.rivals == Rivals::none) return growth;
+  if (wildcard_region(reg).max_length != WildcardRegion::kUnbounded)
+    return add_lengths(growth, grammar_->max_to_differ(top.state));
+  // Texts with enough further characters differ in more values than there are rivals.
+  for (uint64_t values = 1; values <= rival_count(items); values *= kPlainCharacters) growth = add_lengths(growth, 1);
+  return growth;
+}
+
+ByteSet DistinctItems::likely_bytes(Reg reg) const {
+  ByteSet bytes;
+  for (const StackTop& top : unpack(reg).item->tops()) bytes.add(grammar_->likely_bytes(top.state, top.reg));
+  return bytes;
+}
+
+bool DistinctItems::skip_wildcard(Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const {
+  Items items = unpack(reg);
+  if (items.item->count != 1 || !forgettable(items, registers)) return false;
+  const StackTop& top = items.item->tops().front();
+  Reg after = top.reg;
+  // Where the item's own register records the text, as that of a key, texts do make a difference.
+  if (!grammar_->skip_wildcard(top.state, after, registers, exceptions) || after != top.reg) return false;
+  forget(items);
+  reg = pack(items, registers);
+  return true;
 }
 
 std::optional<const Configuration*> DistinctItems::embedded(Reg reg) const {
   const Items items = unpack(reg);
-  if (text_length(items) > kMemberBytes * ObjectShape::kMaxOtherKeys) return std::nullopt;
+  if (text_length(items) > kBoundedLength) return std::nullopt;
   return items.item;
 }
 

@@ -35,8 +35,9 @@ class DistinctItems {
   /// Starts an item, a value of `rule`, with its first byte.
   bool begin(Reg& items, RuleId rule, uint8_t byte, Registers& registers) const;
 
-  /// Advances the item by a byte.
-  bool step(Reg& items, uint8_t byte, Registers& registers) const;
+  /// Advances the item by a byte. If the array needs no item after it (`last`), and only completions matter, a text
+  /// that makes no difference to its item any more is forgotten.
+  bool step(Reg& items, uint8_t byte, bool last, Registers& registers) const;
 
   /// True if the item is complete and differs from those before it.
   bool may_end(Reg items, Registers& registers) const;
@@ -44,14 +45,26 @@ class DistinctItems {
   /// Ends the item.
   Reg end(Reg items, Registers& registers) const;
 
+  /// True if an item may follow the one under way. Refused, as indescribable, where the text of that one is forgotten.
+  bool may_go_on(Reg items, Registers& registers) const;
+
   /// True if the next item may be a value of `rule`.
   bool another(Reg items, RuleId rule, Registers& registers) const;
 
   /// See MaskHints::wildcard_region; for the item under way.
   WildcardRegion wildcard_region(Reg items) const;
 
-  /// See CompletionHints::max_growth; for an item that differs from all others already.
+  /// See MaskHints::skip_wildcard; for the last item, once it differs from all others, and only completions matter.
+  bool skip_wildcard(Reg& items, Registers& registers, std::vector<std::string>& exceptions) const;
+
+  /// See CompletionHints::max_growth; for the last item.
   uint64_t max_growth(Reg items) const;
+
+  /// True if the item under way is a complete value.
+  bool is_over(Reg items) const { return unpack(items).item->accepting; }
+
+  /// See CompletionHints::likely_bytes; for the item under way.
+  ByteSet likely_bytes(Reg items) const;
 
   /// See CompletionHints::embedded: the item under way, until an object in it may have reached its limit of members.
   std::optional<const Configuration*> embedded(Reg items) const;
@@ -112,7 +125,15 @@ class DistinctItems {
   static Items unpack(Reg reg);
   static Reg pack(const Items& items, Registers& registers);
   static std::string text_of(const Items& items);
-  static uint64_t text_length(const Items& items) { return items.text ? Registers::words(items.text)[2] : 0; }
+  static uint64_t text_length(const Items& items) {
+    return items.text && items.text != kForgotten ? Registers::words(items.text)[2] : 0;
+  }
+
+  /// Stands for the text of an item, and for all values before it, where none of them makes a difference.
+  static constexpr Reg kForgotten = 1;
+  bool stays_in_text(const Items& items, uint8_t byte) const;
+  static bool forgettable(const Items& items, const Registers& registers);
+  static void forget(Items& items);
 
   bool follow(Items& items, std::span<const StackTop> tops, uint8_t byte, Registers& registers) const;
   bool is_viable(Items& items, Registers& registers) const;
