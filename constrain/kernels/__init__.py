@@ -8,7 +8,6 @@ from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.experts import ExpertWeight, Routing, Scoring, expert_linear, route
 from constrain.kernels.guidance import add_bias, apply_guidance
-from constrain.kernels.int8 import Int8Weight, keeps_int8
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
 from constrain.kernels.linear import gated_linear, linear
 from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
@@ -22,7 +21,18 @@ from constrain.kernels.rotary import rotate
 from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
-from constrain.kernels.weights import GroupedInt8Weight, GroupedWeight, Int4Weight, PackedWeight, Weight
+from constrain.kernels.weights import (
+    GroupedInt8Weight,
+    GroupedWeight,
+    Int4Weight,
+    Int8Weight,
+    InterleavedWeight,
+    JoinedWeight,
+    PackedWeight,
+    Weight,
+    join_weights,
+    multiplies_packed,
+)
 
 __all__ = [
     "GREEDY_TEMPERATURE",
@@ -37,6 +47,8 @@ __all__ = [
     "GroupedWeight",
     "Int4Weight",
     "Int8Weight",
+    "InterleavedWeight",
+    "JoinedWeight",
     "KVQuantization",
     "Masses",
     "PackedWeight",
@@ -65,11 +77,12 @@ __all__ = [
     "expert_linear",
     "gated_activation",
     "gated_linear",
-    "keeps_int8",
+    "join_weights",
     "kernels_read",
     "layer_norm",
     "linear",
     "measure_masses",
+    "multiplies_packed",
     "paged_attention",
     "penalise",
     "penalise_row",

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from constrain.errors import ModelError
-from constrain.kernels import Unquantized, keeps_int8
+from constrain.kernels import Unquantized, multiplies_packed
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
@@ -50,7 +50,7 @@ def _stays_int8(model: SizedModel, names: Sequence[str]) -> bool:
     """Return whether the tensor in memory that holds those of these names has eight bits."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     files = model.config.files
-    return keeps_int8(device, model.compute_dtype) and files is not None and all(map(files.is_int8, names))
+    return multiplies_packed(device, model.compute_dtype) and files is not None and all(map(files.is_int8, names))
 
 
 def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:

@@ -18,8 +18,8 @@ from constrain.kernels import (
     Weight,
     gated_activation,
     gated_linear,
-    keeps_int8,
     linear,
+    multiplies_packed,
     rms_norm,
     soft_cap,
 )
@@ -437,7 +437,7 @@ def load_weight(
 
     It stays in eight bits if all are stored so and ``device`` multiplies them.
     """
-    if keeps_int8(device, dtype):
+    if multiplies_packed(device, dtype):
         stored = [source.int8(f"{key}.weight", (count, inputs)) for key, count in parts.items()]
         found = [each for each in stored if each is not None]
         if len(found) == len(stored):

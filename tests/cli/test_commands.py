@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import constrain
 from constrain.cli import cli, main
 from constrain.completion import Completion
-from constrain.kernels import keeps_int8
+from constrain.kernels import multiplies_packed
 
 
 def run(*args: str) -> Result:
@@ -198,7 +198,7 @@ def test_info_describes_a_model(tiny_dir: Path) -> None:
 def test_info_says_that_weights_stay_in_eight_bits() -> None:
     from constrain.demo import model_dir
 
-    if not keeps_int8(torch.device("cpu"), torch.float32) or torch.cuda.is_available():
+    if not multiplies_packed(torch.device("cpu"), torch.float32) or torch.cuda.is_available():
         pytest.skip("they are dequantised here")
     result = run("info", str(model_dir()))
     assert re.search(r"\b2[0-9]\.[0-9] MiB of weights in int8 and float32", result.stdout)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from constrain.kernels import Activation, GroupedInt8Weight, GroupedWeight, Int4Weight, RowNorm, gated_linear, linear
+from constrain.kernels import (
+    Activation,
+    GroupedInt8Weight,
+    GroupedWeight,
+    Int4Weight,
+    JoinedWeight,
+    PackedWeight,
+    RowNorm,
+    gated_linear,
+    join_weights,
+    linear,
+)
 
 
 def random(*shape: int, high: int = 256) -> torch.Tensor:
@@ -23,7 +34,7 @@ def grouped(
     kind = {4: Int4Weight, 8: GroupedInt8Weight}[bits]
     codes, middle = random(outputs, inputs, high=1 << bits), 1 << bits - 1
     scales = (floats(outputs, -(-inputs // size)) / 50).half()
-    points = random(*scales.shape, high=2 * middle + 1) if zeros else None
+    points = random(*scales.shape, high=2 * middle) if zeros else None
     places = torch.randperm(inputs, generator=torch.Generator().manual_seed(3)) if order else torch.arange(inputs)
     dense = torch.empty(outputs, inputs)
     for row in range(outputs):
@@ -68,3 +79,63 @@ def test_products_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory() -> None:
     assert grouped(4, 6, 64, 32, zeros=True, order=True)[0].nbytes == 6 * 32 + 6 * 2 * 2 + 6 * 2 + 64 * 4
     assert grouped(8, 6, 64, 64)[0].nbytes == 6 * 64 + 6 * 2
+
+
+def dense_of(weight: PackedWeight) -> torch.Tensor:
+    return weight.dequantized(slice(0, weight.shape[0]), torch.float32)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [(False, False), (True, False), (True, True)])
+def test_weights_of_one_form_become_one(bits: int, zeros: tuple[bool, bool]) -> None:
+    parts, dense = zip(*(grouped(bits, n, 64, 32, zero) for n, zero in zip((6, 10), zeros, strict=True)), strict=True)
+    joined = join_weights(parts, 20, torch.float64)
+    assert isinstance(joined, GroupedWeight) and joined.shape == (20, 64)
+    assert (joined.zeros is None) is (zeros == (False, False))
+    assert torch.equal(dense_of(joined), torch.cat([*dense, torch.zeros(4, 64)]))
+
+
+def test_weights_of_other_forms_are_joined() -> None:
+    shapes = [(4, False), (8, False), (4, True)]
+    parts, dense = zip(*(grouped(bits, 6, 64, 32, order=order) for bits, order in shapes), strict=True)
+    joined = join_weights(parts, 18, torch.float32)
+    assert isinstance(joined, JoinedWeight) and joined.shape == (18, 64)
+    assert joined.nbytes >= sum(part.nbytes for part in parts)
+    together, x = torch.cat(dense), floats(3, 64)
+    assert torch.equal(dense_of(joined), together)
+    torch.testing.assert_close(linear(x, joined), x @ together.T)
+    chosen = torch.tensor([17, 0, 6, 6])
+    torch.testing.assert_close(linear(x, joined[chosen]), x @ together[chosen].T)
+    torch.testing.assert_close(dense_of(joined.padded(20)), torch.nn.functional.pad(together, (0, 0, 0, 2)))
+
+
+def test_groups_of_other_sizes_are_joined() -> None:
+    parts, dense = zip(*(grouped(4, 6, 64, size) for size in (32, 64)), strict=True)
+    joined = join_weights(parts, 12, torch.float32)
+    assert isinstance(joined, JoinedWeight)
+    torch.testing.assert_close(dense_of(joined), torch.cat(dense))
+
+
+@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_form_for_the_device_is_the_same_weight(bits: int, zeros: bool, size: int) -> None:
+    weight, dense = grouped(bits, 40, 80, size, zeros, order=True)
+    prepared = weight.prepared(torch.float32)
+    torch.testing.assert_close(dense_of(prepared), dense, rtol=1e-6, atol=0)
+    x = floats(3, 80)
+    torch.testing.assert_close(linear(x, prepared), x @ dense.T, rtol=1e-4, atol=1e-4)
+    assert weight.prepared(torch.bfloat16) is weight
+
+
+def test_inputs_that_fill_no_words_stay_as_they_are() -> None:
+    weight, dense = grouped(4, 6, 20, 10)
+    assert weight.prepared(torch.float32) is weight
+    x = floats(3, 20)
+    torch.testing.assert_close(linear(x, weight), x @ dense.T)
+
+
+def test_another_device() -> None:
+    weight, _ = grouped(4, 6, 64, 32, zeros=True)
+    moved = weight.to(torch.device("meta"))
+    assert moved.device.type == "meta" and moved.shape == weight.shape and weight.device.type == "cpu"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from constrain.kernels import Activation, Int8Weight, RowNorm, gated_linear, keeps_int8, linear
+from constrain.kernels import Activation, Int8Weight, RowNorm, gated_linear, linear, multiplies_packed
 
 pytestmark = pytest.mark.skipif(
-    not keeps_int8(torch.device("cpu"), torch.float32), reason="products are for processors with AVX2 or AVX-512"
+    not multiplies_packed(torch.device("cpu"), torch.float32), reason="products are for processors with AVX2 or AVX-512"
 )
 
 # Rows and inputs: of whole blocks, of parts of blocks, and enough of both that threads share the work.
@@ -86,5 +86,5 @@ def test_inputs_that_are_not_contiguous_and_no_inputs() -> None:
 
 
 def test_other_dtypes_and_devices_do_not_keep_them() -> None:
-    assert not keeps_int8(torch.device("cpu"), torch.bfloat16)
-    assert not keeps_int8(torch.device("cuda"), torch.float32)
+    assert not multiplies_packed(torch.device("cpu"), torch.bfloat16)
+    assert not multiplies_packed(torch.device("cuda"), torch.float32)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from constrain.cli.inspect import info
 from constrain.errors import ConfigError, WeightsError
-from constrain.kernels import Int8Weight, Routing, keeps_int8
+from constrain.kernels import Int8Weight, Routing, multiplies_packed
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from constrain.model.memory import module_sizes, working_bytes
 from constrain.model.mixture import Mixture
@@ -111,7 +111,7 @@ def test_info_describes_the_experts(checkpoint: Callable[[str], Any], monkeypatc
     assert "3 layers of 8 (16 each, 3 for a token); one of 24 for all" in output
 
 
-@pytest.mark.skipif(not keeps_int8(torch.device("cpu"), torch.float32), reason="no such products here")
+@pytest.mark.skipif(not multiplies_packed(torch.device("cpu"), torch.float32), reason="no such products here")
 @pytest.mark.parametrize("number", [3, 8])
 def test_experts_stay_in_eight_bits_if_all_are_stored_so(mixtral_copy: Any, number: int) -> None:
     plain = dict(mixtral_copy.tensors)

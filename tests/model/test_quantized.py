@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from constrain.errors import WeightsError
-from constrain.kernels import Int8Weight, dequantize_exl2, dequantize_gptq, keeps_int8
+from constrain.kernels import Int8Weight, dequantize_exl2, dequantize_gptq, multiplies_packed
 from constrain.model import ExLlamaV2, ExLlamaV2Config
 from constrain.model.forward_context import ForwardContext
 from constrain.model.memory import has_int8, module_sizes
@@ -19,7 +19,7 @@ LAYERS = ["model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj", "lm
 FIRST = LAYERS[0]
 
 kept_in_int8 = pytest.mark.skipif(
-    not keeps_int8(torch.device("cpu"), torch.float32) or torch.cuda.is_available(),
+    not multiplies_packed(torch.device("cpu"), torch.float32) or torch.cuda.is_available(),
     reason="weights of eight bits are kept on processors with AVX2 or AVX-512",
 )
 
@@ -147,7 +147,7 @@ def test_int8_with_a_scale_for_each_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not products:
-        monkeypatch.setattr("constrain.model.modules.keeps_int8", lambda *_: False)
+        monkeypatch.setattr("constrain.model.modules.multiplies_packed", lambda *_: False)
     if tied:
         del llama_copy.tensors["lm_head.weight"]
         llama_copy.config["tie_word_embeddings"] = True

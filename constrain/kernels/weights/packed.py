@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,9 +30,20 @@ class PackedWeight(ABC):
         """``(outputs, inputs)``."""
 
     @property
-    @abstractmethod
     def nbytes(self) -> int:
         """Memory in bytes."""
+        return sum(tensor.nbytes for _, tensor in self._tensors())
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return next(tensor.device for _, tensor in self._tensors())
+
+    def to(self, device: torch.device) -> PackedWeight:
+        """Return this weight on another device, in the same form."""
+        moved = copy(self)
+        moved.__dict__.update((name, tensor.to(device)) for name, tensor in self._tensors())
+        return moved
 
     @abstractmethod
     def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
@@ -38,6 +52,15 @@ class PackedWeight(ABC):
     @abstractmethod
     def __getitem__(self, rows: torch.Tensor) -> PackedWeight:
         """Return the weight of rows, int64 ``[n]``."""
+
+    @abstractmethod
+    def padded(self, outputs: int) -> PackedWeight:
+        """Return this weight with rows of zeros up to ``outputs``."""
+
+    @classmethod
+    def merged(cls, parts: Sequence[PackedWeight]) -> PackedWeight | None:
+        """Return the rows of several weights of this class as one weight of it; ``None`` if that cannot be."""
+        return None
 
     def prepared(self, dtype: torch.dtype) -> PackedWeight:
         """Return this weight in the form that its device multiplies fastest by states of ``dtype``.
@@ -75,6 +98,10 @@ class PackedWeight(ABC):
     ) -> torch.Tensor:
         """See :func:`constrain.kernels.gated_linear`."""
         return gated_activation(self.linear(x, bias, norm=norm), activation)
+
+    def _tensors(self) -> Iterator[tuple[str, Any]]:
+        """Attributes that are tensors, by name."""
+        return ((name, value) for name, value in vars(self).items() if isinstance(value, torch.Tensor))
 
 
 Weight = torch.Tensor | PackedWeight

@@ -1,0 +1,159 @@
+"""Weights of two to eight bits as the CPU multiplies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+from torch.nn.functional import pad
+
+from constrain.kernels.weights.bits import WORD, middles, unpack_bits
+from constrain.kernels.weights.cpu import BLOCK, pool
+from constrain.kernels.weights.packed import PackedWeight
+
+FLOAT4, FLOAT8 = 104, 108
+"""Codes that are floats, E2M1 and E4M3, in place of a number of bits."""
+
+_SCALES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn)
+_FLOAT4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+Groups = tuple[tuple[int, int], ...]
+"""Of each group the bits of a code, or ``FLOAT4`` or ``FLOAT8``, and the number of inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class InterleavedWeight(PackedWeight):
+    """A weight of ``(code - zero) * scale``, for each 32 rows their words, scales and zeros side by side.
+
+    Attributes:
+        words: int32 ``[blocks, words of a row, 32]``; the codes of a group are a stream of bits, see
+            :mod:`constrain.kernels.weights.bits`, signed, or floats.
+        scales: ``[blocks, groups, 32]``: float32, float16, bfloat16 or float8.
+        zeros: int8 like ``scales``, or ``None`` for zeros everywhere.
+        order: int64 ``[inputs]``, or ``None``: column ``j`` is of input ``order[j]``.
+        groups: bits and inputs of each group; its codes fill whole words.
+        outputs: number of rows; the last block may have more, of zeros.
+    """
+
+    words: torch.Tensor
+    scales: torch.Tensor
+    zeros: torch.Tensor | None
+    order: torch.Tensor | None
+    groups: Groups
+    outputs: int
+
+    @classmethod
+    def of_rows(
+        cls,
+        words: torch.Tensor,
+        scales: torch.Tensor,
+        zeros: torch.Tensor | None,
+        order: torch.Tensor | None,
+        groups: Groups,
+    ) -> InterleavedWeight:
+        """Interleave words ``[outputs, n]``, scales and zeros ``[outputs, groups]``."""
+        parts = [None if part is None else _interleaved(part) for part in (words, scales, zeros)]
+        assert parts[0] is not None and parts[1] is not None
+        return cls(parts[0], parts[1], parts[2], None if order is None else order.long(), groups, len(words))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.outputs, sum(inputs for _, inputs in self.groups)
+
+    def __getitem__(self, rows: torch.Tensor) -> InterleavedWeight:
+        """See :class:`PackedWeight`; products with it are to the last bit those of all rows."""
+        words, scales, zeros = (None if part is None else _rows(part, rows) for part in self._parts())
+        assert words is not None and scales is not None
+        return InterleavedWeight.of_rows(words, scales, zeros, self.order, self.groups)
+
+    def padded(self, outputs: int) -> InterleavedWeight:
+        """See :class:`PackedWeight`."""
+        blocks = (0, 0, 0, 0, 0, -(-outputs // BLOCK) - len(self.words))
+        words, scales, zeros = (None if part is None else pad(part, blocks) for part in self._parts())
+        assert words is not None and scales is not None
+        return replace(self, words=words, scales=scales, zeros=zeros, outputs=outputs)
+
+    def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
+        """See :class:`PackedWeight`."""
+        if isinstance(rows, slice):
+            rows = torch.arange(self.outputs)[rows]
+        words, scales = _rows(self.words, rows), _rows(self.scales, rows).float()
+        zeros = None if self.zeros is None else _rows(self.zeros, rows)
+        columns, start = [], 0
+        for group, (kind, inputs) in enumerate(self.groups):
+            end = start + inputs * (kind % 100) // WORD
+            codes = _values(words[..., start:end], kind)
+            if zeros is not None:
+                codes = codes - zeros[..., group, None]
+            columns.append(codes * scales[..., group, None])
+            start = end
+        weight = torch.cat(columns, dim=-1)
+        if self.order is not None:
+            weight = torch.empty_like(weight).index_copy_(-1, self.order, weight)
+        return weight.to(dtype)
+
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply float32 ``[..., inputs]``; each row gives the same ``[..., outputs]`` whatever others there are."""
+        x = x.contiguous() if self.order is None else x.index_select(-1, self.order)
+        blocks, block_words, _ = self.words.shape
+        inputs = self.shape[1]
+        out = x.new_empty(*x.shape[:-1], blocks * BLOCK)
+        pool().grouped_product(
+            x=x.data_ptr(),
+            words=self.words.data_ptr(),
+            scales=self.scales.data_ptr(),
+            zeros=0 if self.zeros is None else self.zeros.data_ptr(),
+            out=out.data_ptr(),
+            groups=_group_table(self.groups).data_ptr(),
+            group_count=len(self.groups),
+            rows=x.numel() // max(1, inputs),
+            inputs=inputs,
+            blocks=blocks,
+            block_words=block_words,
+            scale_type=_SCALES.index(self.scales.dtype),
+        )
+        return out if self.outputs == blocks * BLOCK else out[..., : self.outputs].contiguous()
+
+    def _parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        return self.words, self.scales, self.zeros
+
+
+def fills_words(groups: Groups) -> bool:
+    """Return whether the codes of every group fill whole words, as :class:`InterleavedWeight` needs."""
+    return all(inputs * (kind % 100) % WORD == 0 for kind, inputs in groups)
+
+
+def signed_words(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return unsigned codes in bytes ``[outputs, n]``, a stream of ``bits`` bits, as words of codes less the middle."""
+    words = codes.contiguous().view(torch.int32)
+    return words ^ middles(bits, words.device).repeat(-(-words.shape[-1] // bits))[: words.shape[-1]]
+
+
+def _interleaved(rows: torch.Tensor) -> torch.Tensor:
+    if rows.dtype is torch.float8_e4m3fn:
+        return _interleaved(rows.view(torch.uint8)).view(rows.dtype)
+    blocks = pad(rows, (0, 0, 0, -len(rows) % BLOCK)).view(-1, BLOCK, rows.shape[1])
+    return blocks.transpose(1, 2).contiguous()
+
+
+def _rows(part: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    if part.dtype is torch.float8_e4m3fn:
+        return _rows(part.view(torch.uint8), rows).view(part.dtype)
+    return part[rows // BLOCK, :, rows % BLOCK]
+
+
+def _values(words: torch.Tensor, kind: int) -> torch.Tensor:
+    """Return what codes stand for, as float32."""
+    codes = unpack_bits(words, kind % 100)
+    if kind == FLOAT8:
+        return codes.view(torch.float8_e4m3fn).float()
+    if kind == FLOAT4:
+        return torch.tensor([*_FLOAT4_VALUES, *(-value for value in _FLOAT4_VALUES)])[codes.long()]
+    middle = 1 << kind - 1
+    return (codes ^ middle).float() - middle
+
+
+@cache
+def _group_table(groups: Groups) -> torch.Tensor:
+    return torch.tensor(groups, dtype=torch.int32)
