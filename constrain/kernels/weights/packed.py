@@ -37,7 +37,9 @@ class PackedWeight(ABC):
     @property
     def device(self) -> torch.device:
         """Device of the tensors."""
-        return next(tensor.device for _, tensor in self._tensors())
+        _, tensor = next(self._tensors())
+        found: torch.device = tensor.device
+        return found
 
     def to(self, device: torch.device) -> PackedWeight:
         """Return this weight on another device, in the same form."""
