@@ -10,6 +10,7 @@ from constrain.kernels.experts import ExpertWeight, Routing, Scoring, expert_lin
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
 from constrain.kernels.linear import gated_linear, linear
+from constrain.kernels.low_rank import LowRankUpdate, LowRankWorkspace
 from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
 from constrain.kernels.norm import RowNorm, layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
@@ -50,6 +51,8 @@ __all__ = [
     "InterleavedWeight",
     "JoinedWeight",
     "KVQuantization",
+    "LowRankUpdate",
+    "LowRankWorkspace",
     "Masses",
     "PackedWeight",
     "Pages",

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from constrain.kernels import attention, rotate
+from constrain.kernels import LowRankWorkspace, attention, rotate
 from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.rope import RotaryTable
@@ -79,17 +79,19 @@ class ForwardContext:
         attention: attention metadata.
         loras: adapters to apply; the first one may replace embedding and head.
         embeddings: indexed embeddings for ids outside the vocabulary.
+        workspace: scratch memory of adapters; each context has its own, since contexts may be used on several streams.
     """
 
     attention: AttentionMetadata
     loras: Sequence[Adapter] = ()
     embeddings: Sequence[IndexedEmbeddings] = ()
+    workspace: LowRankWorkspace = field(default_factory=LowRankWorkspace)
     _copies: dict[torch.device, ForwardContext] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> ForwardContext:
         """Copy this context to ``device``, once."""
         if device not in self._copies:
-            self._copies[device] = replace(self, attention=self.attention.to(device))
+            self._copies[device] = replace(self, attention=self.attention.to(device), workspace=LowRankWorkspace())
         return self._copies[device]
 
 

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from constrain.kernels import Activation, ExpertWeight, Routing, expert_linear, gated_activation, route
+from constrain.kernels import (
+    Activation,
+    ExpertWeight,
+    LowRankUpdate,
+    Routing,
+    expert_linear,
+    gated_activation,
+    route,
+)
 from constrain.model.forward_context import Adapter, ForwardContext
 from constrain.model.layout import ExpertLinearLayout, LayerLayout, LinearLayout, MixtureLayout
 from constrain.model.modules import GatedMLP, Linear, Module, RMSNorm, copy_rows, load_weight
@@ -91,22 +99,21 @@ class ExpertLinear:
         """Return the active adapters of all experts as one: ``[experts, r, k]`` and ``[experts, n, r]``."""
         active = tuple(context.loras)
         if active and active not in self._merged:
-            self._merged[active] = self._merge([expert.merged_adapter(context) for expert in self._experts])
+            self._merged[active] = self._merge([expert.update(context) for expert in self._experts])
         return self._merged[active] if active else None
 
-    def _merge(self, each: list[tuple[torch.Tensor, torch.Tensor] | None]) -> tuple[torch.Tensor, torch.Tensor] | None:
-        given = [adapter for adapter in each if adapter is not None]
+    def _merge(self, each: list[LowRankUpdate | None]) -> tuple[torch.Tensor, torch.Tensor] | None:
+        given = [update for update in each if update is not None]
         if not given:
             return None
-        rank = max(down.shape[0] for down, _ in given)
+        rank = max(update.down.shape[0] for update in given)
         experts, rows, inputs = self.layout.shape
-        all_down = given[0][0].new_zeros(experts, rank, inputs)
-        all_up = given[0][1].new_zeros(experts, rows, rank)
-        for number, adapter in enumerate(each):
-            if adapter is not None:
-                down, up = adapter
-                all_down[number, : len(down)] = down
-                all_up[number, :, : len(down)] = up
+        all_down = given[0].down.new_zeros(experts, rank, inputs)
+        all_up = given[0].up.new_zeros(experts, rows, rank)
+        for number, update in enumerate(each):
+            if update is not None:
+                all_down[number, : len(update.down)] = update.down
+                all_up[number, :, : len(update.down)] = update.up
         return all_down, all_up
 
 

@@ -14,9 +14,9 @@ from constrain.errors import GenerationError
 from constrain.kernels import (
     Activation,
     Int8Weight,
+    LowRankUpdate,
     RowNorm,
     Weight,
-    gated_activation,
     gated_linear,
     linear,
     multiplies_packed,
@@ -108,7 +108,7 @@ class Linear(Module):
         self.weight: Weight = torch.empty(0)
         self.bias: torch.Tensor | None = None
         self._adapters: dict[Adapter, list[tuple[slice, torch.Tensor, torch.Tensor]]] = {}
-        self._merged: dict[tuple[Adapter, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
+        self._merged: dict[tuple[Adapter, ...], LowRankUpdate | None] = {}
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         names, rows = [name for name, _ in self.layout.parts()], sum(self.layout.outputs)
@@ -146,12 +146,7 @@ class Linear(Module):
     ) -> torch.Tensor:
         """Compute ``norm(x) @ weight.T + bias + residual``, plus the products of adapters."""
         fused = None if norm is None else norm.fused
-        y = linear(x, self.weight, self.bias, residual, fused)
-        adapter = self.merged_adapter(context)
-        if adapter is None:
-            return y
-        down, up = adapter
-        return linear(linear(x, down, norm=fused), up, residual=y)
+        return linear(x, self.weight, self.bias, residual, fused, self.update(context), context.workspace)
 
     def attach(self, adapter: Adapter, key: str, down: torch.Tensor, up: torch.Tensor) -> None:
         """Add ``x @ down.T @ up.T`` to the projection ``key`` when ``adapter`` is active.
@@ -169,8 +164,8 @@ class Linear(Module):
         self._adapters.pop(adapter, None)
         self._merged = {active: merged for active, merged in self._merged.items() if adapter not in active}
 
-    def merged_adapter(self, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the active adapters of this layer as one: ``[r, k]`` and ``[n, r]``; ``None`` if there are none."""
+    def update(self, context: ForwardContext) -> LowRankUpdate | None:
+        """Return the sum of the active adapters of this layer; ``None`` if there are none."""
         if not self._adapters or not context.loras:
             return None
         active = tuple(context.loras)
@@ -178,19 +173,24 @@ class Linear(Module):
             self._merged[active] = self._merge([each for lora in active for each in self._adapters.get(lora, ())])
         return self._merged[active]
 
-    def _merge(self, parts: list[tuple[slice, torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def _merge(self, parts: list[tuple[slice, torch.Tensor, torch.Tensor]]) -> LowRankUpdate | None:
         if not parts:
             return None
         rank = sum(down.shape[0] for _, down, _ in parts)
         padded = -(-rank // _RANK_MULTIPLE) * _RANK_MULTIPLE
-        all_down = parts[0][1].new_zeros(padded, self.layout.inputs)
-        all_up = parts[0][2].new_zeros(sum(self.layout.outputs), padded)
+        _, down, up = parts[0]
+        merged = LowRankUpdate(
+            down.new_zeros(padded, self.layout.inputs), up.new_zeros(sum(self.layout.outputs), padded)
+        )
         start = 0
         for rows, down, up in parts:
-            all_down[start : start + down.shape[0]] = down
-            all_up[rows, start : start + down.shape[0]] = up
+            merged.down[start : start + down.shape[0]] = down
+            merged.up[rows, start : start + down.shape[0]] = up
             start += down.shape[0]
-        return all_down, all_up
+        if self.device.type == "cuda":
+            # Products may read weights before the work that was queued just before them has ended.
+            torch.cuda.current_stream(self.device).synchronize()
+        return merged
 
 
 class Embedding(Module):
@@ -349,12 +349,9 @@ class GatedMLP(Module):
         norm: RMSNorm | None = None,
     ) -> torch.Tensor:
         """Compute ``down(act(gate(norm(x))) * up(norm(x))) + residual``."""
-        gate_up = self.gate_up
-        if gate_up.merged_adapter(context) is not None:
-            inner = gated_activation(gate_up.forward(x, context, norm=norm), self.activation)
-        else:
-            fused = None if norm is None else norm.fused
-            inner = gated_linear(x, gate_up.weight, gate_up.bias, self.activation, fused)
+        weight, bias, update = self.gate_up.weight, self.gate_up.bias, self.gate_up.update(context)
+        fused = None if norm is None else norm.fused
+        inner = gated_linear(x, weight, bias, self.activation, fused, update, context.workspace)
         return self.down.forward(inner, context, residual=residual)
 
 

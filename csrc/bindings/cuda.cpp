@@ -11,7 +11,7 @@
 #include "cuda/bandwidth.cuh"
 #include "cuda/bitmask.cuh"
 #include "cuda/guidance.cuh"
-#include "cuda/linear.cuh"
+#include "cuda/linear/product.cuh"
 #include "cuda/norm.cuh"
 #include "cuda/penalties.cuh"
 #include "cuda/repetition.cuh"
@@ -109,25 +109,59 @@ void bind_rows(py::module_& m) {
       py::kw_only(), arg("gate_up"), arg("out"), arg("rows"), arg("width"), arg("activation"), arg("dtype"),
       arg("stream"), "Queue act(gate) * up.");
   m.def(
-      "product",
-      [](Address x, Address norm_weight, Address weight, Address bias, Address residual, Address out, int64_t x_stride,
-         int64_t residual_stride, int64_t out_stride, int rows, int inputs, int outputs, float eps, bool gated,
-         const std::string& activation, const std::string& dtype, Address stream) {
-        product(Product{data(x), data(norm_weight), data(weight), data(bias), data(residual), data(out), x_stride,
-                        residual_stride, out_stride, rows, inputs, outputs, eps, gated, gate(activation),
-                        float_type(dtype)},
-                stream_of(stream));
-      },
-      py::kw_only(), arg("x"), arg("norm_weight"), arg("weight"), arg("bias"), arg("residual"), arg("out"),
-      arg("x_stride"), arg("residual_stride"), arg("out_stride"), arg("rows"), arg("inputs"), arg("outputs"),
-      arg("eps"), arg("gated"), arg("activation"), arg("dtype"), arg("stream"),
-      "Queue x @ weight.T + bias + residual, or a gated product.");
-  m.def(
       "read_all",
       [](Address memory, int64_t bytes, Address out, Address stream) {
         read_all(data(memory), bytes, pointer<uint32_t>(out), stream_of(stream));
       },
       py::kw_only(), arg("memory"), arg("bytes"), arg("out"), arg("stream"), "Queue a kernel that reads memory.");
+}
+
+void bind_products(py::module_& m) {
+  py::class_<LowRank>(m, "LowRank", "A low-rank update of a weight, and scratch memory for its product.")
+      .def(py::init([](Address down, Address up, Address projected, Address signals, int rank) {
+             return LowRank{data(down), data(up), pointer<float>(projected), pointer<int>(signals), rank};
+           }),
+           py::kw_only(), arg("down"), arg("up"), arg("projected"), arg("signals"), arg("rank"));
+  m.def("projected_floats", &projected_floats, py::kw_only(), arg("rows"), arg("inputs"), arg("rank"),
+        "Size of the scratch memory of an update.");
+  m.def(
+      "product",
+      [](Address x, Address norm_weight, Address weight, Address bias, Address residual, Address out, int64_t x_stride,
+         int64_t residual_stride, int64_t out_stride, int rows, int inputs, int outputs, float eps, bool gated,
+         const std::string& activation, const std::string& dtype, const LowRank* update, Address stream) {
+        product(Product{data(x), data(norm_weight), data(weight), data(bias), data(residual), data(out), x_stride,
+                        residual_stride, out_stride, rows, inputs, outputs, eps, gated, gate(activation),
+                        float_type(dtype), update ? *update : LowRank{}},
+                stream_of(stream));
+      },
+      py::kw_only(), arg("x"), arg("norm_weight"), arg("weight"), arg("bias"), arg("residual"), arg("out"),
+      arg("x_stride"), arg("residual_stride"), arg("out_stride"), arg("rows"), arg("inputs"), arg("outputs"),
+      arg("eps"), arg("gated"), arg("activation"), arg("dtype"), arg("update"), arg("stream"),
+      "Queue x @ weight.T + bias + residual, or a gated product.");
+  m.def(
+      "project_rows",
+      [](Address x, int64_t x_stride, int rows, int inputs, const std::string& dtype, const LowRank& update,
+         Address stream) {
+        Product p{};
+        p.x = data(x), p.x_stride = x_stride, p.rows = rows, p.inputs = inputs;
+        p.type = float_type(dtype), p.update = update;
+        project_rows(p, stream_of(stream));
+      },
+      py::kw_only(), arg("x"), arg("x_stride"), arg("rows"), arg("inputs"), arg("dtype"), arg("update"), arg("stream"),
+      "Queue x @ down.T.");
+  m.def(
+      "add_projected",
+      [](Address base, Address residual, Address out, int64_t residual_stride, int rows, int inputs, int outputs,
+         bool gated, const std::string& activation, const std::string& dtype, const LowRank& update, Address stream) {
+        Product p{};
+        p.residual = data(residual), p.residual_stride = residual_stride, p.out = data(out), p.out_stride = outputs;
+        p.rows = rows, p.inputs = inputs, p.outputs = outputs, p.gated = gated, p.gate = gate(activation);
+        p.type = float_type(dtype), p.update = update;
+        add_projected(p, data(base), stream_of(stream));
+      },
+      py::kw_only(), arg("base"), arg("residual"), arg("out"), arg("residual_stride"), arg("rows"), arg("inputs"),
+      arg("outputs"), arg("gated"), arg("activation"), arg("dtype"), arg("update"), arg("stream"),
+      "Queue base + projected @ up.T + residual, or the gated activation of the sum.");
 }
 
 void bind_attention(py::module_& m) {
@@ -332,6 +366,7 @@ PYBIND11_MODULE(_cuda, m) {
   m.doc() = "CUDA kernels of constrain.";
   bind_bitmask(m);
   bind_rows(m);
+  bind_products(m);
   bind_attention(m);
   bind_logits(m);
   bind_sampling(m);

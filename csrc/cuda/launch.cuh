@@ -49,6 +49,7 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;
+  bool may_overlap = true;  // not where the kernel follows work of two streams
 };
 
 template <typename... Parameters>
@@ -69,7 +70,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? 1 : 0;
+  config.numAttrs = shape.may_overlap && device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

@@ -22,6 +22,8 @@ from constrain.kernels import (
     DryTensors,
     GroupQuantization,
     KVQuantization,
+    LowRankUpdate,
+    LowRankWorkspace,
     Pages,
     PenaltyParameters,
     PenaltyScratch,
@@ -83,6 +85,18 @@ def products() -> None:
             for activation in Activation:
                 gated_linear(x, weight, bias, activation, norm)
                 gated_activation(torch.randn(rows, 2 * outputs // 8 * 8).to(dtype), activation)
+
+
+def updates() -> None:
+    for dtype, (inputs, outputs), rank in product(HALVES, ((8, 37), (2312, 100)), (8, 48)):
+        weight, down = torch.randn(2 * outputs, inputs).to(dtype), torch.randn(rank, inputs).to(dtype)
+        up, bias = torch.randn(2 * outputs, rank).to(dtype), torch.randn(2 * outputs).to(dtype)
+        first, both, workspace = LowRankUpdate(down, up[:outputs]), LowRankUpdate(down, up), LowRankWorkspace()
+        for rows, norm in product((1, 8, 9), (None, RowNorm(torch.randn(inputs).to(dtype), 1e-5))):
+            x, residual = torch.randn(rows, inputs).to(dtype), torch.randn(rows, outputs).to(dtype)
+            for _ in range(2):  # the second uses the workspace as the first has left it
+                linear(x, weight[:outputs], bias[:outputs], residual, norm, first, workspace)
+                gated_linear(x, weight, bias, Activation.SILU, norm, both, workspace)
 
 
 def attend(
@@ -186,7 +200,7 @@ def reading() -> None:
 def launch_all() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
-        for family in (bitmasks, norms, products, attentions, sampling, steps, rows_of_logits, reading):
+        for family in (bitmasks, norms, products, updates, attentions, sampling, steps, rows_of_logits, reading):
             family()
             torch.cuda.synchronize()
             print(family.__name__, file=sys.stderr, flush=True)

@@ -117,6 +117,41 @@ def test_embeddings_and_adapters(llama: Any, ids: torch.Tensor, tmp_path: Path) 
     assert not torch.allclose(model.forward(ids[:1], loras=[lora]), model.forward(ids[:1]))
 
 
+def random_adapter(model: ExLlamaV2, folder: Path, rank: int) -> ExLlamaV2Lora:
+    """An adapter of every linear layer, the same each time."""
+    torch.manual_seed(0)
+    tensors = {}
+    for layer in model.config.layout.layers:
+        for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+            for key, outputs in linear.parts():
+                tensors[f"{key}.lora_A.weight"] = torch.randn(rank, linear.inputs) * 0.2
+                tensors[f"{key}.lora_B.weight"] = torch.randn(outputs, rank) * 0.2
+    save_file(tensors, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": rank}))
+    return ExLlamaV2Lora.from_directory(model, folder)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float16, 0.04), (torch.bfloat16, 0.1)])
+@pytest.mark.parametrize("family_name", ["llama", "llama_biases", "gemma2"])
+def test_adapters_in_half_precision(
+    checkpoint: Callable[[str], Any],
+    family_name: str,
+    dtype: torch.dtype,
+    bound: float,
+    ids: torch.Tensor,
+    tmp_path: Path,
+) -> None:
+    """Alone, in few rows and in many, each of which has kernels of its own."""
+    source = checkpoint(family_name)
+    exact, model = source.load(compute_dtype=torch.float32), source.load(compute_dtype=dtype)
+    loras = [random_adapter(each, tmp_path, rank=5) for each in (exact, model)]
+    plain, expected = (exact.forward(ids[:1], loras=active)[..., :99] for active in ([], [loras[0]]))
+    assert (plain - expected).norm() > 0.5 * expected.norm()
+    for width in (1, 8, 9, 21):
+        logits = model.forward(ids[:1, :width], loras=[loras[1]])[..., :99].float()
+        assert (logits - expected[:, :width]).norm() < bound * expected[:, :width].norm()
+
+
 @two_gpus
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_layers_on_two_gpus(llama: Any, ids: torch.Tensor, dtype: torch.dtype) -> None:

@@ -117,6 +117,20 @@ def test_experts_can_be_adapted(checkpoint: Callable[[str], Any], tmp_path: Path
     assert (plain - adapted).abs().max() > 0.1
 
 
+def test_sets_of_adapters_alternate(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path) -> None:
+    first, second = adapter(), adapter(layers=2, seed=1)
+    one, two = (
+        ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / str(number), tensors))
+        for number, tensors in enumerate((first, second))
+    )
+    expected: dict[tuple[ExLlamaV2Lora, ...], torch.Tensor] = {(): llama_model.forward(IDS)}
+    expected[(one,)] = merged(llama_copy, (first, ALPHA / RANK))
+    expected[one, two] = merged(llama_copy, (second, ALPHA / RANK))
+    for loras in ((one,), (one, two), (), (one,), (), (one, two)):
+        close(llama_model.forward(IDS, loras=loras), expected[loras])
+        close(llama_model.forward(IDS[:, :1], loras=loras), expected[loras][:, :1])
+
+
 def test_fused_projections_can_be_adapted_as_one(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
     model = checkpoint("phi3").load()
     down, up = torch.randn(RANK, 48) * 0.2, torch.randn(96, RANK) * 0.2

@@ -11,6 +11,17 @@
 namespace constrain::cuda {
 
 constexpr int kMaxProductRows = 8;  // as a tensor core's product takes them
+constexpr int kMaxRank = 256;
+
+// Adds up @ down to a weight (LoRA, Hu et al. 2021). `down` is (rank, inputs) and `up` (weight rows, rank), both stored
+// as the weight is; `rank` is a multiple of 8, at most kMaxRank, or 0 for no update.
+struct LowRank {
+  const void* down;
+  const void* up;
+  float* projected;  // scratch: `projected_floats` of them
+  int* signals;      // scratch: two, zero before and after each launch
+  int rank;
+};
 
 // out = x @ weight.T + bias + residual. `x` is (rows, inputs), `weight` (outputs, inputs) with contiguous rows one
 // after the other, `bias` (outputs) or null, `residual` and `out` (rows, outputs), the former or null; `out` may be
@@ -22,6 +33,8 @@ constexpr int kMaxProductRows = 8;  // as a tensor core's product takes them
 // overflow.
 //
 // Gated: `weight` (and `bias`) has 2 * outputs rows, the gate first, and out = act(x @ gate.T) * (x @ up.T).
+//
+// Launches that share scratch memory must be on one stream.
 struct Product {
   const void* x;
   const void* norm_weight;
@@ -39,9 +52,20 @@ struct Product {
   bool gated;
   Gate gate;
   FloatType type;
+  LowRank update;
 };
 
 // Throws std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the launch.
 void product(const Product& product, cudaStream_t stream);
+
+// Queues x @ down.T for any number of rows. Reads `x`, `rows`, `inputs`, `type` and the update.
+void project_rows(const Product& p, cudaStream_t stream);
+
+// Queues out = base + projected @ up.T + residual, or where gated its activation. `base` has contiguous rows and may be
+// `out`; `inputs` are those of the projection.
+void add_projected(const Product& p, const void* base, cudaStream_t stream);
+
+// Size of the scratch memory of an update.
+int64_t projected_floats(int rows, int inputs, int rank);
 
 }  // namespace constrain::cuda
