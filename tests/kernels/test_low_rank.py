@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 
 import pytest
@@ -122,7 +123,7 @@ def test_layers_of_a_large_model(inputs: int, outputs: int, rank: int, cuda: tor
 def test_kernels_add_updates_without_torch(cuda: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fallback would be correct, but slow."""
     layer = Layer(64, 48, 16, cuda, torch.bfloat16)
-    monkeypatch.setattr("constrain.kernels.linear._updated", None)
+    monkeypatch.setattr(sys.modules["constrain.kernels.linear"], "_updated", None)
     for rows in (1, 8, 9, 256):
         linear(torch.randn(rows, 64, device=cuda, dtype=torch.bfloat16), layer.weight, update=layer.update)
 

@@ -122,7 +122,7 @@ def random_adapter(model: ExLlamaV2, folder: Path, rank: int) -> ExLlamaV2Lora:
     torch.manual_seed(0)
     tensors = {}
     for layer in model.config.layout.layers:
-        for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+        for linear in layer.linears():
             for key, outputs in linear.parts():
                 tensors[f"{key}.lora_A.weight"] = torch.randn(rank, linear.inputs) * 0.2
                 tensors[f"{key}.lora_B.weight"] = torch.randn(outputs, rank) * 0.2

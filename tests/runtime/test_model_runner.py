@@ -225,10 +225,12 @@ def test_passes_on_a_gpu(checkpoint: Any, ids: torch.Tensor, name: str, graphs: 
     folder = checkpoint(name)
     expected = folder.logits(ids)
     model = folder.load(compute_dtype=torch.float16, no_graphs=not graphs)
+    # Gemma takes bfloat16 in place of float16.
+    bound = 0.02 if model.compute_dtype is torch.float16 else 0.1
 
     def check(logits: torch.Tensor, wanted: torch.Tensor) -> None:
         error = (logits.cpu()[:, :99] - wanted).norm(dim=-1) / wanted.norm(dim=-1)
-        assert float(error.max()) < 0.02
+        assert float(error.max()) < bound
 
     runner = prefilled(model, ids)
     assert runner.has_graphs

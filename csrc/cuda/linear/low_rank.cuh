@@ -53,7 +53,7 @@ __device__ __forceinline__ void project(const Product& p, int block, int first_r
   product.prefetch();
   wait_for_predecessor();
   release_successor();
-  product.run([] {});
+  product.run();
   product.store(sums);
   __syncthreads();
   const int rank = first + threadIdx.x % kTile, i = threadIdx.x / kTile, row = first_row + i;
@@ -69,9 +69,8 @@ __device__ __forceinline__ void project(const Product& p, int block, int first_r
 // starts no block before all of this one have started.
 class ProjectionBarrier {
  public:
-  // `warps` of each block that does not project will wait.
-  __device__ __forceinline__ ProjectionBarrier(int* signals, int projections, int warps)
-      : signals_(signals), projections_(projections), warps_(warps) {}
+  __device__ __forceinline__ ProjectionBarrier(int* signals, int projections)
+      : signals_(signals), projections_(projections) {}
 
   // To be called by all threads of a block that projects, when they have written.
   __device__ __forceinline__ void arrive() {
@@ -79,21 +78,19 @@ class ProjectionBarrier {
     if (threadIdx.x == 0) arrived().fetch_add(1, ::cuda::memory_order_release);
   }
 
-  // Lets a warp wait until all that is projected can be read. Polling is relaxed, since every load that acquires drops
-  // what the first-level cache holds.
-  __device__ __forceinline__ void wait() {
-    while (arrived().load(::cuda::memory_order_relaxed) < projections_) {
+  // Lets a warp wait until all that is projected can be read.
+  __device__ __forceinline__ void wait() const {
+    while (arrived().load(::cuda::memory_order_acquire) < projections_) {
     }
-    ::cuda::atomic_thread_fence(::cuda::memory_order_acquire, ::cuda::thread_scope_device);
-    if (threadIdx.x % kWarp == 0) left_before_ = left().fetch_add(1, ::cuda::memory_order_relaxed);
     __syncwarp();
   }
 
-  // To be called by all threads at the end. The last warp that has waited prepares the next launch, which touches the
-  // signals only after this one has ended. Relaxed, because every warp's last poll has returned before it is counted.
-  __device__ __forceinline__ void finish() {
-    const int others = (static_cast<int>(gridDim.x) - projections_) * warps_;
-    if (left_before_ != others - 1) return;
+  // To be called by one thread of each other block, when all its warps have waited. The last one prepares the next
+  // launch, which touches the signals only after this one has ended. Relaxed, because the last polls of a block have
+  // returned before it is counted.
+  __device__ __forceinline__ void leave() const {
+    const int others = static_cast<int>(gridDim.x) - projections_;
+    if (left().fetch_add(1, ::cuda::memory_order_relaxed) != others - 1) return;
     arrived().store(0, ::cuda::memory_order_relaxed);
     left().store(0, ::cuda::memory_order_relaxed);
   }
@@ -106,8 +103,6 @@ class ProjectionBarrier {
 
   int* const signals_;
   const int projections_;
-  const int warps_;
-  int left_before_ = -1;
 };
 
 // The rows of `up` for the outputs of a block, in shared memory: each warp has its ranks.
@@ -132,7 +127,8 @@ class UpTiles {
   }
 
   // Adds t @ up.T to the sums of a warp.
-  __device__ __forceinline__ void add(const Product& p, ProjectionBarrier& barrier, float (&sum)[kMatrices][4]) const {
+  __device__ __forceinline__ void add(const Product& p, const ProjectionBarrier& barrier,
+                                      float (&sum)[kMatrices][4]) const {
     if (!has_rank(p)) return;
     barrier.wait();
     const int row = lane() / kRankChunks, rank = first_rank() + chunk() * 8;

@@ -29,7 +29,7 @@ __device__ __forceinline__ void write_output(const Product& p, const BlockSums<k
 }
 
 // A block computes 16 outputs, of both matrices where gated. With an update, the first blocks project x; the others add
-// the update while the last of their weights are on their way, so that it costs little time of its own.
+// the update at the end, when what they wait for is there.
 template <typename T, bool kGated, bool kNorm, bool kUpdated>
 __global__ void __launch_bounds__(kProductThreads, 2) multiply(Product p) {
   constexpr int kMatrices = kGated ? 2 : 1;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kProductThreads, 2) multiply(Product p) {
   __shared__ BlockSums<kMatrices> sums;
   __shared__ UpTiles<T, kMatrices> up;
   const int projections = kUpdated ? num_projections(p) : 0, block = static_cast<int>(blockIdx.x) - projections;
-  ProjectionBarrier barrier(p.update.signals, projections, (p.update.rank + kRankSpan - 1) / kRankSpan);
+  ProjectionBarrier barrier(p.update.signals, projections);
   if (kUpdated && block < 0) {
     project<T, kNorm>(p, blockIdx.x, 0, rings);
     return barrier.arrive();
@@ -50,15 +50,11 @@ __global__ void __launch_bounds__(kProductThreads, 2) multiply(Product p) {
   product.prefetch();
   wait_for_predecessor();
   release_successor();
-  product.run([&] {
-    if constexpr (kUpdated) {
-      wait_for_stage<Tiles::kDepth - 1>();  // `up` has come with the first stage
-      up.add(p, barrier, product.sum);
-    }
-  });
+  product.run();
+  if constexpr (kUpdated) up.add(p, barrier, product.sum);
   product.store(sums);
   __syncthreads();
-  if constexpr (kUpdated) barrier.finish();
+  if (kUpdated && threadIdx.x == kProductThreads - 1) barrier.leave();
   if (threadIdx.x < kTile * kMaxProductRows) write_output<T, kGated, kNorm>(p, sums, first, threadIdx.x / kTile);
 }
 

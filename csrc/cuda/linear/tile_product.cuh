@@ -84,14 +84,12 @@ class TileProduct {
     for (int d = 0; d < kDepth; ++d) fetch(d, d);
   }
 
-  // Calls `before_last_round` when the rest of the matrices is on its way.
-  template <typename Action>
-  __device__ __forceinline__ void run(const Action& before_last_round) {
+  // Multiplies. All that was requested has arrived at the end.
+  __device__ __forceinline__ void run() {
     const int inputs = tiles_.end - tiles_.begin;
     const int stages = (inputs + kProductWarps * kSpan - 1) / (kProductWarps * kSpan);
     Columns next = load_columns(0);
     for (int start = 0; start < stages; start += kDepth) {
-      if (start + kDepth >= stages) before_last_round();
 #pragma unroll
       for (int d = 0; d < kDepth; ++d) {
         Columns columns = next;
