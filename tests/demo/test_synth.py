@@ -6,6 +6,7 @@ import json
 import re
 from datetime import datetime
 from random import Random
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -28,6 +29,7 @@ from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor, parse_kind
 from constrain.demo.synth.tables import print_table
+from constrain.demo.synth.unanswered import unanswered, unknown_contact
 from constrain.extract.evidence import with_quotes
 
 ALL = (*trained_families(), *held_out_families())
@@ -347,3 +349,44 @@ def test_dates_of_other_centuries_and_months_are_in_their_range() -> None:
         assert str(day.data.year) in day.text
         month = parse_kind("month 1900 1910").sample(Random(seed))
         assert str(month.data.year) in month.text
+
+
+def test_slots_that_are_asked_in_vain_share_no_word_with_the_text() -> None:
+    stated = [Slot("a", parse_kind("date"), ("harvest day",)), Slot("b", parse_kind("person"), ("farmer",))]
+    text = "Farmer Ada Byron paid the customs duty for her barley; the calibration took a day, and the harvest began."
+    seen: list[str] = []
+    for seed in range(400):
+        slots = unanswered(text, stated, stated, 2, Random(seed))
+        assert len({slot.key for slot in slots}) == len(slots)
+        seen += [label for slot in slots for label in slot.labels]
+    assert len(set(seen)) > 200
+    words = {word for label in seen for word in label.lower().split()}
+    assert words.isdisjoint({"farmer", "customs", "duty", "calibrated", "calibration", "harvest", "harvested"})
+
+
+def test_contacts_are_asked_in_vain_only_where_there_are_none() -> None:
+    stated = [Slot("a", parse_kind("person"), ("signed by", "seller"))]
+    for text in ("Ada Byron, +44 20 7946 0000, ada@example.org", "Write me a mail, or call."):
+        assert not any(unknown_contact(text, stated, Random(seed)) for seed in range(60))
+    found = [unknown_contact("Sold on 2024-05-03 by Ada Byron", stated, Random(seed)) for seed in range(60)]
+    labels = {slot.labels[0] for slots in found for slot in slots}
+    assert labels == {"seller email", "seller phone", "seller mobile", "seller fax"}
+
+
+def test_values_that_documents_lack_are_asked_for_often_as_null() -> None:
+    absent = nullable = 0
+    for index in range(600):
+        sample = example(0, Split.TRAIN, index)
+        for name, schema in sample.schema.get("properties", {}).items():
+            if name in sample.record and _may_be_null(schema):
+                nullable += 1
+                absent += sample.record[name] is None
+    assert 0.4 < absent / nullable < 0.75
+
+
+def _may_be_null(schema: dict[str, Any]) -> bool:
+    return (
+        {"type": "null"} in schema.get("anyOf", ())
+        or "null" in schema.get("type", "")
+        or None in schema.get("enum", ())
+    )

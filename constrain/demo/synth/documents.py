@@ -24,6 +24,7 @@ from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor
 from constrain.demo.synth.template import Template
+from constrain.demo.synth.unanswered import unanswered, unknown_contact
 
 
 class Split(str, Enum):
@@ -66,11 +67,11 @@ def example(seed: int, split: Split, index: int) -> Example:
     """Generate the example number ``index`` of a split."""
     rng = Author(f"{seed}/{split.value}/{index}")
     family, text, slots, facts = _SOURCES[split](rng)
-    question = _question(slots, facts, rng)
     if rng.random() < 0.14:
         text = _among_others(text, slots, rng)
-    shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < 0.08 else ()
     text = noise.wrap(text, list(facts.values()), rng)
+    question = _question(text, slots, facts, rng)
+    shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < 0.08 else ()
     return Example(family, text, question.schema, question.read(facts), shots)
 
 
@@ -266,7 +267,14 @@ def _some(slots: list[Slot], rng: Random) -> list[Slot]:
     return rng.sample(chosen, min(len(chosen), 10))
 
 
-def _question(slots: list[Slot], facts: dict[str, Value], rng: Random) -> Question:
+_FOREIGN = 0.3
+"""Share of the documents that are asked for values of slots that are not theirs."""
+
+_CONTACT = 0.12
+"""Share of the documents that are asked how to reach somebody, where they do not say."""
+
+
+def _question(text: str, slots: list[Slot], facts: dict[str, Value], rng: Random) -> Question:
     """Generate a schema over some of the slots: most are in the document, a few are not."""
     stated = [slot for slot in slots if slot.key in facts]
     silent = [slot for slot in slots if slot.key not in facts]
@@ -280,8 +288,10 @@ def _question(slots: list[Slot], facts: dict[str, Value], rng: Random) -> Questi
         return Question(ask.schema, lambda facts: ask.read(facts[table.key]))
     asked = rng.sample(stated, rng.randint(min(2, len(stated)), len(stated)))
     asked += [slot for slot in silent if rng.random() < 0.3]
-    if rng.random() < 0.15:
-        asked += _foreign(slots, rng)
+    if rng.random() < _FOREIGN:
+        asked += unanswered(text, slots, stated, rng.choice([1, 1, 2, 3]), rng)
+    if rng.random() < _CONTACT:
+        asked += unknown_contact(text, stated, rng)
     if rng.random() < 0.5:
         rng.shuffle(asked)
     else:
@@ -292,12 +302,3 @@ def _question(slots: list[Slot], facts: dict[str, Value], rng: Random) -> Questi
 def _titled(schema: dict[str, Any], slot: Slot, rng: Random) -> dict[str, Any]:
     """Sometimes say in a description what a value without a name is."""
     return {**schema, "description": rng.choice(slot.labels)} if rng.random() < 0.4 else schema
-
-
-def _foreign(slots: Sequence[Slot], rng: Random) -> list[Slot]:
-    """Select slots of another family, whose values the document does not state."""
-    labels = {label for slot in slots for label in slot.labels}
-    family = rng.choices(trained_families(), _weights())[0]
-    others = [slot for slot in family.slots if labels.isdisjoint(slot.labels)]
-    chosen = rng.sample(others, min(len(others), rng.randint(1, 3)))
-    return [replace(slot, key=f"other {slot.key}") for slot in chosen]

@@ -103,7 +103,7 @@ def _field(slot: Slot, label: str, ask: Ask, certain: bool, manner: Manner, rng:
         name = manner.style([rng.choice(["field", "x", "value", "f", "item", "col"]), str(rng.randint(1, 12))])
     if unnamed or rng.random() < manner.described:
         schema["description"] = _description(slot, label, unnamed, rng)
-    nullable, required = rng.random() < 0.2, rng.random() < 0.85
+    nullable, required = rng.random() < 0.14, rng.random() < 0.85
     if not certain and not nullable and required:
         nullable = rng.random() < 0.8
         required = nullable and rng.random() < 0.85
@@ -135,6 +135,9 @@ def _description(slot: Slot, label: str, alone: bool, rng: Random) -> str:
 
 
 def _or_null(schema: Schema, rng: Random) -> Schema:
+    if "enum" in schema and "x-evidence" not in schema and rng.random() < 0.4:
+        named = {"type": [schema["type"], "null"]} if "type" in schema else {}
+        return {**schema, **named, "enum": [*schema["enum"], None]}
     plain = isinstance(schema.get("type"), str) and schema.keys().isdisjoint(("enum", "x-evidence"))
     if plain and rng.random() < 0.4:
         return {**schema, "type": [schema["type"], "null"]}

@@ -17,7 +17,7 @@ from constrain.demo.synth.tables import print_table
 Row = dict[str, Value]
 Printed = tuple[str, Row]
 
-_FILLED = 0.88
+_FILLED = 0.78
 """Share of the cells of optional columns that are not blank."""
 
 

@@ -49,7 +49,7 @@ class Maybe:
 Node = str | Hole | Choice | Maybe
 Template = tuple[Node, ...]
 
-_KEPT = 0.67
+_KEPT = 0.63
 
 
 @cache
