@@ -41,7 +41,7 @@ class _Way(NamedTuple):
     signs: re.Pattern[str]
 
 
-_NUMBERS = re.compile(r"[+(]\d|\d{3,}[ ./-]*\d{2,}|(\d{2}[ .-]){3}|\b(call|dial|fax|phone|tele?)", re.IGNORECASE)
+_NUMBERS = re.compile(r"[+(]\d|\d{3,}[ ./-]*\d{3,}|(\d{2}[ .-]){4}|\b(call|dial|fax|phone|tele?)", re.IGNORECASE)
 _WAYS = (
     _Way("email", ("{} email", "email of the {}", "{} email address"), re.compile("@|mail", re.IGNORECASE)),
     _Way("phone", ("{} phone", "phone of the {}", "{} phone number"), _NUMBERS),
@@ -72,7 +72,7 @@ def unanswered(text: str, slots: Sequence[Slot], stated: Sequence[Slot], count: 
         stated: those that the text states; the slots selected are mostly of kinds of theirs.
     """
     labels = {label for slot in slots for label in slot.labels}
-    known = _stems([text, *labels])
+    known = " ".join([text, *sorted(labels)]).lower()
     kinds = [type(slot.kind).__name__ for slot in stated]
     chosen: list[Slot] = []
     for _ in range(_TRIES):
@@ -81,9 +81,9 @@ def unanswered(text: str, slots: Sequence[Slot], stated: Sequence[Slot], count: 
         pool = _general() if rng.random() < _GENERAL else _special()
         alike = [kind for kind in kinds if kind in pool] if rng.random() < _ALIKE else []
         found = rng.choice(pool[rng.choice(alike or list(pool))])
-        if known.isdisjoint(found.stems) and labels.isdisjoint(found.labels):
+        if labels.isdisjoint(found.labels) and not any(stem in known for stem in found.stems):
             chosen.append(replace(found.slot, key=f"other {len(chosen)}"))
-            known |= found.stems
+            known += " ".join(found.stems)
     return chosen
 
 
