@@ -88,13 +88,12 @@ def unanswered(text: str, slots: Sequence[Slot], stated: Sequence[Slot], count: 
 
 
 def unknown_contact(text: str, stated: Sequence[Slot], rng: Random) -> list[Slot]:
-    """Select a way to reach somebody whom ``text`` names, of a kind that stands nowhere in it, if there is one."""
+    """Select a way to reach somebody whom ``text`` names, unless one of its kind may stand there."""
     named = [slot for slot in stated if isinstance(slot.kind, Person) or getattr(slot.kind, "name", "") == "company"]
-    ways = [way for way in _WAYS if not way.signs.search(text)]
-    if not named or not ways:
+    if not named:
         return []
-    label, way = rng.choice(rng.choice(named).labels), rng.choice(ways)
-    if not _UNFIT.isdisjoint(label.split()):
+    label, way = rng.choice(rng.choice(named).labels), rng.choice(_WAYS)
+    if not _UNFIT.isdisjoint(label.split()) or way.signs.search(text):
         return []
     return [Slot("other contact", parse_kind(way.spec), tuple(each.format(label) for each in way.labels))]
 
