@@ -49,6 +49,7 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;
+  dim3 cluster = {1, 1, 1};  // blocks that share their memory, for compute capability 9.0 and later
 };
 
 template <typename... Parameters>
@@ -60,16 +61,19 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shape.shared_bytes)),
                name);
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
+  const bool in_cluster = shape.cluster.x * shape.cluster.y * shape.cluster.z > 1;
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? 1 + in_cluster : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

@@ -1,0 +1,8 @@
+#include "cuda/packed_codes.cuh"
+#include "cuda/packed_launch.cuh"
+
+namespace constrain::cuda {
+
+void int8_product(const PackedProduct& product, cudaStream_t stream) { launch_product<Int8Codes>(product, stream); }
+
+}  // namespace constrain::cuda
