@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from constrain.bench.device import conditions, read_bandwidth, run_seconds, synchronize
+from constrain.bench.quantized import FORMS, pack_layers
 from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
@@ -25,7 +26,9 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 _REPEATS = 3
 
 
-def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers: bool) -> dict[str, Any]:
+def measure_decode(
+    shape: Shape, batch: int, prompt: int, new_tokens: int, peers: bool, weights: str = ""
+) -> dict[str, Any]:
     """Measure greedy decoding at a model shape, in tokens per second of all sequences together.
 
     Args:
@@ -33,6 +36,7 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
         batch: number of sequences.
         prompt, new_tokens: tokens of each sequence.
         peers: also measure transformers, compiled and with a static cache.
+        weights: a key of :data:`constrain.bench.quantized.FORMS`, for all layers but the head; empty: bfloat16.
 
     Returns:
         ``limit``: upper bound from reading weights and cache at the measured bandwidth. ``model``: forward passes and
@@ -41,10 +45,12 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
     bandwidth = read_bandwidth()
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = random_model(shape, Path(folder))
+    saved = pack_layers(model, FORMS[weights]) if weights else 0
     pages = -(-(prompt + new_tokens) // PAGED_PAGE_SIZE)
     cache = ExLlamaV2Cache(model, max_seq_len=batch * pages * PAGED_PAGE_SIZE)
-    size = 2 * (shape.weights_read + batch * (prompt + new_tokens // 2) * shape.cache_elements)
+    size = 2 * (shape.weights_read + batch * (prompt + new_tokens // 2) * shape.cache_elements) - saved
     figures = conditions() | {
+        "weights": weights or "bfloat16",
         "batch": batch,
         "prompt": prompt,
         "new_tokens": new_tokens,

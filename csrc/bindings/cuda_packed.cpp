@@ -30,18 +30,17 @@ void bind_packed(py::module_& m) {
            arg("inputs"))
       .def_property_readonly(
           "nbytes",
-          [](const PackedWeight& weight) {
-            return int64_t{weight.tiles()} * weight.spans() * weight.shape.bytes();
-          },
+          [](const PackedWeight& weight) { return int64_t{weight.tiles()} * weight.spans() * weight.shape.bytes(); },
           "Bytes of all records.");
   m.def(
       "packed_product",
       [](Address x, Address norm_weight, const PackedWeight& weight, Address bias, Address residual, Address out,
          int64_t x_stride, int64_t residual_stride, int64_t out_stride, int rows, float eps, bool gated,
          const std::string& activation, const std::string& dtype, Address stream) {
-        packed_product(PackedProduct{data(x), data(norm_weight), weight, data(bias), data(residual), data(out), x_stride,
-                                     residual_stride, out_stride, rows, eps, gated, gate(activation), float_type(dtype)},
-                       stream_of(stream));
+        packed_product(
+            PackedProduct{data(x), data(norm_weight), weight, data(bias), data(residual), data(out), x_stride,
+                          residual_stride, out_stride, rows, eps, gated, gate(activation), float_type(dtype)},
+            stream_of(stream));
       },
       py::kw_only(), arg("x"), arg("norm_weight"), arg("weight"), arg("bias"), arg("residual"), arg("out"),
       arg("x_stride"), arg("residual_stride"), arg("out_stride"), arg("rows"), arg("eps"), arg("gated"),

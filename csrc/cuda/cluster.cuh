@@ -10,8 +10,8 @@ namespace constrain::cuda {
 // Most blocks of a cluster on every device that has clusters.
 constexpr int kMostClusterBlocks = 8;
 
-// Waits for all threads of the cluster; what they have written to shared memory can be read then. Elsewhere, a cluster is
-// a block.
+// Waits for all threads of the cluster; what they have written to shared memory can be read then. Elsewhere, a cluster
+// is a block.
 __device__ __forceinline__ void synchronize_cluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");

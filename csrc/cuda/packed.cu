@@ -1,7 +1,6 @@
-#include "cuda/packed.cuh"
-
 #include <cstdint>
 
+#include "cuda/packed.cuh"
 #include "cuda/packed_launch.cuh"
 
 namespace constrain::cuda {

@@ -1,11 +1,12 @@
 // Products with weights of few bits, and the order of these weights in memory.
 //
 // A weight (outputs, inputs) is cut into tiles of 16 outputs, and tiles into spans of 128 inputs. A span of a tile is a
-// record: its codes, in the order in which the lanes of a warp need them as operands of tensor cores, then the scales of
-// its groups, then their zero points if it has any. Records of a tile follow one another, so a warp reads memory in
+// record: its codes, in the order in which the lanes of a warp need them as operands of tensor cores, then the scales
+// of its groups, then their zero points if it has any. Records of a tile follow one another, so a warp reads memory in
 // order. Rows and inputs that fill up the last tile and span have scales of zero.
 //
-//   codes   (quarter, lane, bytes): lane 4 g + t has, for the 32 inputs of each quarter of the span, those of rows g and
+//   codes   (quarter, lane, bytes): lane 4 g + t has, for the 32 inputs of each quarter of the span, those of rows g
+//   and
 //           g + 8 at the inputs 8 t to 8 t + 7
 //   scales  (group, 8, 2): rows g and g + 8 side by side
 //   zeros   (group, 8, 2): likewise, one byte each
@@ -40,7 +41,9 @@ struct RecordShape {
   }
   __host__ __device__ int groups() const { return kPackedSpan / group; }
   __host__ __device__ int scale_bytes() const { return kPackedTile * (scales == FloatType::float32 ? 4 : 2); }
-  __host__ __device__ int bytes() const { return code_bytes() + groups() * (scale_bytes() + (zeros ? kPackedTile : 0)); }
+  __host__ __device__ int bytes() const {
+    return code_bytes() + groups() * (scale_bytes() + (zeros ? kPackedTile : 0));
+  }
 };
 
 struct PackedWeight {
@@ -53,8 +56,8 @@ struct PackedWeight {
   __host__ __device__ int spans() const { return (inputs + kPackedSpan - 1) / kPackedSpan; }
 };
 
-// As `Product` in linear.cuh, with at most kMostPackedRows rows. Gated: the weight has an even number of tiles without rows that
-// fill up, and half of its outputs are those of the gate.
+// As `Product` in linear.cuh, with at most kMostPackedRows rows. Gated: the weight has an even number of tiles without
+// rows that fill up, and half of its outputs are those of the gate.
 struct PackedProduct {
   const void* x;
   const void* norm_weight;
@@ -79,8 +82,8 @@ struct Unpacking {
   FloatType type;
 };
 
-// Queue a product, with sums in a fixed order, and the dequantisation of a weight. They throw std::invalid_argument where
-// the arguments cannot be right, std::runtime_error where CUDA refuses the launch.
+// Queue a product, with sums in a fixed order, and the dequantisation of a weight. They throw std::invalid_argument
+// where the arguments cannot be right, std::runtime_error where CUDA refuses the launch.
 void packed_product(const PackedProduct& product, cudaStream_t stream);
 void unpack_weight(const Unpacking& unpacking, cudaStream_t stream);
 

@@ -33,8 +33,8 @@ template <typename T>
 constexpr uint32_t kCarrier2 = kIsHalf<T> ? 0x64006400u : 0x43004300u;
 
 // A kind of codes has `Words`, those of a lane for 32 inputs of two rows, and `operands<T>`, the operand of a tensor
-// core's product for half of them: element i of `a` is a pair of weights of row g (i even) or g + 8, of the first pair of
-// inputs (i < 2) or the second. `zero` is what `offset<T>` makes of a zero point, for both rows.
+// core's product for half of them: element i of `a` is a pair of weights of row g (i even) or g + 8, of the first pair
+// of inputs (i < 2) or the second. `zero` is what `offset<T>` makes of a zero point, for both rows.
 
 // Nibbles of a word from the lowest: element 0 to 3 of the first of each pair, then of the second.
 struct Int4Codes {
@@ -56,7 +56,8 @@ struct Int4Codes {
   }
 };
 
-// Bytes of a word from the lowest: of rows g and g + 8 the first of a pair, of both rows the second. A word for each pair.
+// Bytes of a word from the lowest: of rows g and g + 8 the first of a pair, of both rows the second. A word for each
+// pair.
 struct Int8Codes {
   using Words = uint4;
   static constexpr Codes kCodes = Codes::int8;

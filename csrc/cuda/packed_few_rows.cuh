@@ -29,8 +29,8 @@ __device__ __forceinline__ SpanColumns load_columns(const void* from, bool row_e
 #pragma unroll
   for (int h = 0; h < kQuarters; ++h) {
     const bool valid = row_exists && input + h * 32 < inputs;
-    columns.x[h] = valid ? *reinterpret_cast<const uint4*>(static_cast<const T*>(from) + input + h * 32)
-                         : make_uint4(0, 0, 0, 0);
+    columns.x[h] =
+        valid ? *reinterpret_cast<const uint4*>(static_cast<const T*>(from) + input + h * 32) : make_uint4(0, 0, 0, 0);
   }
   return columns;
 }
@@ -49,8 +49,8 @@ __device__ __forceinline__ void apply_norm(SpanColumns& columns, const SpanColum
 }
 
 // A block computes kTiles tiles of outputs (those of the gate and of the other matrix where gated) for eight rows. Its
-// warps take turns at spans of the inputs, and their sums are added at the end. Every warp has a ring of records in shared
-// memory, so that no warp waits for another; the ring begins to fill before the preceding kernel has ended.
+// warps take turns at spans of the inputs, and their sums are added at the end. Every warp has a ring of records in
+// shared memory, so that no warp waits for another; the ring begins to fill before the preceding kernel has ended.
 template <typename T, typename Format, int kTiles, bool kNorm>
 __global__ void __launch_bounds__(kFewThreads, kTiles == 1 ? 3 : 2) multiply_few_rows(PackedProduct p) {
   constexpr int kDepth = kFewDepth<Format, kTiles>;
@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kFewThreads, kTiles == 1 ? 3 : 2) multiply_few
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         const int64_t record = int64_t{blockIdx.x + m * tile_step} * spans + span;
-        const uint4* from = reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes);
+        const uint4* from =
+            reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes);
         uint4* to = reinterpret_cast<uint4*>(ring + (slot * kTiles + m) * layout.bytes);
         constexpr int kFull = sizeof(typename Format::Words) * kQuarters / kChunk;  // of whole warps
 #pragma unroll

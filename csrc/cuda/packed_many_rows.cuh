@@ -13,14 +13,14 @@
 
 namespace constrain::cuda {
 
-constexpr int kManyTiles = 2;                                      // of a warp
-constexpr int kTileWarps = 4;                                      // that share rows of x
-constexpr int kSpanWarps = 2;                                      // that share tiles, and take turns at spans
+constexpr int kManyTiles = 2;  // of a warp
+constexpr int kTileWarps = 4;  // that share rows of x
+constexpr int kSpanWarps = 2;  // that share tiles, and take turns at spans
 constexpr int kManyThreads = kTileWarps * kSpanWarps * kWarp;
-constexpr int kTeam = kTileWarps * kWarp;                          // threads that share rows of x
+constexpr int kTeam = kTileWarps * kWarp;  // threads that share rows of x
 constexpr int kBlockTiles = kTileWarps * kManyTiles;
-constexpr int kSumStride = kBlockTiles * kPackedTile + 4;          // floats; padded so that lanes use different banks
-constexpr int kSpanChunks = kPackedSpan * 2 / kChunk;              // of a row of x in a span
+constexpr int kSumStride = kBlockTiles * kPackedTile + 4;  // floats; padded so that lanes use different banks
+constexpr int kSpanChunks = kPackedSpan * 2 / kChunk;      // of a row of x in a span
 
 // Stages of a ring; as deep as lets two blocks share a multiprocessor, if they can.
 template <typename Format, int kColumns>
@@ -37,9 +37,10 @@ __device__ __forceinline__ void synchronize_team(int team) {
 // Index of a chunk of a row of x, swizzled so that the lanes of a load use different banks.
 __device__ __forceinline__ int place_chunk(int row, int chunk) { return row * kSpanChunks + (chunk ^ (row % 2 * 4)); }
 
-// A block computes eight tiles of outputs for 8 * kColumns rows, over the spans that it does not leave to the other blocks
-// of its cluster. Where gated, each warp has the same tile of both matrices. Two teams of warps take turns at the spans;
-// a team shares the rows of x. The sums of all are added at the end, each block adding those of some of the outputs.
+// A block computes eight tiles of outputs for 8 * kColumns rows, over the spans that it does not leave to the other
+// blocks of its cluster. Where gated, each warp has the same tile of both matrices. Two teams of warps take turns at
+// the spans; a team shares the rows of x. The sums of all are added at the end, each block adding those of some of the
+// outputs.
 template <typename T, typename Format, int kColumns>
 __global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProduct p) {
   constexpr int kDepth = kManyDepth<Format, kColumns>, kRows = kColumns * kRowsOfProduct;
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProd
     for (int m = 0; m < kManyTiles; ++m) {
       // A tile that is none is not written, so that any other may stand in.
       const int64_t record = int64_t{min(tile_of(m), tiles - 1)} * spans + span;
-      const auto* from = reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes);
+      const auto* from =
+          reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes);
       auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + own_records + m * layout.bytes);
       constexpr int kFull = sizeof(typename Format::Words) * kQuarters / kChunk;
 #pragma unroll

@@ -23,7 +23,9 @@ struct RecordLayout {
       : bytes(shape.bytes()),
         scales_at(shape.code_bytes()),
         zeros_at(shape.code_bytes() + shape.groups() * shape.scale_bytes()),
-        shift(shape.group == 128 ? 2 : shape.group == 64 ? 1 : 0),
+        shift(shape.group == 128  ? 2
+              : shape.group == 64 ? 1
+                                  : 0),
         scales(shape.scales),
         zeros(shape.zeros) {}
 
@@ -34,8 +36,7 @@ struct RecordLayout {
 // Scales of rows g and g + 8 in a quarter.
 __device__ __forceinline__ float2 load_scales(const uint8_t* record, const RecordLayout& layout, int quarter, int g) {
   const int place = (quarter >> layout.shift) * 8 + g;
-  if (layout.scales == FloatType::float32)
-    return reinterpret_cast<const float2*>(record + layout.scales_at)[place];
+  if (layout.scales == FloatType::float32) return reinterpret_cast<const float2*>(record + layout.scales_at)[place];
   const uint32_t pair = reinterpret_cast<const uint32_t*>(record + layout.scales_at)[place];
   return layout.scales == FloatType::float16 ? unpack2<__half>(pair) : unpack2<__nv_bfloat16>(pair);
 }
@@ -56,8 +57,8 @@ __device__ __forceinline__ typename Format::Words load_codes(const uint8_t* reco
 }
 
 // sum += tiles @ columns.T over a span. Of tile m, whose record is at m * layout.bytes, the lane 4 g + t gets outputs g
-// and g + 8 of the rows 2 t and 2 t + 1 of each eight. `columns(quarter, n)` returns the lane's 16 bytes, at 8 t, of row g
-// of the n-th eight rows. Scales multiply the sums of a group, so that the weights are rounded nowhere.
+// and g + 8 of the rows 2 t and 2 t + 1 of each eight. `columns(quarter, n)` returns the lane's 16 bytes, at 8 t, of
+// row g of the n-th eight rows. Scales multiply the sums of a group, so that the weights are rounded nowhere.
 template <typename T, typename Format, int kTiles, int kColumns, typename Columns>
 __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4], const uint8_t* records,
                                               const RecordLayout& layout, int lane, const Columns& columns) {
@@ -110,7 +111,8 @@ template <typename T>
 __device__ __forceinline__ void finish(const PackedProduct& p, int output, int row, float first, float second) {
   const T* bias = static_cast<const T*>(p.bias);
   float value = first + (bias ? to_float(bias[output]) : 0.0f);
-  if (p.gated) value = activate(value, p.gate) * (second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f));
+  if (p.gated)
+    value = activate(value, p.gate) * (second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f));
   if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
   static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
 }

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from constrain.kernels.weights.cpu import multiplies_packed
 from constrain.kernels.weights.interleaved import Groups, InterleavedWeight, fills_words, signed_words
 from constrain.kernels.weights.packed import PackedWeight
+from constrain.kernels.weights.tensor_core import TensorCoreWeight, multiplies_fragments
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,8 @@ class GroupedWeight(PackedWeight):
         """See :class:`PackedWeight`."""
         if multiplies_packed(self.device, dtype) and fills_words(self._groups()):
             return self._interleaved()
+        if multiplies_fragments(self.device, dtype, self.shape[1]):
+            return self._arranged(dtype) or self
         return self
 
     def padded(self, outputs: int) -> GroupedWeight:
@@ -84,6 +87,12 @@ class GroupedWeight(PackedWeight):
         words = signed_words(self.codes, self.bits)
         zeros = None if self.zeros is None else (self.zeros.int() - self.middle).to(torch.int8)
         return InterleavedWeight.of_rows(words, self.scales, zeros, self.order, self._groups())
+
+    def _arranged(self, dtype: torch.dtype) -> TensorCoreWeight | None:
+        codes = self.unpacked(slice(None))
+        return TensorCoreWeight.of_codes(
+            f"int{self.bits}", codes, self.scales, self.zeros, self.group_size, dtype, self.order
+        )
 
     def _fits(self, other: PackedWeight) -> bool:
         if not isinstance(other, GroupedWeight) or self.group_size != other.group_size:
