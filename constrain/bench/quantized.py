@@ -89,7 +89,8 @@ def pack_layers(model: ExLlamaV2, form: RecordForm) -> int:
 def random_weight(form: RecordForm | None, outputs: int, inputs: int) -> Weight:
     """Return a random weight on the GPU: bfloat16, or packed, with dimensions that are multiples of tiles and spans."""
     if form is None:
-        return torch.randn(outputs, inputs, device="cuda", dtype=_DTYPE) / inputs**0.5
+        plain = torch.randn(outputs, inputs, device="cuda", dtype=_DTYPE)
+        return plain.mul_(inputs**-0.5)
     count = outputs * inputs
     codes = torch.randint(0, 1 << BITS[form.codes], (outputs, inputs), dtype=torch.uint8, device="cuda")
     if form.codes == "float8":

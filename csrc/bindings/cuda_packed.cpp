@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/cuda.h"
-#include "cuda/packed.cuh"
+#include "cuda/packed/packed.cuh"
 
 namespace py = pybind11;
 using py::arg;
@@ -20,7 +20,7 @@ Codes codes_of(const std::string& name) {
 }  // namespace
 
 void bind_packed(py::module_& m) {
-  py::class_<PackedWeight>(m, "PackedWeight", "A weight in the order of csrc/cuda/packed.cuh.")
+  py::class_<PackedWeight>(m, "PackedWeight", "A weight in the order of csrc/cuda/packed/packed.cuh.")
       .def(py::init([](Address records, const std::string& codes, int group, const std::string& scales, bool zeros,
                        int outputs, int inputs) {
              return PackedWeight{data(records), RecordShape{codes_of(codes), group, float_type(scales), zeros}, outputs,

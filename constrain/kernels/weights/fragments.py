@@ -1,8 +1,8 @@
 """Codes of a few bits in the order in which a GPU's tensor cores take them.
 
-A weight is cut into tiles of 16 outputs, and these into spans of 128 inputs. A span of a tile is a record of bytes: codes
-by quarter (32 inputs) and lane, then scales, then zero points. ``csrc/cuda/packed.cuh`` has the order in full. Everything
-here is plain torch, on any device.
+A weight is cut into tiles of 16 outputs, and these into spans of 128 inputs. A span of a tile is a record of bytes:
+codes by quarter (32 inputs) and lane, then scales, then zero points. ``csrc/cuda/packed/packed.cuh`` has the order in
+full. Everything here is plain torch, on any device.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RecordForm:
 
 
 def record_group(group_size: int, inputs: int) -> int | None:
-    """Return the ``group`` of the records of a weight with groups of ``group_size`` inputs, ``None`` if it has no form."""
+    """Return the ``group`` of the records of a weight with groups of ``group_size``; ``None``: there is none."""
     if group_size >= inputs or group_size % SPAN == 0:
         return SPAN
     return group_size if group_size in (32, 64) else None
@@ -89,7 +89,7 @@ def make_records(
 def read_records(records: torch.Tensor, form: RecordForm) -> torch.Tensor:
     """Dequantise records ``[tiles, spans, form.bytes]`` to float32 ``[tiles * 16, spans * 128]``."""
     ends = [form.code_bytes, form.groups * TILE * form.scales.itemsize]
-    codes, scales, zeros = records.split([*ends, form.bytes - sum(ends)], dim=-1)
+    codes, scales, zeros = torch.split(records, [*ends, form.bytes - sum(ends)], dim=-1)
     values = _values(_read_codes(codes, BITS[form.codes]), form.codes)
     if form.codes in MIDDLES:
         values = values - (_read_groups(zeros, form).float() if form.zeros else MIDDLES[form.codes])
@@ -128,7 +128,7 @@ def _read_codes(arranged: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _arrange_groups(values: torch.Tensor, group_size: int, inputs: int, form: RecordForm) -> torch.Tensor:
-    """Arrange values of groups ``[outputs, groups]`` as bytes ``[tiles, spans, bytes]``; rows that fill up have zeros."""
+    """Arrange values of groups ``[outputs, groups]`` as bytes ``[tiles, spans, bytes]``, with rows of zeros."""
     firsts = torch.arange(0, inputs, form.group, device=values.device)
     own = values[:, firsts // group_size]
     own = pad(own, (0, -own.shape[1] % form.groups, 0, -own.shape[0] % TILE))

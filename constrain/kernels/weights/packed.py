@@ -52,8 +52,8 @@ class PackedWeight(ABC):
         """Return rows as ``dtype``: int64 ``[...]`` or a slice of n to ``[..., inputs]`` or ``[n, inputs]``."""
 
     @abstractmethod
-    def __getitem__(self, rows: torch.Tensor) -> PackedWeight:
-        """Return the weight of rows, int64 ``[n]``."""
+    def __getitem__(self, rows: torch.Tensor) -> Weight:
+        """Return the weight of rows, int64 ``[n]``, packed or plain."""
 
     @abstractmethod
     def padded(self, outputs: int) -> PackedWeight:

@@ -151,7 +151,7 @@ class TensorCoreWeight(PackedWeight):
         step = max(TILE, _PIECE // self.inputs // TILE * TILE)
         if self.outputs <= step:
             return F.linear(x, self._dense(self.records, x.dtype)[: self.outputs], bias)
-        pieces = [F.linear(x, self._dense(each, x.dtype)) for each in self.records.split(step // TILE)]
+        pieces = [F.linear(x, self._dense(each, x.dtype)) for each in torch.split(self.records, step // TILE)]
         y = torch.cat(pieces, dim=-1)[..., : self.outputs].contiguous()
         return y if bias is None else y.add_(bias)
 

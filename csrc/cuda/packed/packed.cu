@@ -1,7 +1,7 @@
 #include <cstdint>
 
-#include "cuda/packed.cuh"
-#include "cuda/packed_launch.cuh"
+#include "cuda/packed/launch.cuh"
+#include "cuda/packed/packed.cuh"
 
 namespace constrain::cuda {
 namespace {

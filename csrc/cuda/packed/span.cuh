@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "cuda/mma.cuh"
-#include "cuda/packed.cuh"
-#include "cuda/packed_codes.cuh"
+#include "cuda/packed/codes.cuh"
+#include "cuda/packed/packed.cuh"
 
 namespace constrain::cuda {
 

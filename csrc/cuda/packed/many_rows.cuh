@@ -7,8 +7,8 @@
 #include "cuda/async_copy.cuh"
 #include "cuda/cluster.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/packed_few_rows.cuh"
-#include "cuda/packed_span.cuh"
+#include "cuda/packed/few_rows.cuh"
+#include "cuda/packed/span.cuh"
 #include "cuda/reduce.cuh"
 
 namespace constrain::cuda {

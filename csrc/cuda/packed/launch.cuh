@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-#include "cuda/packed_few_rows.cuh"
-#include "cuda/packed_many_rows.cuh"
+#include "cuda/packed/few_rows.cuh"
+#include "cuda/packed/many_rows.cuh"
 
 namespace constrain::cuda {
 

@@ -5,7 +5,7 @@
 
 #include "cuda/async_copy.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/packed_span.cuh"
+#include "cuda/packed/span.cuh"
 #include "cuda/reduce.cuh"
 
 namespace constrain::cuda {

@@ -1,5 +1,5 @@
-#include "cuda/packed_codes.cuh"
-#include "cuda/packed_launch.cuh"
+#include "cuda/packed/codes.cuh"
+#include "cuda/packed/launch.cuh"
 
 namespace constrain::cuda {
 

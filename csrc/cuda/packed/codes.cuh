@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cuda/packed.cuh"
+#include "cuda/packed/packed.cuh"
 #include "cuda/types.cuh"
 
 namespace constrain::cuda {
