@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "cuda/async_copy.cuh"
-#include "cuda/cluster.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/packed/cluster.cuh"
 #include "cuda/packed/few_rows.cuh"
 #include "cuda/packed/span.cuh"
 #include "cuda/reduce.cuh"
