@@ -78,15 +78,6 @@ class TensorCoreWeight(PackedWeight):
     def shape(self) -> tuple[int, int]:
         return self.outputs, self.inputs
 
-    @property
-    def nbytes(self) -> int:
-        return self.records.nbytes + (0 if self.order is None else self.order.nbytes)
-
-    def to(self, device: torch.device) -> TensorCoreWeight:
-        """Return this weight on another device."""
-        order = None if self.order is None else self.order.to(device)
-        return replace(self, records=self.records.to(device), order=order)
-
     def padded(self, outputs: int) -> TensorCoreWeight:
         """See :class:`PackedWeight`; rows that fill up the last tile have scales of zero."""
         tiles = -(-outputs // TILE) - len(self.records)
