@@ -62,6 +62,7 @@ class SamplingRow(NamedTuple):
         bias: bias that filters add to the logits of this token only.
         measured: whether to report how the mask divides the probability.
         watched: tokens whose logits are reported then even where many are allowed.
+        at_once: whether that is measured in the pass, and not later.
     """
 
     params: SamplingParams
@@ -75,6 +76,7 @@ class SamplingRow(NamedTuple):
     bias: TokenBias | None = None
     measured: bool = False
     watched: TokenMask | None = None
+    at_once: bool = False
 
 
 class _Variant(NamedTuple):
@@ -218,7 +220,8 @@ class BatchSampler:
         guided = any(row.partner >= 0 for row in rows)
         measured = any(row.measured for row in rows)
         # A GPU computes all logits that are measured at once: the host would have to wait for what it computes later.
-        whole = guided or top or raw or final or (measured and self._runner.device.type == "cuda")
+        at_once = self._runner.device.type == "cuda" or any(row.at_once for row in rows)
+        whole = guided or top or raw or final or (measured and at_once)
         allowed = None if whole else _few_allowed(rows, self.width)
         sparse = allowed is not None and len(set().union(*allowed)) <= MAX_LISTED_TOKENS
         counts = [row.params.top_k for row in rows if row.params.is_shaped or row.top_tokens]
