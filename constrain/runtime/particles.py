@@ -1,18 +1,18 @@
 """Faithful sampling: outputs from the distribution of the model, given that the constraint allows them.
 
 A mask at every step keeps outputs in the language of a constraint, but shifts their distribution: where the model gives
-little to the allowed tokens, it is made to take one of them as if it were sure. Sequential Monte Carlo corrects that. The
-particles of a request, which run in one batch, carry weights::
+little to the allowed tokens, it is made to take one of them as if it were sure. Sequential Monte Carlo corrects that.
+The particles of a request, which run in one batch, carry weights::
 
     weight of a particle = product over its tokens of  sum of p(token | text so far) over the allowed tokens
 
 so that weighted particles stand for the distribution of the model over complete outputs (Lew et al. 2023). Where few
 particles have most of the weight, all are resampled: likely ones are forked, and unlikely ones end. Adaptive weighted
-rejection sampling (Lipkin et al. 2025) estimates the sum from the tokens that a constraint accepts; here masks are known,
-so it is exact, which is the estimate of the least variance.
+rejection sampling (Lipkin et al. 2025) estimates the sum from the tokens that a constraint accepts; here masks are
+known, so it is exact, which is the estimate of the least variance.
 
-Forks share the full pages of the KV cache, and copy the last one. The pages of all particles are reserved when the request
-starts, so a fork never has to wait for one.
+Forks share the full pages of the KV cache, and copy the last one. The pages of all particles are reserved when the
+request starts, so a fork never has to wait for one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faithful sampling: weighted particles stand for the distribution of the model, given that the constraint allows it."""
+"""Faithful sampling: weighted particles stand for the posterior of the model, given the constraint."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def divergence(found: Mapping[str, float], expected: Mapping[str, float]) -> flo
 
 @pytest.fixture
 def flat(model: ExLlamaV2, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the random model less sure: as it is, it gives some letters 1e-8, which no model does that is to write them."""
+    """Make the random model less sure: as it is, it gives some letters that are to be written 1e-8."""
     forward = model.head
     monkeypatch.setattr(model, "head", lambda *args: forward(*args) / FLATNESS)
 
@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_particles(make: Make) -> None:
 
 
 def test_long_outputs_over_many_pages(make: Make) -> None:
-    """Every particle goes on after its own tokens, whichever forks it comes from: weights equal those of a slow pass."""
+    """Weights equal those of a slow pass over the tokens, so that every fork has its own keys and values."""
     runtime = make(page_size=16)
     options = {"faithful": True, "particles": 6, "max_new_tokens": 60}
     output = runtime.submit(ask(runtime, "([abc]{8} ){5}", 1, **options)).result()
