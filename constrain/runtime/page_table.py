@@ -196,9 +196,15 @@ class PageAllocator:
             if len(page.tokens) == size:
                 self._complete(page, pages[number + 1] if number + 1 < len(pages) else None)
 
-    def copy(self, sources: list[int], targets: list[int]) -> None:
-        """Copy keys and values of pages, by index; no target is a source."""
-        self._move(sources, targets)
+    def copy(self, sources: Sequence[int], targets: Sequence[int], count: int) -> None:
+        """Copy the first ``count`` positions of pages to others, both given by index; no target is a source."""
+        if not sources:
+            return
+        with torch.inference_mode():
+            for tensor in self._tensors():
+                device, part = tensor.device, tensor[:, :count]
+                copied = part.index_select(0, torch.tensor(sources, device=device))
+                part.index_copy_(0, torch.tensor(targets, device=device), copied)
 
     def defragment(self) -> None:
         """Move pages so that those of each sequence are contiguous, except where sequences branch.

@@ -178,7 +178,9 @@ class _Group:
             for n, ancestor in enumerate(ancestors)
         ]
         self.outputs = {each: self.outputs[each] for each in self.members}
-        self._allocator.copy([source for source, _ in copies], [target for _, target in copies])
+        longest = max((len(each) for each in kept), default=0)
+        count = min(longest, self._allocator.page_size)
+        self._allocator.copy([source for source, _ in copies], [target for _, target in copies], count)
 
     def _forked(
         self, ancestor: SequenceState, request: Request, free: list[int], copies: list[tuple[int, int]]
