@@ -111,7 +111,7 @@ def test_the_text_model_of_a_multimodal_one(
 
 
 def test_text_in_qwen_2_5_vl(tmp_path: Path) -> None:
-    """Its positions have three axes, which are the same for text."""
+    """Positions have three axes (time, height, width), which are equal for tokens of text."""
     rope = {"rope_type": "default", "mrope_section": [2, 2, 2], "rope_theta": 10_000.0}
     sizes = {**SIZES, "vocab_size": 120, "rope_parameters": rope, "layer_types": ["full_attention"] * 3}
     vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 48}

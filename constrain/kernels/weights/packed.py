@@ -42,7 +42,7 @@ class PackedWeight(ABC):
         return found
 
     def to(self, device: torch.device) -> PackedWeight:
-        """Return this weight on another device, in the same form."""
+        """Return a copy of this weight on another device."""
         moved = copy(self)
         moved.__dict__.update((name, tensor.to(device)) for name, tensor in self._tensors())
         return moved
