@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from constrain.kernels.activation import Activation, gated_activation, soft_cap
+from constrain.kernels.activation import Activation, activated, gated_activation, soft_cap
 from constrain.kernels.attention import attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
@@ -69,6 +69,7 @@ __all__ = [
     "TruncatedFloat",
     "Unquantized",
     "Weight",
+    "activated",
     "add_bias",
     "apply_bitmask",
     "apply_dry",

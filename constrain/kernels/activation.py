@@ -35,8 +35,12 @@ def gated_activation(gate_up: torch.Tensor, activation: Activation) -> torch.Ten
 def gated_activation_reference(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
     """:func:`gated_activation` in plain torch."""
     gate, up = gate_up.chunk(2, dim=-1)
-    activated = F.silu(gate) if activation is Activation.SILU else F.gelu(gate, approximate="tanh")
-    return activated.mul_(up)
+    return activated(gate, activation).mul_(up)
+
+
+def activated(x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """Apply a non-linearity to every element."""
+    return F.silu(x) if activation is Activation.SILU else F.gelu(x, approximate="tanh")
 
 
 def _gated_cuda(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:

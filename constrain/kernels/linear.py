@@ -154,8 +154,9 @@ def _product(
     update: LowRankUpdate | None,
     workspace: LowRankWorkspace | None,
 ) -> torch.Tensor:
-    if norm is not None and x.dtype is not torch.bfloat16:
-        # The kernel multiplies by the norm's weight before it divides by the root, which float16 has no range for.
+    if norm is not None and (norm.centred or x.dtype is not torch.bfloat16):
+        # The kernel has no layer norm. It multiplies by the norm's weight before it divides by the root, which float16
+        # has no range for.
         x, norm = normed(x, norm), None
     outputs = weight.shape[0] if activation is None else weight.shape[0] // 2
     rows = cuda.as_rows(x)

@@ -12,15 +12,21 @@ from constrain.kernels import cuda
 
 @dataclass(frozen=True)
 class RowNorm:
-    """An RMS norm that is applied to the input of a product, see :func:`rms_norm`."""
+    """A norm that is applied to the input of a product: :func:`layer_norm` if ``centred``, else :func:`rms_norm`."""
 
     weight: torch.Tensor
     eps: float
+    bias: torch.Tensor | None = None
+    centred: bool = False
 
 
 def normed(x: torch.Tensor, norm: RowNorm | None) -> torch.Tensor:
     """Apply a norm; ``x`` itself if there is none."""
-    return x if norm is None else rms_norm(x, norm.weight, norm.eps)
+    if norm is None:
+        return x
+    if norm.centred:
+        return layer_norm(x, norm.weight, norm.bias, norm.eps)
+    return rms_norm(x, norm.weight, norm.eps)
 
 
 def rms_norm(

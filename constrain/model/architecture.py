@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from constrain.kernels import Activation, Scoring
 from constrain.model.config_reader import ConfigReader
-from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits, NormNames
+from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits, Norm, NormNames, QKNorm
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ def _even_layers(reader: ConfigReader, layer: int) -> bool:
 
 def _all_but_each_nth(reader: ConfigReader, layer: int) -> bool:
     return (layer + 1) % int(reader.integer("sliding_window_pattern", 6, high=1 << 16)) != 0
+
+
+def _where_sliding(reader: ConfigReader, layer: int) -> bool:
+    types = reader.strings("layer_types")
+    return _all_but_each_nth(reader, layer) if types is None else types[layer] == "sliding_attention"
 
 
 def _each_nth(reader: ConfigReader, layer: int) -> bool:
@@ -123,6 +128,7 @@ _GLM4_MOE = replace(
     _LLAMA,
     output_bias_follows=False,
     mlp_bias_key=None,
+    qk_norm=QKNorm.HEADS,
     qk_norm_key="use_qk_norm",
     experts=ExpertTraits(
         ExpertNames(correction="e_score_correction_bias", shared="shared_experts"),
@@ -136,14 +142,14 @@ _GLM4_MOE = replace(
 )
 _OLMO2 = replace(
     _LLAMA,
-    whole_qk_norm=True,
+    qk_norm=QKNorm.WHOLE,
     mlp_bias_key=None,
     norms=NormNames(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
     defaults={"rms_norm_eps": 1e-5},
 )
 _OLMOE = replace(
     _LLAMA,
-    whole_qk_norm=True,
+    qk_norm=QKNorm.WHOLE,
     mlp_bias_key=None,
     experts=ExpertTraits(size_key="intermediate_size", normalised=None),
     refused=("clip_qkv",),
@@ -157,7 +163,7 @@ _QWEN2 = DecoderTraits(qkv_bias=True, sliding=_from_window_layer, defaults={"sli
 _QWEN3 = DecoderTraits(
     qkv_bias=None,
     output_bias_follows=True,
-    qk_norm=True,
+    qk_norm=QKNorm.HEADS,
     sliding=_from_window_layer,
     defaults={"sliding_window": 4096, "head_dim": 128},
 )
@@ -205,6 +211,45 @@ _PHI3 = DecoderTraits(
     sliding=_every_layer,
     defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
 )
+_COHERE = DecoderTraits(
+    qkv_bias=None,
+    output_bias_follows=True,
+    parallel=True,
+    norm=Norm.LAYER,
+    norm_eps_key="layer_norm_eps",
+    qk_norm=QKNorm.OWN_WEIGHTS,
+    qk_norm_key="use_qk_norm",
+    norms=NormNames(mlp=None),
+    interleaved=True,
+    logit_scale_key="logit_scale",
+    defaults={
+        "layer_norm_eps": 1e-5,
+        "logit_scale": 0.0625,
+        "rope_theta": 500_000.0,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 8192,
+    },
+)
+_COHERE2 = replace(
+    _COHERE,
+    qk_norm=None,
+    qk_norm_key=None,
+    sliding=_all_but_each_nth,
+    rotary=_where_sliding,
+    defaults={**_COHERE.defaults, "rope_theta": 10_000.0, "sliding_window": 4096, "sliding_window_pattern": 4},
+)
+_STARCODER2 = DecoderTraits(
+    activation=Activation.GELU_TANH,
+    qkv_bias=None,
+    output_bias_follows=True,
+    bias_key="use_bias",
+    mlp_bias_key="use_bias",
+    mlp_names=("c_fc", "c_proj"),
+    norm=Norm.LAYER_WITH_BIAS,
+    norm_eps_key="norm_epsilon",
+    sliding=_every_layer,
+    defaults={"use_bias": True, "norm_epsilon": 1e-5, "num_key_value_heads": 2, "tie_word_embeddings": True},
+)
 _GEMMA_DECODER = DecoderTraits(
     activation=Activation.GELU_TANH,
     qkv_bias=None,
@@ -216,7 +261,7 @@ _GEMMA_DECODER = DecoderTraits(
     defaults=_GEMMA,
 )
 _GEMMA_2_DECODER = replace(_GEMMA_DECODER, norms=_BOTH_NORMS, sliding=_even_layers, defaults=_GEMMA2)
-_GEMMA_3_DECODER = replace(_GEMMA_2_DECODER, qk_norm=True, sliding=_all_but_each_nth, defaults=_GEMMA3)
+_GEMMA_3_DECODER = replace(_GEMMA_2_DECODER, qk_norm=QKNorm.HEADS, sliding=_all_but_each_nth, defaults=_GEMMA3)
 
 _INSIDE = (KeyPrefix("language_model.model.", "language_model."), KeyPrefix("model.language_model."))
 _QWEN_INSIDE = (KeyPrefix(), *_INSIDE)
@@ -234,6 +279,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("Glm4MoeForCausalLM", _GLM4_MOE),
             Architecture("Olmo2ForCausalLM", _OLMO2),
             Architecture("OlmoeForCausalLM", _OLMOE),
+            Architecture("CohereForCausalLM", _COHERE),
+            Architecture("Cohere2ForCausalLM", _COHERE2),
+            Architecture("Starcoder2ForCausalLM", _STARCODER2),
             Architecture("MistralForCausalLM", _MISTRAL),
             Architecture("Qwen2ForCausalLM", _QWEN2),
             Architecture("Qwen3ForCausalLM", _QWEN3),

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.layout import LayerLayout, MLPLayout
+from constrain.model.layout import LayerLayout, MLPLayout, Shape
 from constrain.model.mixture import Mixture
-from constrain.model.modules import MLP, Attention, Embedding, Head, Module, RMSNorm
+from constrain.model.modules import (
+    MLP,
+    Attention,
+    Embedding,
+    Head,
+    LayerNorm,
+    Module,
+    ParallelLayer,
+    RMSNorm,
+    make_mlp,
+)
+from constrain.model.traits import Norm
 
 
 def build_modules(config: ExLlamaV2Config) -> list[Module]:
@@ -23,12 +37,31 @@ def build_modules(config: ExLlamaV2Config) -> list[Module]:
     return [embedding, *layers, _last_norm(config), head]
 
 
-def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Attention, MLP | Mixture]:
+def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> Sequence[Module]:
+    norms = _norms(config, layer)
+    if config.arch.lm.parallel:
+        assert isinstance(layer.feed_forward, MLPLayout)
+        mlp = make_mlp(layer.mlp, layer.feed_forward, config.arch.lm.activation)
+        return [_attention(config, layer, index, norms, partial(ParallelLayer, mlp))]
+    return [_attention(config, layer, index, norms, Attention), _feed_forward(config, layer, norms)]
+
+
+def _norms(config: ExLlamaV2Config, layer: LayerLayout) -> dict[str, RMSNorm]:
+    """Build the norms of a layer, by name."""
     hidden_norms = (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm)
-    norms = {name: _norm(config, name, config.hidden_size) for name in hidden_norms if name}
-    head_norms = zip((layer.query_norm, layer.key_norm), layer.head_norm_sizes, strict=True)
-    norms |= {name: _norm(config, name, size) for name, size in head_norms if name}
-    attention = Attention(
+    norms = {name: _norm(config, name) for name in hidden_norms if name}
+    head_norms = zip((layer.query_norm, layer.key_norm), layer.head_norm_shapes, strict=True)
+    return norms | {name: _head_norm(config, name, shape) for name, shape in head_norms if name}
+
+
+def _attention(
+    config: ExLlamaV2Config,
+    layer: LayerLayout,
+    index: int,
+    norms: dict[str, RMSNorm],
+    kind: Callable[..., Attention],
+) -> Attention:
+    return kind(
         layer,
         index,
         norms,
@@ -39,7 +72,6 @@ def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> tuple[Att
         cap=config.attn_logit_softcapping,
         interleaved=config.rope.dim if config.arch.lm.interleaved else 0,
     )
-    return attention, _feed_forward(config, layer, norms)
 
 
 def _feed_forward(config: ExLlamaV2Config, layer: LayerLayout, norms: dict[str, RMSNorm]) -> MLP | Mixture:
@@ -52,9 +84,19 @@ def _feed_forward(config: ExLlamaV2Config, layer: LayerLayout, norms: dict[str, 
 
 def _last_norm(config: ExLlamaV2Config) -> RMSNorm:
     """Return the norm before the head, with the factor of the logits."""
-    size, offset = config.hidden_size, config.arch.lm.norm_offset
-    return RMSNorm(config.layout.norm, size, config.norm_eps, offset, config.logit_scale)
+    return _norm(config, config.layout.norm, config.logit_scale)
 
 
-def _norm(config: ExLlamaV2Config, key: str, size: int) -> RMSNorm:
-    return RMSNorm(key, size, config.norm_eps, config.arch.lm.norm_offset)
+def _norm(config: ExLlamaV2Config, key: str, scale: float = 1.0) -> RMSNorm:
+    """Return a norm of hidden states."""
+    shape, eps, traits = (config.hidden_size,), config.norm_eps, config.arch.lm
+    if traits.norm is Norm.RMS:
+        return RMSNorm(key, shape, eps, traits.norm_offset, scale)
+    return LayerNorm(key, shape, eps, config.layout.norm_bias, scale)
+
+
+def _head_norm(config: ExLlamaV2Config, key: str, shape: Shape) -> RMSNorm:
+    """Return a norm of queries or keys."""
+    if config.arch.lm.norm is Norm.RMS:
+        return RMSNorm(key, shape, config.norm_eps, config.arch.lm.norm_offset)
+    return LayerNorm(key, shape, config.norm_eps, biased=False)

@@ -154,9 +154,9 @@ class ExLlamaV2Config:
         self.intermediate_size: int = reader.integer("intermediate_size", high=_MAX_WIDTH)
         self.num_hidden_layers: int = reader.integer("num_hidden_layers", high=_MAX_LAYERS)
         self._read_heads(reader)
-        self.norm_eps: float = reader.number("rms_norm_eps", 1e-6, high=1.0)
+        self.norm_eps: float = reader.number(traits.norm_eps_key, 1e-6, high=1.0)
         self.tie_word_embeddings = reader.boolean("tie_word_embeddings", False)
-        attention_bias = reader.boolean("attention_bias", False)
+        attention_bias = reader.boolean(traits.bias_key, False)
         self.qkv_bias = attention_bias if traits.qkv_bias is None else traits.qkv_bias
         self.output_bias = attention_bias and traits.output_bias_follows
         self.mlp_bias = traits.mlp_bias_key is not None and reader.boolean(traits.mlp_bias_key, False)
@@ -164,11 +164,11 @@ class ExLlamaV2Config:
         self.final_logit_softcapping: float | None = reader.number("final_logit_softcapping", None)
         self.query_scale = 1 / math.sqrt(reader.number("query_pre_attn_scalar", None) or self.head_dim)
         self.embedding_scale = math.sqrt(self.hidden_size) if traits.scaled_embedding else 1.0
-        self.logit_scale = 1.0
+        self.logit_scale = reader.number(traits.logit_scale_key, 1.0) if traits.logit_scale_key else 1.0
         if traits.multipliers:
             self._read_multipliers(reader)
-        enabled = traits.qk_norm_key is not None and reader.boolean(traits.qk_norm_key, False)
-        self.use_qk_norm = traits.qk_norm or traits.whole_qk_norm or enabled
+        enabled = traits.qk_norm_key is None or reader.boolean(traits.qk_norm_key, False)
+        self.use_qk_norm = traits.qk_norm is not None and enabled
         for key in traits.refused:
             if reader.raw(key, None):
                 raise reader.error(key, f"is not supported, but {reader.raw(key)!r} here")

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from constrain.model.architecture import Architecture, KeyPrefix
 from constrain.model.expert_config import ExpertConfig
-from constrain.model.traits import DecoderTraits
+from constrain.model.traits import DecoderTraits, Norm, QKNorm
 
 Shape = tuple[int, ...]
 
@@ -69,10 +69,15 @@ class ExpertLinearLayout:
 
 @dataclass(frozen=True)
 class MLPLayout:
-    """Projections of an MLP."""
+    """Projections of an MLP; ``gate_up`` is the up projection alone where there is no gate."""
 
     gate_up: LinearLayout
     down: LinearLayout
+
+    @property
+    def gated(self) -> bool:
+        """Whether there is a gate."""
+        return len(self.gate_up.keys) > 1
 
     def linears(self) -> Iterator[LinearLayout]:
         """The projections that all tokens pass through."""
@@ -125,7 +130,7 @@ class LayerLayout:
     output: LinearLayout
     query_norm: str | None
     key_norm: str | None
-    head_norm_sizes: tuple[int, int]
+    head_norm_shapes: tuple[Shape, Shape]
     attention_post_norm: str | None
     mlp: str
     mlp_norm: str | None
@@ -141,7 +146,12 @@ class LayerLayout:
 
 @dataclass(frozen=True)
 class ModelLayout:
-    """Names and shapes of a model. ``tied``: the head has the weight of the embedding."""
+    """Names and shapes of a model.
+
+    Attributes:
+        tied: the head has the weight of the embedding.
+        norm_bias: norms of hidden states have a bias.
+    """
 
     embedding: str
     layers: tuple[LayerLayout, ...]
@@ -150,14 +160,14 @@ class ModelLayout:
     tied: bool
     vocab_size: int
     hidden_size: int
-    head_dim: int
+    norm_bias: bool
 
     def tensors(self) -> Iterator[tuple[str, Shape]]:
         """All tensors that the files must have."""
         yield f"{self.embedding}.weight", (self.vocab_size, self.hidden_size)
         for layer in self.layers:
             yield from self._layer_tensors(layer)
-        yield f"{self.norm}.weight", (self.hidden_size,)
+        yield from self._norm_tensors(self.norm)
         if not self.tied:
             yield f"{self.head}.weight", (self.vocab_size, self.hidden_size)
 
@@ -166,10 +176,15 @@ class ModelLayout:
             yield from part.tensors()
         for norm in (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm):
             if norm:
-                yield f"{norm}.weight", (self.hidden_size,)
-        for norm, size in zip((layer.query_norm, layer.key_norm), layer.head_norm_sizes, strict=True):
+                yield from self._norm_tensors(norm)
+        for norm, shape in zip((layer.query_norm, layer.key_norm), layer.head_norm_shapes, strict=True):
             if norm:
-                yield f"{norm}.weight", (size,)
+                yield f"{norm}.weight", shape
+
+    def _norm_tensors(self, norm: str) -> Iterator[tuple[str, Shape]]:
+        yield f"{norm}.weight", (self.hidden_size,)
+        if self.norm_bias:
+            yield f"{norm}.bias", (self.hidden_size,)
 
     def absent(self) -> Iterator[str]:
         """Tensors that similar models have, and this one would ignore."""
@@ -211,7 +226,7 @@ def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLa
         tied=tied,
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
-        head_dim=config.head_dim,
+        norm_bias=config.arch.lm.norm is Norm.LAYER_WITH_BIAS,
     )
 
 
@@ -236,7 +251,7 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
         output=LinearLayout((f"{attention}.o_proj",), (hidden,), heads, config.output_bias),
         query_norm=f"{attention}.q_norm" if config.use_qk_norm else None,
         key_norm=f"{attention}.k_norm" if config.use_qk_norm else None,
-        head_norm_sizes=(heads, kv) if traits.whole_qk_norm else (config.head_dim, config.head_dim),
+        head_norm_shapes=_head_norm_shapes(config),
         attention_post_norm=norms[1],
         mlp=mlp,
         mlp_norm=norms[2],
@@ -247,11 +262,22 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
     )
 
 
+def _head_norm_shapes(config: LayoutConfig) -> tuple[Shape, Shape]:
+    """Shapes of the weights of the norms of queries and of keys."""
+    counts, size = (config.num_attention_heads, config.num_key_value_heads), config.head_dim
+    if config.arch.lm.qk_norm is QKNorm.WHOLE:
+        return (counts[0] * size,), (counts[1] * size,)
+    if config.arch.lm.qk_norm is QKNorm.OWN_WEIGHTS:
+        return (counts[0], size), (counts[1], size)
+    return (size,), (size,)
+
+
 def _mlp(config: LayoutConfig, at: str, inner: int) -> MLPLayout:
     fused = f"{at}.gate_up_proj" if config.arch.lm.fused_mlp else None
-    keys = (f"{at}.gate_proj", f"{at}.up_proj")
-    gate_up = LinearLayout(keys, (inner, inner), config.hidden_size, config.mlp_bias, fused)
-    return MLPLayout(gate_up, LinearLayout((f"{at}.down_proj",), (config.hidden_size,), inner, config.mlp_bias))
+    *gate_up_keys, down_key = (f"{at}.{name}" for name in config.arch.lm.mlp_names)
+    sizes = (inner,) * len(gate_up_keys)
+    gate_up = LinearLayout(tuple(gate_up_keys), sizes, config.hidden_size, config.mlp_bias, fused)
+    return MLPLayout(gate_up, LinearLayout((down_key,), (config.hidden_size,), inner, config.mlp_bias))
 
 
 def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLayout:

@@ -18,7 +18,7 @@ from constrain.kernels import (
 )
 from constrain.model.forward_context import Adapter, ForwardContext
 from constrain.model.layout import ExpertLinearLayout, LayerLayout, LinearLayout, MixtureLayout
-from constrain.model.modules import GatedMLP, Linear, Module, RMSNorm, copy_rows, load_weight
+from constrain.model.modules import GatedMLP, Linear, Module, RMSNorm, copy_rows, load_weight, make_mlp
 from constrain.model.tensor_reader import TensorSource
 
 
@@ -142,7 +142,7 @@ class Mixture(Module):
         self.router, self.layout = Linear(layout.router), layout
         self.correction: torch.Tensor | None = None
         self.gate_up, self.down = ExpertLinear(layout.gate_up), ExpertLinear(layout.down)
-        self.shared = GatedMLP(f"{layer.mlp}.shared", layout.shared, activation) if layout.shared else None
+        self.shared = make_mlp(f"{layer.mlp}.shared", layout.shared, activation) if layout.shared else None
         self.shared_gate = Linear(layout.shared_gate) if layout.shared_gate else None
         self.activation, self.routing = activation, routing
 

@@ -16,7 +16,7 @@ from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.forward_context import AttentionMetadata, ForwardContext, chunk_widths, contiguous_attention
 from constrain.model.loading import LoadableModel
 from constrain.model.lora import ExLlamaV2Lora
-from constrain.model.modules import Head, Module
+from constrain.model.modules import Attention, Head, Module
 from constrain.model.rope import RotaryTable
 
 
@@ -31,7 +31,7 @@ class ExLlamaV2(LoadableModel):
         """Build the modules, as :class:`~constrain.model.loading.LoadableModel` does."""
         super().__init__(config, lazy_load)
         self.head_layer_idx = len(self.modules) - 1
-        self.last_kv_layer_idx = len(self.modules) - 4
+        self.last_kv_layer_idx = max(i for i, each in enumerate(self.modules) if isinstance(each, Attention))
 
     def forward(
         self,

@@ -5,8 +5,10 @@ A module is built from the layout of its tensors, without weights; :meth:`Module
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -17,7 +19,9 @@ from constrain.kernels import (
     LowRankUpdate,
     RowNorm,
     Weight,
+    activated,
     gated_linear,
+    layer_norm,
     linear,
     multiplies_packed,
     rms_norm,
@@ -25,7 +29,7 @@ from constrain.kernels import (
 )
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings
 from constrain.model.forward_context import Adapter, AttentionLayer, ForwardContext
-from constrain.model.layout import LayerLayout, LinearLayout, MLPLayout
+from constrain.model.layout import LayerLayout, LinearLayout, MLPLayout, Shape
 from constrain.model.tensor_reader import TensorSource
 
 PADDING_LOGIT = -65504.0
@@ -75,28 +79,63 @@ class Module(ABC):
 
 
 class RMSNorm(Module):
-    """RMS norm of the last dimension, with the weight ``(stored + offset) * scale``."""
+    """RMS norm of the last dimension, with the weight ``(stored + offset) * scale`` of ``shape``."""
 
-    def __init__(self, key: str, size: int, eps: float, offset: float, scale: float = 1.0) -> None:
+    def __init__(self, key: str, shape: Shape, eps: float, offset: float = 0.0, scale: float = 1.0) -> None:
         super().__init__(key)
-        self.size, self.eps, self.offset, self.scale = size, eps, offset, scale
+        self.shape, self.eps, self.offset, self.scale = shape, eps, offset, scale
         self.weight = torch.empty(0)
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
-        yield [f"{self.key}.weight"], self.size
+        yield [f"{self.key}.weight"], math.prod(self.shape)
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
-        weight = torch.empty(self.size, dtype=torch.float, device=self.device)
+        weight = torch.empty(self.shape, dtype=torch.float, device=self.device)
         source.copy(f"{self.key}.weight", weight)
         self.weight = ((weight + self.offset) * self.scale).to(dtype)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)
 
+    def unweighted(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise without the weight."""
+        return rms_norm(x, None, self.eps)
+
     @property
     def fused(self) -> RowNorm:
         """The parameters of this norm, for fusion with a matrix product."""
         return RowNorm(self.weight, self.eps)
+
+
+class LayerNorm(RMSNorm):
+    """Layer norm of the last dimension; as RMS norm, but of ``x`` less its mean, and with a bias if ``biased``."""
+
+    def __init__(self, key: str, shape: Shape, eps: float, biased: bool, scale: float = 1.0) -> None:
+        super().__init__(key, shape, eps, scale=scale)
+        self.biased = biased
+        self.bias: torch.Tensor | None = None
+
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        yield from super().weights()
+        if self.biased:
+            yield [f"{self.key}.bias"], math.prod(self.shape)
+
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        super()._load(source, dtype)
+        if self.biased:
+            bias = torch.empty(self.shape, dtype=torch.float, device=self.device)
+            source.copy(f"{self.key}.bias", bias)
+            self.bias = (bias * self.scale).to(dtype)
+
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        return layer_norm(x, self.weight, self.bias, self.eps)
+
+    def unweighted(self, x: torch.Tensor) -> torch.Tensor:
+        return layer_norm(x, None, None, self.eps)
+
+    @property
+    def fused(self) -> RowNorm:
+        return RowNorm(self.weight, self.eps, self.bias, centred=True)
 
 
 class Linear(Module):
@@ -291,28 +330,32 @@ class Attention(Module):
         for part in (self.norm, self.post_norm, *self.head_norms, self.qkv, self.output):
             if part is not None:
                 part.load(source, self.device, dtype)
-        if self.head_norms and self.head_norms[0].size == self.head_dim:
+        if self.head_norms and self.head_norms[0].shape[-1] == self.head_dim:
             # One weight for queries and keys, so that they are normalised in one kernel.
             query, key = (norm.weight for norm in self.head_norms)
             counts = (self.layer.heads, self.layer.kv_heads)
             self.head_norm_weight = torch.cat((query.expand(counts[0], -1), key.expand(counts[1], -1)))
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        out = self.attended(x, context, self.norm)
+        if self.post_norm is None:
+            return self.output.forward(out, context, residual=x)
+        return self.post_norm.forward(self.output.forward(out, context), context).add_(x)
+
+    def attended(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None) -> torch.Tensor:
+        """Return the values ``[batch, width, heads * head_dim]`` that the queries of ``norm(x)`` attend to."""
         normed = self.layer.heads + self.layer.kv_heads
-        qkv = self.qkv.forward(x, context, norm=self.norm)
+        qkv = self.qkv.forward(x, context, norm=norm)
         qkv = qkv.view(*x.shape[:2], normed + self.layer.kv_heads, self.head_dim)
         if self.head_norm_weight is not None:
             qk = qkv.narrow(2, 0, normed)
-            qk.copy_(rms_norm(qk, None, self.head_norms[0].eps) * self.head_norm_weight)
+            qk.copy_(self.head_norms[0].unweighted(qk) * self.head_norm_weight)
         elif self.head_norms:
             self._norm_all_heads(qkv, context)
         if self.interleaved:
             pairs = qkv.narrow(2, 0, normed)[..., : self.interleaved]
             pairs.copy_(pairs.view(*pairs.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2))
-        out = context.attention.attend(self.layer, qkv)
-        if self.post_norm is None:
-            return self.output.forward(out, context, residual=x)
-        return self.post_norm.forward(self.output.forward(out, context), context).add_(x)
+        return context.attention.attend(self.layer, qkv)
 
     def _norm_all_heads(self, qkv: torch.Tensor, context: ForwardContext) -> None:
         """Normalise the features of all query heads together, and of all key heads, in place."""
@@ -349,10 +392,24 @@ class GatedMLP(Module):
         norm: RMSNorm | None = None,
     ) -> torch.Tensor:
         """Compute ``down(act(gate(norm(x))) * up(norm(x))) + residual``."""
+        return self.down.forward(self._inner(x, context, norm), context, residual=residual)
+
+    def _inner(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None) -> torch.Tensor:
         weight, bias, update = self.gate_up.weight, self.gate_up.bias, self.gate_up.update(context)
         fused = None if norm is None else norm.fused
-        inner = gated_linear(x, weight, bias, self.activation, fused, update, context.workspace)
-        return self.down.forward(inner, context, residual=residual)
+        return gated_linear(x, weight, bias, self.activation, fused, update, context.workspace)
+
+
+class PlainMLP(GatedMLP):
+    """Up and down projection, without a gate: ``down(act(up(norm(x)))) + residual``."""
+
+    def _inner(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None) -> torch.Tensor:
+        return activated(self.gate_up.forward(x, context, norm=norm), self.activation)
+
+
+def make_mlp(key: str, layout: MLPLayout, activation: Activation) -> GatedMLP:
+    """Build the projections of an MLP, with a gate or without."""
+    return (GatedMLP if layout.gated else PlainMLP)(key, layout, activation)
 
 
 class MLP(Module):
@@ -363,7 +420,7 @@ class MLP(Module):
     ) -> None:
         super().__init__(layer.mlp)
         self.norm, self.post_norm = norms.get(layer.mlp_norm or ""), norms.get(layer.mlp_post_norm or "")
-        self.inner = GatedMLP(layer.mlp, layout, activation)
+        self.inner = make_mlp(layer.mlp, layout, activation)
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         norm = self.norm or self.post_norm
@@ -383,6 +440,33 @@ class MLP(Module):
         if self.post_norm is None:
             return self.inner.forward(x, context, residual=x, norm=self.norm)
         return self.post_norm.forward(self.inner.forward(x, context, norm=self.norm), context).add_(x)
+
+
+class ParallelLayer(Attention):
+    """Attention and MLP of the same norm of the input, both added to it, as of GPT-J (Wang and Komatsuzaki 2021)."""
+
+    def __init__(self, mlp: GatedMLP, *args: Any, **kwargs: Any) -> None:
+        """Build from an MLP and the arguments of :class:`Attention`."""
+        super().__init__(*args, **kwargs)
+        self.mlp = mlp
+
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        yield from super().weights()
+        yield from self.mlp.weights()
+
+    def submodules(self) -> Iterator[tuple[str, Linear]]:
+        yield from super().submodules()
+        yield from self.mlp.submodules()
+
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        super()._load(source, dtype)
+        self.mlp.load(source, self.device, dtype)
+
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        assert self.norm is not None
+        normed = self.norm.forward(x, context)
+        x = self.output.forward(self.attended(normed, context, None), context, residual=x)
+        return self.mlp.forward(normed, context, residual=x)
 
 
 class Head(Module):

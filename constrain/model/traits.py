@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
 from constrain.kernels import Activation, Scoring
 from constrain.model.config_reader import ConfigReader
+
+
+class Norm(Enum):
+    """The norm of hidden states, and of heads where these are normalised."""
+
+    RMS = "rms"
+    LAYER = "layer"
+    LAYER_WITH_BIAS = "layer with bias"
+
+
+class QKNorm(Enum):
+    """The norm of queries and keys: of every head, with one weight or one for each head, or of all heads together."""
+
+    HEADS = "heads"
+    OWN_WEIGHTS = "heads with own weights"
+    WHOLE = "whole"
+
 
 LayerRule = Callable[[ConfigReader, int], bool]
 """Function from the config and the index of a layer: whether the layer is of some kind."""
@@ -79,16 +97,20 @@ class DecoderTraits:
 
     Attributes:
         activation: activation of the MLP's gate.
-        qkv_bias: whether q, k and v have biases; ``None``: as ``attention_bias`` of the config, and then the output
+        qkv_bias: whether q, k and v have biases; ``None``: as the ``bias_key`` of the config says, and then the output
             has one too if ``output_bias_follows``.
-        output_bias_follows: see ``qkv_bias``.
+        output_bias_follows, bias_key: see ``qkv_bias``.
         mlp_bias_key: key of the config that enables biases of the MLP.
-        qk_norm: RMS norm of every query and key head.
-        qk_norm_key: key of the config that enables ``qk_norm``.
-        whole_qk_norm: RMS norm of all query heads together, and of all key heads.
+        mlp_names: names of its projections: gate, up and down, or up and down where there is no gate.
+        parallel: attention and MLP of a layer have the same input, and both are added to it.
+        norm: kind of norms.
+        norm_eps_key: key of the config for what norms add to the mean square.
+        qk_norm: norm of queries and keys, if there is one.
+        qk_norm_key: key of the config that enables ``qk_norm``; ``None``: it is always there.
         norm_offset: added to the stored weight of every norm.
         norms: names of the norms of a layer.
         scaled_embedding: embeddings are multiplied by the square root of the hidden size.
+        logit_scale_key: key of the config for a factor of the logits.
         multipliers: the config has factors of embeddings, attention scores, residual sums and logits, as of Granite.
         wide_residual: the residual sums exceed the range of float16, in place of which bfloat16 is used.
         fused_qkv, fused_mlp: the file has ``qkv_proj``, and ``gate_up_proj``, as one tensor.
@@ -105,13 +127,18 @@ class DecoderTraits:
     activation: Activation = Activation.SILU
     qkv_bias: bool | None = False
     output_bias_follows: bool = False
+    bias_key: str = "attention_bias"
     mlp_bias_key: str | None = None
-    qk_norm: bool = False
+    mlp_names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
+    parallel: bool = False
+    norm: Norm = Norm.RMS
+    norm_eps_key: str = "rms_norm_eps"
+    qk_norm: QKNorm | None = None
     qk_norm_key: str | None = None
-    whole_qk_norm: bool = False
     norm_offset: float = 0.0
     norms: NormNames = NormNames()
     scaled_embedding: bool = False
+    logit_scale_key: str | None = None
     multipliers: bool = False
     wide_residual: bool = False
     fused_qkv: bool = False

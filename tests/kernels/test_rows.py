@@ -53,6 +53,9 @@ def test_products(activation: Activation) -> None:
     assert torch.allclose(linear(x, weight, bias, residual, norm), product + residual, atol=1e-5)
     expected = gated_activation_reference(product, activation)
     assert torch.allclose(gated_linear(x, weight, bias, activation, norm), expected, atol=1e-5)
+    norm = RowNorm(torch.randn(16), 1e-5, torch.randn(16), centred=True)
+    product = F.layer_norm(x, (16,), norm.weight, norm.bias, norm.eps) @ weight.T + bias
+    assert torch.allclose(linear(x, weight, bias, residual, norm), product + residual, atol=1e-5)
 
 
 @pytest.mark.gpu

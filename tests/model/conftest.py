@@ -87,10 +87,16 @@ class FolderCopy:
 
 
 @pytest.fixture
-def llama_copy(llama: Checkpoint, tmp_path: Path) -> FolderCopy:
-    return FolderCopy(llama.folder, tmp_path / "model")
+def copy_of(checkpoint: Callable[[str], Checkpoint], tmp_path: Path) -> Callable[[str], FolderCopy]:
+    """A copy of the checkpoint of a family; one in a test."""
+    return lambda name: FolderCopy(checkpoint(name).folder, tmp_path / "model")
 
 
 @pytest.fixture
-def mixtral_copy(checkpoint: Callable[[str], Checkpoint], tmp_path: Path) -> FolderCopy:
-    return FolderCopy(checkpoint("mixtral").folder, tmp_path / "model")
+def llama_copy(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
+    return copy_of("llama")
+
+
+@pytest.fixture
+def mixtral_copy(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
+    return copy_of("mixtral")

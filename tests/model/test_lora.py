@@ -24,11 +24,14 @@ TARGETS = {
 }
 
 
-def adapter(layers: int = 3, seed: int = 0) -> dict[str, torch.Tensor]:
+PLAIN_TARGETS = {"self_attn.k_proj": (48, 24), "mlp.c_fc": (48, 80), "mlp.c_proj": (80, 48)}
+
+
+def adapter(layers: int = 3, seed: int = 0, targets: dict[str, tuple[int, int]] = TARGETS) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for layer in range(layers):
-        for name, (inputs, outputs) in TARGETS.items():
+        for name, (inputs, outputs) in targets.items():
             key = f"base_model.model.model.layers.{layer}.{name}"
             tensors[f"{key}.lora_A.weight"] = torch.randn(RANK, inputs, generator=generator) * 0.2
             tensors[f"{key}.lora_B.weight"] = torch.randn(outputs, RANK, generator=generator) * 0.2
@@ -87,6 +90,17 @@ def test_several_adapters_add_up(llama_model: ExLlamaV2, llama_copy: Any, tmp_pa
     close(llama_model.forward(IDS, loras=loras), expected)
     for lora in loras:
         lora.unload()
+
+
+@pytest.mark.parametrize(("name", "targets"), [("cohere", TARGETS), ("starcoder2", PLAIN_TARGETS)])
+def test_layers_of_other_forms_can_be_adapted(
+    name: str, targets: dict[str, tuple[int, int]], checkpoint: Callable[[str], Any], copy_of: Any, tmp_path: Path
+) -> None:
+    model, tensors = checkpoint(name).load(), adapter(targets=targets)
+    lora = ExLlamaV2Lora.from_directory(model, save(tmp_path / "adapter", tensors))
+    expected = merged(copy_of(name), (tensors, ALPHA / RANK))
+    assert (model.forward(IDS) - expected).abs().max() > 0.1
+    close(model.forward(IDS, loras=[lora]), expected)
 
 
 def test_experts_can_be_adapted(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_left_padding(family: Any, ids: torch.Tensor) -> None:
     assert_same(logits[1:, 8:], expected[1:, 8:])
 
 
-@pytest.mark.parametrize("name", ["phi3_longrope"])
+@pytest.mark.parametrize("name", ["phi3_longrope", "phi4_mini"])
 def test_longrope_beyond_the_original_length(name: str, checkpoint: Any, ids: torch.Tensor) -> None:
     family = checkpoint(name)
     long = ids.repeat(1, 4)

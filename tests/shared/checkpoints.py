@@ -47,6 +47,7 @@ def _rope(**values: Any) -> dict[str, Any]:
 
 _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 _SU = {"short_factor": [1.0 + i / 10 for i in range(6)], "long_factor": [2.0 + i for i in range(6)]}
+_SU_HALF = {"short_factor": [1.0, 1.1, 1.2], "long_factor": [2.0, 3.0, 5.0]}
 
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16}
 _GROUPS = {
@@ -102,6 +103,10 @@ FAMILIES = {
     "olmoe": Family("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
     "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),
     "gemma": Family("Gemma", {"head_dim": 16}),
+    "cohere": Family("Cohere", {"logit_scale": 0.4, "attention_bias": True, "layer_norm_eps": 1e-3}),
+    "cohere_qk_norm": Family("Cohere", {"use_qk_norm": True, "logit_scale": 0.4}),
+    "cohere2": Family("Cohere2", {"sliding_window": 5, "logit_scale": 0.4, "sliding_window_pattern": 2}),
+    "starcoder2": Family("Starcoder2", {"sliding_window": 5}),
     "mixtral": Family("Mixtral", {"sliding_window": 5}),
     "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 24, "norm_topk_prob": False}),
     "qwen3_moe": Family(
@@ -111,6 +116,14 @@ FAMILIES = {
     "gemma3": Family("Gemma3", {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2}),
     "phi3": Family("Phi3"),
     "phi3_window": Family("Phi3", {"sliding_window": 5, **_rope(rope_type="default", partial_rotary_factor=0.5)}),
+    "phi4_mini": Family(
+        "Phi3",
+        {
+            "tie_word_embeddings": True,
+            "original_max_position_embeddings": 64,
+            **_rope(rope_type="longrope", partial_rotary_factor=0.5, **_SU_HALF),
+        },
+    ),
     "phi3_longrope": Family("Phi3", {"original_max_position_embeddings": 64, **_rope(rope_type="longrope", **_SU)}),
 }
 
