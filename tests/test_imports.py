@@ -21,6 +21,7 @@ ROOMS["engine"] = {"errors", "arguments"}
 ROOMS["tokenizer"] = {"engine"} | ROOMS["engine"]
 ROOMS["kernels"] = {"errors", "arguments"}
 ROOMS["model"] = {"kernels", "tokenizer"} | ROOMS["tokenizer"]
+ROOMS["quantization"] = {"model"} | ROOMS["model"]
 ROOMS["filters"] = {"tokenizer", "kernels"} | ROOMS["tokenizer"]
 ROOMS["runtime"] = {"filters", "model"} | ROOMS["filters"] | ROOMS["model"]
 ROOMS["generator"] = {"runtime"} | ROOMS["runtime"]

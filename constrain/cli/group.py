@@ -21,6 +21,7 @@ BUILT_IN = {
     "check-schema": "constrain.cli.check_schema:check_schema",
     "demo": "constrain.cli.demo:demo",
     "evaluate": "constrain.cli.evaluate:evaluate",
+    "evaluate-model": "constrain.cli.evaluate_model:evaluate_model",
     "extract": "constrain.cli.extract:extract",
     "generate": "constrain.cli.generate:generate",
     "info": "constrain.cli.inspect:info",

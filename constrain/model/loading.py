@@ -204,13 +204,7 @@ class LoadableModel:
             for index, (module, device) in enumerate(zip(self.modules, devices, strict=True)):
                 yield from _notify(index, total, callback, callback_gen)
                 module.load(source, device, self.compute_dtype)
-        config = self.config
-        # Scaling by the user is for longer contexts; the distances in sliding layers stay as in training.
-        full = RotaryTable(
-            config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, self.compute_dtype
-        )
-        same = config.rope_local == config.rope
-        self._rotary = full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, self.compute_dtype)
+        self._rotary = rotary_tables(self.config, self.compute_dtype)
         self.loaded = True
         yield from _notify(total, total, callback, callback_gen)
 
@@ -222,6 +216,14 @@ class LoadableModel:
         for module in self.modules:
             module.load(order, torch.device("meta"), self.compute_dtype)
         return self._files().reader(order.tensors)
+
+
+def rotary_tables(config: ExLlamaV2Config, dtype: torch.dtype) -> tuple[RotaryTable, RotaryTable]:
+    """Compute the rotary tables of full and of sliding layers; one object if they are equal."""
+    # Scaling by the user is for longer contexts; the distances in sliding layers stay as in training.
+    full = RotaryTable(config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, dtype)
+    same = config.rope_local == config.rope
+    return full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, dtype)
 
 
 def _notify(index: int, total: int, callback: Callback | None, generator: CallbackGenerator | None) -> Iterator[Any]:

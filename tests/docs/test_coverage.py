@@ -37,6 +37,7 @@ import constrain.integrations.transformers
 import constrain.llm
 import constrain.model
 import constrain.model_init
+import constrain.quantization
 import constrain.review
 import constrain.runs
 import constrain.serve
@@ -71,6 +72,7 @@ PACKAGES = [
     constrain.llm,
     constrain.model,
     constrain.model_init,
+    constrain.quantization,
     constrain.review,
     constrain.runs,
     constrain.serve,
