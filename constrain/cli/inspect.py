@@ -62,6 +62,7 @@ def info(model_dir: Path) -> None:
         "hidden size": f"{config.hidden_size} ({config.intermediate_size} in the MLP)",
         **_experts(config),
         "heads": f"{config.num_attention_heads} ({config.num_key_value_heads} for keys and values)",
+        **_attention(config),
         "vocabulary": f"{config.vocab_size:,}",
         "context": f"{config.max_seq_len:,} tokens",
         "prompt": choose_form(ExLlamaV2Tokenizer(config)).description,
@@ -81,6 +82,10 @@ def _experts(config: ExLlamaV2Config) -> dict[str, str]:
     shared = f"; one of {experts.shared_size} for all" if experts.shared_size else ""
     layers = f"{sum(experts.layers)} layers of {experts.count}"
     return {"experts": f"{layers} ({experts.size} each, {experts.routing.chosen} for a token){shared}"}
+
+
+def _attention(config: ExLlamaV2Config) -> dict[str, str]:
+    return {"attention": "sinks, for which there is no compiled kernel"} if config.arch.lm.sinks else {}
 
 
 def _memory(model: ExLlamaV2) -> Table:

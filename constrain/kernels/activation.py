@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +13,27 @@ from constrain.kernels import cuda
 
 
 class Activation(Enum):
-    """Activation of the gate of an MLP."""
+    """Activation of the gate of an MLP.
+
+    ``CLAMPED_SWIGLU`` is that of gpt-oss, and only for MLPs with a gate: both halves are clamped, the gate is activated
+    by ``x * sigmoid(1.702 * x)``, and one is added to the other half.
+    """
 
     SILU = "silu"
     GELU_TANH = "gelu_pytorch_tanh"
+    CLAMPED_SWIGLU = "clamped_swiglu"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the compiled kernels have it."""
+        return self is not Activation.CLAMPED_SWIGLU
+
+
+_FUNCTIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
+    Activation.SILU: F.silu,
+    Activation.GELU_TANH: partial(F.gelu, approximate="tanh"),
+}
+_CLAMP, _SHARPNESS = 7.0, 1.702
 
 
 def gated_activation(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
@@ -27,7 +46,7 @@ def gated_activation(gate_up: torch.Tensor, activation: Activation) -> torch.Ten
     Returns:
         ``[..., n]``, of the dtype of ``gate_up``.
     """
-    if cuda.takes(gate_up) and gate_up.is_contiguous() and gate_up.shape[-1] % 16 == 0:
+    if activation.compiled and cuda.takes(gate_up) and gate_up.is_contiguous() and gate_up.shape[-1] % 16 == 0:
         return _gated_cuda(gate_up, activation)
     return gated_activation_reference(gate_up, activation)
 
@@ -35,12 +54,15 @@ def gated_activation(gate_up: torch.Tensor, activation: Activation) -> torch.Ten
 def gated_activation_reference(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
     """:func:`gated_activation` in plain torch."""
     gate, up = gate_up.chunk(2, dim=-1)
+    if activation is Activation.CLAMPED_SWIGLU:
+        gate = gate.clamp(max=_CLAMP)
+        return (gate * _SHARPNESS).sigmoid_().mul_(gate).mul_(up.clamp(-_CLAMP, _CLAMP).add_(1))
     return activated(gate, activation).mul_(up)
 
 
 def activated(x: torch.Tensor, activation: Activation) -> torch.Tensor:
-    """Apply a non-linearity to every element."""
-    return F.silu(x) if activation is Activation.SILU else F.gelu(x, approximate="tanh")
+    """Apply a non-linearity that needs no gate to every element."""
+    return _FUNCTIONS[activation](x)
 
 
 def _gated_cuda(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:

@@ -7,6 +7,9 @@ import torch.nn.functional as F
 
 from constrain.kernels.activation import soft_cap
 
+MOST_SCORES = 1 << 26
+"""Scores in memory at a time, where attention needs them as a tensor."""
+
 
 def attention(
     q: torch.Tensor,
@@ -17,6 +20,7 @@ def attention(
     mask: torch.Tensor | None = None,
     causal: bool = False,
     cap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``softmax(cap(q @ k.T * scale) + mask) @ v``, for each head (Vaswani et al. 2017; grouped: Ainslie et al. 2023).
 
@@ -28,6 +32,7 @@ def attention(
         mask: added to the scores, ``[1 or batch, 1, queries, keys]``, finite.
         causal: the last query sees all keys, each earlier one sees one key less; takes no mask.
         cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
+        sinks: float32 ``[heads]``, the score of one more key, whose value is zero (Xiao et al. 2023; gpt-oss, 2025).
 
     Returns:
         ``[batch, queries, heads * head_dim]``.
@@ -35,9 +40,9 @@ def attention(
     batch, queries, heads, dim = q.shape
     keys, kv_heads = k.shape[1:3]
     k, v = k.transpose(1, 2), v.transpose(1, 2)
-    if cap is not None:
+    if cap is not None or sinks is not None:
         mask = _causal_mask(q, keys) if causal else mask
-        return _capped(q, k, v, scale, mask, cap)
+        return _by_scores(q, k, v, scale, mask, cap, sinks)
     if queries == 1:
         # The heads of a group read the same keys: as rows of one product they need no copies of the keys.
         grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
@@ -62,16 +67,45 @@ def _lower_right(queries: int, keys: int) -> torch.Tensor:
     return causal_lower_right(queries, keys)
 
 
-def _capped(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: torch.Tensor | None, cap: float
+def _by_scores(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    mask: torch.Tensor | None,
+    cap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention by the scores of some queries at a time; ``k`` and ``v`` are ``[batch, kv_heads, keys, head_dim]``."""
+    batch, queries, heads, _ = q.shape
+    step = max(1, MOST_SCORES // (batch * heads * k.shape[2]))
+    blocks = [
+        _of_scores(q[:, i : i + step], k, v, scale, None if mask is None else mask[..., i : i + step, :], cap, sinks)
+        for i in range(0, queries, step)
+    ]
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
+
+
+def _of_scores(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    mask: torch.Tensor | None,
+    cap: float | None,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     batch, queries, heads, dim = q.shape
     kv_heads, keys = k.shape[1:3]
     grouped = q.transpose(1, 2).reshape(batch, kv_heads, -1, dim)
-    scores = soft_cap(torch.matmul(grouped, k.transpose(2, 3)) * scale, cap)
+    scores = torch.matmul(grouped, k.transpose(2, 3)) * scale
+    scores = scores if cap is None else soft_cap(scores, cap)
     if mask is not None:
         scores = (scores.view(batch, heads, queries, keys) + mask).view(batch, kv_heads, -1, keys)
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
+    if sinks is not None:
+        added = sinks.to(scores.dtype).view(kv_heads, -1, 1).expand(-1, -1, queries).reshape(1, kv_heads, -1, 1)
+        scores = torch.cat((scores, added.expand(batch, -1, -1, -1)), dim=-1)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32)[..., :keys].to(v.dtype)
     return torch.matmul(weights, v).view(batch, heads, queries, dim).transpose(1, 2).reshape(batch, queries, -1)
 
 

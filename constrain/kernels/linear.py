@@ -74,6 +74,8 @@ def gated_linear(
     Returns:
         ``[..., n]``.
     """
+    if not activation.compiled:
+        return gated_activation(linear(x, weight, bias, None, norm, update, workspace), activation)
     if not isinstance(weight, torch.Tensor):
         if update is None:
             return weight.gated_linear(x, bias, activation, norm)

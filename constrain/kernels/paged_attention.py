@@ -36,6 +36,7 @@ def paged_attention(
     scale: float,
     window: int | None = None,
     cap: float | None = None,
+    sinks: torch.Tensor | None = None,
     workspace: AttentionWorkspace | None = None,
 ) -> torch.Tensor:
     """Attention of the last positions of each sequence over its keys, see :func:`constrain.kernels.attention`.
@@ -54,14 +55,15 @@ def paged_attention(
         scale: factor of the scores.
         window: maximum number of positions that a query attends to, its own included.
         cap: soft cap of the scores.
+        sinks: see :func:`constrain.kernels.attention`; the compiled kernel does not have them.
         workspace: scratch memory, reused between calls on one stream.
 
     Returns:
         ``[batch, queries, heads * head_dim]``.
     """
-    if cuda.takes(qkv, cos, sin) and cos.shape[-1] % 16 == 0 and pages.fit_kernels(qkv):
+    if sinks is None and cuda.takes(qkv, cos, sin) and cos.shape[-1] % 16 == 0 and pages.fit_kernels(qkv):
         return _attend_cuda(qkv, cos, sin, pages, lengths, scale, window, cap, workspace or AttentionWorkspace())
-    return paged_attention_reference(qkv, cos, sin, pages, lengths, scale=scale, window=window, cap=cap)
+    return paged_attention_reference(qkv, cos, sin, pages, lengths, scale=scale, window=window, cap=cap, sinks=sinks)
 
 
 def paged_attention_reference(
@@ -74,6 +76,7 @@ def paged_attention_reference(
     scale: float,
     window: int | None = None,
     cap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """:func:`paged_attention` in plain torch, over as much of the pages as the block table names."""
     kv_heads, past = pages.kv_heads, lengths - qkv.shape[1]
@@ -81,7 +84,7 @@ def paged_attention_reference(
     position = (past.long().unsqueeze(1) + torch.arange(qkv.shape[1], device=qkv.device)).clamp_(min=0)
     rotated = rotate(qkv[:, :, : heads + kv_heads], cos[position], sin[position])
     pages.write(rotated[:, :, heads:], qkv[:, :, heads + kv_heads :], past)
-    return attend_pages(rotated[:, :, :heads], pages, lengths, scale=scale, window=window, cap=cap)
+    return attend_pages(rotated[:, :, :heads], pages, lengths, scale=scale, window=window, cap=cap, sinks=sinks)
 
 
 def attend_pages(
@@ -92,6 +95,7 @@ def attend_pages(
     scale: float,
     window: int | None = None,
     cap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention of rotated queries ``[batch, queries, heads, head_dim]`` over pages, in plain torch.
 
@@ -107,7 +111,7 @@ def attend_pages(
     written = (key < lengths.view(-1, 1)).view(*keys.shape[:2], 1, 1)
     mask = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill_(~seen, torch.finfo(q.dtype).min / 2)
     keys, values = (x.where(written, 0.0) for x in (keys, values))
-    out = attention(q, keys, values, scale=scale, mask=mask.unsqueeze(1), cap=cap)
+    out = attention(q, keys, values, scale=scale, mask=mask.unsqueeze(1), cap=cap, sinks=sinks)
     return out.masked_fill((lengths == 0).view(-1, 1, 1), 0.0)
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from constrain.kernels import Activation, Scoring
 from constrain.model.config_reader import ConfigReader
-from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits, Norm, NormNames, QKNorm
+from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits, Norm, NormNames, QKNorm, StackedNames
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,11 @@ _BOTH_NORMS = NormNames(
 _LLAMA = DecoderTraits(qkv_bias=None, output_bias_follows=True, mlp_bias_key="mlp_bias")
 _GRANITE = replace(_LLAMA, multipliers=True)
 _SMOLLM3 = replace(_LLAMA, rotary=_rotated, defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0})
+_GRANITE_STACKED = StackedNames("input_linear.weight", "output_linear.weight")
 _GRANITE_MOE = replace(
     _GRANITE,
     experts=ExpertTraits(
-        ExpertNames("block_sparse_moe", router="router.layer", stacked=("input_linear", "output_linear")),
+        ExpertNames("block_sparse_moe", router="router.layer", stacked=_GRANITE_STACKED),
         "num_local_experts",
         "intermediate_size",
     ),
@@ -152,7 +153,7 @@ _OLMOE = replace(
     qk_norm=QKNorm.WHOLE,
     mlp_bias_key=None,
     experts=ExpertTraits(size_key="intermediate_size", normalised=None),
-    refused=("clip_qkv",),
+    supported={"clip_qkv": ()},
     defaults={"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
 )
 _MISTRAL = DecoderTraits(
@@ -203,6 +204,35 @@ _QWEN3_MOE = replace(
         "num_experts": 128,
         "num_experts_per_tok": 8,
         "moe_intermediate_size": 768,
+    },
+)
+_GPT_OSS = DecoderTraits(
+    qkv_bias=None,
+    output_bias_follows=True,
+    sinks=True,
+    sliding=_even_layers,
+    experts=ExpertTraits(
+        ExpertNames(
+            router="router",
+            stacked=StackedNames(
+                "experts.gate_up_proj", "experts.down_proj", "_bias", transposed=True, alternating=True
+            ),
+        ),
+        "num_local_experts",
+        "intermediate_size",
+        activation=Activation.CLAMPED_SWIGLU,
+        router_bias=True,
+    ),
+    supported={"swiglu_limit": (7.0,), "swiglu_alpha": (1.702,)},
+    defaults={
+        "attention_bias": True,
+        "rms_norm_eps": 1e-5,
+        "head_dim": 64,
+        "num_key_value_heads": 8,
+        "sliding_window": 128,
+        "num_experts_per_tok": 4,
+        "rope_theta": 150_000.0,
+        "max_position_embeddings": 131_072,
     },
 )
 _PHI3 = DecoderTraits(
@@ -296,6 +326,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("Gemma3ForCausalLM", _GEMMA_3_DECODER),
             Architecture("Gemma3ForConditionalGeneration", _GEMMA_3_DECODER, _INSIDE, multimodal=True),
             Architecture("Phi3ForCausalLM", _PHI3),
+            Architecture("GptOssForCausalLM", _GPT_OSS),
         )
     }
 )

@@ -79,6 +79,7 @@ def _feed_forward(config: ExLlamaV2Config, layer: LayerLayout, norms: dict[str, 
     if isinstance(layer.feed_forward, MLPLayout):
         return MLP(layer, layer.feed_forward, norms, activation)
     assert config.experts is not None
+    activation = config.experts.traits.activation or activation
     return Mixture(layer, layer.feed_forward, norms, activation, config.experts.routing)
 
 

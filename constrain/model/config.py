@@ -133,6 +133,11 @@ class ExLlamaV2Config:
         check_type("compute_dtype", self.compute_dtype, (torch.dtype, type(None)), "a torch.dtype", ConfigError)
 
     @property
+    def attends_by_scores(self) -> bool:
+        """Whether attention needs a tensor of all scores, beyond the operations that do without."""
+        return self.attn_logit_softcapping is not None or self.arch.lm.sinks
+
+    @property
     def padded_vocab_size(self) -> int:
         """Number of logits: ``vocab_size`` rounded up to 32."""
         return (self.vocab_size + 31) // 32 * 32
@@ -169,9 +174,9 @@ class ExLlamaV2Config:
             self._read_multipliers(reader)
         enabled = traits.qk_norm_key is None or reader.boolean(traits.qk_norm_key, False)
         self.use_qk_norm = traits.qk_norm is not None and enabled
-        for key in traits.refused:
-            if reader.raw(key, None):
-                raise reader.error(key, f"is not supported, but {reader.raw(key)!r} here")
+        for key, values in traits.supported.items():
+            if reader.raw(key, None) not in (None, *values):
+                raise reader.error(key, f"{reader.raw(key)!r} is not supported")
         self._read_experts(reader)
         self.checkpoint_format: str | None = reader.section("quantization_config").text("checkpoint_format", None)
         self._read_activation(reader)

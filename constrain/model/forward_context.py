@@ -28,6 +28,7 @@ class AttentionLayer:
         scale: factor of the scores.
         cap: soft cap of the scores, see :func:`constrain.kernels.soft_cap`.
         rotary: whether queries and keys are rotated.
+        sinks: see :func:`constrain.kernels.attention`; on the device of the layer, once it is loaded.
     """
 
     index: int
@@ -37,6 +38,7 @@ class AttentionLayer:
     scale: float
     cap: float | None
     rotary: bool = True
+    sinks: torch.Tensor | None = None
 
 
 class AttentionMetadata(Protocol):
@@ -136,7 +138,9 @@ class ContiguousAttention:
         q, k, v = rotated(layer, qkv, data.cos, data.sin)
         if self.cache is not None:
             k, v = self.cache.extend(layer.index, k, v, data.past, data.start)
-        return attention(q, k, v, scale=layer.scale, mask=data.mask, causal=data.causal, cap=layer.cap)
+        return attention(
+            q, k, v, scale=layer.scale, mask=data.mask, causal=data.causal, cap=layer.cap, sinks=layer.sinks
+        )
 
 
 def rotated(

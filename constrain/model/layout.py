@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from constrain.model.architecture import Architecture, KeyPrefix
 from constrain.model.expert_config import ExpertConfig
-from constrain.model.traits import DecoderTraits, Norm, QKNorm
+from constrain.model.traits import DecoderTraits, Norm, QKNorm, StackedNames
 
 Shape = tuple[int, ...]
 
@@ -48,20 +48,35 @@ class LinearLayout:
 class ExpertLinearLayout:
     """The same projections of every expert, each as one matrix product.
 
-    ``stacked`` is the name of the tensor if the file has one for all experts.
+    Attributes:
+        experts: the projections of each.
+        stacked: name of the tensor if the file has one for all experts.
+        bias: name of the tensor of all biases, if there are any.
+        transposed, alternating: form of the stacked tensor, see :class:`constrain.model.traits.StackedNames`.
     """
 
     experts: tuple[LinearLayout, ...]
     stacked: str | None = None
+    bias: str | None = None
+    transposed: bool = False
+    alternating: bool = False
 
     @property
     def shape(self) -> Shape:
         """Number of experts, of output features, and of input features."""
         return len(self.experts), sum(self.experts[0].outputs), self.experts[0].inputs
 
+    @property
+    def stored_shape(self) -> Shape:
+        """Shape of the stacked tensor."""
+        experts, outputs, inputs = self.shape
+        return (experts, inputs, outputs) if self.transposed else self.shape
+
     def tensors(self) -> Iterator[tuple[str, Shape]]:
+        if self.bias:
+            yield self.bias, self.shape[:2]
         if self.stacked:
-            yield f"{self.stacked}.weight", self.shape
+            yield self.stacked, self.stored_shape
             return
         for expert in self.experts:
             yield from expert.tensors()
@@ -138,6 +153,7 @@ class LayerLayout:
     mlp_post_norm: str | None
     sliding: bool
     rotary: bool
+    sinks: str | None
 
     def linears(self) -> Iterator[LinearLayout]:
         """The projections that all tokens pass through."""
@@ -160,6 +176,7 @@ class ModelLayout:
     tied: bool
     vocab_size: int
     hidden_size: int
+    num_heads: int
     norm_bias: bool
 
     def tensors(self) -> Iterator[tuple[str, Shape]]:
@@ -174,6 +191,8 @@ class ModelLayout:
     def _layer_tensors(self, layer: LayerLayout) -> Iterator[tuple[str, Shape]]:
         for part in (layer.qkv, layer.output, layer.feed_forward):
             yield from part.tensors()
+        if layer.sinks:
+            yield layer.sinks, (self.num_heads,)
         for norm in (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm):
             if norm:
                 yield from self._norm_tensors(norm)
@@ -226,6 +245,7 @@ def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLa
         tied=tied,
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
+        num_heads=config.num_attention_heads,
         norm_bias=config.arch.lm.norm is Norm.LAYER_WITH_BIAS,
     )
 
@@ -259,6 +279,7 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
         mlp_post_norm=norms[3],
         sliding=config.sliding_layers[index],
         rotary=config.rotary_layers[index],
+        sinks=f"{attention}.sinks" if traits.sinks else None,
     )
 
 
@@ -286,10 +307,25 @@ def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLay
     gate_up = (LinearLayout((f"{key}.{names.gate}", f"{key}.{names.up}"), (inner, inner), hidden) for key in each)
     down = (LinearLayout((f"{key}.{names.down}",), (hidden,), inner) for key in each)
     return MixtureLayout(
-        router=LinearLayout((f"{at}.{names.router}",), (experts.count,), hidden),
+        router=LinearLayout((f"{at}.{names.router}",), (experts.count,), hidden, experts.traits.router_bias),
         correction=names.correction and f"{at}.{names.router}.{names.correction}",
-        gate_up=ExpertLinearLayout(tuple(gate_up), names.stacked and f"{at}.{names.stacked[0]}"),
-        down=ExpertLinearLayout(tuple(down), names.stacked and f"{at}.{names.stacked[1]}"),
+        gate_up=_expert_linear(tuple(gate_up), at, names.stacked, "gate_up"),
+        down=_expert_linear(tuple(down), at, names.stacked, "down"),
         shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if names.shared else None,
         shared_gate=LinearLayout((f"{at}.{names.shared_gate}",), (1,), hidden) if names.shared_gate else None,
+    )
+
+
+def _expert_linear(
+    experts: tuple[LinearLayout, ...], at: str, names: StackedNames | None, part: Literal["gate_up", "down"]
+) -> ExpertLinearLayout:
+    if names is None:
+        return ExpertLinearLayout(experts)
+    stacked = f"{at}.{getattr(names, part)}"
+    return ExpertLinearLayout(
+        experts,
+        stacked,
+        bias=f"{stacked}{names.bias}" if names.bias else None,
+        transposed=names.transposed,
+        alternating=names.alternating and part == "gate_up",
     )

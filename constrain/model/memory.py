@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from constrain.errors import ModelError
-from constrain.kernels import Unquantized, multiplies_packed
+from constrain.kernels import MOST_SCORES, Unquantized, multiplies_packed
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
@@ -19,6 +19,8 @@ from constrain.model.modules import Attention, Head, Module
 _STEP = 512
 # Bytes of an element of keys or values during dequantisation: float32 before and after a product, and scaled.
 _DEQUANTIZE_BYTES = 12
+# Products, what they become, and their softmax in float32.
+_SCORE_COPIES = 4
 
 
 class SizedModel(CachedModel, Protocol):
@@ -56,8 +58,9 @@ def _stays_int8(model: SizedModel, names: Sequence[str]) -> bool:
 def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:
     """Estimate the temporary memory of a prefill pass on a device, in bytes.
 
-    It has the peak of states of a layer for ``max_input_len`` tokens, the rotary table of all positions, and a
-    contiguous copy of the keys and values of the longest sequence, which eager attention over pages makes.
+    It has the peak of states of a layer for ``max_input_len`` tokens, the scores of attention where these are kept, the
+    rotary table of all positions, and a contiguous copy of the keys and values of the longest sequence, which eager
+    attention over pages makes.
     """
     config = model.config
     heads = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
@@ -67,7 +70,10 @@ def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:
     row = config.num_key_value_heads * config.head_dim
     rotations = 2 * (1 << (positions - 1).bit_length()) * config.head_dim
     dequantization = 0 if isinstance(cache.key_quantization, Unquantized) else positions * row * _DEQUANTIZE_BYTES
-    return (tokens * states + 2 * positions * row + rotations) * model.compute_dtype.itemsize + dequantization
+    all_scores = config.num_attention_heads * config.max_attention_size
+    scores = min(all_scores, MOST_SCORES) if config.attends_by_scores else 0
+    elements = tokens * states + 2 * positions * row + rotations + _SCORE_COPIES * scores
+    return elements * model.compute_dtype.itemsize + dequantization
 
 
 def _inner_states(config: ExLlamaV2Config) -> int:

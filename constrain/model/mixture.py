@@ -43,17 +43,22 @@ class ExpertLinear:
 
     Attributes:
         weight: ``[experts, n, k]``, or one for each expert if the files hold them in a form that stays so.
+        bias: ``[experts, n]``, if there is one.
     """
 
     def __init__(self, layout: ExpertLinearLayout) -> None:
         self.layout = layout
         self.weight: ExpertWeight = torch.empty(0)
+        self.bias: torch.Tensor | None = None
         self._merged: dict[tuple[Adapter, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
         self._experts = [_Expert(expert, self._merged.clear) for expert in layout.experts]
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         """See :meth:`constrain.model.modules.Module.weights`."""
-        yield [key for key, _ in self.layout.tensors()], math.prod(self.layout.shape)
+        names = [key for key, _ in self.layout.tensors() if key != self.layout.bias]
+        yield names, math.prod(self.layout.shape)
+        if self.layout.bias:
+            yield [self.layout.bias], math.prod(self.layout.shape[:2])
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         """See :meth:`constrain.model.modules.Module.submodules`."""
@@ -63,12 +68,23 @@ class ExpertLinear:
     def load(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         """See :meth:`constrain.model.modules.Module.load`."""
         if self.layout.stacked:
-            self.weight = torch.empty(self.layout.shape, dtype=dtype, device=device)
-            source.copy(f"{self.layout.stacked}.weight", self.weight)
+            stored = torch.empty(self.layout.stored_shape, dtype=dtype, device=device)
+            source.copy(self.layout.stacked, stored)
+            self.weight = self._ordered(stored.transpose(1, 2) if self.layout.transposed else stored)
         else:
             self._load_each(source, device, dtype)
+        if self.layout.bias:
+            bias = torch.empty(self.layout.shape[:2], dtype=dtype, device=device)
+            source.copy(self.layout.bias, bias)
+            self.bias = self._ordered(bias)
         for number, expert in enumerate(self._experts):
             expert.device, expert.weight = device, self.weight[number]
+
+    def _ordered(self, stored: torch.Tensor) -> torch.Tensor:
+        """Return what a file holds of all experts ``[experts, n, ...]`` with all of the gate before all of up."""
+        if self.layout.alternating:
+            stored = torch.cat((stored[:, ::2], stored[:, 1::2]), dim=1)
+        return stored.contiguous()
 
     def _load_each(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         _, rows, inputs = self.layout.shape
@@ -90,9 +106,11 @@ class ExpertLinear:
         """Compute :func:`constrain.kernels.expert_linear`, plus the products of adapters."""
         adapter = self._merged_adapter(context)
         if adapter is None:
-            return expert_linear(x, self.weight, experts, activation=activation)
+            return expert_linear(x, self.weight, experts, self.bias, activation)
         down, up = adapter
-        y = expert_linear(x, self.weight, experts).add_(expert_linear(expert_linear(x, down, experts), up, experts))
+        y = expert_linear(x, self.weight, experts, self.bias).add_(
+            expert_linear(expert_linear(x, down, experts), up, experts)
+        )
         return y if activation is None else gated_activation(y, activation)
 
     def _merged_adapter(self, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -164,6 +182,8 @@ class Mixture(Module):
         if self.layout.correction:
             self.correction = torch.empty(self.layout.router.outputs, device=self.device)
             source.copy(self.layout.correction, self.correction)
+        # The product with separate weights asks the host which experts were chosen.
+        self.capturable = all(isinstance(part.weight, torch.Tensor) for part in (self.gate_up, self.down))
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         rows = self.norm.forward(x, context).flatten(0, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -315,12 +316,15 @@ class Attention(Module):
         self.head_norms = [norms[name] for name in (layer.query_norm, layer.key_norm) if name]
         self.qkv, self.output = Linear(layer.qkv), Linear(layer.output)
         self.head_norm_weight: torch.Tensor | None = None
+        self.sinks = layer.sinks
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         norm = self.norm or self.post_norm
         for part in (norm, norm, self.qkv, self.output):
             if part is not None:
                 yield from part.weights()
+        if self.sinks:
+            yield [self.sinks], self.layer.heads
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
         yield from self.qkv.submodules()
@@ -335,6 +339,10 @@ class Attention(Module):
             query, key = (norm.weight for norm in self.head_norms)
             counts = (self.layer.heads, self.layer.kv_heads)
             self.head_norm_weight = torch.cat((query.expand(counts[0], -1), key.expand(counts[1], -1)))
+        if self.sinks:
+            sinks = torch.empty(self.layer.heads, device=self.device)
+            source.copy(self.sinks, sinks)
+            self.layer = replace(self.layer, sinks=sinks)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         out = self.attended(x, context, self.norm)

@@ -99,6 +99,11 @@ class TensorFiles:
                 )
             return
         stored = self.tensors.get(key)
+        if stored is None and f"{key}_blocks" in self.tensors:
+            raise WeightsError(
+                f"{self.tensors[f'{key}_blocks'].file}: {key} is stored in blocks with scales (MXFP4), which are not "
+                "read; use a checkpoint whose experts are in bfloat16"
+            )
         if stored is None:
             raise WeightsError(f"{self.files[0].parent}: no tensor {key} in any safetensors file")
         if stored.shape != shape:

@@ -43,6 +43,24 @@ class NormNames:
 
 
 @dataclass(frozen=True)
+class StackedNames:
+    """Names of tensors that hold a projection of all experts, after that of the module and a dot.
+
+    Attributes:
+        gate_up, down: names of the weights.
+        bias: what is added to these for the names of biases, if there are any.
+        transposed: they are ``[experts, inputs, outputs]``, in place of outputs before inputs.
+        alternating: rows of gate and up alternate, in place of all of the gate before all of up.
+    """
+
+    gate_up: str
+    down: str
+    bias: str | None = None
+    transposed: bool = False
+    alternating: bool = False
+
+
+@dataclass(frozen=True)
 class ExpertNames:
     """Names of the tensors of a mixture of experts, after that of the module and a dot.
 
@@ -50,7 +68,7 @@ class ExpertNames:
         module: name of the module in a layer.
         router: the layer that scores experts.
         gate, up, down: projections of an expert, after ``experts.`` and its number.
-        stacked: tensors of gate and up, and of down, if the file has one for all experts.
+        stacked: if the file has one tensor for all experts.
         correction: the tensor that is added to scores for the choice, after the name of the router, if there is one.
         shared: the MLP that all tokens pass through, if there is one.
         shared_gate: the layer whose sigmoid is the weight of the shared MLP, if there is one.
@@ -61,7 +79,7 @@ class ExpertNames:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
-    stacked: tuple[str, str] | None = None
+    stacked: StackedNames | None = None
     correction: str | None = None
     shared: str | None = None
     shared_gate: str | None = None
@@ -75,6 +93,8 @@ class ExpertTraits:
         names: names of tensors.
         count_key, size_key, shared_size_key: keys of the config for the number of experts, and for the inner sizes of
             an expert and of the shared MLP.
+        activation: activation of the gates of experts, if it is another one than that of MLPs.
+        router_bias: whether the router has a bias.
         scoring: see :class:`constrain.kernels.Routing`.
         grouped: experts are chosen from groups, and the shared MLP is of the size of some experts, as of DeepSeek-V3.
         normalised: likewise; ``None``: as ``norm_topk_prob`` of the config.
@@ -85,6 +105,8 @@ class ExpertTraits:
     count_key: str = "num_experts"
     size_key: str = "moe_intermediate_size"
     shared_size_key: str = "shared_expert_intermediate_size"
+    activation: Activation | None = None
+    router_bias: bool = False
     scoring: Scoring = Scoring.SOFTMAX
     grouped: bool = False
     normalised: bool | None = True
@@ -115,10 +137,11 @@ class DecoderTraits:
         wide_residual: the residual sums exceed the range of float16, in place of which bfloat16 is used.
         fused_qkv, fused_mlp: the file has ``qkv_proj``, and ``gate_up_proj``, as one tensor.
         interleaved: features are rotated in pairs of neighbours, in place of halves.
+        sinks: attention has sinks, see :func:`constrain.kernels.attention`.
         sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
         rotary: selects layers whose queries and keys are rotated.
         experts: mixtures of experts, if there are any.
-        refused: keys of the config that change the model in a way that is not supported here.
+        supported: values of keys of the config besides null, where others would change the model.
         requires_bos: the model needs a BOS token.
         supports_tp, mrope: tensor-parallel loading and multi-axis RoPE, which no architecture has here.
         defaults: defaults of keys of the config.
@@ -144,10 +167,11 @@ class DecoderTraits:
     fused_qkv: bool = False
     fused_mlp: bool = False
     interleaved: bool = False
+    sinks: bool = False
     sliding: LayerRule | None = None
     rotary: LayerRule = lambda reader, layer: True
     experts: ExpertTraits | None = None
-    refused: tuple[str, ...] = ()
+    supported: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     requires_bos: bool = False
     supports_tp: bool = False
     mrope: bool = False

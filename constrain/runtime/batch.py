@@ -147,6 +147,7 @@ class RaggedAttention:
                     mask=span.mask,
                     causal=span.causal,
                     cap=layer.cap,
+                    sinks=layer.sinks,
                 )
             )
         return out[0] if len(out) == 1 else torch.cat(out, dim=1)

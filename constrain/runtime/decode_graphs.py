@@ -57,6 +57,7 @@ class DecodeAttention:
             scale=layer.scale,
             window=self.window if layer.sliding else None,
             cap=layer.cap,
+            sinks=layer.sinks,
             workspace=self.workspace,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -58,7 +59,13 @@ def test_rotation_turns_pairs_by_their_angle_and_keeps_the_rest() -> None:
 
 
 def exact_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, visible: np.ndarray, cap: float | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    visible: np.ndarray,
+    cap: float | None,
+    sinks: torch.Tensor | None = None,
 ) -> np.ndarray:
     batch, queries, heads, dim = q.shape
     out = np.zeros((batch, queries, heads, dim))
@@ -67,14 +74,15 @@ def exact_attention(
         scores = k[b, :, group].double().numpy() @ q[b, i, h].double().numpy() * scale
         scores = cap * np.tanh(scores / cap) if cap else scores
         weights = np.exp(scores - scores.max()) * visible[b, i]
-        out[b, i, h] = (weights / weights.sum()) @ v[b, :, group].double().numpy()
+        sink = 0.0 if sinks is None else np.exp(float(sinks[h]) - scores.max())
+        out[b, i, h] = (weights / (weights.sum() + sink)) @ v[b, :, group].double().numpy()
     return out.reshape(batch, queries, heads * dim)
 
 
-@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize(("cap", "sunk"), [(None, False), (2.0, False), (None, True), (2.0, True)])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize(("queries", "kind"), [(1, "all"), (1, "mask"), (5, "causal"), (3, "causal"), (3, "mask")])
-def test_attention(queries: int, kind: str, kv_heads: int, cap: float | None) -> None:
+def test_attention(queries: int, kind: str, kv_heads: int, cap: float | None, sunk: bool) -> None:
     keys = 5
     q = torch.randn(2, queries, 4, 8)
     # Keys and values of a cache are slices of something longer.
@@ -87,8 +95,18 @@ def test_attention(queries: int, kind: str, kv_heads: int, cap: float | None) ->
         visible[1, :, :2] = False
         visible[:, 0, 3] = False
         mask = torch.where(torch.from_numpy(visible), 0.0, -1e30)[:, None]
-    actual = attention(q, k, v, scale=0.3, mask=mask, causal=kind == "causal", cap=cap)
-    assert close(actual, exact_attention(q, k, v, 0.3, visible, cap))
+    sinks = torch.tensor([-1.0, 0.0, 1.0, 3.0]) if sunk else None
+    actual = attention(q, k, v, scale=0.3, mask=mask, causal=kind == "causal", cap=cap, sinks=sinks)
+    assert close(actual, exact_attention(q, k, v, 0.3, visible, cap, sinks))
+
+
+@pytest.mark.parametrize("kind", ["causal", "mask"])
+def test_attention_in_blocks_of_queries(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = torch.randn(2, 5, 4, 8), torch.randn(2, 7, 2, 8), torch.randn(2, 7, 2, 8)
+    mask = torch.randn(2, 1, 5, 7) if kind == "mask" else None
+    whole = attention(q, k, v, scale=0.3, mask=mask, causal=mask is None, cap=2.0)
+    monkeypatch.setattr(import_module("constrain.kernels.attention"), "MOST_SCORES", 2 * 2 * 4 * 7)
+    assert torch.allclose(attention(q, k, v, scale=0.3, mask=mask, causal=mask is None, cap=2.0), whole, atol=1e-6)
 
 
 @pytest.mark.gpu

@@ -41,6 +41,13 @@ def test_layer_norm() -> None:
     assert torch.equal(residual, total)
 
 
+def test_clamped_swiglu() -> None:
+    gate, up = torch.tensor([1.0, 9.0, -9.0, 7.0]), torch.tensor([2.0, 8.0, -8.0, -1.0])
+    clamped = torch.tensor([1.0, 7.0, -9.0, 7.0])
+    expected = clamped / (1 + torch.exp(-1.702 * clamped)) * torch.tensor([3.0, 8.0, -6.0, 0.0])
+    assert torch.allclose(gated_activation(torch.cat((gate, up)), Activation.CLAMPED_SWIGLU), expected)
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_products(activation: Activation) -> None:
     x, weight, bias, residual = torch.randn(2, 1, 16), torch.randn(6, 16), torch.randn(6), torch.randn(2, 1, 6)

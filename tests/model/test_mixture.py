@@ -61,7 +61,7 @@ def test_what_is_not_supported_is_refused(checkpoint: Callable[[str], Any], tmp_
     (tmp_path / "config.json").write_text(json.dumps(source | {"clip_qkv": 8.0}))
     config = ExLlamaV2Config()
     config.model_dir = str(tmp_path)
-    with pytest.raises(ConfigError, match="clip_qkv: is not supported"):
+    with pytest.raises(ConfigError, match=r"clip_qkv: 8\.0 is not supported"):
         config.prepare(no_tensors=True)
 
 
@@ -72,6 +72,24 @@ def test_one_tensor_may_hold_all_experts(checkpoint: Callable[[str], Any], tmp_p
     up = model.modules_dict["model.layers.1.block_sparse_moe.experts.5.up_proj"]
     assert torch.equal(up.weight, stored[5])
     assert module_sizes(model)[4] == 4 * (8 * 48 + 8 * 3 * 80 * 48 + 2 * 48)
+
+
+def test_rows_of_gate_and_up_may_alternate(checkpoint: Callable[[str], Any]) -> None:
+    model = checkpoint("gpt_oss").load()
+    tensors = load_file(checkpoint("gpt_oss").folder / "model.safetensors")
+    stored = tensors["model.layers.1.mlp.experts.gate_up_proj"]
+    both = model.modules_dict["model.layers.1.mlp.experts.5.up_proj"]
+    assert torch.equal(both.weight, torch.cat((stored[5, :, ::2].T, stored[5, :, 1::2].T)))
+    assert module_sizes(model)[2] == 4 * (8 * 48 + 8 + 8 * (3 * 80 * 48 + 2 * 80 + 48) + 2 * 48)
+
+
+def test_experts_in_blocks_are_refused(copy_of: Any) -> None:
+    copy = copy_of("gpt_oss")
+    key = "model.layers.2.mlp.experts.down_proj"
+    del copy.tensors[key]
+    copy.tensors[f"{key}_blocks"] = torch.zeros(8, 48, 2, 16, dtype=torch.uint8)
+    with pytest.raises(WeightsError, match=rf"{key} is stored in blocks with scales \(MXFP4\)"):
+        ExLlamaV2Config(copy.write())
 
 
 @pytest.mark.parametrize(
@@ -104,11 +122,19 @@ def test_memory_counts_all_experts(checkpoint: Callable[[str], Any]) -> None:
     assert working_bytes(model, cache) > 64 * 4 * 3 * (3 * 16 + 2 * 48)
 
 
-def test_info_describes_the_experts(checkpoint: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("qwen2_moe", "3 layers of 8 (16 each, 3 for a token); one of 24 for all"),
+        ("gpt_oss", "sinks, for which there is no compiled kernel"),
+    ],
+)
+def test_info_describes_the_layers(
+    name: str, said: str, checkpoint: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("constrain.extract.prompts.choose.choose_form", lambda _: type("Form", (), {"description": ""}))
     monkeypatch.setattr("constrain.tokenizer.ExLlamaV2Tokenizer", lambda _: None)
-    output = CliRunner().invoke(info, [str(checkpoint("qwen2_moe").folder)]).output
-    assert "3 layers of 8 (16 each, 3 for a token); one of 24 for all" in output
+    assert said in CliRunner().invoke(info, [str(checkpoint(name).folder)]).output
 
 
 @pytest.mark.skipif(not multiplies_packed(torch.device("cpu"), torch.float32), reason="no such products here")
@@ -123,6 +149,7 @@ def test_experts_stay_in_eight_bits_if_all_are_stored_so(mixtral_copy: Any, numb
     model = load(mixtral_copy.write())
     mixture = model.modules[2]
     assert isinstance(mixture, Mixture)
+    assert not mixture.capturable
     if number == 8:
         assert all(isinstance(weight, Int8Weight) for weight in mixture.gate_up.weight)
         assert module_sizes(model)[2] == 8 * 3 * 80 * 48 + 4 * (8 * 48 + 2 * 48)

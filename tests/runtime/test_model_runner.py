@@ -42,6 +42,7 @@ FAMILIES = [
     "cohere_qk_norm",
     "cohere2",
     "starcoder2",
+    "gpt_oss",
     "gemma2",
     "gemma3",
     "phi3_window",

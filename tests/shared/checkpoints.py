@@ -112,6 +112,16 @@ FAMILIES = {
     "qwen3_moe": Family(
         "Qwen3Moe", {**_EXPERTS, "num_experts": 128, "head_dim": 16, "norm_topk_prob": True, "mlp_only_layers": [1]}
     ),
+    "gpt_oss": Family(
+        "GptOss",
+        {
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "head_dim": 16,
+            "sliding_window": 5,
+            **_rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, truncate=False),
+        },
+    ),
     "gemma2": Family("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
     "gemma3": Family("Gemma3", {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2}),
     "phi3": Family("Phi3"),
@@ -133,7 +143,7 @@ def randomise(model: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            spread = 0.3 if "norm" in name or name.endswith("bias") else 0.15
+            spread = 0.3 if "norm" in name or name.endswith(("bias", "sinks")) else 0.15
             parameter.add_(torch.randn(parameter.shape, generator=generator) * spread)
         for name, buffer in model.named_buffers():
             if name.endswith("correction_bias"):

@@ -9,8 +9,9 @@ class ExLlamaV2Config(native.ExLlamaV2Config):
     """:class:`constrain.model.ExLlamaV2Config` with further attributes of exllamav2.
 
     Attributes:
-        num_experts, num_experts_per_token: for mixtures of experts, which constrain does not support.
-        logit_scale, scale_depth, scale_emb: multipliers that no supported model has.
+        num_experts, num_experts_per_token: for mixtures of experts.
+        logit_scale: factor of the logits.
+        scale_depth, scale_emb: multipliers that no supported model has.
         checkpoint_fused_mlp, checkpoint_offset_qzeros: forms of quantised weights that are not supported.
         mrope_section: for multi-axis RoPE, which no supported model has.
         scale_long_factor, scale_short_factor: divisors of the frequencies beyond, and up to, the original context.
