@@ -23,7 +23,7 @@ async def received_tokens(port: int, body: dict[str, Any]) -> int:
 
 
 async def rate(port: int, streams: int, bodies: list[dict[str, Any]]) -> float:
-    """Return tokens per second of all completions, so many at a time."""
+    """Return tokens per second over all completions, run with limited concurrency."""
     waiting = deque(bodies)
 
     async def client() -> int:

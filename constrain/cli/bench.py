@@ -88,7 +88,7 @@ def masks(
 def measure_kernels(shape: str, output: Path | None) -> None:
     """Measure single CUDA kernels.
 
-    Each is given beside the time of torch for the same, and as a share of the rate at which the GPU reads memory.
+    Each is given with the time of torch for the same, and as a share of the rate at which the GPU reads memory.
     """
     from constrain.bench import kernels
 
@@ -221,7 +221,7 @@ def measure_step(
     within_budget: bool,
     output: Path | None,
 ) -> None:
-    """Measure decoding under the JSON Schemas in DATA_DIR, beside decoding without constraints.
+    """Measure decoding under the JSON Schemas in DATA_DIR, compared with decoding without constraints.
 
     DATA_DIR has files of the form of MaskBench. The weights are random. Tokens per second are those of all sequences
     together, and bytes those that are sent to the GPU for a token. The last line is jump-forward, on the schemas that
@@ -265,7 +265,7 @@ def measure_doors(
     seconds: float,
     output: Path | None,
 ) -> None:
-    """Measure every way to generate tokens, beside plain decoding.
+    """Measure every way to generate tokens, compared with plain decoding.
 
     Plain is the dynamic generator with default settings, at the same batch, in turns with what is measured. Doors are
     the other generators, LLM, sampling settings and options of jobs, adapters, caches, filters and drafts. The weights
@@ -306,7 +306,7 @@ def measure_server(
     repeats: int,
     output: Path | None,
 ) -> None:
-    """Measure the server, beside generate_many in the same run.
+    """Measure the server, compared with generate_many in the same run.
 
     Rates are tokens per second of all streams together, as clients in another process receive them. The last figure is
     the ratio of tokens per second of processor time.
@@ -335,7 +335,7 @@ def measure_server(
 def measure_confidence(
     model_dir: Path | None, documents: int, batch: int | None, repeats: int, output: Path | None
 ) -> None:
-    """Measure extraction with confidence, beside extraction without it in the same run.
+    """Measure extraction with confidence, compared with extraction without it in the same run.
 
     Rates are tokens of records per second, of all documents together.
     """

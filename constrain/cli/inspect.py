@@ -44,7 +44,7 @@ def info(model_dir: Path) -> None:
     """Describe the model in MODEL_DIR.
 
     Its weights are not loaded; said is also how much memory it would take here. Caches are given as bytes for a token
-    of context, and as the longest that fits beside the weights: into the memory that is free on the GPUs now, or
+    of context, and as the longest that fits next to the weights: into the memory that is free on the GPUs now, or
     without a GPU into that of the machine.
     """
     from constrain.extract.prompts.choose import choose_form

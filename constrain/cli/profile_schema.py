@@ -40,7 +40,7 @@ _PASSES = {"first": "first time", "again": "again", "within_budget": "within a b
     type=click.IntRange(min=0),
     default=4,
     show_default=True,
-    help="Number of random documents, beside those given.",
+    help="Number of random documents, in addition to those given.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random documents.")
 @click.option(

@@ -97,17 +97,17 @@ def _mean_logprobs(llm: constrain.LLM, document: Document, extraction: Extractio
     prompt = llm.extractor.encode_prompt(document.text, options)
     ids = torch.cat([prompt, torch.tensor([extraction.tokens])], dim=1)
     spell = vocabulary_of(llm.tokenizer).token_bytes
-    spelled = [spell(token) for token in extraction.tokens]
-    if ids.shape[1] > llm.model.config.max_input_len or b"".join(spelled) != extraction.text.encode():
+    pieces = [spell(token) for token in extraction.tokens]
+    if ids.shape[1] > llm.model.config.max_input_len or b"".join(pieces) != extraction.text.encode():
         return {}
     with torch.inference_mode():
         logits = llm.model.forward(ids)[0, prompt.shape[1] - 1 : -1].float().cpu()
-    logprobs = logits.log_softmax(1)[torch.arange(len(spelled)), torch.tensor(extraction.tokens)].tolist()
-    ends = list(accumulate(map(len, spelled)))
+    logprobs = logits.log_softmax(1)[torch.arange(len(pieces)), torch.tensor(extraction.tokens)].tolist()
+    ends = list(accumulate(map(len, pieces)))
     return {
         pointer(leaf.path): mean(
             logprob
-            for logprob, end, text in zip(logprobs, ends, spelled, strict=True)
+            for logprob, end, text in zip(logprobs, ends, pieces, strict=True)
             if end > leaf.start and end - len(text) < leaf.end
         )
         for leaf in find_leaves(extraction.text.encode())

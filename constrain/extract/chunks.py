@@ -1,4 +1,4 @@
-"""Chunks of a long document: at most so many tokens, cut at borders of pages, paragraphs and sentences, overlapping."""
+"""Chunks of a long document: of limited length, cut at borders of pages, paragraphs and sentences, overlapping."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Count: TypeAlias = Callable[[str], int]
 _WORD, _LINE, _SENTENCE, _PARAGRAPH, _PAGE = range(5)
 #: Fewest tokens of the pieces that long sentences are divided into, so that chunks can overlap by a part of one.
 _MIN_PIECE = 32
-#: What borders follow. A dot beside a digit, or before a lower-case letter, is mostly that of a date or an
+#: What borders follow. A dot next to a digit, or before a lower-case letter, is mostly that of a date or an
 #: abbreviation.
 _ENDS = (
     (re.compile(r"\n"), _LINE),
     (re.compile(r"(?<!\d)[.!?…؟۔]+[\"'”’»)\]]*\s+(?=[^\s\d])|[。！？｡]+[”」』）]*"), _SENTENCE),
     (re.compile(r"\n[^\S\n]*\n\s*"), _PARAGRAPH),
 )
-#: Joiners and variation selectors, which belong to the characters beside them.
+#: Joiners and variation selectors, which belong to the characters next to them.
 _JOINERS = frozenset("\u200c\u200d\ufe0e\ufe0f")
 
 

@@ -147,9 +147,9 @@ class _WrittenText:
 
     def __init__(self, vocabulary: Vocabulary, tokens: Sequence[int], confidence: Sequence[TokenConfidence]) -> None:
         self.tokens, self.confidence = tokens, confidence
-        self._spelled = [vocabulary.token_bytes(token) for token in tokens]
-        self.record = b"".join(self._spelled)
-        self.starts = list(accumulate(map(len, self._spelled), initial=0))
+        self._pieces = [vocabulary.token_bytes(token) for token in tokens]
+        self.record = b"".join(self._pieces)
+        self.starts = list(accumulate(map(len, self._pieces), initial=0))
         self._vocabulary = vocabulary
 
     def token_at(self, place: int) -> int:

@@ -112,7 +112,7 @@ class LongExtraction(Generic[T]):
 
     @property
     def fits(self) -> bool:
-        """Whether the document fits in the context beside its record."""
+        """Whether the document and its record fit in the context together."""
         room = self._requests.context - self.prompt.shape[-1]
         return self._wanted <= room or self._reserved(self._target) <= room
 
@@ -131,16 +131,16 @@ class LongExtraction(Generic[T]):
         return self._requests.count_tokens(piece.text) > max(2 * MIN_CHUNK, len(extraction.tokens) // _MAX_RATIO)
 
     def _divided(self, pieces: Sequence[Part], too_large: Collection[tuple[int, int]]) -> list[Part]:
-        """Divide pieces that are too large, but for what the pieces beside them have, too."""
+        """Divide pieces that are too large, leaving out what their neighbours contain as well."""
         result: list[Part] = []
         for piece, after in zip_longest(pieces, pieces[1:]):
             if _place(piece) not in too_large:
                 result.append(piece)
                 continue
             limit = min(self._requests.count_tokens(piece.text) // 2, self._wanted)
-            beside = [*result[-1:], *([after] if after else [])]
+            neighbours = [*result[-1:], *([after] if after else [])]
             smaller = self._chunks(piece, max(MIN_CHUNK, limit))
-            result += [part for part in smaller if not any(_is_within(part, other) for other in beside)]
+            result += [part for part in smaller if not any(_is_within(part, other) for other in neighbours)]
         return result
 
     def _chunks(self, document: Document, limit: int) -> list[Part]:
@@ -151,7 +151,7 @@ class LongExtraction(Generic[T]):
     # Tokens
 
     def _limit(self, target: Target[Any]) -> int:
-        """Return the most tokens of a part of the document beside which a record has room."""
+        """Return the most tokens of a part of the document that leave room for a record."""
         reserved = self._reserved(target)
         if self._room - reserved >= MIN_CHUNK:
             return self._room - reserved

@@ -62,7 +62,7 @@ class LowRankWorkspace:
         return self._projected, self._signals
 
     def side_stream(self, device: torch.device) -> SideStream:
-        """Return the stream on which rows are projected beside other work."""
+        """Return the stream on which rows are projected while other work runs."""
         if self._side is None:
             self._side = SideStream(device)
         return self._side

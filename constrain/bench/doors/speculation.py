@@ -46,7 +46,7 @@ def speculation_doors(lab: Lab, draft: Callable[[], ExLlamaV2] | None) -> Iterat
     yield Door("n-gram draft, all accepted", _SEVERAL, WANTED_NGRAM_BATCH, partial(_forced_ngrams, lab, _SEVERAL))
     yield Door("n-gram draft, none accepted", 1, WANTED_NGRAM_REFUSED, partial(_unrepeated, lab))
     if draft is not None:
-        yield Door("draft model, all accepted", 1, WANTED_MODEL, partial(_foreseen, lab, draft))
+        yield Door("draft model, all accepted", 1, WANTED_MODEL, partial(_accepted_drafts, lab, draft))
         yield Door("draft model under a filter, all accepted", 1, WANTED_MODEL, partial(_forced_drafts, lab, draft))
         yield Door("draft model, none accepted", 1, WANTED_MODEL_REFUSED, partial(_refused_drafts, lab, draft))
 
@@ -141,7 +141,7 @@ def never_again(count: int) -> list[int]:
     return [place * step % prime for step in range(1, prime) for place in range(prime)][:count]
 
 
-def _foreseen(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
+def _accepted_drafts(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
     """Measure a draft model without a filter whose drafts are all accepted."""
     drafting = Drafting(lab, 1, lab.prompt, draft_model=draft(), num_draft_tokens=_DRAFTED)
     bias = torch.full((lab.model.config.padded_vocab_size,), -torch.inf)

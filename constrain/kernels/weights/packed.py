@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from constrain.kernels.activation import Activation, gated_activation
 from constrain.kernels.norm import RowNorm, normed
 
-# Elements that are dequantised at a time, so that a product needs little memory beside the weight.
+# Elements that are dequantised at a time, so that a product needs little memory in addition to the weight.
 _PIECE = 1 << 24
 
 

@@ -25,7 +25,7 @@ class CallForm:
         arguments: ``"json"``; or ``"tags"``: a pair of tags for each argument, see ``tags``.
         tags: before and after a key, and before and after its value.
         python_constants: whether values between tags may be ``True``, ``False`` and ``None``, as chat templates write
-            them, beside those of JSON.
+            them, in addition to those of JSON.
         parallel: whether several calls may be written.
         call_id: id of a call in prompts, where the chat template wants a certain one: with ``{name}`` and ``{number}``,
             counted from 0 in the conversation.
