@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
-
 from constrain.filters.thinking import Thinking
 from constrain.serve.conversation import encode_conversation
 from constrain.serve.formats import OutputFormat
-from constrain.serve.generation import Work, within
+from constrain.serve.generation import Work
 from constrain.serve.models import ServedModel
 from constrain.serve.protocol.chat import Message
 from constrain.serve.protocol.fields import Effort, SamplingFields
 from constrain.serve.sampling import make_options
-from constrain.serve.tools import Function, ToolChoice, answer_format
+from constrain.serve.tools import CallForm, Function, ToolChoice, answer_format
 from constrain.serve.tools.reader import AnswerReader
 
 #: Most tokens of thoughts before an answer with a constraint, by effort.
@@ -29,6 +27,9 @@ _THOUGHTS: dict[Effort, int] = {
     "high": 16384,
     "xhigh": 32768,
 }
+
+#: Number of tokens at the end of a prompt that may be a mark of the answer.
+_END_TOKENS = 8
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,19 @@ def make_work(model: ServedModel, request: SamplingFields, asked: Conversation) 
     functions = asked.functions if asked.choice else ()
     variables = dict(asked.variables)
     if asked.effort is not None:
-        # Variables by which templates of Qwen3 and of GPT-OSS are told.
-        variables = {"enable_thinking": asked.effort != "none", "reasoning_effort": asked.effort, **variables}
+        # Variables by which templates of Qwen3, of Command and of GPT-OSS are told.
+        thinks = asked.effort != "none"
+        variables = {"enable_thinking": thinks, "reasoning": thinks, "reasoning_effort": asked.effort, **variables}
     ids = encode_conversation(model, asked.messages, functions, variables, asked.content or _only_call(asked.choice))
-    format = answer_format(model.form, asked.choice, asked.content, model.vocabulary)
-    thinking = _thinking(model, ids, asked) if format is not None else None
+    prompt = Prompt.of(model, ids[0].tolist())
+    format = answer_format(prompt.form, asked.choice, asked.content, model.vocabulary)
+    thinking = _thinking(model, prompt, asked) if format is not None else None
     shows_special = isinstance(format.grammar, str) if format else model.thinking_marks is not None
     options = make_options(
         request, model, asked.max_tokens, logprobs=asked.logprobs, special_tokens=shows_special or bool(thinking)
     )
-    reader = partial(AnswerReader, model.form, asked.choice, _mark_texts(model), _is_thinking(model, ids))
-    return Work(model, ids, format, within(options, thinking, asked.max_tokens), thinking, reader, asked.content)
+    reader = partial(AnswerReader, prompt.form, asked.choice, _mark_texts(model), prompt.is_thinking)
+    return Work(model, ids, format, options, thinking, reader, asked.content, asked.max_tokens)
 
 
 def _only_call(choice: ToolChoice | None) -> OutputFormat | None:
@@ -86,31 +89,46 @@ def _only_call(choice: ToolChoice | None) -> OutputFormat | None:
     return OutputFormat(dict(choice.functions[0].schema))
 
 
-def _thinking(model: ServedModel, ids: torch.Tensor, asked: Conversation) -> Thinking | None:
-    """Return how the model may think before its answer; ``None`` if it begins with the answer."""
+@dataclass(frozen=True)
+class Prompt:
+    """What a prompt has begun of the answer.
+
+    Attributes:
+        form: of what is left of the answer.
+        is_thinking: whether the prompt ends within thoughts.
+        has_thought: whether it ends with closed thoughts.
+    """
+
+    form: CallForm
+    is_thinking: bool = False
+    has_thought: bool = False
+
+    @classmethod
+    def of(cls, model: ServedModel, ids: Sequence[int]) -> Prompt:
+        """Return it for the ids of a prompt."""
+        marks, pieces = model.thinking_marks, model.tokenizer.get_id_to_piece_list(True)
+        is_thinking = marks is not None and marks.are_open(ids)
+        has_thought = marks is not None and not is_thinking and marks.closing[0] in ids[-1 - len(marks.closing) :]
+        end = "".join(pieces[idx] for idx in ids[-_END_TOKENS:])
+        return cls(model.form.after(end, is_thinking or has_thought), is_thinking, has_thought)
+
+
+def _thinking(model: ServedModel, prompt: Prompt, asked: Conversation) -> Thinking | None:
+    """Return how the model may think before its answer; ``None`` if it begins with the answer, or as its form says."""
     marks = model.thinking_marks
-    if marks is None:
+    if marks is None or prompt.has_thought or (model.form.reasoning and not prompt.is_thinking):
         return None
-    prompt = ids[0].tolist()
-    is_open = marks.are_open(prompt)
     limit = _THOUGHTS[asked.effort or "medium"]
-    has_thought = not is_open and marks.closing[0] in prompt[-1 - len(marks.closing) :]
-    if has_thought or (not limit and not is_open):
+    if not limit and not prompt.is_thinking:
         return None
-    opening = () if is_open else marks.opening
-    if asked.max_tokens is not None:
-        limit = min(limit, max(0, asked.max_tokens - len(opening) - len(marks.closing)) // 2)
+    opening = () if prompt.is_thinking else marks.opening
     return Thinking(opening, marks.closing, limit)
-
-
-def _is_thinking(model: ServedModel, ids: torch.Tensor) -> bool:
-    return model.thinking_marks is not None and model.thinking_marks.are_open(ids[0].tolist())
 
 
 def _mark_texts(model: ServedModel) -> tuple[str, str] | None:
     """Return the texts around thoughts."""
     marks = model.thinking_marks
-    if marks is None:
+    if model.form.reasoning or marks is None:
         return model.form.reasoning
     opening, closing = (model.tokenizer.get_id_to_piece_list(True)[idx] for idx in (marks.opening[0], marks.closing[0]))
     return opening, closing

@@ -82,7 +82,9 @@ def _rendered(message: Message, ids: Mapping[str, str]) -> dict[str, Any]:
     rendered: dict[str, Any] = {"role": _role(message), "content": _text(message)}
     thoughts = message.reasoning_content or message.reasoning
     answered = ids.get(message.tool_call_id or "", message.tool_call_id)
-    optional = {"name": message.name, "tool_call_id": answered, "reasoning_content": thoughts}
+    # Templates of Command have a name of their own for thoughts.
+    named = {"reasoning_content": thoughts, "tool_plan": thoughts}
+    optional = {"name": message.name, "tool_call_id": answered, **named}
     rendered |= {name: value for name, value in optional.items() if value is not None}
     if message.tool_calls:
         rendered["tool_calls"] = [

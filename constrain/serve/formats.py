@@ -113,19 +113,18 @@ class GrammarText:
         self.grammars.update(format.grammars)
         return self.refer(format.grammar, format.pointer)
 
-    def free_text(self, excluded: Iterable[str] = ()) -> str:
-        """Return the expression of any text, empty or not, in which no text of ``excluded`` occurs."""
-        return f"{self.refer(re.compile(free_text_pattern(excluded)))}?"
+    def free_text(self, excluded: Iterable[str] = (), counts: str = "") -> str:
+        """Return the expression of any text, empty or not, in which no text of ``excluded`` occurs.
+
+        ``counts`` are bounds on its characters, as a regular expression writes them.
+        """
+        barred = "|".join(map(re.escape, filter(None, excluded)))
+        character = f"(?s:(?!{barred}).)" if barred else "(?s:.)"
+        return self.refer(re.compile(character + counts)) if counts else f"{self.refer(re.compile(character + '+'))}?"
 
     def format(self, start: str, pointer: str = "") -> OutputFormat:
         """Return the format of the rule ``start``."""
         return OutputFormat(f"start: {start}", self.grammars, pointer, self.pointers)
-
-
-def free_text_pattern(excluded: Iterable[str]) -> str:
-    """Return a pattern of texts of at least one character, in which no text of ``excluded`` occurs."""
-    barred = "|".join(map(re.escape, filter(None, excluded)))
-    return rf"(?s:(?!{barred}).)+" if barred else r"(?s:.)+"
 
 
 def alternatives(texts: Iterable[str]) -> re.Pattern[str]:

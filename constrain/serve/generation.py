@@ -31,6 +31,7 @@ class Work:
         thinking: how long the model may think before ``format`` applies.
         make_reader: makes what divides the text; ``None``: it stays as it is.
         content: the form of the part of the output that is neither thoughts nor calls.
+        max_tokens: most tokens of thoughts and answer; ``None``: what fits in the context.
     """
 
     model: ServedModel
@@ -40,6 +41,7 @@ class Work:
     thinking: Thinking | None = None
     make_reader: Callable[[], AnswerReader] | None = None
     content: OutputFormat | None = None
+    max_tokens: int | None = None
 
     def submit(self, number: int) -> Output:
         """Compile the format, and submit output ``number`` of several.
@@ -52,8 +54,11 @@ class Work:
         filters: list[ExLlamaV2EngineFilter] = []
         if self.format is not None:
             filters.append(ExLlamaV2EngineFilter(llm.model, llm.tokenizer, self.format.compile(self.model.vocabulary)))
-        options = self.options.numbered(number)
-        pending = submit(llm.runtime, self.ids, filters, options, _as_it_is, thinking=self.thinking)
+        options, thinking = self.options.numbered(number), self.thinking
+        if thinking is not None and self.max_tokens is not None:
+            thinking = shortened(thinking, self.max_tokens, filters[0].min_tokens() - 1)
+            options = replace(options, max_new_tokens=max(1, self.max_tokens - thinking.max_tokens))
+        pending = submit(llm.runtime, self.ids, filters, options, _as_it_is, thinking=thinking)
         return Output(self, pending, filters)
 
 
@@ -176,8 +181,13 @@ def _names(model: ServedModel) -> set[str]:
     return {model.special_names.get(idx, "") for idx in (marks.opening[0], marks.closing[0])} if marks else set()
 
 
-def within(options: Options, thinking: Thinking | None, max_tokens: int | None) -> Options:
-    """Return options with which thoughts and answer together keep to ``max_tokens``."""
-    if thinking is None or max_tokens is None:
-        return options
-    return replace(options, max_new_tokens=max(1, max_tokens - thinking.max_tokens))
+def shortened(thinking: Thinking, max_tokens: int, needed: int) -> Thinking:
+    """Return shorter thoughts, which leave half of the tokens to an answer, or what it needs if that is more.
+
+    Args:
+        thinking: the thoughts.
+        max_tokens: most tokens of thoughts and answer.
+        needed: number of tokens of the shortest answer.
+    """
+    room = max(0, max_tokens - len(thinking.opening) - len(thinking.closing))
+    return replace(thinking, limit=min(thinking.limit, room // 2, max(0, room - needed)))

@@ -51,8 +51,8 @@ class ServedModel:
 
     @cached_property
     def thinking_marks(self) -> ThinkingMarks | None:
-        """The tokens around its thoughts, unless the form of calls has them."""
-        return None if self.form.reasoning else thinking_marks(self.llm.tokenizer)
+        """The tokens around its thoughts, if there is one for each side."""
+        return thinking_marks(self.llm.tokenizer)
 
     @cached_property
     def special_names(self) -> dict[int, str]:

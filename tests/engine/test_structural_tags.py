@@ -201,6 +201,11 @@ def test_values_between_tags_are_texts_or_json() -> None:
     check(value({"type": "array", "items": {"type": "string"}}), written('["x"]', "\n[]\n"), written("x"))
     check(value({"enum": ["x y", None]}), written("x y", "null"), written("x", '"x y"'))
     check(value({"const": "x"}), written("x"), written('"x"', "y"))
+    color = {"enum": ["red", "light blue"], "type": "string", "title": "Color"}
+    optional = {"anyOf": [{"$ref": "#/$defs/color"}, {"type": "null"}], "description": "of the car"}
+    schema = {"properties": {"a": optional}, "required": ["a"], "$defs": {"color": color}}
+    references = {"type": "qwen_xml_parameter", "json_schema": schema}
+    check(references, written("light blue", "null"), written('"red"', "blue", ""))
     check(value({"type": "integer", "enum": [1, 2, "1"]}), written("1", "2"), written("3"))
     check(value(True), written("", "x", "<b>", "</paramete"), ["<parameter=a></parameter></parameter>"])
     check(value({"type": "string"}), written("<</parameter"), written("</parameter>"))

@@ -67,6 +67,19 @@ def test_without_effort_the_model_does_not_think(thinking_app: Starlette) -> Non
     assert "reasoning_content" not in answer["choices"][0]["message"]
 
 
+def test_thoughts_leave_room_for_the_answer(thinking_app: Starlette) -> None:
+    """The tokens that a refusal says to suffice do."""
+    body = {"model": "thinker", "messages": [{"role": "user", "content": "Is it?"}], "regex": "[a-z]{40}[0-9]{9}"}
+    refused = post(thinking_app, "/v1/chat/completions", {**body, "max_tokens": 12}).json()["error"]
+    assert refused["code"] == "max_tokens_too_small"
+    needed = int(refused["message"].split()[-2])
+    for max_tokens in (needed, needed + 10):
+        answer = post(thinking_app, "/v1/chat/completions", {**body, "max_tokens": max_tokens}).json()
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        assert answer["usage"]["completion_tokens"] <= max_tokens
+    assert "error" in post(thinking_app, "/v1/chat/completions", {**body, "max_tokens": needed - 1}).json()
+
+
 def test_thoughts_are_items_of_a_response(thinking_app: Starlette) -> None:
     body = {"model": "thinker", "input": "Is it?", "regex": "yes|no", "max_output_tokens": 40}
     answer = post(thinking_app, "/v1/responses", body).json()

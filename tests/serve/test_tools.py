@@ -29,6 +29,7 @@ WEATHER: dict[str, Any] = {
         "days": {"type": "integer"},
         "unit": {"enum": ["C", "F"]},
         "hours": {"type": "array", "items": {"type": ["string", "null"]}},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     },
     "required": ["city"],
     "additionalProperties": False,
@@ -54,7 +55,8 @@ def random_call(rng: random.Random) -> tuple[str, dict[str, Any]]:
     if rng.random() < 0.2:
         return "a.now", {}
     text = "".join(rng.choice('abäß \n"\\{}[]<>/:,') for _ in range(rng.randint(0, 12)))
-    optional = {"days": rng.randint(-9, 999), "unit": rng.choice("CF"), "hours": [text, None]}
+    note = rng.choice([None, text, "null and void"])
+    optional = {"days": rng.randint(-9, 999), "unit": rng.choice("CF"), "hours": [text, None], "note": note}
     chosen = {name: value for name, value in optional.items() if rng.random() < 0.5}
     return "get_weather", {"city": text, **chosen}
 

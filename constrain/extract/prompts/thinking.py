@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-#: Marks of published models: Qwen3, QwQ and DeepSeek-R1; Magistral; Seed-OSS.
-_MARKS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>"))
+#: Marks of published models, with the line breaks that belong to them.
+_MARKS = (
+    ("<think>\n", "</think>\n\n"),  # Qwen3, QwQ and DeepSeek-R1
+    ("[THINK]\n", "[/THINK]\n\n"),  # Magistral
+    ("<seed:think>\n", "</seed:think>\n\n"),  # Seed-OSS
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,7 @@ class ThinkingMarks:
 def thinking_marks(tokenizer: ExLlamaV2Tokenizer) -> ThinkingMarks | None:
     """Return the marks of a model that has a token for each, else ``None``."""
     added = {token.content for token in tokenizer.tokenizer_model.added_tokens().values()}
-    for opening, closing in _MARKS:
-        if {opening, closing} <= added | set(tokenizer.extended_piece_to_id):
-            texts = (f"{opening}\n", f"{closing}\n\n")
+    for texts in _MARKS:
+        if {text.strip() for text in texts} <= added | set(tokenizer.extended_piece_to_id):
             return ThinkingMarks(*(tuple(tokenizer.encode_prompt(text)[0].tolist()) for text in texts))
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 #: Stands for the number of a call, from 0, before or after its name.
@@ -31,6 +31,7 @@ class CallForm:
             counted from 0 in the conversation.
         id_after_arguments: whether the id of a call, 9 letters and digits, may follow its arguments.
         content_opening: text before an answer that is no call.
+        content_closing: text that may end such an answer.
         reasoning: texts around thoughts, for models whose thoughts are part of the same grammar.
         marks: texts of which the chat templates of these models have one.
     """
@@ -50,8 +51,20 @@ class CallForm:
     call_id: str = ""
     id_after_arguments: bool = False
     content_opening: str = ""
+    content_closing: str = ""
     reasoning: tuple[str, str] | None = None
     marks: Sequence[str] = ()
+
+    def after(self, prompt: str, has_thought: bool) -> CallForm:
+        """Return the form of what is left of an answer that the end of a prompt has begun.
+
+        Args:
+            prompt: the end of the prompt.
+            has_thought: whether it has opened thoughts, and maybe closed them.
+        """
+        is_content = bool(self.content_opening) and prompt.endswith(self.content_opening)
+        reasoning = None if is_content or has_thought else self.reasoning
+        return replace(self, reasoning=reasoning, content_opening="" if is_content else self.content_opening)
 
     def written(self, calls: Sequence[tuple[str, str]]) -> str:
         """Return calls as a model writes them, each given by the name of its function and its arguments as text."""
@@ -62,11 +75,13 @@ class CallForm:
         return self.opening + self.separator.join(texts) + self.closing
 
 
-#: Constants as Python writes them, by those of JSON.
-CONSTANTS = {"true": "True", "false": "False", "null": "None"}
+#: Constants as Python writes them.
+CONSTANTS = {"True": True, "False": False, "None": None}
 
 #: Around the id that may follow the arguments of a call.
 ID_BEFORE, ID_AFTER = ', "id": "', '"'
+
+_COHERE_NAME = f'{{"tool_call_id": "{NUMBER}", "tool_name": "'
 
 #: By name; the first whose marks a chat template has is that of the model.
 FORMS: dict[str, CallForm] = {
@@ -135,16 +150,33 @@ FORMS: dict[str, CallForm] = {
         id_after_arguments=True,
         marks=("[TOOL_CALLS]",),
     ),
+    "cohere-text": CallForm(
+        families="Command A+ and North",
+        opening="<|START_ACTION|>[\n\n    ",
+        before_name=_COHERE_NAME,
+        after_name='", "parameters": ',
+        after_arguments="}",
+        separator=",\n\n    ",
+        closing="\n\n]<|END_ACTION|>",
+        trigger="<|START_ACTION|>",
+        content_opening="<|START_TEXT|>",
+        content_closing="<|END_TEXT|>",
+        reasoning=("<|START_THINKING|>", "<|END_THINKING|>"),
+        marks=("<|START_TEXT|>",),
+    ),
     "cohere": CallForm(
-        families="Command R7B and Command A",
+        families="Command R7B, Command A, Reasoning and Vision",
         opening="<|START_ACTION|>[\n    ",
-        before_name=f'{{"tool_call_id": "{NUMBER}", "tool_name": "',
+        before_name=_COHERE_NAME,
         after_name='", "parameters": ',
         after_arguments="}",
         separator=",\n    ",
         closing="\n]<|END_ACTION|>",
         trigger="<|START_ACTION|>",
-        marks=("<|START_ACTION|>",),
+        content_opening="<|START_RESPONSE|>",
+        content_closing="<|END_RESPONSE|>",
+        reasoning=("<|START_THINKING|>", "<|END_THINKING|>"),
+        marks=("<|START_ACTION|>", "<|START_RESPONSE|>"),
     ),
     "glm-4.7": CallForm(
         families="GLM 4.7 and later",
@@ -200,6 +232,25 @@ FORMS: dict[str, CallForm] = {
         trigger='{"name": "',
         parallel=False,
         marks=("<|python_tag|>", '"parameters": dictionary'),
+    ),
+    "phi-4-functools": CallForm(
+        families="Phi-4 mini with vLLM's chat template",
+        opening="functools[",
+        before_name='{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}",
+        separator=", ",
+        closing="]",
+        trigger="functools[",
+        marks=("functools[",),
+    ),
+    "phi-4-single": CallForm(
+        families="Phi-4 mini with llama.cpp's chat template",
+        before_name='<|tool_call|>{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}<|/tool_call|>",
+        trigger="<|tool_call|>",
+        marks=('<|tool_call|>{"name"',),
     ),
     "phi-4": CallForm(
         families="Phi-4 mini",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import uuid4
 
 from constrain.serve.json_values import JSONReader
-from constrain.serve.tools.choice import ToolChoice
-from constrain.serve.tools.forms import CONSTANTS, ID_AFTER, ID_BEFORE, NUMBER, CallForm
-from constrain.serve.tools.grammar import is_text
+from constrain.serve.tools.choice import Function, ToolChoice
+from constrain.serve.tools.forms import ID_AFTER, ID_BEFORE, NUMBER, CallForm
+from constrain.serve.tools.tagged import read_arguments
 
 #: The id that may follow arguments.
 _CALL_ID = re.compile(f"^{ID_BEFORE}[a-zA-Z0-9]{{9}}{ID_AFTER}")
@@ -125,7 +125,7 @@ class AnswerReader:
     def _thoughts(self, is_last: bool) -> Iterator[Part]:
         assert self._marks is not None
         closing = self._marks[1]
-        text, found = self._until(closing, is_last)
+        text, found = self._until([closing], is_last)
         yield from self._stripped(text, "reasoning")
         if found:
             self._buffer = self._buffer[len(closing) :]
@@ -142,10 +142,15 @@ class AnswerReader:
         yield from ()
 
     def _content(self, is_last: bool) -> Iterator[Part]:
-        text, found = self._until(self._form.trigger if self._choice else "", is_last)
+        trigger = self._form.trigger if self._choice else ""
+        text, found = self._until([trigger, self._form.content_closing], is_last)
         yield from self._stripped(text, "content")
         if found:
-            self._state = self._call_opening
+            self._state = self._call_opening if found == trigger else self._end
+
+    def _end(self, is_last: bool) -> Iterator[Part]:
+        self._buffer = ""
+        yield from ()
 
     def _call_opening(self, is_last: bool) -> Iterator[Part]:
         yield from self._skip(self._form.opening + self._form.before_name, self._call_name)
@@ -177,7 +182,12 @@ class AnswerReader:
         if end >= 0:
             text, self._buffer = self._buffer[:end], self._buffer[end:]
             self._state = self._call_end
-            yield CallArguments(self._num_calls - 1, json.dumps(self._of_tags(text), ensure_ascii=False))
+            arguments = read_arguments(self._form, self._function(), text)
+            yield CallArguments(self._num_calls - 1, json.dumps(arguments, ensure_ascii=False))
+
+    def _function(self) -> Function:
+        assert self._choice is not None
+        return next(each for each in self._choice.functions if each.name == self._name)
 
     def _call_end(self, is_last: bool) -> Iterator[Part]:
         form = self._form
@@ -190,34 +200,23 @@ class AnswerReader:
             self._buffer, self._state = self._buffer[match.end() :], state
         yield from ()
 
-    def _until(self, mark: str, is_last: bool) -> tuple[str, bool]:
-        """Take the text before a mark, or what cannot be the beginning of one; return it and whether there is one."""
-        place = self._buffer.find(mark) if mark else -1
-        held = 0 if is_last else _overlap(self._buffer, mark)
-        end = place if place >= 0 else len(self._buffer) - held
+    def _until(self, marks: Sequence[str], is_last: bool) -> tuple[str, str]:
+        """Take the text before the first of some marks, or what cannot be the beginning of one; return it and the mark.
+
+        Empty texts are no marks.
+        """
+        given = list(filter(None, marks))
+        found = re.search("|".join(map(re.escape, given)), self._buffer) if given else None
+        held = 0 if is_last else max((_overlap(self._buffer, mark) for mark in given), default=0)
+        end = found.start() if found else len(self._buffer) - held
         text, self._buffer = self._buffer[:end], self._buffer[end:]
-        return text, place >= 0
+        return text, found[0] if found else ""
 
     def _stripped(self, text: str, kind: Literal["content", "reasoning"]) -> Iterator[Text]:
         text = text.lstrip("\n") if self._strips else text
         if text:
             self._strips = False
             yield Text(text, kind)
-
-    def _of_tags(self, text: str) -> dict[str, Any]:
-        assert self._choice is not None
-        before_key, after_key, before_value, after_value = map(re.escape, self._form.tags)
-        pair = re.compile(f"{before_key}(.*?){after_key}{before_value}(.*?){after_value}", re.DOTALL)
-        schema = next(each.schema for each in self._choice.functions if each.name == self._name)
-        properties = schema.get("properties", {})
-        found = pair.findall(text)
-        return {key: value if is_text(properties.get(key)) else _of_json(value) for key, value in found}
-
-
-def _of_json(value: str) -> Any:
-    """Return a value that is written as JSON, or as a constant of Python."""
-    constants = {python: name for name, python in CONSTANTS.items()}
-    return json.loads(constants.get(value, value))
 
 
 def _pattern(text: str) -> str:
