@@ -52,12 +52,12 @@ def encode_conversation(
         rendered = for_template(messages, model.form)
         tools = [function.for_template() for function in functions]
         return tokenizer.encode_chat(rendered, tools=tools or None, **(variables or {}))
-    rendered = [_rendered(message, model.form) for message in messages]
+    texts = [_as_text(message, model.form) for message in messages]
     if functions:
-        rendered = _with_system(rendered, _description(functions, model.form))
+        texts = _with_system(texts, _description(functions, model.form))
     if source:
-        return tokenizer.encode_chat(rendered, **(variables or {}))
-    transcript = "".join(f"{each['role']}: {each['content']}\n\n" for each in rendered)
+        return tokenizer.encode_chat(texts, **(variables or {}))
+    transcript = "".join(f"{each['role']}: {each['content']}\n\n" for each in texts)
     return encode(tokenizer, f"{transcript}assistant:")
 
 
@@ -98,7 +98,7 @@ def _rendered(message: Message, ids: Mapping[str, str]) -> dict[str, Any]:
     return rendered
 
 
-def _rendered(message: Message, form: CallForm) -> dict[str, str]:
+def _as_text(message: Message, form: CallForm) -> dict[str, str]:
     """Return a message of a template that knows no calls: they are written as text."""
     calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
     text = _text(message) + (form.written(calls) if calls else "")
