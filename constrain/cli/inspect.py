@@ -85,7 +85,14 @@ def _experts(config: ExLlamaV2Config) -> dict[str, str]:
 
 
 def _attention(config: ExLlamaV2Config) -> dict[str, str]:
-    return {"attention": "sinks, for which there is no compiled kernel"} if config.arch.lm.sinks else {}
+    if config.latent:
+        sizes = f"{config.latent.rank} + {config.latent.rotated} features a token"
+        return {"attention": f"latent, of {sizes}{_uncompiled(config)}"}
+    return {"attention": f"sinks{_uncompiled(config)}"} if config.arch.lm.sinks else {}
+
+
+def _uncompiled(config: ExLlamaV2Config) -> str:
+    return ", for which there is no compiled kernel" if config.attends_by_scores else ""
 
 
 def _memory(model: ExLlamaV2) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from constrain.kernels.activation import Activation, activated, gated_activation, soft_cap
-from constrain.kernels.attention import MOST_SCORES, attention
+from constrain.kernels.attention import MOST_FUSED_DIM, MOST_SCORES, attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.experts import ExpertWeight, Routing, Scoring, expert_linear, route
@@ -38,6 +38,7 @@ from constrain.kernels.weights import (
 __all__ = [
     "GREEDY_TEMPERATURE",
     "MAX_CHOICES",
+    "MOST_FUSED_DIM",
     "MOST_SCORES",
     "Activation",
     "AttentionWorkspace",

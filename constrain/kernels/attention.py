@@ -7,6 +7,8 @@ import torch.nn.functional as F
 
 from constrain.kernels.activation import soft_cap
 
+MOST_FUSED_DIM = 256
+"""Features of a head up to which torch's attention on GPUs needs no tensor of scores."""
 MOST_SCORES = 1 << 26
 """Scores in memory at a time, where attention needs them as a tensor."""
 
@@ -47,6 +49,8 @@ def attention(
         # The heads of a group read the same keys: as rows of one product they need no copies of the keys.
         grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
         return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale).reshape(batch, 1, heads * dim)
+    if q.is_cuda and dim > MOST_FUSED_DIM:
+        return _by_scores(q, k, v, scale, _causal_mask(q, keys) if causal else mask, cap, sinks)
     later = causal and keys > queries
     out = F.scaled_dot_product_attention(
         q.transpose(1, 2),

@@ -73,7 +73,8 @@ def _rotated(reader: ConfigReader, layer: int) -> bool:
 
 
 def _after_dense_layers(reader: ConfigReader, layer: int) -> bool:
-    return layer >= int(reader.integer("first_k_dense_replace", 1, low=0, high=1 << 16))
+    first = int(reader.integer("first_k_dense_replace", 1, low=0, high=1 << 16))
+    return layer >= first and layer % int(reader.integer("moe_layer_freq", 1, high=1 << 16)) == 0
 
 
 _GEMMA = {"tie_word_embeddings": True, "head_dim": 256}
@@ -140,6 +141,44 @@ _GLM4_MOE = replace(
         sparse=_after_dense_layers,
     ),
     defaults={"partial_rotary_factor": 0.5, "norm_topk_prob": True, "rms_norm_eps": 1e-5},
+)
+_DEEPSEEK = replace(
+    _LLAMA,
+    latent=True,
+    interleaved=True,
+    mlp_bias_key=None,
+    supported={"attention_bias": (False,), "mlp_bias": (False,)},
+)
+_DEEPSEEK2 = replace(
+    _DEEPSEEK,
+    experts=ExpertTraits(
+        ExpertNames(shared="shared_experts"),
+        count_key="n_routed_experts",
+        grouped=True,
+        best_of_group=1,
+        normalised=False,
+        sparse=_after_dense_layers,
+    ),
+    supported={
+        **_DEEPSEEK.supported,
+        "norm_topk_prob": (False,),
+        "scoring_func": ("softmax",),
+        "topk_method": ("greedy", "group_limited_greedy"),
+    },
+    defaults={"first_k_dense_replace": 0, "topk_method": "greedy", "n_shared_experts": 2},
+)
+_DEEPSEEK3 = replace(
+    _DEEPSEEK,
+    experts=_GLM4_MOE.experts,
+    supported={**_DEEPSEEK.supported, "scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)},
+    defaults={
+        "first_k_dense_replace": 3,
+        "n_group": 8,
+        "topk_group": 4,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+    },
 )
 _OLMO2 = replace(
     _LLAMA,
@@ -307,6 +346,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("GlmForCausalLM", _GLM),
             Architecture("Glm4ForCausalLM", _GLM4),
             Architecture("Glm4MoeForCausalLM", _GLM4_MOE),
+            Architecture("DeepseekV2ForCausalLM", _DEEPSEEK2),
+            Architecture("DeepseekV3ForCausalLM", _DEEPSEEK3),
             Architecture("Olmo2ForCausalLM", _OLMO2),
             Architecture("OlmoeForCausalLM", _OLMOE),
             Architecture("CohereForCausalLM", _COHERE),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from constrain.model.config import ExLlamaV2Config
+from constrain.model.latent_attention import LatentAttention
 from constrain.model.layout import LayerLayout, MLPLayout, Shape
 from constrain.model.mixture import Mixture
 from constrain.model.modules import (
@@ -39,6 +40,9 @@ def build_modules(config: ExLlamaV2Config) -> list[Module]:
 
 def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> Sequence[Module]:
     norms = _norms(config, layer)
+    if layer.latent and config.latent:
+        kind = partial(LatentAttention, layer.latent, config.latent)
+        return [_attention(config, layer, index, norms, kind), _feed_forward(config, layer, norms)]
     if config.arch.lm.parallel:
         assert isinstance(layer.feed_forward, MLPLayout)
         mlp = make_mlp(layer.mlp, layer.feed_forward, config.arch.lm.activation)
@@ -70,7 +74,7 @@ def _attention(
         head_dim=config.head_dim,
         scale=config.query_scale,
         cap=config.attn_logit_softcapping,
-        interleaved=config.rope.dim if config.arch.lm.interleaved else 0,
+        interleaved=config.rope.dim if config.interleaved else 0,
     )
 
 

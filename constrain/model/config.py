@@ -13,9 +13,11 @@ import torch
 
 from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConfigError, WeightsError
+from constrain.kernels import MOST_FUSED_DIM
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
 from constrain.model.expert_config import ExpertConfig, read_experts
+from constrain.model.latent_config import LatentConfig, read_latent
 from constrain.model.layout import ModelLayout, model_layout
 from constrain.model.rope import read_rope
 from constrain.model.tensor_files import TensorFiles
@@ -135,7 +137,7 @@ class ExLlamaV2Config:
     @property
     def attends_by_scores(self) -> bool:
         """Whether attention needs a tensor of all scores, beyond the operations that do without."""
-        return self.attn_logit_softcapping is not None or self.arch.lm.sinks
+        return self.attn_logit_softcapping is not None or self.arch.lm.sinks or self.head_dim > MOST_FUSED_DIM
 
     @property
     def padded_vocab_size(self) -> int:
@@ -159,6 +161,7 @@ class ExLlamaV2Config:
         self.intermediate_size: int = reader.integer("intermediate_size", high=_MAX_WIDTH)
         self.num_hidden_layers: int = reader.integer("num_hidden_layers", high=_MAX_LAYERS)
         self._read_heads(reader)
+        self._read_latent(reader)
         self.norm_eps: float = reader.number(traits.norm_eps_key, 1e-6, high=1.0)
         self.tie_word_embeddings = reader.boolean("tie_word_embeddings", False)
         attention_bias = reader.boolean(traits.bias_key, False)
@@ -197,6 +200,16 @@ class ExLlamaV2Config:
         self.num_key_value_groups: int = heads // kv_heads
         self.head_dim: int = reader.integer("head_dim", self.hidden_size // heads, high=_MAX_WIDTH)
 
+    def _read_latent(self, reader: ConfigReader) -> None:
+        """Read the sizes of latent attention, which has one key and one value in the cache for all heads."""
+        latent = read_latent(reader) if self.arch.lm.latent else None
+        self.latent: LatentConfig | None = latent
+        self.interleaved = self.arch.lm.interleaved and reader.boolean("rope_interleave", True)
+        self.rotary_head_dim = latent.rotated if latent else self.head_dim
+        if latent:
+            self.num_key_value_heads, self.num_key_value_groups = 1, self.num_attention_heads
+            self.head_dim = latent.stored
+
     def _read_multipliers(self, reader: ConfigReader) -> None:
         """Read the factors of Granite.
 
@@ -226,7 +239,9 @@ class ExLlamaV2Config:
     def _read_lengths(self, reader: ConfigReader) -> None:
         lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
         self.max_seq_len = next((length for length in lengths if length is not None), 2048)
-        self.rope, self.rope_local = read_rope(reader, self.head_dim, self.max_seq_len)
+        self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len)
+        if self.latent:
+            self.query_scale = self.rope.score_factor / math.sqrt(self.latent.query)
         self.original_max_seq_len = self.rope.original_length if self.rope.method == "su" else self.max_seq_len
         self.rotary_embedding_base = self.rope.theta
         self.partial_rotary_factor = self.rope.dim / self.head_dim

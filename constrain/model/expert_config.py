@@ -61,6 +61,8 @@ def _read_shared_size(reader: ConfigReader, traits: ExpertTraits) -> int:
 
 def _read_groups(reader: ConfigReader, count: int) -> tuple[int, int]:
     """Read the number of groups of experts, and that of the groups which are chosen."""
+    if reader.text("topk_method", None) == "greedy":
+        return 1, 1
     groups = reader.integer("n_group", 1, high=max(1, count // 2))
     chosen = reader.integer("topk_group", 1, high=groups)
     if count % groups:
@@ -78,5 +80,5 @@ def _read_routing(reader: ConfigReader, traits: ExpertTraits, count: int) -> Rou
         scale=reader.number("routed_scaling_factor", 1.0) if traits.grouped else 1.0,
         groups=groups,
         chosen_groups=chosen_groups,
-        best_of_group=2 if groups > 1 else 1,
+        best_of_group=traits.best_of_group if groups > 1 else 1,
     )

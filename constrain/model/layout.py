@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from constrain.model.architecture import Architecture, KeyPrefix
 from constrain.model.expert_config import ExpertConfig
+from constrain.model.latent_config import LatentConfig
 from constrain.model.traits import DecoderTraits, Norm, QKNorm, StackedNames
 
 Shape = tuple[int, ...]
@@ -136,6 +137,35 @@ class MixtureLayout:
 
 
 @dataclass(frozen=True)
+class LatentLayout:
+    """What latent attention has besides the projections of its input, ``qkv`` of :class:`LayerLayout`.
+
+    Attributes:
+        norm: name of the norm of the latent state.
+        expand: the projection of the latent state to keys and values.
+        query_norm, query: norm and projection to queries, if these are not made of the hidden state.
+    """
+
+    norm: str
+    expand: LinearLayout
+    query_norm: str | None
+    query: LinearLayout | None
+
+    def linears(self) -> Iterator[LinearLayout]:
+        """The projections."""
+        yield self.expand
+        if self.query:
+            yield self.query
+
+    def tensors(self) -> Iterator[tuple[str, Shape]]:
+        yield f"{self.norm}.weight", (self.expand.inputs,)
+        if self.query_norm and self.query:
+            yield f"{self.query_norm}.weight", (self.query.inputs,)
+        for linear in self.linears():
+            yield from linear.tensors()
+
+
+@dataclass(frozen=True)
 class LayerLayout:
     """Names and shapes of one layer; the name of an absent norm is ``None``."""
 
@@ -154,10 +184,13 @@ class LayerLayout:
     sliding: bool
     rotary: bool
     sinks: str | None
+    latent: LatentLayout | None
 
     def linears(self) -> Iterator[LinearLayout]:
         """The projections that all tokens pass through."""
         yield from (self.qkv, self.output, *self.feed_forward.linears())
+        if self.latent:
+            yield from self.latent.linears()
 
 
 @dataclass(frozen=True)
@@ -189,8 +222,9 @@ class ModelLayout:
             yield f"{self.head}.weight", (self.vocab_size, self.hidden_size)
 
     def _layer_tensors(self, layer: LayerLayout) -> Iterator[tuple[str, Shape]]:
-        for part in (layer.qkv, layer.output, layer.feed_forward):
-            yield from part.tensors()
+        for part in (layer.qkv, layer.output, layer.feed_forward, layer.latent):
+            if part:
+                yield from part.tensors()
         if layer.sinks:
             yield layer.sinks, (self.num_heads,)
         for norm in (layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm):
@@ -233,6 +267,7 @@ class LayoutConfig(Protocol):
     rotary_layers: list[bool]
     use_qk_norm: bool
     experts: ExpertConfig | None
+    latent: LatentConfig | None
 
 
 def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLayout:
@@ -253,22 +288,16 @@ def model_layout(config: LayoutConfig, prefix: KeyPrefix, tied: bool) -> ModelLa
 def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
     traits: DecoderTraits = config.arch.lm
     hidden = config.hidden_size
-    heads, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    attention = f"{at}self_attn"
+    attention, latent = f"{at}self_attn", config.latent
+    values = config.num_attention_heads * (latent.value if latent else config.head_dim)
     norms = [name and f"{at}{name}" for name in astuple(traits.norms)]
     experts = config.experts if config.experts and config.experts.layers[index] else None
     mlp = f"{at}{experts.traits.names.module if experts else 'mlp'}"
     return LayerLayout(
         attention=attention,
         attention_norm=norms[0],
-        qkv=LinearLayout(
-            keys=tuple(f"{attention}.{name}_proj" for name in "qkv"),
-            outputs=(heads, kv, kv),
-            inputs=hidden,
-            bias=config.qkv_bias,
-            fused=f"{attention}.qkv_proj" if traits.fused_qkv else None,
-        ),
-        output=LinearLayout((f"{attention}.o_proj",), (hidden,), heads, config.output_bias),
+        qkv=_latent_input(config, latent, attention) if latent else _qkv(config, attention),
+        output=LinearLayout((f"{attention}.o_proj",), (hidden,), values, config.output_bias),
         query_norm=f"{attention}.q_norm" if config.use_qk_norm else None,
         key_norm=f"{attention}.k_norm" if config.use_qk_norm else None,
         head_norm_shapes=_head_norm_shapes(config),
@@ -280,6 +309,37 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
         sliding=config.sliding_layers[index],
         rotary=config.rotary_layers[index],
         sinks=f"{attention}.sinks" if traits.sinks else None,
+        latent=_latent(config, latent, attention) if latent else None,
+    )
+
+
+def _qkv(config: LayoutConfig, at: str) -> LinearLayout:
+    heads, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    return LinearLayout(
+        keys=tuple(f"{at}.{name}_proj" for name in "qkv"),
+        outputs=(heads, kv, kv),
+        inputs=config.hidden_size,
+        bias=config.qkv_bias,
+        fused=f"{at}.qkv_proj" if config.arch.lm.fused_qkv else None,
+    )
+
+
+def _latent_input(config: LayoutConfig, latent: LatentConfig, at: str) -> LinearLayout:
+    queries = config.num_attention_heads * latent.query
+    return LinearLayout(
+        keys=(f"{at}.q_a_proj" if latent.query_rank else f"{at}.q_proj", f"{at}.kv_a_proj_with_mqa"),
+        outputs=(latent.query_rank or queries, latent.stored),
+        inputs=config.hidden_size,
+    )
+
+
+def _latent(config: LayoutConfig, latent: LatentConfig, at: str) -> LatentLayout:
+    heads, rank = config.num_attention_heads, latent.query_rank
+    return LatentLayout(
+        norm=f"{at}.kv_a_layernorm",
+        expand=LinearLayout((f"{at}.kv_b_proj",), (heads * (latent.plain + latent.value),), latent.rank),
+        query_norm=f"{at}.q_a_layernorm" if rank else None,
+        query=LinearLayout((f"{at}.q_b_proj",), (heads * latent.query,), rank) if rank else None,
     )
 
 

@@ -360,10 +360,14 @@ class Attention(Module):
             qk.copy_(self.head_norms[0].unweighted(qk) * self.head_norm_weight)
         elif self.head_norms:
             self._norm_all_heads(qkv, context)
-        if self.interleaved:
-            pairs = qkv.narrow(2, 0, normed)[..., : self.interleaved]
-            pairs.copy_(pairs.view(*pairs.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2))
+        self.pair_halves(qkv)
         return context.attention.attend(self.layer, qkv)
+
+    def pair_halves(self, qkv: torch.Tensor) -> None:
+        """Order features of queries and keys that are rotated in pairs of neighbours as pairs of halves, in place."""
+        if self.interleaved:
+            pairs = qkv.narrow(2, 0, self.layer.heads + self.layer.kv_heads)[..., : self.interleaved]
+            pairs.copy_(pairs.reshape(*pairs.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2))
 
     def _norm_all_heads(self, qkv: torch.Tensor, context: ForwardContext) -> None:
         """Normalise the features of all query heads together, and of all key heads, in place."""

@@ -39,6 +39,7 @@ class RopeParameters:
         factor: ratio of the context length to that of pretraining.
         original_length: context length of pretraining, in tokens.
         amplitude: factor of cosines and sines.
+        score_factor: factor of the scores of latent attention, only some of whose features are rotated ("yarn").
         low_freq_factor, high_freq_factor: bounds of the llama3 bands.
         beta_fast, beta_slow, truncate: bounds of the YaRN ramp, in rotations over the original context.
         short_factor, long_factor: divisors of each frequency up to, and beyond, the original context ("su").
@@ -50,6 +51,7 @@ class RopeParameters:
     factor: float = 1.0
     original_length: int = 0
     amplitude: float = 1.0
+    score_factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     beta_fast: float = 32.0
@@ -113,6 +115,8 @@ def _read_parameters(
         values["beta_slow"] = scaling.number("beta_slow", 1.0)
         values["truncate"] = scaling.boolean("truncate", True)
         values["amplitude"] = scaling.number("attention_factor", None) or _yarn_amplitude(scaling, values["factor"])
+        all_dim = scaling.number("mscale_all_dim", None, low=-1.0)
+        values["score_factor"] = _yarn_term(all_dim, values["factor"]) ** 2 if all_dim else 1.0
     if method == "su":
         values["short_factor"] = scaling.numbers("short_factor", dim // 2)
         values["long_factor"] = scaling.numbers("long_factor", dim // 2)
@@ -125,11 +129,12 @@ def _read_parameters(
 
 
 def _yarn_amplitude(scaling: ConfigReader, factor: float) -> float:
-    def term(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
-
     mscale, all_dim = scaling.number("mscale", None, low=-1.0), scaling.number("mscale_all_dim", None, low=-1.0)
-    return term(mscale) / term(all_dim) if mscale and all_dim else term(1.0)
+    return _yarn_term(mscale, factor) / _yarn_term(all_dim, factor) if mscale and all_dim else _yarn_term(1.0, factor)
+
+
+def _yarn_term(weight: float, factor: float) -> float:
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def _su_amplitude(factor: float, original_length: int) -> float:

@@ -96,7 +96,8 @@ class ExpertTraits:
         activation: activation of the gates of experts, if it is another one than that of MLPs.
         router_bias: whether the router has a bias.
         scoring: see :class:`constrain.kernels.Routing`.
-        grouped: experts are chosen from groups, and the shared MLP is of the size of some experts, as of DeepSeek-V3.
+        grouped: experts may be chosen from groups, and the shared MLP is of the size of some experts, as of DeepSeek.
+        best_of_group: number of experts of a group whose scores make up that of the group.
         normalised: likewise; ``None``: as ``norm_topk_prob`` of the config.
         sparse: selects the layers that have experts; others have an MLP.
     """
@@ -109,6 +110,7 @@ class ExpertTraits:
     router_bias: bool = False
     scoring: Scoring = Scoring.SOFTMAX
     grouped: bool = False
+    best_of_group: int = 2
     normalised: bool | None = True
     sparse: LayerRule = lambda reader, layer: True
 
@@ -136,7 +138,9 @@ class DecoderTraits:
         multipliers: the config has factors of embeddings, attention scores, residual sums and logits, as of Granite.
         wide_residual: the residual sums exceed the range of float16, in place of which bfloat16 is used.
         fused_qkv, fused_mlp: the file has ``qkv_proj``, and ``gate_up_proj``, as one tensor.
-        interleaved: features are rotated in pairs of neighbours, in place of halves.
+        interleaved: features are rotated in pairs of neighbours, in place of halves, unless ``rope_interleave`` of the
+            config says otherwise.
+        latent: multi-head latent attention.
         sinks: attention has sinks, see :func:`constrain.kernels.attention`.
         sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
         rotary: selects layers whose queries and keys are rotated.
@@ -167,6 +171,7 @@ class DecoderTraits:
     fused_qkv: bool = False
     fused_mlp: bool = False
     interleaved: bool = False
+    latent: bool = False
     sinks: bool = False
     sliding: LayerRule | None = None
     rotary: LayerRule = lambda reader, layer: True

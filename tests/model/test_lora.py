@@ -26,6 +26,13 @@ TARGETS = {
 
 PLAIN_TARGETS = {"self_attn.k_proj": (48, 24), "mlp.c_fc": (48, 80), "mlp.c_proj": (80, 48)}
 
+LATENT_TARGETS = {
+    "self_attn.q_a_proj": (48, 20),
+    "self_attn.q_b_proj": (20, 80),
+    "self_attn.kv_a_proj_with_mqa": (48, 32),
+    "self_attn.kv_b_proj": (24, 88),
+}
+
 
 def adapter(layers: int = 3, seed: int = 0, targets: dict[str, tuple[int, int]] = TARGETS) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +99,9 @@ def test_several_adapters_add_up(llama_model: ExLlamaV2, llama_copy: Any, tmp_pa
         lora.unload()
 
 
-@pytest.mark.parametrize(("name", "targets"), [("cohere", TARGETS), ("starcoder2", PLAIN_TARGETS)])
+@pytest.mark.parametrize(
+    ("name", "targets"), [("cohere", TARGETS), ("starcoder2", PLAIN_TARGETS), ("deepseek_v3", LATENT_TARGETS)]
+)
 def test_layers_of_other_forms_can_be_adapted(
     name: str, targets: dict[str, tuple[int, int]], checkpoint: Callable[[str], Any], copy_of: Any, tmp_path: Path
 ) -> None:

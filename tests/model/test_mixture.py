@@ -93,6 +93,28 @@ def test_experts_in_blocks_are_refused(copy_of: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob: True is not supported"),
+        ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method: 'noaux_tc' is not supported"),
+        ("deepseek_v3", {"attention_bias": True}, "attention_bias: True is not supported"),
+        ("deepseek_v3", {"kv_lora_rank": None}, "kv_lora_rank: missing"),
+        ("deepseek_v3", {"qk_rope_head_dim": 7}, "7 rotated features; RoPE needs an even number"),
+        ("gpt_oss", {"swiglu_limit": 5.0}, r"swiglu_limit: 5\.0 is not supported"),
+    ],
+)
+def test_values_of_other_models_are_refused(
+    name: str, changes: dict[str, Any], message: str, checkpoint: Callable[[str], Any], tmp_path: Path
+) -> None:
+    source = json.loads((checkpoint(name).folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(source | changes))
+    config = ExLlamaV2Config()
+    config.model_dir = str(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        config.prepare(no_tensors=True)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"n_group": 3}, "n_group: 3 does not divide the 8 experts"),
@@ -127,6 +149,7 @@ def test_memory_counts_all_experts(checkpoint: Callable[[str], Any]) -> None:
     [
         ("qwen2_moe", "3 layers of 8 (16 each, 3 for a token); one of 24 for all"),
         ("gpt_oss", "sinks, for which there is no compiled kernel"),
+        ("deepseek_v3", "latent, of 24 + 8 features a token"),
     ],
 )
 def test_info_describes_the_layers(

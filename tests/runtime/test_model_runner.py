@@ -43,6 +43,8 @@ FAMILIES = [
     "cohere2",
     "starcoder2",
     "gpt_oss",
+    "deepseek_v2_groups",
+    "deepseek_v3",
     "gemma2",
     "gemma3",
     "phi3_window",

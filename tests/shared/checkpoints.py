@@ -60,6 +60,19 @@ _GROUPS = {
     "routed_scaling_factor": 1.5,
 }
 
+_LATENT = {
+    **_GROUPS,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+    "first_k_dense_replace": 1,
+}
+_LATENT_YARN = _rope(
+    rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale=0.7, mscale_all_dim=1.1, beta_fast=8.0
+)
+
 FAMILIES = {
     "llama": Family("Llama"),
     "llama_wide_heads": Family("Llama", {"head_dim": 20, "num_key_value_heads": 1}),
@@ -99,6 +112,11 @@ FAMILIES = {
     "glm": Family("Glm", {"head_dim": 16, "attention_bias": True}),
     "glm4": Family("Glm4", {"head_dim": 16, "attention_bias": True}),
     "glm4_moe": Family("Glm4Moe", {**_GROUPS, "head_dim": 16, "use_qk_norm": True, "attention_bias": True}),
+    "deepseek_v2": Family("DeepseekV2", {**_LATENT, "q_lora_rank": None, "topk_method": "greedy"}),
+    "deepseek_v2_groups": Family(
+        "DeepseekV2", {**_LATENT, **_LATENT_YARN, "q_lora_rank": 20, "topk_method": "group_limited_greedy"}
+    ),
+    "deepseek_v3": Family("DeepseekV3", {**_LATENT, **_LATENT_YARN, "q_lora_rank": 20}),
     "olmo2": Family("Olmo2", {"attention_bias": True}),
     "olmoe": Family("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
     "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),
