@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 
 from constrain.model import SeqTensor
 from constrain.runtime.batch import BatchRow
-from constrain.runtime.page_table import KVPage, PageAllocator
+from constrain.runtime.page_table import KVPage, PageAllocator, pages_of
 
 # Generated tokens are committed to pages in groups of this size, since one commit costs as much as a token. Sequences
 # that started together commit in different steps, so that their commits do not all delay the same step.
@@ -56,10 +57,14 @@ class CachedTokens:
         ids: list[int] = self.sequence_ids.torch_slice(start, None)[0].tolist()
         return ids
 
-    def start(self, allocator: PageAllocator, max_new_tokens: int, root: bytes) -> bool:
-        """Allocate pages for the prompt and ``max_new_tokens`` more; return false if there are not enough."""
-        prompt = self.tokens()
-        pages = allocator.allocate(prompt, len(prompt) + max_new_tokens, root)
+    def start(self, allocator: PageAllocator, max_new_tokens: int, root: bytes, particles: int = 1) -> bool:
+        """Allocate pages for the prompt and ``max_new_tokens`` more; return false if there are not enough.
+
+        With several ``particles``, that is for as many continuations of the prompt; see :meth:`fork`.
+        """
+        prompt, size = self.tokens(), allocator.page_size
+        positions = pages_of(len(prompt), max_new_tokens, size, particles) * size
+        pages = allocator.allocate(prompt, positions, root)
         if pages is None:
             return False
         self.pages, self._prompt_end = pages, len(prompt) - 1
@@ -70,6 +75,13 @@ class CachedTokens:
     def start_at(self, block_table: Sequence[int], position: int) -> None:
         """Use given pages that belong to no allocator and hold keys and values of the first ``position`` tokens."""
         self.block_table, self.position, self._prompt_end = block_table, position, len(self.sequence_ids) - 1
+
+    def fork(self, block_table: Sequence[int]) -> CachedTokens:
+        """Return a copy that goes on in given pages, which hold the same keys and values, and belong to another."""
+        other = copy(self)
+        other.sequence_ids = SeqTensor.from_tensor(self.sequence_ids.torch(), seq_dim=-1)
+        other.pages, other.block_table = [], block_table
+        return other
 
     def stop(self, allocator: PageAllocator) -> None:
         """Release the pages."""

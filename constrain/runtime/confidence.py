@@ -18,7 +18,7 @@ class TokenConfidence:
 
     Attributes:
         logprob: log probability of the token among the allowed ones.
-        removed: share of the probability that the model gave to tokens which the constraint excludes.
+        log_mass: logarithm of the share of the probability that the model gave to the allowed tokens.
         mask: the allowed tokens, ``None`` for all.
         watched: the tokens that the request watches.
         log_sum: logarithm of the sum of ``exp(logit)`` over the allowed tokens.
@@ -27,11 +27,16 @@ class TokenConfidence:
     """
 
     logprob: float
-    removed: float
+    log_mass: float
     mask: TokenMask | None
     watched: TokenMask | None
     log_sum: float
     logits: npt.NDArray[np.float32]
+
+    @property
+    def removed(self) -> float:
+        """Share of the probability that the model gave to tokens which the constraint excludes."""
+        return -math.expm1(self.log_mass)
 
     @property
     def lists_all(self) -> bool:
@@ -69,8 +74,7 @@ def token_confidence(
     total, allowed, sampled = sums.tolist()
     shown = mask if _is_few(mask) else watched
     logits = choices[: 0 if shown is None else min(shown.count, MAX_CHOICES)].copy()
-    removed = max(0.0, -math.expm1(allowed - total))
-    return TokenConfidence(min(sampled - allowed, 0.0), removed, mask, watched, allowed, logits)
+    return TokenConfidence(min(sampled - allowed, 0.0), min(allowed - total, 0.0), mask, watched, allowed, logits)
 
 
 def _is_few(mask: TokenMask | None) -> bool:

@@ -162,7 +162,7 @@ class DecodeLoop:
         return self.proposer is not None and self._may_draft(sequence) and self.proposer.wants(sequence)
 
     def _may_draft(self, sequence: SequenceState) -> bool:
-        return len(sequence.rows) == 1 and not sequence.is_healing and not sequence.request.embeddings
+        return sequence.may_speculate and not sequence.is_healing and not sequence.request.embeddings
 
     # Speculation
 
@@ -173,7 +173,7 @@ class DecodeLoop:
             return
         room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
         limit = min(limit, room - 1)
-        candidates = [each for each in scheduled if len(each.rows) == 1 and each.sequence.request.hook is None]
+        candidates = [each for each in scheduled if each.sequence.may_speculate]
         for each in candidates if self._jump_forward else ():
             self._propose_forced(each, limit)
         drafting = [
@@ -221,7 +221,8 @@ class DecodeLoop:
         """Wait for the masks of a step, except for a few that take longer than the layers."""
         waiting = [each for each in step.scheduled if each.continues]
         self._prefetch(waiting)
-        layers, most_late = DeviceEvent(self._runner.device), int(len(waiting) * _LATE_SHARE)
+        is_whole = any(each.sequence.request.faithful for each in waiting)  # particles stay together
+        layers, most_late = DeviceEvent(self._runner.device), 0 if is_whole else int(len(waiting) * _LATE_SHARE)
         outcomes: list[Outcome] = []
         deadline = math.inf
         while waiting:
@@ -276,6 +277,8 @@ class DecodeLoop:
             bias=None if bias is None else TokenBias(bias),
             measured=request.return_confidence,
             watched=request.watched_tokens,
+            at_once=request.faithful,
+            uniform=sequence.uniform,
         )
         partner = -1
         if len(each.rows) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -53,7 +54,7 @@ class Finish:
 
     Attributes:
         reason: ``"stop_token"``, ``"stop_string"``, ``"max_new_tokens"``, ``"end_filter"``, ``"filter_error"``,
-            ``"dead_end"`` or ``"error"``.
+            ``"dead_end"`` or ``"error"``; ``"particles"`` for a faithful request.
         trigger: the stop token or stop string.
         error: the error that ended it, if any.
         held: text and tokens that were generated but not released.
@@ -66,6 +67,24 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class Particle:
+    """An output of a faithful request.
+
+    Attributes:
+        text: the text.
+        tokens: the tokens, without a stop token.
+        finish: why it ended.
+        log_weight: logarithm of its weight. The mean weight of the particles of a request estimates, without bias, the
+            probability that the model alone writes something that the constraint allows; -inf if it is not complete.
+    """
+
+    text: str
+    tokens: list[SampledToken]
+    finish: Finish
+    log_weight: float
+
+
+@dataclass(frozen=True)
 class Update:
     """The outcome of a sampled token.
 
@@ -73,8 +92,10 @@ class Update:
         released: text that is final.
         suppressed: text that was removed, as it contained a banned string.
         finish: why the sequence ends here, if it does.
+        particles: with the last update of a faithful request, its outputs.
     """
 
     released: Piece = field(default_factory=Piece)
     suppressed: Piece | None = None
     finish: Finish | None = None
+    particles: Sequence[Particle] = ()

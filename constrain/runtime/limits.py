@@ -8,6 +8,7 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
+from constrain.runtime.page_table import pages_of
 from constrain.runtime.request import Request
 
 
@@ -35,14 +36,14 @@ def check_request(
     """
     new = 1 if request.max_new_tokens is None else request.max_new_tokens
     lengths = [ids.shape[-1] + new for ids in request.prompt]
-    pages = sum(-(-length // page_size) for length in lengths)
+    pages = sum(pages_of(ids.shape[-1], new, page_size, request.particles) for ids in request.prompt)
     if num_pages is not None and pages > num_pages:
         raise GenerationError(
             f"Job requires {pages} pages (only {num_pages} available) and cannot be enqueued. Use a larger "
             "cache, a shorter prompt, or a smaller max_new_tokens."
         )
-    if len(lengths) > max_batch_size:
-        raise GenerationError(f"{len(lengths)} sequences are more than max_batch_size={max_batch_size}")
+    if request.num_rows > max_batch_size:
+        raise GenerationError(f"{request.num_rows} sequences are more than max_batch_size={max_batch_size}")
     if num_pages is not None and max(lengths) > max_seq_len:
         raise GenerationError(
             f"prompt and max_new_tokens add up to {max(lengths)}, more than max_seq_len={max_seq_len}"

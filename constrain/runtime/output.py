@@ -117,6 +117,13 @@ class HeldText(Generic[T]):
         self._open = 0
         self._searches = bool(self._stop or self._banned)
 
+    def copy(self) -> HeldText[T]:
+        """Return an independent copy."""
+        made = copy.copy(self)
+        made._detokenizer = self._detokenizer.copy()
+        made.tokens = [Held(held.item, held.end) for held in self.tokens]
+        return made
+
     def pass_through(self, token: int) -> str | None:
         """Return the text of a token that can be released at once; ``None`` if it, or earlier text, has to be held."""
         return None if self._searches or self.tokens else self._detokenizer.whole(token)

@@ -63,6 +63,12 @@ def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
     return hashlib.blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest()
 
 
+def pages_of(prompt: int, new: int, page_size: int, particles: int = 1) -> int:
+    """Return the number of pages of sequences that share a prompt of ``prompt`` tokens, and add up to ``new`` each."""
+    total, shared = -(-(prompt + new) // page_size), (prompt - 1) // page_size
+    return shared + particles * (total - shared)
+
+
 def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
     length = min(len(a), len(b))
     if a[:length] == b[:length]:  # prompts are often equal, and comparing lists is faster than comparing items
@@ -189,6 +195,16 @@ class PageAllocator:
             self._children.setdefault(page.parent, set()).add(page)
             if len(page.tokens) == size:
                 self._complete(page, pages[number + 1] if number + 1 < len(pages) else None)
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int], count: int) -> None:
+        """Copy the first ``count`` positions of pages to others, both given by index; no target is a source."""
+        if not sources:
+            return
+        with torch.inference_mode():
+            for tensor in self._tensors():
+                device, part = tensor.device, tensor[:, :count]
+                copied = part.index_select(0, torch.tensor(sources, device=device))
+                part.index_copy_(0, torch.tensor(targets, device=device), copied)
 
     def defragment(self) -> None:
         """Move pages so that those of each sequence are contiguous, except where sequences branch.

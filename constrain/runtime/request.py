@@ -12,7 +12,7 @@ from constrain.errors import ArgumentError
 from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
-from constrain.runtime.sampler.params import SamplingParams
+from constrain.runtime.sampler.params import UNSHAPED, SamplingParams
 
 #: Called with token, probability, logits and top tokens of a sample; returns the token to use and whether the
 #: constraint accepts it.
@@ -52,6 +52,11 @@ class Request:
         embeddings: embeddings that ids of the prompt refer to.
         priority: requests with a higher priority start first.
         max_skips: number of later, smaller requests that may start before this one; ``None``: no limit.
+        faithful: sample outputs from the distribution of the model over all that the constraint allows (see
+            :mod:`constrain.runtime.particles`): as many as there are ``particles``, with their weights. An output that
+            does not complete the constraint within ``max_new_tokens``, the token that ends it included, has weight 0.
+            ``sampling`` must be :data:`~constrain.runtime.sampler.params.UNSHAPED`.
+        particles: number of outputs of a faithful request, which are sampled together; number ``i`` uses ``seed + i``.
 
     Raises:
         ArgumentError: an argument has the wrong type, or is out of range.
@@ -85,6 +90,8 @@ class Request:
     embeddings: Sequence[ExLlamaV2MMEmbedding] = ()
     priority: int = 0
     max_skips: int | None = 4
+    faithful: bool = False
+    particles: int = 1
 
     def __post_init__(self) -> None:
         check_count("min_new_tokens", self.min_new_tokens)
@@ -98,6 +105,34 @@ class Request:
         object.__setattr__(self, "banned_strings", banned)
         if self.trigger is not None:
             check_text("trigger", self.trigger)
+        check_count("particles", self.particles, 1)
+        if self.faithful:
+            self._check_faithful()
+            object.__setattr__(self, "return_confidence", True)
+        elif self.particles > 1:
+            raise ArgumentError("several particles need faithful=True")
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of a pass that the request takes up."""
+        return len(self.prompt) * self.particles
+
+    def _check_faithful(self) -> None:
+        """Refuse settings that change the distribution of the outputs, other than the constraint."""
+        settings = {
+            "sampling settings": self.sampling != UNSHAPED,
+            "a second prompt": len(self.prompt) > 1,
+            "post_sampling_hooks": self.hook is not None,
+            "stop_strings": bool(self.stop_strings),
+            "banned_strings": bool(self.banned_strings),
+            "min_new_tokens": self.min_new_tokens > 0,
+            "prefer_eos": self.prefer_eos,
+            "token healing": self.heal,
+            "trigger": self.trigger is not None,
+        }
+        found = [name for name, is_set in settings.items() if is_set]
+        if found:
+            raise ArgumentError(f"faithful sampling is of the model's own distribution, without {', '.join(found)}")
 
     @property
     def host_bound(self) -> list[str]:

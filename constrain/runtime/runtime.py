@@ -32,6 +32,7 @@ from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE, PageAllocator
+from constrain.runtime.particles import Particles
 from constrain.runtime.request import Request
 from constrain.runtime.sampler.batch_sampler import BatchSampler
 from constrain.runtime.scheduler import Scheduler
@@ -132,6 +133,7 @@ class Runtime:
             num_draft_tokens,
             jump_forward,
         )
+        self._particles = Particles(self.allocator)
         self.num_steps = self._num_added = 0
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
@@ -296,7 +298,8 @@ class Runtime:
             events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
             events += self._prefill([each for each in self.scheduler.running if not each.is_prefilled])
             ready = [sequence for sequence in self.scheduler.running if sequence.is_prefilled]
-            events += [Event(sequence, "streaming", update) for sequence, update in self.decode_loop.step(ready)]
+            outcomes = self._particles.step(ready, self.decode_loop.step)
+            events += [Event(sequence, "streaming", update) for sequence, update in outcomes]
             for event in events:
                 if event.update is not None:
                     event.sequence.mark("first_token")
@@ -333,13 +336,13 @@ class Runtime:
     def _start(self, sequence: SequenceState) -> bool:
         """Allocate pages for a sequence; return whether it fits."""
         rows, request = sequence.rows, sequence.request
-        if self.scheduler.num_rows + len(rows) > self.max_batch_size:
+        if self.scheduler.num_rows + request.num_rows > self.max_batch_size:
             return False
         if not sequence.is_running:
             root = self._prefix_root(request.loras)
             assert request.max_new_tokens is not None
             for number, row in enumerate(rows):
-                if not row.start(self.allocator, request.max_new_tokens, root):
+                if not row.start(self.allocator, request.max_new_tokens, root, request.particles):
                     for other in rows[:number]:
                         other.stop(self.allocator)
                     return False
@@ -352,6 +355,7 @@ class Runtime:
         return array("q", numbers).tobytes()[:_MAX_ROOT_BYTES]
 
     def _release(self, sequence: SequenceState) -> None:
+        self._particles.drop(sequence)
         for row in sequence.rows:
             row.stop(self.allocator)
         sequence.close()
@@ -445,9 +449,9 @@ def check_budget(request: Request) -> None:
         return
     constraint.begin()  # its filters may have been used before
     needed = constraint.min_tokens()
-    # The token after the end need not fit.
-    if needed is not None and needed - 1 > limit:
-        raise BudgetError(limit, needed - 1)
+    after = 0 if request.faithful else 1  # the token after the end need not fit
+    if needed is not None and needed - after > limit:
+        raise BudgetError(limit, needed - after)
 
 
 def default_page_size(cache: ExLlamaV2CacheBase) -> int:

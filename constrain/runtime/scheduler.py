@@ -44,7 +44,7 @@ class Scheduler:
                     overtaken.skips += 1
                 started.append(sequence)
                 self.running.append(sequence)
-                self.num_rows += len(sequence.rows)
+                self.num_rows += sequence.request.num_rows
                 blocked = any(_has_waited_enough(overtaken) for overtaken in waiting)
             else:
                 waiting.append(sequence)
@@ -59,7 +59,7 @@ class Scheduler:
         """Remove a sequence; return whether it was waiting or running."""
         if sequence in self.running:
             self.running.remove(sequence)
-            self.num_rows -= len(sequence.rows)
+            self.num_rows -= sequence.request.num_rows
             return True
         if sequence in self.waiting:
             self.waiting.remove(sequence)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from time import monotonic
 from typing import Any
 
 import torch
 
 from constrain.engine.bitmask import packed
-from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
+from constrain.errors import ConstrainError, DeadEnd, FilterError, GenerationError, NoTokenLeft
 from constrain.filters.masks import RowMask, TokenMask, exclude, intersect
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import MaskBatch, SequenceConstraint
 from constrain.runtime.events import Finish, Piece, SampledToken, Update
+from constrain.runtime.lineage import Lineage
 from constrain.runtime.output import Banned, Detokenizer, HeldText, Stop
 from constrain.runtime.request import Request
 from constrain.runtime.trigger import Trigger
@@ -36,6 +38,8 @@ class SequenceState:
         serial: its number among all sequences of the runtime.
         times: when it was enqueued, started, and had its first token, in seconds.
         accepted_draft_tokens, rejected_draft_tokens: number of draft tokens that were accepted and rejected.
+        lineage: of a particle, those with the same tokens, see :mod:`constrain.runtime.particles`.
+        is_complete: whether the last token ended the sequence, by itself or by completing the constraint.
     """
 
     def __init__(self, request: Request, tokenizer: ExLlamaV2Tokenizer, width: int, serial: int) -> None:
@@ -60,6 +64,8 @@ class SequenceState:
         self.epoch = self.skips = 0
         self.times: dict[str, float] = {}
         self.accepted_draft_tokens = self.rejected_draft_tokens = 0
+        self.is_complete = False
+        self.lineage: Lineage | None = None
         self._tokenizer, self._width = tokenizer, width
         self._start = self._length = len(self.rows[0].sequence_ids)
         self._is_prefilled = False
@@ -112,9 +118,16 @@ class SequenceState:
     @property
     def budget(self) -> int | None:
         """Number of tokens within which the constraint has to be complete; ``None``: no limit."""
-        # The token after the end of the sequence need not fit: the output is complete without it.
+        # The token after the end of the sequence need not fit: the output is complete without it. But it counts among
+        # those of a particle, whose weight is not known without it.
         remaining = self.remaining
-        return remaining + 1 if self.request.within_budget and remaining is not None else None
+        after = 0 if self.request.faithful else 1
+        return remaining + after if self.request.within_budget and remaining is not None else None
+
+    @property
+    def may_speculate(self) -> bool:
+        """Whether proposed tokens may follow the last one; particles grow by one token a step, all together."""
+        return len(self.rows) == 1 and self.request.hook is None and not self.request.faithful
 
     @property
     def samples_freely(self) -> bool:
@@ -122,6 +135,7 @@ class SequenceState:
         request = self.request
         return not (
             request.constraint is not None
+            or request.faithful
             or request.banned_strings
             or request.hook is not None
             or self.sampling.mirostat is not None
@@ -146,7 +160,7 @@ class SequenceState:
             return None
         if self.is_healing and not self.request.constrain_healing:
             return None
-        return self._guarded(self._begin_constraint)
+        return self.guarded(self._begin_constraint)
 
     def forced_tokens(self, limit: int) -> list[int]:
         """Return at most ``limit`` tokens that are certain to follow, none of which ends the sequence."""
@@ -180,6 +194,8 @@ class SequenceState:
             FilterError: a filter failed.
         """
         mask = self._constraint.mask(self.budget) if self._constraint is not None and self._constrained else None
+        if self.request.faithful and self.bias is not None:
+            raise FilterError("a filter that adds to logits changes the distribution, so that it cannot be faithful")
         if self._prefix_token is not None:
             ids = self._tokenizer.get_prefix_id_to_ids_dict()[self._prefix_token]
             words = (self._width + 31) // 32
@@ -202,6 +218,37 @@ class SequenceState:
         fork = self._constraint.fork(self.budget)
         return None if fork is None else (fork, self.budget)
 
+    def fork(self, request: Request, block_table: Sequence[int]) -> SequenceState:
+        """Return a copy that goes its own way from here, on given pages, which hold its keys and values.
+
+        Args:
+            request: the request, with the seed of the copy; it has neither a trigger nor banned strings.
+            block_table: the pages.
+
+        Raises:
+            GenerationError: a filter cannot be copied.
+        """
+        other = copy(self)
+        other.request, other.times = request, dict(self.times)
+        other.rows = [row.fork(block_table) for row in self.rows]
+        other._held = self._held.copy()
+        if self._constraint is not None and self.finish is None:
+            other._constraint = self._constraint.fork(self.budget)
+            if other._constraint is None:
+                self._constraint.mask(self.budget)  # raises the error of a filter that failed
+                raise GenerationError("a filter has no clone() of its own, which faithful sampling needs")
+        return other
+
+    def join(self, lineage: Lineage) -> None:
+        """Make the sequence a particle of a lineage."""
+        self.lineage, self._place = lineage, lineage.size
+        lineage.size += 1
+
+    @property
+    def uniform(self) -> float | None:
+        """Random number in [0, 1) that the next token of a particle is sampled with; ``None``: that of its seed."""
+        return None if self.lineage is None else self.lineage.uniform(self._place, self.request.seed, len(self))
+
     @property
     def bias(self) -> torch.Tensor | None:
         """Bias that filters add to the next logits, float32 ``[width]`` on the CPU."""
@@ -214,12 +261,12 @@ class SequenceState:
         def ask() -> None:
             found[0] = self.mask()
 
-        update = self._guarded(ask)
+        update = self.guarded(ask)
         return found[0], update
 
     def take(self, sampled: SampledToken) -> Update:
         """Process a sampled token, and return its update; id -1 if none could be sampled."""
-        return self._guarded(self._take, sampled) or Update()
+        return self.guarded(self._take, sampled) or Update()
 
     def fail(self, error: ConstrainError) -> Update:
         """End the sequence with an error."""
@@ -227,7 +274,7 @@ class SequenceState:
         def failing() -> None:
             raise error
 
-        return self._guarded(failing) or Update()
+        return self.guarded(failing) or Update()
 
     def close(self) -> None:
         """Drop background work."""
@@ -258,7 +305,7 @@ class SequenceState:
             excluded |= self.request.stop_tokens
         return frozenset(excluded)
 
-    def _guarded(self, work: Callable[..., Update | None], *args: Any) -> Update | None:
+    def guarded(self, work: Callable[..., Update | None], *args: Any) -> Update | None:
         """Return the update of ``work``; an error in it ends this sequence only."""
         try:
             update = work(*args)
@@ -285,6 +332,9 @@ class SequenceState:
             sampled.id, accepts = request.hook(sampled.id, sampled.prob, logits, sampled.top)
             stops = not request.stop_before_hook and sampled.id in request.stop_tokens
         sampled.stops = stops
+        self.is_complete = completes or stops
+        if self.lineage is not None and sampled.confidence is not None:
+            self.join(self.lineage.after(sampled.id, sampled.confidence))
         if self._trigger is not None and not self._trigger.found and not self._may_trigger(sampled.id):
             return self._reject(sampled.id)
         return self._append(sampled, completes, accepts)

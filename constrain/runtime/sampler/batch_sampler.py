@@ -30,6 +30,7 @@ from constrain.kernels import (
     apply_guidance,
     measure_masses,
     penalise,
+    philox_uniform,
     sample,
 )
 from constrain.kernels.graphs import Graph, SideStream
@@ -62,6 +63,8 @@ class SamplingRow(NamedTuple):
         bias: bias that filters add to the logits of this token only.
         measured: whether to report how the mask divides the probability.
         watched: tokens whose logits are reported then even where many are allowed.
+        at_once: whether that is measured in the pass, and not later.
+        uniform: random number in [0, 1) in place of that of the seed.
     """
 
     params: SamplingParams
@@ -75,6 +78,8 @@ class SamplingRow(NamedTuple):
     bias: TokenBias | None = None
     measured: bool = False
     watched: TokenMask | None = None
+    at_once: bool = False
+    uniform: float | None = None
 
 
 class _Variant(NamedTuple):
@@ -92,6 +97,7 @@ class _Variant(NamedTuple):
     raw: bool
     final: bool
     measured: bool
+    uniform: bool
 
     @property
     def changes_logits(self) -> bool:
@@ -218,7 +224,8 @@ class BatchSampler:
         guided = any(row.partner >= 0 for row in rows)
         measured = any(row.measured for row in rows)
         # A GPU computes all logits that are measured at once: the host would have to wait for what it computes later.
-        whole = guided or top or raw or final or (measured and self._runner.device.type == "cuda")
+        at_once = self._runner.device.type == "cuda" or any(row.at_once for row in rows)
+        whole = guided or top or raw or final or (measured and at_once)
         allowed = None if whole else _few_allowed(rows, self.width)
         sparse = allowed is not None and len(set().union(*allowed)) <= MAX_LISTED_TOKENS
         counts = [row.params.top_k for row in rows if row.params.is_shaped or row.top_tokens]
@@ -236,6 +243,7 @@ class BatchSampler:
             raw=raw,
             final=final,
             measured=measured and not sparse,
+            uniform=any(row.uniform is not None for row in rows),
         )
         return variant, allowed
 
@@ -263,6 +271,8 @@ class BatchSampler:
                 inputs.choose("breakers", self._masks.rows([row.params.dry_breakers for row in rows]))
             if variant.shaped:
                 inputs.choose("protected", self._masks.rows([row.params.xtc_protected for row in rows]))
+            if variant.uniform:
+                inputs.send_uniform([-1.0 if row.uniform is None else row.uniform for row in rows])
             if variant.measured:
                 inputs.choose("watched", self._masks.rows([row.watched for row in rows]))
         self._side.join()
@@ -309,7 +319,7 @@ class BatchSampler:
                 top = _empty_top(len(logits), variant.top, inputs.top_counts)
             sample(
                 logits,
-                inputs.sampling(output.lengths, variant.shaped),
+                inputs.sampling(output.lengths, variant),
                 out,
                 masks,
                 protected=self._chosen(inputs, "protected") if variant.shaped else None,
@@ -386,6 +396,7 @@ class _Inputs:
         }
         self.allowed = torch.zeros(MAX_LISTED_TOKENS, dtype=torch.int, device=device)
         self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._uniform = torch.full((rows,), -1.0, dtype=torch.float64, device=device)
         # Mirostat's mu and the weight of guidance come last.
         self._floats = torch.zeros(_NUM_FLOATS + 2, rows, device=device)
         self._integers = torch.zeros(len(_INTEGERS) + 1, rows, dtype=torch.int, device=device)
@@ -422,14 +433,18 @@ class _Inputs:
         """Number of most likely tokens to report, int32 ``[rows]``."""
         return self._integers[-1]
 
-    def sampling(self, lengths: torch.Tensor, shaped: bool) -> SamplingTensors:
-        """Return the parameters of the rows; with ``shaped``, also those that need sorted candidates."""
+    def sampling(self, lengths: torch.Tensor, variant: _Variant) -> SamplingTensors:
+        """Return the parameters of the rows that the variant needs."""
         f, i = self._float, self._integer
         plain = (f("temperature"), i("top_k"), f("top_p"), f("min_p"), self._seeds, lengths)
-        if not shaped:
-            return SamplingTensors(*plain)
+        uniform = None
+        if variant.uniform:
+            uniform = torch.where(self._uniform < 0, philox_uniform(self._seeds, lengths), self._uniform)
+        if not variant.shaped:
+            return SamplingTensors(*plain, uniform)
         return SamplingTensors(
             *plain,
+            uniform,
             **{name: f(name) for name in _SHAPING},
             mirostat_mu=self._floats[_NUM_FLOATS],
             temperature_last=i("temperature_last"),
@@ -456,6 +471,10 @@ class _Inputs:
     def send_allowed(self, tokens: Sequence[int]) -> None:
         """Upload the allowed tokens."""
         self._uploads.send(self.allowed[: len(tokens)], tokens)
+
+    def send_uniform(self, numbers: Sequence[float]) -> None:
+        """Upload the random numbers that are given; those below 0 are not."""
+        self._uploads.send(self._uniform[: len(numbers)], numbers)
 
     def _float(self, name: str) -> torch.Tensor:
         return self._floats[_FLOATS.index(name)]

@@ -102,3 +102,5 @@ class SamplingParams(NamedTuple):
 
 GREEDY = SamplingParams()
 """Greedy sampling: the most likely token."""
+UNSHAPED = SamplingParams(top_k=0)
+"""Sampling from the distribution of the model as it is."""
