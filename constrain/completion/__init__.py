@@ -7,7 +7,7 @@ from constrain.completion.pending import Pending, PendingResult
 from constrain.completion.result import Completion, FinishReason, TokenLogprobs
 from constrain.completion.rounds import PendingRounds, Rounds, submit_all
 from constrain.completion.stream import AsyncStream, Stream, submitted
-from constrain.completion.submit import encode, fresh_filters, runtime_of, submit
+from constrain.completion.submit import encode, fresh_filters, runtime_of, submit, submit_faithful
 
 __all__ = [
     "AsyncStream",
@@ -29,5 +29,6 @@ __all__ = [
     "runtime_of",
     "submit",
     "submit_all",
+    "submit_faithful",
     "submitted",
 ]

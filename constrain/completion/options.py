@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from constrain.arguments import check_count, check_number
+from constrain.errors import ArgumentError
 from constrain.filters.combined import filters_of
 from constrain.filters.masks import TokenMask
 from constrain.generator.job import SEED_BITS, split_stop_conditions
@@ -35,6 +36,7 @@ class Options:
         loras: adapters of the model to apply.
         special_tokens: show special tokens in the text as it is streamed.
         filters: constraints on the output; each can constrain only one sequence at a time.
+        particles: number of weighted outputs of faithful sampling; ``None``: one output, of masked sampling.
 
     Raises:
         ArgumentError: an option is of the wrong type or out of range.
@@ -56,6 +58,7 @@ class Options:
     loras: Sequence[ExLlamaV2Lora] = ()
     special_tokens: bool = False
     filters: Sequence[Any] = ()
+    particles: int | None = None
 
     def __post_init__(self) -> None:
         check_count("max_new_tokens", self.max_new_tokens, 1)
@@ -68,6 +71,8 @@ class Options:
             check_number("timeout", self.timeout, 0)
         if self.settings is not None:
             check_settings(self.settings)
+        if self.particles is not None:
+            self._check_faithful(self.particles)
         self.stop_conditions()
         object.__setattr__(self, "filters", filters_of(self.filters))
 
@@ -94,6 +99,12 @@ class Options:
         """Return the token ids and strings before which the output ends."""
         stop = [self.stop] if isinstance(self.stop, (str, int)) else self.stop
         return split_stop_conditions(stop)
+
+    def _check_faithful(self, particles: int) -> None:
+        check_count("n", particles, 1)
+        given = [*self.overrides, *(["settings"] if self.settings is not None else [])]
+        if given:
+            raise ArgumentError(f"faithful sampling is of the model's own distribution, without {', '.join(given)}")
 
     def numbered(self, number: int) -> Options:
         """Return the options of output ``number`` of several, whose seeds are consecutive."""

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from constrain.completion.result import Completion
 from constrain.errors import GenerationTimeout
 from constrain.runtime import Handle
 from constrain.runtime.events import Update
@@ -50,22 +49,19 @@ class Pending(Generic[R]):
         self,
         handle: Handle,
         text: Callable[[], str],
-        completion: Callable[[], Completion],
-        read: Callable[[Completion], R],
+        read: Callable[[], R],
         timeout: float | None = None,
     ) -> None:
         """
         Args:
             handle: the handle of the request.
             text: returns the text that has been generated, without thoughts of the model.
-            completion: builds the completion once the request has ended.
-            read: converts the completion into the result.
+            read: builds the result once the request has ended.
             timeout: seconds from now after which the request is cancelled.
         """
         self.handle = handle
         self.text = text
-        self._completion, self._read = completion, read
-        self._timeout = timeout
+        self._read, self._timeout = read, timeout
         self._deadline = None if timeout is None else monotonic() + timeout
 
     @property
@@ -102,7 +98,7 @@ class Pending(Generic[R]):
 
     def read(self) -> R:
         """Return the result of a request whose pieces were all consumed."""
-        return self._read(self._completion())
+        return self._read()
 
     def pieces(self) -> Generator[str, None, None]:
         """Yield the text as it is generated; errors as for :meth:`result`."""

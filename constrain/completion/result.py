@@ -46,6 +46,9 @@ class Completion:
         index: position of the prompt among many, or of this output among several for one prompt.
         cached_tokens: number of prompt tokens that were in the prefix cache.
         thinking_tokens: number of tokens that the model wrote before, as its thoughts.
+        log_weight: logarithm of the weight of a faithful output; ``None`` for others. The mean weight of all outputs of
+            a prompt estimates the probability that the model alone writes something that the constraint allows.
+        weight: its share of the weights of all faithful outputs of the prompt; 1 for others.
         context: with ``confidence``, the tokens before the first one: of the prompt, and of the thoughts.
         error: always ``None``; an input that failed has a :class:`Failure` instead, with its error.
     """
@@ -60,6 +63,8 @@ class Completion:
     index: int = 0
     cached_tokens: int = field(default=0, compare=False)
     thinking_tokens: int = 0
+    log_weight: float | None = None
+    weight: float = 1.0
     context: list[int] = field(default_factory=list, repr=False, compare=False)
     error: ClassVar[None] = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,9 @@ from constrain.filters.thinking import ThinkFirst, Thinking
 from constrain.generator.hooks import as_hook
 from constrain.generator.settings import Settings
 from constrain.runtime import Handle, Request, Runtime
+from constrain.runtime.events import SampledToken
 from constrain.runtime.output import Detokenizer
+from constrain.runtime.sampler.params import UNSHAPED
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 R = TypeVar("R")
@@ -91,6 +94,38 @@ def submit(
         GenerationError: the prompt leaves no room in the context, or too little for what the filters require.
         BudgetError: ``max_new_tokens`` is too small for what the filters require.
     """
+    handle = _submitted(runtime, ids, filters, options, default or Settings(), thinking)
+    text = partial(_text, runtime.tokenizer, handle)
+    return Pending(handle, text, lambda: read(_completion(runtime.tokenizer, handle, filters)), options.timeout)
+
+
+def submit_faithful(
+    runtime: Runtime, ids: torch.Tensor, filters: Sequence[Any], options: Options
+) -> Pending[list[Completion]]:
+    """Submit a prompt for faithful sampling, see :mod:`constrain.runtime.particles`.
+
+    Args:
+        runtime: the runtime.
+        ids: the prompt, int64 of shape (1, n).
+        filters: constraints on the output, which can be copied; ``options.filters`` is ignored.
+        options: options of the completions, ``particles`` of them.
+
+    Raises:
+        ArgumentError, GenerationError, BudgetError: as :func:`submit`; or there are more particles than fit in a batch,
+            or in the cache.
+    """
+    handle = _submitted(runtime, ids, filters, options, Settings(), None)
+    return Pending(handle, lambda: "", partial(_faithful_completions, handle), options.timeout)
+
+
+def _submitted(
+    runtime: Runtime,
+    ids: torch.Tensor,
+    filters: Sequence[Any],
+    options: Options,
+    default: Settings,
+    thinking: Thinking | None,
+) -> Handle:
     length, room = ids.shape[-1], _room(runtime, ids)
     if thinking is not None:
         thinking = replace(thinking, limit=min(thinking.limit, room // 2))
@@ -99,10 +134,10 @@ def submit(
     for each in filters:
         if isinstance(each, ExLlamaV2EngineFilter):
             each.begin()  # reset it after an earlier sequence, before its minimum number of tokens is computed
-    settings = options.sampling(default or Settings())
+    settings = options.sampling(default)
     request = _request(runtime, ids, _constraint(runtime, filters, thinking), options, settings, limit)
     try:
-        handle = runtime.submit(request)
+        return runtime.submit(request)
     except BudgetError as error:
         if limit == wanted:
             raise
@@ -110,8 +145,6 @@ def submit(
             f"the prompt has {length} tokens and the context {length + limit}, which leaves {limit} for an answer of "
             f"at least {error.needed}: shorten the text, or load the model with a larger max_seq_len"
         ) from error
-    text = partial(_text, runtime.tokenizer, handle)
-    return Pending(handle, text, partial(_completion, runtime.tokenizer, handle, filters), read, options.timeout)
 
 
 def _room(runtime: Runtime, ids: torch.Tensor) -> int:
@@ -153,7 +186,9 @@ def _request(
     stop_tokens, stop_strings = options.stop_conditions()
     return Request(
         prompt=[ids],
-        sampling=settings.params(tokenizer, width),
+        sampling=settings.params(tokenizer, width) if options.particles is None else UNSHAPED,
+        faithful=options.particles is not None,
+        particles=options.particles or 1,
         seed=options.key(),
         constraint=constraint,
         max_new_tokens=limit,
@@ -187,7 +222,6 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
     tokens = [token.id for token in sampled]
     is_cut = output.finish.reason == "max_new_tokens"
     constraints = [each for each in filters if isinstance(each, ExLlamaV2EngineFilter)]
-    logprobs = [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in sampled]
     confidence = [token.confidence for token in sampled if token.confidence is not None]
     request, prompt = sequence.request, sequence.rows[0]
     return Completion(
@@ -196,12 +230,44 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
         finish_reason(output.finish.reason, tokens),
         not is_cut or all(each.matcher.is_accepting() for each in constraints),
         len(prompt.input_ids),
-        logprobs if request.return_logprobs is not None else None,
+        _logprobs(request, sampled),
         confidence if request.return_confidence else None,
         cached_tokens=prompt.cached_tokens,
         thinking_tokens=num_thoughts,
         context=prompt.tokens()[: len(prompt.input_ids) + num_thoughts] if request.return_confidence else [],
     )
+
+
+def _faithful_completions(handle: Handle) -> list[Completion]:
+    """Build the completions of a faithful request that has ended."""
+    output, sequence = handle.output, handle.sequence
+    if output.finish is None:
+        raise GenerationError("the request was cancelled")
+    prompt, greatest = sequence.rows[0], max(each.log_weight for each in output.particles)
+    total = sum(math.exp(each.log_weight - greatest) for each in output.particles)
+    found = []
+    for index, each in enumerate(output.particles):
+        tokens = [token.id for token in each.tokens]
+        completion = Completion(
+            each.text,
+            tokens,
+            finish_reason(each.finish.reason, tokens),
+            each.log_weight > -math.inf,
+            len(prompt.input_ids),
+            _logprobs(sequence.request, each.tokens),
+            index=index,
+            cached_tokens=prompt.cached_tokens,
+            log_weight=each.log_weight,
+            weight=math.exp(each.log_weight - greatest) / total,
+        )
+        found.append(completion)
+    return found
+
+
+def _logprobs(request: Request, tokens: Sequence[SampledToken]) -> list[TokenLogprobs] | None:
+    if request.return_logprobs is None:
+        return None
+    return [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in tokens]
 
 
 def _num_thoughts(handle: Handle) -> int:

@@ -41,6 +41,7 @@ class AsyncMethods(BaseLLM):
         *,
         messages: Messages | None = ...,
         n: Literal[1] = ...,
+        faithful: bool = ...,
         **options: Unpack[GenerateOptions],
     ) -> Completion: ...
 
@@ -51,6 +52,7 @@ class AsyncMethods(BaseLLM):
         *,
         messages: Messages | None = ...,
         n: int,
+        faithful: bool = ...,
         **options: Unpack[GenerateOptions],
     ) -> list[Completion]: ...
 
@@ -60,11 +62,15 @@ class AsyncMethods(BaseLLM):
         *,
         messages: Messages | None = None,
         n: int = 1,
+        faithful: bool = False,
         **options: Unpack[GenerateOptions],
     ) -> Completion | list[Completion]:
         """Generate completions asynchronously; as :meth:`generate`. Cancelling the task cancels the requests."""
         check_count("n", n, 1)
         ask = one_of(prompt, messages)
+        if faithful:
+            weighted = await (await submitted(partial(self.submit_faithful, options, n, ask))).aresult()
+            return weighted[0] if n == 1 else weighted
         submit_one = await asyncio.to_thread(self.submitter, options, n > 1)
 
         async def one(number: int) -> Completion:

@@ -25,6 +25,7 @@ from constrain.completion import (
     fresh_filters,
     runtime_of,
     submit,
+    submit_faithful,
 )
 from constrain.engine.lark import NamedGrammar
 from constrain.errors import ArgumentError
@@ -107,6 +108,24 @@ class BaseLLM:
             given: the options of the call.
             copied: whether each prompt gets copies of the filters.
         """
+        options, filters = self._prepared(given, copied)
+
+        def submit_one(number: int, ask: PromptOrMessages) -> Pending[Completion]:
+            own = fresh_filters(filters) if copied else filters
+            read = partial(replace, index=number)
+            return submit(self.runtime, self.encode_prompt(ask), own, options.numbered(number), read)
+
+        return submit_one
+
+    def submit_faithful(self, given: GenerateOptions, n: int, ask: PromptOrMessages) -> Pending[list[Completion]]:
+        """Submit a prompt for ``n`` weighted outputs."""
+        options, filters = self._prepared(given, copied=True)
+        return submit_faithful(self.runtime, self.encode_prompt(ask), filters, replace(options, particles=n))
+
+    def _prepared(self, given: GenerateOptions, copied: bool) -> tuple[Options, list[Any]]:
+        """Return the options, and the compiled constraints."""
+        if "faithful" in given:
+            raise ArgumentError("faithful=True is for generate and agenerate: outputs get their weights together")
         check_names(given, GenerateOptions.__annotations__)
         named: dict[str, Any] = {name: value for name, value in given.items() if name in _CONSTRAINTS}
         others: dict[str, Any] = {name: value for name, value in given.items() if name not in _CONSTRAINTS}
@@ -115,13 +134,7 @@ class BaseLLM:
         filters = [*further, *make_filters(self.model, self.tokenizer, **named)]
         if copied:
             fresh_filters(filters)  # fail early if a filter cannot be copied
-
-        def submit_one(number: int, ask: PromptOrMessages) -> Pending[Completion]:
-            own = fresh_filters(filters) if copied else filters
-            read = partial(replace, index=number)
-            return submit(self.runtime, self.encode_prompt(ask), own, options.numbered(number), read)
-
-        return submit_one
+        return options, filters
 
     def encode_prompt(self, ask: PromptOrMessages) -> torch.Tensor:
         """Encode a prompt, or a conversation with the chat template, as int64 of shape (1, n)."""

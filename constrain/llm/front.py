@@ -49,6 +49,7 @@ class LLM(AsyncMethods):
         *,
         messages: Messages | None = ...,
         n: Literal[1] = ...,
+        faithful: bool = ...,
         stream: Literal[False] = ...,
         **options: Unpack[GenerateOptions],
     ) -> Completion: ...
@@ -71,6 +72,7 @@ class LLM(AsyncMethods):
         *,
         messages: Messages | None = ...,
         n: int,
+        faithful: bool = ...,
         stream: Literal[False] = ...,
         **options: Unpack[GenerateOptions],
     ) -> list[Completion]: ...
@@ -81,6 +83,7 @@ class LLM(AsyncMethods):
         *,
         messages: Messages | None = None,
         n: int = 1,
+        faithful: bool = False,
         stream: bool = False,
         **options: Unpack[GenerateOptions],
     ) -> Completion | list[Completion] | Stream:
@@ -94,6 +97,10 @@ class LLM(AsyncMethods):
             messages: a conversation instead of a prompt, each message with ``role`` and ``content``; the model's chat
                 template converts it into a prompt.
             n: number of outputs; a list is returned for more than one. Output ``i`` uses ``seed + i``.
+            faithful: sample from the distribution of the model, given that the constraints allow the output: each
+                completion has a ``weight``, and all are sampled together, from seeds made of ``seed``. No sampling
+                settings or stop strings may be given, and filters must have ``clone()`` and add nothing to logits.
+                The more outputs, the better they stand for the distribution; 64 are a good number.
             stream: return an iterator over the text as it is generated. Its ``completion`` is set at the end; closing
                 it cancels the request.
             json_schema: a JSON Schema, or a type (see :meth:`extract`); the output is a document that matches it.
@@ -118,7 +125,8 @@ class LLM(AsyncMethods):
             ArgumentError: an argument is of the wrong type or out of range.
             GrammarError: a constraint does not compile, or there are ``grammars`` and no ``grammar``.
             BudgetError: the constraints allow no output within ``max_new_tokens``; reports the minimum.
-            GenerationError: the prompt leaves no room in the context.
+            GenerationError: the prompt leaves no room in the context; or ``n`` faithful outputs do not fit in a batch
+                or in the cache together, or none of them could be completed.
             TokenizerError: messages are given, and the model has no chat template, or the template rejects them.
             FilterError: the constraints together allow no output, or a filter failed.
             GenerationTimeout: the request took longer than ``timeout``.
@@ -126,8 +134,13 @@ class LLM(AsyncMethods):
         check_count("n", n, 1)
         if stream and n > 1:
             raise ArgumentError(f"a stream is of one text, not of n={n}")
-        submit_one = self.submitter(options, copied=n > 1)
         ask = one_of(prompt, messages)
+        if faithful:
+            if stream:
+                raise ArgumentError("faithful outputs get their weights at the end, so that they cannot be streamed")
+            weighted = self.submit_faithful(options, n, ask).result()
+            return weighted[0] if n == 1 else weighted
+        submit_one = self.submitter(options, copied=n > 1)
         if stream:
             return Stream(submit_one(0, ask))
         pending = submit_all(partial(submit_one, number, ask) for number in range(n))

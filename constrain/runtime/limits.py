@@ -38,9 +38,10 @@ def check_request(
     lengths = [ids.shape[-1] + new for ids in request.prompt]
     pages = sum(pages_of(ids.shape[-1], new, page_size, request.particles) for ids in request.prompt)
     if num_pages is not None and pages > num_pages:
+        less = "a smaller max_new_tokens" + (" or fewer outputs" if request.particles > 1 else "")
         raise GenerationError(
             f"Job requires {pages} pages (only {num_pages} available) and cannot be enqueued. Use a larger "
-            "cache, a shorter prompt, or a smaller max_new_tokens."
+            f"cache, a shorter prompt, or {less}."
         )
     if request.num_rows > max_batch_size:
         raise GenerationError(f"{request.num_rows} sequences are more than max_batch_size={max_batch_size}")
