@@ -91,9 +91,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
         )[0]
         return mixed
     lengths: list[int] = segments.starts.diff().tolist()
-    parts = zip(*(torch.split(part.transpose(0, 1), lengths, 1) for part in (q, k, v)), strict=True)
-    mixed = torch.cat([F.scaled_dot_product_attention(q, k, v, is_causal=True) for q, k, v in parts], 1)
-    return mixed.transpose(0, 1)
+    # torch has its fast kernel for tensors with a batch dimension only
+    parts = zip(*(torch.split(part.transpose(0, 1)[None], lengths, 2) for part in (q, k, v)), strict=True)
+    mixed = torch.cat([F.scaled_dot_product_attention(q, k, v, is_causal=True) for q, k, v in parts], 2)
+    return mixed[0].transpose(0, 1)
 
 
 class MLP(nn.Module):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import LlamaForCausalLM
 
 from constrain import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Tokenizer
@@ -19,7 +20,7 @@ from constrain.demo import model_dir
 from constrain.demo.average import main as write_average
 from constrain.demo.batches import LENGTHS, Codec, loader
 from constrain.demo.export import dequantized, export, quantized, restore, write_dense
-from constrain.demo.network import Network, Segments, Shape
+from constrain.demo.network import Network, Segments, Shape, attend
 from constrain.demo.synth import Split, example
 from constrain.demo.train import Trainer, greedy_score, main, schedule, train
 from constrain.extract.evidence import with_quotes
@@ -62,6 +63,18 @@ def test_packed_examples_do_not_see_each_other() -> None:
     together = network(torch.cat([first, second]), packed, torch.arange(14))
     alone = [network(ids, Segments.equal(1, len(ids), ids.device), torch.arange(len(ids))) for ids in (first, second)]
     torch.testing.assert_close(together, torch.cat(alone))
+
+
+def test_attention_on_the_cpu_is_by_the_fast_kernel_and_equals_its_definition() -> None:
+    starts = torch.tensor([0, 5, 14, 14], dtype=torch.int32)
+    q, k, v = torch.randn(3, 14, 4, 8)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        mixed = attend(q, k, v, Segments(starts, 16))
+    segment = torch.searchsorted(starts, torch.arange(14), right=True)
+    seen = (segment[:, None] == segment).tril()
+    scores = torch.einsum("qhd,khd->hqk", q, k) / 8**0.5
+    weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    torch.testing.assert_close(mixed, torch.einsum("hqk,khd->qhd", weights, v))
 
 
 def test_prompts_with_examples_are_those_of_the_form(folder: Path) -> None:
