@@ -13,7 +13,7 @@ from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from constrain.demo.synth import layout, noise, procedural, remix, template
+from constrain.demo.synth import implied, layout, noise, procedural, remix, template
 from constrain.demo.synth.address import addressed
 from constrain.demo.synth.family import Family, held_out_families, trained_families
 from constrain.demo.synth.habits import Author
@@ -66,30 +66,62 @@ class Example:
 def example(seed: int, split: Split, index: int) -> Example:
     """Generate the example number ``index`` of a split."""
     rng = Author(f"{seed}/{split.value}/{index}")
-    family, text, slots, facts = _SOURCES[split](rng)
+    family, text, slots, facts, told = _SOURCES[split](rng)
     if rng.random() < 0.14:
         text = _among_others(text, slots, rng)
+    if split is Split.TRAIN and len(slots) > 1 and not told and rng.random() < _IMPLIED:
+        text, told = _with_implied(text, slots, facts, rng)
     text = noise.wrap(text, list(facts.values()), rng)
-    question = _question(text, slots, facts, rng)
-    shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < 0.08 else ()
+    question = _question(text, slots, facts, told, rng)
+    shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < _SHOWN else ()
     return Example(family, text, question.schema, question.read(facts), shots)
+
+
+_IMPLIED = 0.35
+"""Share of the documents of several slots into which sentences about other matters are put, which imply answers."""
+
+_SHOWN = 0.12
+"""Share of the examples for which other documents of the family are generated; few state as much as the first."""
+
+
+def _with_implied(text: str, slots: list[Slot], facts: dict[str, Value], rng: Random) -> tuple[str, Sequence[Slot]]:
+    """Put in sentences about one to three other matters; return the text and their slots, and add to ``facts``."""
+    labels = " ".join(label for slot in slots for label in slot.labels)
+    told = implied.tell(implied.all_matters(), f"{text} {labels}", rng.choice([1, 1, 2, 2, 3]), rng)
+    long = [value for value in facts.values() if not value.text.isalnum()]
+    text = implied.woven(text, [each.sentence for each in told if each.sentence], noise.places(text, long), rng)
+    facts.update((each.slot.key, each.value) for each in told if each.value)
+    return text, [each.slot for each in told]
 
 
 def _shots(name: str, keys: set[str], question: Question, rng: Random) -> tuple[Shot, ...]:
     """Generate up to three other documents of a family that state at least ``keys``, with their records."""
     shots: list[Shot] = []
-    for family in [family for family in trained_families() if family.name == name] * rng.randint(1, 3):
-        _, text, _, facts = _of_family(family, family.wordings, Author(str(rng.random())))
+    for family in [_by_name()[name]] * rng.randint(1, 3) if name in _by_name() else ():
+        _, text, _, facts, _ = _of_family(family, family.wordings, Author(str(rng.random())))
         if keys <= set(facts):
             shots.append(Shot(text, _json(question.read(facts))))
     return tuple(shots)
+
+
+@cache
+def _by_name() -> dict[str, Family]:
+    return {family.name: family for family in trained_families()}
 
 
 def _json(record: Any) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-Source = tuple[str, str, list[Slot], dict[str, Value]]
+class Source(NamedTuple):
+    """A document before it is surrounded: its family, its slots, their values, and slots that are asked in any case."""
+
+    family: str
+    text: str
+    slots: list[Slot]
+    facts: dict[str, Value]
+    told: Sequence[Slot] = ()
+
 
 _RICH = 300
 """Average number of characters of the wordings of a family whose documents are mostly taken as they are written."""
@@ -97,9 +129,11 @@ _RICH = 300
 
 def _train(rng: Random) -> Source:
     form = rng.random()
-    if form < 0.73:
+    if form < 0.68:
         family = rng.choices(trained_families(), _weights())[0]
         return _of_family(family, family.wordings, rng)
+    if form < 0.75:
+        return _topical(rng)
     if form < 0.81:
         return _mosaic(rng)
     if form < 0.87:
@@ -122,7 +156,7 @@ def _is_rich(family: Family) -> bool:
 def _held_out_wording(rng: Random) -> Source:
     family = rng.choice([family for family in trained_families() if family.held_out])
     text, facts = _worded(family, template.parse(rng.choice(family.held_out)), rng)
-    return family.name, text, list(family.slots), facts
+    return Source(family.name, text, list(family.slots), facts)
 
 
 def _held_out_family(rng: Random) -> Source:
@@ -147,7 +181,7 @@ def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source
         text, facts = _worded(family, remix.recombined(wordings, rng), rng)
     else:
         text, facts = _laid_out(_some(list(family.slots), rng), rng)
-    return family.name, text, list(family.slots), facts
+    return Source(family.name, text, list(family.slots), facts)
 
 
 def _worded(family: Family, wording: Template, rng: Random) -> Document:
@@ -207,7 +241,7 @@ def _collage(rng: Random) -> Source:
             labels.update(slot.labels)
             slots.append(Slot(f"k{index}", slot.kind, slot.labels, slot.about, slot.says))
     text, facts = _laid_out(_some(slots, rng), rng)
-    return "collage", text, slots, facts
+    return Source("collage", text, slots, facts)
 
 
 def _mosaic(rng: Random) -> Source:
@@ -229,7 +263,7 @@ def _mosaic(rng: Random) -> Source:
         Family("mosaic", tuple(slots)), tuple(node for piece in pieces for node in (*piece, rng.choice("  \n"))), rng
     )
     asked = [slot for slot in slots if slot.key in facts or rng.random() < 0.15]
-    return "mosaic", text, asked, facts
+    return Source("mosaic", text, asked, facts)
 
 
 def _single(rng: Random) -> Source:
@@ -243,7 +277,24 @@ def _single(rng: Random) -> Source:
     text = rng.choice(slot.says).replace("{}", value.text)
     if rng.random() < 0.2:
         text = f"{text} {rng.choice(slot.labels).capitalize()}:"
-    return "single", text, [slot], {slot.key: value}
+    return Source("single", text, [slot], {slot.key: value})
+
+
+def _topical(rng: Random) -> Source:
+    """Generate a document of sentences about matters of one topic, perhaps with some labelled values."""
+    topic = rng.choice(implied.topics())
+    family = rng.choices(trained_families(), _weights())[0]
+    slots = _some([slot for slot in family.slots if not isinstance(slot.kind, Records)] or [*family.slots], rng)[:5]
+    form, facts = layout.form(slots[:3], rng) if rng.random() < 0.5 else ("", {})
+    labels = " ".join(label for slot in slots for label in slot.labels)
+    told = implied.tell(topic.matters, f"{form} {labels}", rng.randint(3, 8), rng)
+    sentences = [each.sentence for each in told if each.sentence]
+    parts = [topic.title(rng), form, rng.choice(_SEPARATORS).join(rng.sample(sentences, len(sentences)))]
+    facts.update((each.slot.key, each.value) for each in told if each.value)
+    return Source(topic.titles[0].lower(), "\n\n".join(filter(None, parts)), slots, facts, [each.slot for each in told])
+
+
+_SEPARATORS = (" ", " ", " ", " ", "\n", "\n\n", "\n- ")
 
 
 def _procedural(rng: Random) -> Source:
@@ -253,7 +304,7 @@ def _procedural(rng: Random) -> Source:
     if rng.random() < 0.15:
         slots.append(rng.choice(rng.choice(trained_families()).slots))
     text, facts = _laid_out(_some(slots, rng), rng)
-    return "procedural", text, slots, facts
+    return Source("procedural", text, slots, facts)
 
 
 def _laid_out(slots: list[Slot], rng: Random) -> Document:
@@ -274,8 +325,8 @@ _CONTACT = 0.12
 """Share of the documents that are asked how to reach somebody, where they do not say."""
 
 
-def _question(text: str, slots: list[Slot], facts: dict[str, Value], rng: Random) -> Question:
-    """Generate a schema over some of the slots: most are in the document, a few are not."""
+def _question(text: str, slots: list[Slot], facts: dict[str, Value], told: Sequence[Slot], rng: Random) -> Question:
+    """Generate a schema over ``told`` and some of the slots: most are in the document, a few are not."""
     stated = [slot for slot in slots if slot.key in facts]
     silent = [slot for slot in slots if slot.key not in facts]
     if len(slots) == 1 and rng.random() < 0.8:
@@ -292,6 +343,7 @@ def _question(text: str, slots: list[Slot], facts: dict[str, Value], rng: Random
         asked += unanswered(text, slots, stated, rng.choice([1, 1, 2, 3]), rng)
     if rng.random() < _CONTACT:
         asked += unknown_contact(text, stated, rng)
+    asked += told
     if rng.random() < 0.5:
         rng.shuffle(asked)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from random import Random
 
@@ -31,7 +30,7 @@ def wrap(text: str, values: Sequence[Value], rng: Random) -> str:
     text = _surrounded(text, rng)
     form = rng.random()
     if form < 0.12:
-        text = _broken(text, _places(text, values), rng.randint(38, 84))
+        text = _broken(text, places(text, values), rng.randint(38, 84))
     elif form < 0.16:
         text = text.replace("\n", "\n\n")
     elif form < 0.19:
@@ -92,20 +91,29 @@ def _with_margins(text: str, rng: Random) -> str:
 Places = list[tuple[int, int]]
 
 
-def _places(text: str, values: Sequence[Value]) -> Places:
+def places(text: str, values: Sequence[Value]) -> Places:
     """Find the places of the texts of values, and of the values in lists and tables."""
     found: Places = []
     for value in values:
         if isinstance(value.data, list):
             entries = [each for item in value.data for each in (item.values() if isinstance(item, dict) else [item])]
-            found += _places(text, [entry for entry in entries if isinstance(entry, Value)])
-        found += [match.span() for match in re.finditer(re.escape(value.text), text)] if value.text else []
+            found += places(text, [entry for entry in entries if isinstance(entry, Value)])
+        found += _occurrences(value.text, text) if value.text else []
     return found
 
 
-def _broken(text: str, places: Places, width: int) -> str:
-    """Break lines after at most about ``width`` characters, at spaces outside of ``places``."""
-    inside = {at for start, end in places for at in range(start, end)}
+def _occurrences(part: str, text: str) -> Places:
+    found: Places = []
+    at = text.find(part)
+    while at >= 0:
+        found.append((at, at + len(part)))
+        at = text.find(part, at + len(part))
+    return found
+
+
+def _broken(text: str, kept: Places, width: int) -> str:
+    """Break lines after at most about ``width`` characters, at spaces outside of ``kept``."""
+    inside = {at for start, end in kept for at in range(start, end)}
     out, column = list(text), 0
     for at, char in enumerate(text):
         column = 0 if char == "\n" else column + 1

@@ -102,7 +102,7 @@ def _field(slot: Slot, label: str, ask: Ask, certain: bool, manner: Manner, rng:
     if unnamed:
         name = manner.style([rng.choice(["field", "x", "value", "f", "item", "col"]), str(rng.randint(1, 12))])
     if unnamed or rng.random() < manner.described:
-        schema["description"] = _description(slot, label, unnamed, rng)
+        schema.setdefault("description", _description(slot, label, unnamed, rng))
     nullable, required = rng.random() < 0.2, rng.random() < 0.85
     if not certain and not nullable and required:
         nullable = rng.random() < 0.8
