@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from constrain.arguments import check_count, check_number, check_type
-from constrain.errors import ConfigError, WeightsError
+from constrain.errors import ConfigError
 from constrain.kernels import MOST_FUSED_DIM
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
@@ -21,6 +21,7 @@ from constrain.model.latent_config import LatentConfig, read_latent
 from constrain.model.layout import ModelLayout, model_layout
 from constrain.model.rope import read_rope
 from constrain.model.tensor_files import TensorFiles
+from constrain.model.unused import check_unused
 from constrain.tokenizer.files import read_json_object
 
 _log = logging.getLogger(__name__)
@@ -286,12 +287,7 @@ class ExLlamaV2Config:
             self.layout = model_layout(self, self.prefix, tied=False)
         for key, shape in self.layout.tensors():
             files.require(key, shape)
-        for key in self.layout.absent():
-            if key in files and not files.has_idle_bias(key):
-                raise WeightsError(
-                    f"{files.tensors[key].file}: has tensor {key}, which a {self.architecture} with this config.json "
-                    "does not use"
-                )
+        check_unused(files, self.layout, self.architecture, self.arch.multimodal)
         self.tensor_file_map = {key: str(tensor.file) for key, tensor in files.tensors.items()}
         self.tensor_files = [str(file) for file in files.files]
 

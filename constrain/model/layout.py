@@ -239,15 +239,6 @@ class ModelLayout:
         if self.norm_bias:
             yield f"{norm}.bias", (self.hidden_size,)
 
-    def absent(self) -> Iterator[str]:
-        """Tensors that similar models have, and this one would ignore."""
-        for layer in self.layers:
-            for linear in layer.linears():
-                if not linear.bias:
-                    yield from (f"{key}.bias" for key, _ in linear.parts())
-            if layer.query_norm is None:
-                yield from (f"{layer.attention}.q_norm.weight", f"{layer.attention}.k_norm.weight")
-
 
 class LayoutConfig(Protocol):
     """The fields of a config that determine names and shapes of tensors."""
