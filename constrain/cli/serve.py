@@ -51,6 +51,13 @@ _BACKLOG = 2048
     help="Most outputs that run or wait; further requests are answered with 429.",
 )
 @click.option(
+    "--max-stored-characters",
+    type=click.IntRange(min=0),
+    default=64 << 20,
+    show_default=True,
+    help="Most characters of stored responses, which later requests may continue; 0 stores none.",
+)
+@click.option(
     "--timeout", type=click.FloatRange(min=0), default=600, show_default=True, help="Most seconds for a request."
 )
 @click.option(
@@ -70,6 +77,7 @@ def serve(
     max_seq_len: int | None,
     cache_tokens: int | None,
     max_requests: int,
+    max_stored_characters: int,
     timeout: float,
     shutdown_timeout: int,
 ) -> None:
@@ -85,7 +93,9 @@ def serve(
     except ImportError as error:
         raise click.ClickException(f"{error}; pip install constrain-lm[serve]") from error
     models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens)
-    app = create_app(models, ServerSettings(api_keys, max_requests, timeout))
+    app = create_app(
+        models, ServerSettings(api_keys, max_requests, timeout, max_stored_characters=max_stored_characters)
+    )
     with _listening(host, port) as listener:
         click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{listener.getsockname()[1]}/v1", err=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)

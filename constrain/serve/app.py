@@ -17,18 +17,19 @@ from constrain.serve.endpoints.chat import ChatAnswer, chat_work, limit_field
 from constrain.serve.endpoints.completions import CompletionAnswer, completion_works
 from constrain.serve.endpoints.extract import extract
 from constrain.serve.endpoints.response_events import ResponseAnswer
-from constrain.serve.endpoints.responses import responses_work
+from constrain.serve.endpoints.responses import conversation_of, messages_of, responses_work
 from constrain.serve.errors import APIError, as_api_error
 from constrain.serve.generation import Work
 from constrain.serve.http import EventStream, Handler, error_response, guarded, read_body, unless_gone
 from constrain.serve.jobs import Job, Server
 from constrain.serve.metrics import Metrics
 from constrain.serve.models import Models, ServedModel
-from constrain.serve.protocol.chat import ChatRequest
+from constrain.serve.protocol.chat import ChatRequest, Message
 from constrain.serve.protocol.completions import CompletionRequest
 from constrain.serve.protocol.extract import ExtractRequest
-from constrain.serve.protocol.responses import ResponsesRequest
+from constrain.serve.protocol.responses import InputItem, ResponsesRequest
 from constrain.serve.settings import ServerSettings
+from constrain.serve.stored import StoredResponses
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -43,17 +44,19 @@ def create_app(models: Models, settings: ServerSettings | None = None) -> Starle
     settings = settings or ServerSettings()
     server = Server(settings, Admission(settings.max_requests), Metrics(models.llms))
     endpoints = _Endpoints(models, server)
-    posts: dict[str, Handler] = {
-        "/v1/chat/completions": endpoints.chat,
-        "/v1/completions": endpoints.completions,
-        "/v1/responses": endpoints.responses,
-        "/v1/extract": endpoints.extract,
-    }
-    gets: dict[str, Handler] = {"/v1/models": endpoints.models, "/v1/models/{name:path}": endpoints.model}
+    handlers: list[tuple[str, str, Handler]] = [
+        ("POST", "/v1/chat/completions", endpoints.chat),
+        ("POST", "/v1/completions", endpoints.completions),
+        ("POST", "/v1/responses", endpoints.responses),
+        ("GET", "/v1/responses/{id}", endpoints.response),
+        ("DELETE", "/v1/responses/{id}", endpoints.delete_response),
+        ("POST", "/v1/extract", endpoints.extract),
+        ("GET", "/v1/models", endpoints.models),
+        ("GET", "/v1/models/{name:path}", endpoints.model),
+    ]
     app = Starlette(
         routes=[
-            *(Route(path, guarded(server, handler), methods=["POST"]) for path, handler in posts.items()),
-            *(Route(path, guarded(server, handler), methods=["GET"]) for path, handler in gets.items()),
+            *(Route(path, guarded(server, path, handler), methods=[method]) for method, path, handler in handlers),
             Route("/health", endpoints.health, methods=["GET"]),
             Route("/metrics", endpoints.metrics, methods=["GET"]),
         ],
@@ -74,6 +77,7 @@ class _Endpoints:
 
     def __init__(self, models: Models, server: Server) -> None:
         self._models, self._server = models, server
+        self._stored = StoredResponses(server.settings.max_stored_characters)
 
     async def chat(self, request: Request) -> Response:
         asked, model = await self._read(request, ChatRequest)
@@ -99,14 +103,34 @@ class _Endpoints:
 
     async def responses(self, request: Request) -> Response:
         asked, model = await self._read(request, ResponsesRequest)
+        continued, conversation = asked.previous_response_id, list[Message]()
+
+        def works() -> list[Work]:
+            earlier = self._stored.find(continued, "/previous_response_id", 400).messages if continued else ()
+            conversation.extend(conversation_of(asked, earlier))
+            return [responses_work(asked, model, conversation)]
+
+        def keep(response: dict[str, Any]) -> None:
+            items = [InputItem.model_validate(item) for item in response["output"]]
+            self._stored.put(response, [*conversation, *messages_of(items, "/output")])
+
+        stores = asked.store is not False and self._stored.max_characters > 0
         return await self._answer(
             request,
-            lambda: [responses_work(asked, model)],
-            lambda job: ResponseAnswer(asked, job),
+            works,
+            lambda job: ResponseAnswer(asked, job, keep if stores else None),
             1,
             bool(asked.stream),
             "/max_output_tokens",
         )
+
+    async def response(self, request: Request) -> Response:
+        return JSONResponse(self._stored.find(request.path_params["id"]).resource)
+
+    async def delete_response(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        self._stored.delete(id)
+        return JSONResponse({"id": id, "object": "response", "deleted": True})
 
     async def extract(self, request: Request) -> Response:
         asked, model = await self._read(request, ExtractRequest)

@@ -45,7 +45,7 @@ def encode_conversation(
     """
     tokenizer, form = model.tokenizer, model.llm.extractor.form
     if isinstance(form, BuiltinForm) and format is not None and isinstance(format.grammar, dict):
-        return form.encode(Task(format.grammar), _text(messages[-1]))
+        return form.encode(Task(format.grammar), messages[-1].content or "")
     templates = tokenizer.chat_templates
     source = (templates.get("tool_use") or templates["default"]).source if "default" in templates else ""
     if "tools" in source:
@@ -65,12 +65,6 @@ def _role(message: Message) -> str:
     return "system" if message.role == "developer" else message.role
 
 
-def _text(message: Message) -> str:
-    if isinstance(message.content, list):
-        return "".join(part.text or part.refusal for part in message.content)
-    return message.content or ""
-
-
 def for_template(messages: Sequence[Message], form: CallForm) -> list[dict[str, Any]]:
     """Return messages as chat templates take them: arguments of calls as objects, and ids as the model knows them."""
     calls = [call for message in messages for call in message.tool_calls or ()] if form.call_id else []
@@ -79,7 +73,7 @@ def for_template(messages: Sequence[Message], form: CallForm) -> list[dict[str, 
 
 
 def _rendered(message: Message, ids: Mapping[str, str]) -> dict[str, Any]:
-    rendered: dict[str, Any] = {"role": _role(message), "content": _text(message)}
+    rendered: dict[str, Any] = {"role": _role(message), "content": message.content or ""}
     thoughts = message.reasoning_content or message.reasoning
     answered = ids.get(message.tool_call_id or "", message.tool_call_id)
     # Templates of Command have a name of their own for thoughts.
@@ -101,7 +95,7 @@ def _rendered(message: Message, ids: Mapping[str, str]) -> dict[str, Any]:
 def _as_text(message: Message, form: CallForm) -> dict[str, str]:
     """Return a message of a template that knows no calls: they are written as text."""
     calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
-    text = _text(message) + (form.written(calls) if calls else "")
+    text = (message.content or "") + (form.written(calls) if calls else "")
     if message.role == "tool":
         return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
     return {"role": _role(message), "content": text}

@@ -25,8 +25,8 @@ M = TypeVar("M", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def guarded(server: Server, handler: Handler) -> Handler:
-    """Return a handler that asks for the key, answers errors in OpenAI's form, and counts requests."""
+def guarded(server: Server, path: str, handler: Handler) -> Handler:
+    """Return a handler of a path that asks for the key, answers errors in OpenAI's form, and counts requests."""
 
     async def handle(request: Request) -> Response:
         try:
@@ -34,7 +34,7 @@ def guarded(server: Server, handler: Handler) -> Handler:
             response = await handler(request)
         except Exception as error:
             response = error_response(error)
-        server.metrics.requests.labels(request.url.path, response.status_code).inc()
+        server.metrics.requests.labels(path, response.status_code).inc()
         return response
 
     return handle

@@ -1,14 +1,20 @@
-"""The cases of the Open Responses compliance suite, but for image input, which no model here reads."""
+"""The cases of the Open Responses compliance suite, except those with images and searches."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
+import fpdf
 import httpx
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
+
+from constrain.serve import APIError
+from constrain.serve.protocol.chat import Message
+from constrain.serve.stored import StoredResponses
 
 WEATHER = {
     "type": "function",
@@ -20,6 +26,18 @@ WEATHER = {
         "required": ["location"],
     },
 }
+
+
+def pdf_of(text: str) -> str:
+    """A ``data:`` URL of a PDF with one page."""
+    pdf = fpdf.FPDF()
+    pdf.add_page()
+    pdf.set_font("Helvetica")
+    pdf.cell(text=text)
+    return f"data:application/pdf;base64,{b64encode(pdf.output()).decode()}"
+
+
+PDF = pdf_of("Title: a fixture")
 CASES: dict[str, dict[str, Any]] = {
     "basic": {"input": [{"type": "message", "role": "user", "content": "Say hello in exactly 3 words."}]},
     "system prompt": {
@@ -34,6 +52,18 @@ CASES: dict[str, dict[str, Any]] = {
             {"type": "message", "role": "user", "content": "My name is Alice."},
             {"type": "message", "role": "assistant", "content": "Hello Alice! Nice to meet you."},
             {"type": "message", "role": "user", "content": "What is my name?"},
+        ]
+    },
+    "file input": {
+        "input": [
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "Read the attached file and answer with its title only."},
+                    {"type": "input_file", "filename": "fixture.pdf", "file_data": PDF},
+                ],
+            }
         ]
     },
     "tool calling": {
@@ -93,3 +123,83 @@ def test_streams(client: httpx.Client, case: str) -> None:
     pieces = [event["delta"] for event in events if event["type"] == f"response.{delta}.delta"]
     [done] = [event for event in events if event["type"] == f"response.{delta}.done"]
     assert "".join(pieces) == done.get("text", done.get("arguments"))
+
+
+def ask(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+    answer = client.post("/v1/responses", json={"model": "constrain", "seed": 1, "max_output_tokens": 60, **fields})
+    assert answer.status_code == 200, answer.text
+    check(answer.json(), "tool calling" if "tools" in fields else "basic")
+    return dict(answer.json())
+
+
+def test_a_response_is_continued(client: httpx.Client) -> None:
+    first = ask(client, input="Remember this code word: papaya.", instructions="Be brief.", regex="OK")
+    assert first["store"]
+    # Its conversation is the beginning of the prompt, without its instructions.
+    second = ask(client, input="What is it?", previous_response_id=first["id"], regex="papaya")
+    assert second["previous_response_id"] == first["id"]
+    whole = [("user", "Remember this code word: papaya."), ("assistant", "OK"), ("user", "What is it?")]
+    alone = ask(client, input=[{"role": role, "content": text} for role, text in whole], regex="papaya")
+    assert second["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
+
+
+def test_the_output_of_a_function_is_returned_to_a_response(client: httpx.Client) -> None:
+    choice = {"type": "function", "name": "get_weather"}
+    first = ask(client, input="The weather in San Francisco?", tools=[WEATHER], tool_choice=choice)
+    output = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "64 degrees"}
+    second = ask(client, input=[output], previous_response_id=first["id"], regex="[a-z]{9}")
+    assert second["output"][0]["type"] == "message"
+    assert second["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+
+
+def test_streamed_responses_are_stored_as_others_are(client: httpx.Client) -> None:
+    text = client.post("/v1/responses", json={**body("basic"), "stream": True}).text
+    events = [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: ")]
+    path = f"/v1/responses/{events[-1]['response']['id']}"
+    assert client.get(path).json() == events[-1]["response"]
+    assert client.delete(path).json()["deleted"]
+    assert [client.get(path).status_code, client.delete(path).status_code] == [404, 404]
+
+
+def test_what_is_not_stored_is_not_continued(client: httpx.Client) -> None:
+    first = ask(client, input="Hello", regex="OK", store=False)
+    assert not first["store"]
+    refused = client.post("/v1/responses", json={**body("basic"), "previous_response_id": first["id"]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "/previous_response_id")
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ({"filename": "a.pdf", "file_data": "data:application/pdf;base64,###"}, "invalid_value"),
+        ({"filename": "a.pdf", "file_data": b64encode(b"no pdf").decode()}, "invalid_value"),
+        ({"file_id": "file-1"}, "unsupported_content"),
+    ],
+)
+def test_files_that_cannot_be_read_are_refused(client: httpx.Client, part: dict[str, str], code: str) -> None:
+    content = [{"type": "input_file", **part}]
+    refused = client.post("/v1/responses", json={"model": "constrain", "input": [{"role": "user", "content": content}]})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["param"], error["code"]) == ("/input/0/content/0/file_data", code)
+
+
+def test_files_of_chats_are_read(client: httpx.Client) -> None:
+    file = {"type": "file", "file": {"filename": "note.txt", "file_data": b64encode(b"Ada is 36.").decode()}}
+    schema = {"properties": {"name": {"type": "string"}}, "required": ["name"], "additionalProperties": False}
+    format = {"type": "json_schema", "json_schema": {"name": "person", "schema": {"type": "object", **schema}}}
+    request = {"messages": [{"role": "user", "content": [file]}], "response_format": format, "temperature": 0}
+    answer = client.post("/v1/chat/completions", json={"model": "constrain", **request, "max_tokens": 40})
+    assert json.loads(answer.json()["choices"][0]["message"]["content"]) == {"name": "Ada"}
+
+
+def test_the_oldest_responses_are_forgotten() -> None:
+    stored = StoredResponses(4000)
+    for number in range(20):
+        stored.put({"id": str(number)}, [Message(role="user", content="a" * 900)])
+    assert stored.find("19").messages[0].content == "a" * 900
+    assert stored.find("16")
+    stored.put({"id": "large"}, [Message(role="user", content="a" * 5000)])
+    for forgotten in ("15", "large"):
+        with pytest.raises(APIError):
+            stored.find(forgotten)

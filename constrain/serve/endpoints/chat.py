@@ -11,12 +11,13 @@ from constrain.serve.answers import Conversation, make_work
 from constrain.serve.constraints import read_format
 from constrain.serve.endpoints.common import DONE, chat_logprobs, usage
 from constrain.serve.errors import APIError, pointer
+from constrain.serve.files import file_text
 from constrain.serve.generation import Batch, Output, Work
 from constrain.serve.http import event
 from constrain.serve.jobs import Job
 from constrain.serve.json_values import JSONReader
 from constrain.serve.models import ServedModel
-from constrain.serve.protocol.chat import ChatRequest, NamedTool
+from constrain.serve.protocol.chat import ChatRequest, FilePart, Message, NamedTool, RequestMessage, TextPart
 from constrain.serve.protocol.fields import StreamOptions
 from constrain.serve.tools import Function, ToolChoice
 from constrain.serve.tools.reader import CallArguments, CallStarted, Part, Text
@@ -43,7 +44,7 @@ def chat_work(request: ChatRequest, model: ServedModel) -> Work:
     named = request.tool_choice.function.name if isinstance(request.tool_choice, NamedTool) else None
     word = None if isinstance(request.tool_choice, NamedTool) else request.tool_choice
     asked = Conversation(
-        request.messages,
+        [_message(message, pointer("messages", number)) for number, message in enumerate(request.messages)],
         functions,
         ToolChoice.of(functions, word, named, request.parallel_tool_calls),
         read_format(request, model.vocabulary),
@@ -53,6 +54,20 @@ def chat_work(request: ChatRequest, model: ServedModel) -> Work:
         (request.top_logprobs or 0) if request.logprobs else None,
     )
     return make_work(model, request, asked)
+
+
+def _message(given: RequestMessage, at: str) -> Message:
+    """Return a message with the texts of its parts; ``at`` is the JSON pointer to it."""
+    content = given.content
+    if isinstance(content, list):
+        content = "".join(_part_text(part, f"{at}/content/{number}") for number, part in enumerate(content))
+    return Message(**{**dict(given), "content": content})
+
+
+def _part_text(part: TextPart | FilePart, at: str) -> str:
+    if isinstance(part, FilePart):
+        return file_text(part.file.filename, part.file.file_data, f"{at}/file")
+    return part.text or part.refusal
 
 
 class ChatAnswer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from time import time
 from typing import Any
 from uuid import uuid4
@@ -23,9 +23,15 @@ _STATUS = {"length": ("incomplete", {"reason": "max_output_tokens"})}
 class ResponseAnswer:
     """Writes the response to a request: all at once, or as a stream of events."""
 
-    def __init__(self, request: ResponsesRequest, job: Job) -> None:
-        self._job = job
-        self._resource = _resource(request)
+    def __init__(self, request: ResponsesRequest, job: Job, keep: Callable[[dict[str, Any]], None] | None) -> None:
+        """
+        Args:
+            request: the request.
+            job: its output.
+            keep: called with the whole response, to store it; ``None``: it is not stored.
+        """
+        self._job, self._keep = job, keep
+        self._resource = _resource(request) | {"store": keep is not None}
         self._items: list[_Item] = []
 
     async def whole(self) -> dict[str, Any]:
@@ -71,7 +77,10 @@ class ResponseAnswer:
         ended = {"status": status, "incomplete_details": details, "completed_at": completed_at}
         if self._items and status == "incomplete":
             self._items[-1].data["status"] = status
-        return {**self._current(), **ended, "usage": _usage(output)}
+        response = {**self._current(), **ended, "usage": _usage(output)}
+        if self._keep is not None:
+            self._keep(response)
+        return response
 
     def _add(self, part: Part) -> Iterator[_Event]:
         """Add a part to the last item, or begin a new item; yield the events."""
@@ -190,7 +199,7 @@ def _resource(request: ResponsesRequest) -> dict[str, Any]:
         "error": None,
         "model": request.model,
         "instructions": request.instructions,
-        "previous_response_id": None,
+        "previous_response_id": request.previous_response_id,
         "output": [],
         "tools": tools,
         "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
@@ -205,7 +214,6 @@ def _resource(request: ResponsesRequest) -> dict[str, Any]:
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
         "truncation": "disabled",
-        "store": False,
         "background": False,
         "service_tier": "default",
         "metadata": request.metadata or {},

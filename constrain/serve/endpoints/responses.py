@@ -8,6 +8,7 @@ from typing import Any
 from constrain.serve.answers import Conversation, make_work
 from constrain.serve.constraints import read_format, response_format
 from constrain.serve.errors import APIError, pointer
+from constrain.serve.files import file_text
 from constrain.serve.formats import OutputFormat
 from constrain.serve.generation import Work
 from constrain.serve.models import ServedModel
@@ -18,8 +19,14 @@ from constrain.serve.tools import Function, ToolChoice
 _TEXT_PARTS = ("input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text")
 
 
-def responses_work(request: ResponsesRequest, model: ServedModel) -> Work:
-    """Return the work of a request; errors as for :func:`make_work`."""
+def responses_work(request: ResponsesRequest, model: ServedModel, conversation: Sequence[Message]) -> Work:
+    """Return the work of a request; errors as for :func:`make_work`.
+
+    Args:
+        request: the request.
+        model: the model.
+        conversation: the messages that it answers, without its instructions.
+    """
     functions = tuple(
         Function(
             tool.name,
@@ -32,7 +39,7 @@ def responses_work(request: ResponsesRequest, model: ServedModel) -> Work:
     named = request.tool_choice.name if isinstance(request.tool_choice, NamedResponseTool) else None
     word = None if isinstance(request.tool_choice, NamedResponseTool) else request.tool_choice
     asked = Conversation(
-        _messages(request),
+        [Message(role="system", content=request.instructions), *conversation] if request.instructions else conversation,
         functions,
         ToolChoice.of(functions, word, named, request.parallel_tool_calls),
         _format(request, model),
@@ -53,12 +60,30 @@ def _format(request: ResponsesRequest, model: ServedModel) -> OutputFormat | Non
     return format or given
 
 
-def _messages(request: ResponsesRequest) -> list[Message]:
-    messages = [Message(role="system", content=request.instructions)] if request.instructions else []
+def conversation_of(request: ResponsesRequest, earlier: Sequence[Message]) -> list[Message]:
+    """Return the messages that a request answers, without its instructions.
+
+    Args:
+        request: the request.
+        earlier: messages of the response that it continues.
+
+    Raises:
+        APIError: a part of a message cannot be read.
+    """
     if isinstance(request.input, str):
-        return [*messages, Message(role="user", content=request.input)]
-    for number, item in enumerate(request.input):
-        _add(messages, item, pointer("input", number))
+        return [*earlier, Message(role="user", content=request.input)]
+    return [*earlier, *messages_of(request.input, "/input")]
+
+
+def messages_of(items: Sequence[InputItem], at: str) -> list[Message]:
+    """Return the messages of some items; ``at`` is the JSON pointer to them.
+
+    Raises:
+        APIError: a part of a message cannot be read.
+    """
+    messages: list[Message] = []
+    for number, item in enumerate(items):
+        _add(messages, item, f"{at}/{number}")
     return messages
 
 
@@ -100,9 +125,12 @@ def _text(content: str | Sequence[Mapping[str, Any]] | None, at: str) -> str:
         return content or ""
     texts = []
     for number, part in enumerate(content):
-        if part.get("type") not in _TEXT_PARTS:
-            where = f"{at}/{number}/type"
-            message = f"{where}: the model reads text only, not {part.get('type')!r}"
-            raise APIError(message, param=where, code="unsupported_content")
-        texts.append(str(part.get("text", part.get("refusal", ""))))
+        kind, where = part.get("type"), f"{at}/{number}"
+        if kind == "input_file":
+            texts.append(file_text(part.get("filename"), part.get("file_data"), where))
+        elif kind in _TEXT_PARTS:
+            texts.append(str(part.get("text", part.get("refusal", ""))))
+        else:
+            message = f"{where}/type: the model reads texts and documents only, not {kind!r}"
+            raise APIError(message, param=f"{where}/type", code="unsupported_content")
     return "".join(texts)

@@ -59,11 +59,22 @@ class TextPart(Strict):
     refusal: str = ""
 
 
-class Message(Strict):
-    """A message of a conversation."""
+class FileData(Strict):
+    """A document in base64."""
 
+    filename: str | None = None
+    file_data: str | None = None
+
+
+class FilePart(Strict):
+    """A part of a message that is a document."""
+
+    type: Literal["file"]
+    file: FileData
+
+
+class _MessageFields(Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -76,11 +87,23 @@ class Message(Strict):
     parsed: Any = None
 
 
+class Message(_MessageFields):
+    """A message of a conversation."""
+
+    content: str | None = None
+
+
+class RequestMessage(_MessageFields):
+    """A message of a conversation, whose content may have several parts."""
+
+    content: str | list[TextPart | FilePart] | None = None
+
+
 class ChatRequest(ConstraintFields, SamplingFields, AccountFields):
     """The body of the request."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[RequestMessage], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1

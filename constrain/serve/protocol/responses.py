@@ -61,6 +61,7 @@ class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
     model: str
     input: str | Annotated[list[InputItem], Field(min_length=1)]
     instructions: str | None = None
+    previous_response_id: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     text: TextOptions | None = None
     tools: list[ResponseTool] | None = None

@@ -1,0 +1,82 @@
+"""Responses that later requests continue, in the memory of the server."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from constrain.serve.errors import APIError
+from constrain.serve.protocol.chat import Message
+
+
+@dataclass(frozen=True)
+class StoredResponse:
+    """A response, and the conversation that it ends.
+
+    Attributes:
+        resource: the response as clients see it.
+        messages: the conversation, the response included, without the instructions of its requests.
+        size: number of characters that it counts for.
+    """
+
+    resource: dict[str, Any]
+    messages: Sequence[Message]
+    size: int
+
+
+class StoredResponses:
+    """The latest responses, by id; the oldest are forgotten first.
+
+    Whoever knows the id of a response may continue it; ids cannot be guessed.
+    """
+
+    def __init__(self, max_characters: int) -> None:
+        """``max_characters``: most characters of all conversations together; 0: none is stored."""
+        self._left = self.max_characters = max_characters
+        self._by_id: OrderedDict[str, StoredResponse] = OrderedDict()
+        self._lock = Lock()
+
+    def put(self, resource: dict[str, Any], messages: Sequence[Message]) -> None:
+        """Store a response; no-op if it alone is too large."""
+        size = len(str(resource)) + sum(len(message.model_dump_json(exclude_none=True)) for message in messages)
+        if size > self.max_characters:
+            return
+        with self._lock:
+            self._by_id[resource["id"]] = StoredResponse(resource, tuple(messages), size)
+            self._left -= size
+            while self._left < 0:
+                _, oldest = self._by_id.popitem(last=False)
+                self._left += oldest.size
+
+    def find(self, id: str, param: str | None = None, status: int = 404) -> StoredResponse:
+        """Return a response.
+
+        Raises:
+            APIError: there is none with this id; with ``param`` and ``status``.
+        """
+        with self._lock:
+            found = self._by_id.get(id)
+        if found is None:
+            raise _unknown(id, param, status)
+        return found
+
+    def delete(self, id: str) -> None:
+        """Forget a response.
+
+        Raises:
+            APIError: there is none with this id.
+        """
+        with self._lock:
+            found = self._by_id.pop(id, None)
+            self._left += found.size if found else 0
+        if found is None:
+            raise _unknown(id, None, 404)
+
+
+def _unknown(id: str, param: str | None, status: int) -> APIError:
+    message = f"there is no response {id!r}: this server does not store it, or has forgotten it"
+    place = f"{param}: " if param else ""
+    return APIError(f"{place}{message}", status=status, param=param, code="response_not_found")
