@@ -41,10 +41,10 @@ class _RandomTensors:
         else:
             target.normal_(0.0, _SPREAD)
 
-    def is_int8(self, key: str) -> bool:
+    def stays_packed(self, key: str) -> bool:
         return False
 
-    def int8(self, key: str, shape: tuple[int, int]) -> None:
+    def packed(self, key: str, shape: tuple[int, int]) -> None:
         pass
 
 

@@ -56,7 +56,7 @@ def info(model_dir: Path) -> None:
     table = Table(show_header=False)
     for name, value in {
         "architecture": config.architecture,
-        "parameters": f"{sum(size for _, size in tensors):,}",
+        "parameters": f"{sum(math.prod(shape) for _, shape in config.layout.tensors()):,}",
         "tensors": ", ".join(f"{count} × {kind}" for kind, count in Counter(kind for kind, _ in tensors).most_common()),
         "layers": str(config.num_hidden_layers),
         "hidden size": f"{config.hidden_size} ({config.intermediate_size} in the MLP)",
@@ -97,10 +97,10 @@ def _uncompiled(config: ExLlamaV2Config) -> str:
 
 def _memory(model: ExLlamaV2) -> Table:
     from constrain import model as kinds
-    from constrain.model.memory import has_int8, longest_cache, module_sizes, token_bytes
+    from constrain.model.memory import longest_cache, module_sizes, packed_forms, token_bytes
 
-    dtypes = ("int8 and " if has_int8(model) else "") + str(model.compute_dtype)[6:]
-    weights = f"{_memory_size(sum(module_sizes(model)))} of weights in {dtypes}"
+    dtypes = [name for name in (", ".join(packed_forms(model)), str(model.compute_dtype)[6:]) if name]
+    weights = f"{_memory_size(sum(module_sizes(model)))} of weights in {' and '.join(dtypes)}"
     table = Table("cache", "bytes a token", "longest here", title=weights)
     for name in ("", "_8bit", "_Q8", "_Q6", "_Q4"):
         kind = getattr(kinds, f"ExLlamaV2Cache{name}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from constrain.kernels.activation import Activation, activated, gated_activation, soft_cap
 from constrain.kernels.attention import MOST_FUSED_DIM, MOST_SCORES, attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
-from constrain.kernels.dequantize import dequantize_exl2, dequantize_gptq
 from constrain.kernels.experts import ExpertWeight, Routing, Scoring, expert_linear, route
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
@@ -23,6 +22,11 @@ from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
 from constrain.kernels.weights import (
+    BLOCK,
+    Float4Weight,
+    Float8Weight,
+    GroupedInt2Weight,
+    GroupedInt3Weight,
     GroupedInt8Weight,
     GroupedWeight,
     Int4Weight,
@@ -31,11 +35,14 @@ from constrain.kernels.weights import (
     JoinedWeight,
     PackedWeight,
     Weight,
+    fills_words,
+    group_table,
     join_weights,
     multiplies_packed,
 )
 
 __all__ = [
+    "BLOCK",
     "GREEDY_TEMPERATURE",
     "MAX_CHOICES",
     "MOST_FUSED_DIM",
@@ -45,7 +52,11 @@ __all__ = [
     "ChosenRows",
     "DryTensors",
     "ExpertWeight",
+    "Float4Weight",
+    "Float8Weight",
     "GroupQuantization",
+    "GroupedInt2Weight",
+    "GroupedInt3Weight",
     "GroupedInt8Weight",
     "GroupedWeight",
     "Int4Weight",
@@ -77,12 +88,12 @@ __all__ = [
     "apply_dry",
     "apply_guidance",
     "attention",
-    "dequantize_exl2",
-    "dequantize_gptq",
     "enter_tokens",
     "expert_linear",
+    "fills_words",
     "gated_activation",
     "gated_linear",
+    "group_table",
     "join_weights",
     "kernels_read",
     "layer_norm",

@@ -17,6 +17,7 @@ from constrain.kernels import MOST_FUSED_DIM
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
 from constrain.model.expert_config import ExpertConfig, read_experts
+from constrain.model.formats import Quantization, read_quantization
 from constrain.model.latent_config import LatentConfig, read_latent
 from constrain.model.layout import ModelLayout, model_layout
 from constrain.model.rope import read_rope
@@ -118,7 +119,7 @@ class ExLlamaV2Config:
         text = data.get("text_config")
         self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))
         self._read_generation_config(folder / "generation_config.json")
-        self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder))
+        self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder, self.quantization))
 
     def check(self) -> None:
         """Check the attributes of the user; a model does so when it is built.
@@ -182,7 +183,7 @@ class ExLlamaV2Config:
             if reader.raw(key, None) not in (None, *values):
                 raise reader.error(key, f"{reader.raw(key)!r} is not supported")
         self._read_experts(reader)
-        self.checkpoint_format: str | None = reader.section("quantization_config").text("checkpoint_format", None)
+        self.quantization: Quantization | None = read_quantization(reader)
         self._read_activation(reader)
         self._read_lengths(reader)
         self._read_windows(reader)
@@ -272,8 +273,6 @@ class ExLlamaV2Config:
 
     def _find_tensors(self, files: TensorFiles | None) -> None:
         self.files = files
-        if files is not None and self.checkpoint_format == "gptq_v2":
-            files.gptq_zero_offset = 0
         tied = self.tie_word_embeddings
         fits = (prefix for prefix in self.arch.prefixes if files and f"{prefix.body}embed_tokens.weight" in files)
         self.prefix = next(fits, self.arch.prefixes[0])
@@ -285,9 +284,10 @@ class ExLlamaV2Config:
         # Some configs say that embedding and head are tied, although the files have a head that was trained.
         if tied and f"{self.layout.head}.weight" in files:
             self.layout = model_layout(self, self.prefix, tied=False)
-        for key, shape in self.layout.tensors():
-            files.require(key, shape)
-        check_unused(files, self.layout, self.architecture, self.arch.multimodal)
+        with files.kept_open():
+            for key, shape in self.layout.tensors():
+                files.require(key, shape)
+            check_unused(files, self.layout, self.architecture, self.arch.multimodal)
         self.tensor_file_map = {key: str(tensor.file) for key, tensor in files.tensors.items()}
         self.tensor_files = [str(file) for file in files.files]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +112,8 @@ class ConfigReader:
         if not isinstance(value, dict):
             raise self.error(key, f"must be an object, not {value!r}")
         return ConfigReader(self.path, [value], f"{self.where}{key}.")
+
+    def sections(self) -> Iterator[ConfigReader]:
+        """Readers of all objects here, which have to be objects."""
+        for source in self.sources:
+            yield from (self.section(key) for key in source)

@@ -9,10 +9,11 @@ from typing import Protocol
 import torch
 
 from constrain.errors import ModelError
-from constrain.kernels import MOST_SCORES, Unquantized, multiplies_packed
+from constrain.kernels import BLOCK, MOST_SCORES, Unquantized, multiplies_packed
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
+from constrain.model.formats import StoredWeight
 from constrain.model.modules import Attention, Head, Module
 
 # A multiple of the page size, and of the block size of quantised caches.
@@ -33,26 +34,37 @@ class SizedModel(CachedModel, Protocol):
 def module_sizes(model: SizedModel, layer_bytes: int = 0) -> list[int]:
     """Bytes of the weights of each module, plus ``layer_bytes`` of KV cache for attention; 0 for a tied head."""
     return [
-        sum(count * _itemsize(model, names) for names, count in module.weights())
+        sum(_bytes(model, names, count) for names, count in module.weights())
         + (layer_bytes if isinstance(module, Attention) else 0)
         for module in model.modules
     ]
 
 
-def has_int8(model: SizedModel) -> bool:
-    """Whether weights stay in eight bits when they are loaded."""
-    return any(_stays_int8(model, names) for module in model.modules for names, _ in module.weights())
+def packed_forms(model: SizedModel) -> list[str]:
+    """The forms in which weights stay packed when they are loaded, as ``int4``."""
+    names = (name for module in model.modules for names, _ in module.weights() for name in _packed(model, names))
+    return sorted({weight.form for weight in names})
 
 
-def _itemsize(model: SizedModel, names: Sequence[str]) -> int:
-    return 1 if _stays_int8(model, names) else model.compute_dtype.itemsize
+def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
+    """Memory of the tensor in which tensors of these names are, with ``count`` elements in all."""
+    packed = _packed(model, names)
+    if not packed:
+        return count * model.compute_dtype.itemsize
+    # Rows are added up to the number of those that the CPU multiplies at a time.
+    rows = count // packed[0].shape[1]
+    added = -rows % BLOCK + rows - sum(weight.shape[0] for weight in packed)
+    parts = (weight.shape[0] * weight.row_bytes + weight.order_bytes for weight in packed)
+    return sum(parts) + added * packed[-1].row_bytes
 
 
-def _stays_int8(model: SizedModel, names: Sequence[str]) -> bool:
-    """Return whether the tensor in memory that holds those of these names has eight bits."""
+def _packed(model: SizedModel, names: Sequence[str]) -> list[StoredWeight]:
+    """Return the weights of these names if the tensor in memory that holds them stays packed, else nothing."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     files = model.config.files
-    return multiplies_packed(device, model.compute_dtype) and files is not None and all(map(files.is_int8, names))
+    if files is None or not multiplies_packed(device, model.compute_dtype) or not all(map(files.stays_packed, names)):
+        return []
+    return [files.quantized[name] for name in names]
 
 
 def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:

@@ -55,8 +55,12 @@ class ExpertLinear:
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         """See :meth:`constrain.model.modules.Module.weights`."""
-        names = [key for key, _ in self.layout.tensors() if key != self.layout.bias]
-        yield names, math.prod(self.layout.shape)
+        experts, rows, inputs = self.layout.shape
+        if self.layout.stacked:
+            yield [self.layout.stacked], experts * rows * inputs
+        else:
+            for expert in self.layout.experts:
+                yield [f"{key}.weight" for key, _ in expert.parts()], rows * inputs
         if self.layout.bias:
             yield [self.layout.bias], math.prod(self.layout.shape[:2])
 

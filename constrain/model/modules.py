@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -16,12 +17,12 @@ import torch
 from constrain.errors import GenerationError
 from constrain.kernels import (
     Activation,
-    Int8Weight,
     LowRankUpdate,
     RowNorm,
     Weight,
     activated,
     gated_linear,
+    join_weights,
     layer_norm,
     linear,
     multiplies_packed,
@@ -500,10 +501,8 @@ class Head(Module):
             self.weight = load_weight(
                 source, {self.key: self.size}, self.padded_size, self.hidden_size, dtype, self.device
             )
-        elif isinstance(self.tied.weight, torch.Tensor):
-            self.weight = self.tied.weight.to(self.device)
         else:
-            self.weight = self.tied.weight
+            self.weight = self.tied.weight.to(self.device)
 
     def forward(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
         """Compute logits ``[..., padded_size]`` from states; of int64 ``tokens`` ``[n]`` alone, ``[..., n]``."""
@@ -528,14 +527,13 @@ def load_weight(
 ) -> Weight:
     """Load the weights of some layers, by their numbers of rows, as one of ``rows`` rows, the last of them zeros.
 
-    It stays in eight bits if all are stored so and ``device`` multiplies them.
+    It stays packed if all are stored so and ``device`` multiplies them.
     """
     if multiplies_packed(device, dtype):
-        stored = [source.int8(f"{key}.weight", (count, inputs)) for key, count in parts.items()]
-        found = [each for each in stored if each is not None]
-        if len(found) == len(stored):
-            codes, scales = (torch.cat(each) for each in zip(*found, strict=True))
-            return Int8Weight.of_rows(codes, scales, rows)
+        stored = (source.packed(f"{key}.weight", (count, inputs)) for key, count in parts.items())
+        found = [*takewhile(lambda weight: weight is not None, stored)]
+        if len(found) == len(parts):
+            return join_weights([weight for weight in found if weight is not None], rows, dtype)
     weight = torch.zeros(rows, inputs, dtype=dtype, device=device)
     copy_rows(source, parts, weight)
     return weight

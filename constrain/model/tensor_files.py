@@ -19,22 +19,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from constrain.errors import WeightsError
-from constrain.model.quantized import QuantizedWeight, find_quantized
+from constrain.kernels import PackedWeight
+from constrain.model.formats import Quantization, StoredTensor, StoredWeight, find_quantized
 from constrain.model.tensor_reader import Region, TensorReader
 from constrain.tokenizer.files import read_json_object
 
 INDEX_FILE = "model.safetensors.index.json"
 
+# Elements that are dequantised at a time.
+_PIECE = 1 << 24
+
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor in a file; ``dtype`` is its name in safetensors."""
-
-    file: Path
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class TensorFiles:
@@ -46,34 +41,33 @@ class TensorFiles:
         tensors: the stored tensors.
         files: the files.
         quantized: the quantised weights.
-        gptq_zero_offset: 1, or 0 for the second version of the GPTQ format.
 
     Raises:
         WeightsError: there is no safetensors file, one cannot be read, two hold the same tensor, or the index names
             a tensor or file that is missing or outside of the folder.
     """
 
-    def __init__(self, files: Iterable[Path]) -> None:
+    def __init__(self, files: Iterable[Path], quantization: Quantization | None = None) -> None:
+        """Read the headers of files. ``quantization`` is what the config says of quantised weights."""
         self.tensors: dict[str, StoredTensor] = {}
         self.files = list(files)
         for file in self.files:
             self._add(file)
-        self.quantized: dict[str, QuantizedWeight] = find_quantized(self.tensors)
-        self.gptq_zero_offset = 1
         self._open: dict[Path, Any] = {}
+        self.quantized: dict[str, StoredWeight] = find_quantized(self.tensors, quantization, self.stored)
 
     @classmethod
-    def of_folder(cls, folder: Path) -> TensorFiles:
+    def of_folder(cls, folder: Path, quantization: Quantization | None = None) -> TensorFiles:
         """Open the files of a folder: those that its index lists if it has one, else all."""
         index = folder / INDEX_FILE
         listed = _read_index(index) if index.exists() else {}
         if listed and not any((folder / name).exists() for name in listed.values()):
             # Quantised weights are often published together with the index of the original weights.
-            unlisted = cls(sorted(folder.glob("*.safetensors")))
+            unlisted = cls(sorted(folder.glob("*.safetensors")), quantization)
             if unlisted.quantized:
                 return unlisted
         names = {folder / name for name in listed.values()} or folder.glob("*.safetensors")
-        tensors = cls(sorted(names))
+        tensors = cls(sorted(names), quantization)
         if not tensors.files:
             raise WeightsError(f"{folder}: no *.safetensors file; weights in other formats must be converted first")
         for key, name in listed.items():
@@ -92,11 +86,7 @@ class TensorFiles:
         """
         quantized = self.quantized.get(key)
         if quantized is not None:
-            if not quantized.fits(shape):
-                raise WeightsError(
-                    f"{self.files[0].parent}: the {quantized.form} weight {key} has shape {[*quantized.shape]}, but "
-                    f"config.json asks for {list(shape)}"
-                )
+            quantized.check(shape)
             return
         stored = self.tensors.get(key)
         if stored is None and f"{key}_blocks" in self.tensors:
@@ -114,8 +104,8 @@ class TensorFiles:
             raise WeightsError(f"{stored.file}: tensor {key} is of type {stored.dtype}; read are {', '.join(_DTYPES)}")
 
     def dtype(self, key: str) -> torch.dtype:
-        """Stored dtype of an existing tensor, or of the scales if it is quantised to eight bits."""
-        return _DTYPES[self.tensors[f"{key}_scale" if self.is_int8(key) else key].dtype]
+        """Stored dtype of an existing tensor, or of the scales if it is quantised."""
+        return self.quantized[key].dtype if key in self.quantized else _DTYPES[self.tensors[key].dtype]
 
     def copy(self, key: str, target: torch.Tensor) -> None:
         """Fill ``target`` with a tensor of its shape, converted to its dtype and device.
@@ -125,25 +115,25 @@ class TensorFiles:
         """
         self.require(key, tuple(target.shape))
         if key in self.quantized:
-            target.copy_(self.quantized[key].read(self.stored, self.gptq_zero_offset)[: target.shape[0]])
+            _dequantize(self.quantized[key].packed().to(target.device), target)
         else:
             target.copy_(self.stored(key))
 
-    def is_int8(self, key: str) -> bool:
-        """Whether ``key`` is a weight that is stored in eight bits, with a scale for each row."""
-        return key in self.quantized and self.quantized[key].form == "int8"
+    def stays_packed(self, key: str) -> bool:
+        """Whether ``key`` is a quantised weight that products can be computed with as it is."""
+        return key in self.quantized and self.quantized[key].stays_packed
 
-    def int8(self, key: str, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def packed(self, key: str, shape: tuple[int, int]) -> PackedWeight | None:
         """See :class:`~constrain.model.tensor_reader.TensorSource`.
 
         Raises:
             WeightsError: as for :meth:`copy`.
         """
         self.require(key, shape)
-        if not self.is_int8(key):
+        if not self.stays_packed(key):
             return None
-        codes, scales = self.quantized[key].int8(self.stored)
-        return codes[: shape[0]], scales[: shape[0]]
+        weight = self.quantized[key].packed()
+        return weight if weight.shape == shape else weight[torch.arange(shape[0])]
 
     def reader(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> TensorReader:
         """Create a reader that prefetches tensors.
@@ -191,7 +181,7 @@ class TensorFiles:
     def has_idle_bias(self, key: str) -> bool:
         """Whether ``key`` is a bias of zeros, which programs that write GPTQ add to every weight."""
         weight = self.quantized.get(f"{key.removesuffix('.bias')}.weight")
-        return weight is not None and weight.form == "gptq" and not self.stored(key).any()
+        return weight is not None and weight.title in ("GPTQ", "AWQ") and not self.stored(key).any()
 
     def _region(self, key: str, header: _Header) -> Region:
         stored, dtype = self.tensors[key], self.dtype(key)
@@ -208,6 +198,15 @@ class TensorFiles:
                 if key in self.tensors:
                     raise WeightsError(f"{path}: tensor {key} is in {self.tensors[key].file.name} too")
                 self.tensors[key] = StoredTensor(path, tuple(header.get_shape()), header.get_dtype())
+
+
+def _dequantize(weight: PackedWeight, target: torch.Tensor) -> None:
+    """Fill ``target`` with the first rows of a weight, on the device of both."""
+    outputs, inputs = target.shape
+    step = max(1, _PIECE // max(1, inputs))
+    for start in range(0, outputs, step):
+        rows = slice(start, min(start + step, outputs))
+        target[rows] = weight.dequantized(rows, target.dtype)
 
 
 @dataclass(frozen=True)

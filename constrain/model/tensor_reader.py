@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from constrain.errors import WeightsError
+from constrain.kernels import PackedWeight
 
 # Enough to saturate the bus to an H200 when the files are in the page cache; larger values are not faster.
 PART_BYTES = 8 * 1024**2
@@ -30,8 +31,8 @@ class TensorSource(Protocol):
     def copy(self, key: str, target: torch.Tensor) -> None:
         """Fill ``target`` with the tensor ``key``, converted to its dtype; on a GPU by its current stream."""
 
-    def int8(self, key: str, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the codes ``[outputs, inputs]`` and scales ``[outputs]`` of a weight stored in eight bits.
+    def packed(self, key: str, shape: tuple[int, int]) -> PackedWeight | None:
+        """Return a weight in the quantised form in which it is stored.
 
         ``None`` if it is stored in another way, or the source only fills tensors.
         """
@@ -46,7 +47,7 @@ class LoadOrder:
     def copy(self, key: str, target: torch.Tensor) -> None:
         self.tensors.append((key, tuple(target.shape)))
 
-    def int8(self, key: str, shape: tuple[int, int]) -> None:
+    def packed(self, key: str, shape: tuple[int, int]) -> None:
         pass
 
 
@@ -156,7 +157,7 @@ class TensorReader:
             buffer.copy_to(part, region.dtype)
             self._prefetch(buffer)
 
-    def int8(self, key: str, shape: tuple[int, int]) -> None:
+    def packed(self, key: str, shape: tuple[int, int]) -> None:
         """See :class:`TensorSource`; this source only fills tensors."""
 
     def _prefetch(self, buffer: _Buffer) -> None:

@@ -1,7 +1,7 @@
 """What programs for exllamav2 rely on, through the alias.
 
 Each generator has a file of its own. The formats EXL2 and GPTQ have nothing to do with the alias: see
-``tests/kernels/test_dequantize.py`` and ``tests/model/test_quantized.py``.
+``tests/model/test_formats.py``.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from constrain.kernels import InterleavedWeight, linear, multiplies_packed
-from constrain.kernels.weights.bits import unpack_bits
-from constrain.kernels.weights.interleaved import FLOAT4, FLOAT8
+from constrain.kernels.weights.bits import FLOAT4, FLOAT8, unpack_bits
 
 pytestmark = pytest.mark.skipif(
     not multiplies_packed(torch.device("cpu"), torch.float32), reason="products are for processors with AVX2 or AVX-512"

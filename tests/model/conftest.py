@@ -100,3 +100,15 @@ def llama_copy(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
 @pytest.fixture
 def mixtral_copy(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
     return copy_of("mixtral")
+
+
+@pytest.fixture
+def llama_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
+    """A model whose sizes are multiples of the groups of quantised weights."""
+    return copy_of("llama_wide")
+
+
+@pytest.fixture
+def qwen2_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
+    """Another one, with biases."""
+    return copy_of("qwen2_wide")

@@ -155,6 +155,10 @@ FAMILIES = {
     "phi3_longrope": Family("Phi3", {"original_max_position_embeddings": 64, **_rope(rope_type="longrope", **_SU)}),
 }
 
+_WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+#: With sizes that are multiples of the groups of quantised weights.
+WIDE = {"llama_wide": Family("Llama", _WIDE), "qwen2_wide": Family("Qwen2", _WIDE)}
+
 
 def randomise(model: torch.nn.Module) -> None:
     """Every parameter random, norms and biases too, so that none can be left out unnoticed."""
@@ -210,7 +214,7 @@ def checkpoints(factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
 
     def get(name: str) -> Checkpoint:
         if name not in made:
-            made[name] = make_checkpoint(factory.mktemp(name), FAMILIES[name].config())
+            made[name] = make_checkpoint(factory.mktemp(name), (FAMILIES | WIDE)[name].config())
         return made[name]
 
     return get

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from constrain.kernels.weights.cpu import multiplies_packed
-from constrain.kernels.weights.grouped import GroupedInt8Weight, GroupedWeight, Int4Weight
+from constrain.kernels.weights.cpu import BLOCK, multiplies_packed
+from constrain.kernels.weights.grouped import (
+    Float4Weight,
+    Float8Weight,
+    GroupedInt2Weight,
+    GroupedInt3Weight,
+    GroupedInt8Weight,
+    GroupedWeight,
+    Int4Weight,
+    group_table,
+)
 from constrain.kernels.weights.int8 import Int8Weight
-from constrain.kernels.weights.interleaved import InterleavedWeight
+from constrain.kernels.weights.interleaved import InterleavedWeight, fills_words
 from constrain.kernels.weights.joined import JoinedWeight, join_weights
 from constrain.kernels.weights.packed import PackedWeight, Weight
 
 __all__ = [
+    "BLOCK",
+    "Float4Weight",
+    "Float8Weight",
+    "GroupedInt2Weight",
+    "GroupedInt3Weight",
     "GroupedInt8Weight",
     "GroupedWeight",
     "Int4Weight",
@@ -18,6 +32,8 @@ __all__ = [
     "JoinedWeight",
     "PackedWeight",
     "Weight",
+    "fills_words",
+    "group_table",
     "join_weights",
     "multiplies_packed",
 ]

@@ -1,29 +1,57 @@
-"""Streams of codes of two to eight bits in words of 32, the lowest bits first."""
+"""Codes of two to eight bits: streams of them, the lowest bits first, and what they stand for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
 
 WORD = 32
 
+FLOAT4, FLOAT8 = 104, 108
+"""Kinds of codes that are floats, E2M1 and E4M3; the other kinds are the numbers of bits of signed integers."""
+
+_FLOAT4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def decode(codes: torch.Tensor, kind: int) -> torch.Tensor:
+    """Return what codes, a byte each, stand for, as float32."""
+    if kind == FLOAT8:
+        return codes.view(torch.float8_e4m3fn).float()
+    if kind == FLOAT4:
+        values = (*_FLOAT4_VALUES, *(-value for value in _FLOAT4_VALUES))
+        return torch.tensor(values, device=codes.device)[codes.long()]
+    middle = 1 << kind - 1
+    return (codes ^ middle).float() - middle
+
 
 def unpack_bits(words: torch.Tensor, bits: int) -> torch.Tensor:
     """Unpack int32 ``[..., n]`` to the codes of ``bits`` bits in them, uint8 ``[..., n * 32 // bits]``.
 
-    Bits at the end that are too few for a code are dropped.
+    Words may be given as bytes. Bits at the end that are too few for a code are dropped.
     """
-    if bits in (2, 4, 8):
+    if bits == 8:
+        return words.contiguous().view(torch.uint8)
+    if bits in (2, 4):
         bytes_ = words.contiguous().view(torch.uint8)
         codes = [bytes_ >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
         return torch.stack(codes, dim=-1).flatten(-2)
+    words = words.contiguous().view(torch.int32)
     places = torch.arange(words.shape[-1] * WORD // bits, device=words.device) * bits
     # A code that crosses the end of a word continues in the low bits of the next; none crosses the last one.
     unsigned = words.to(torch.int64) & 0xFFFFFFFF
     following = torch.nn.functional.pad(unsigned[..., 1:], (0, 1))
     pairs = unsigned[..., places // WORD] | following[..., places // WORD] << WORD
     return (pairs >> places % WORD & (1 << bits) - 1).to(torch.uint8)
+
+
+def pack_bits(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Pack codes uint8 ``[..., n]`` of ``bits`` bits, at most four, to bytes ``[..., n * bits / 8]``; n in eights."""
+    units = torch.zeros_like(codes[..., ::8], dtype=torch.int32)
+    for place in range(8):
+        units |= codes[..., place::8].int() << place * bits
+    return units.unsqueeze(-1).view(torch.uint8)[..., :bits].flatten(-2)
 
 
 def pack_nibbles(codes: torch.Tensor) -> torch.Tensor:
@@ -37,3 +65,10 @@ def middles(bits: int, device: torch.device) -> torch.Tensor:
     stream = sum((1 << bits - 1) << place * bits for place in range(WORD))
     words = [stream >> WORD * i & 0xFFFFFFFF for i in range(bits)]
     return torch.tensor([word - (1 << WORD) if word >> WORD - 1 else word for word in words], device=device).int()
+
+
+def bytewise(operation: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    """Apply an operation that moves elements or adds zeros, which torch often lacks for floats of eight bits."""
+    if tensor.dtype is not torch.float8_e4m3fn:
+        return operation(tensor)
+    return operation(tensor.view(torch.uint8)).view(tensor.dtype)

@@ -1,68 +1,92 @@
-"""Weights of four or eight bits, with a scale, and perhaps a zero point, for each group of inputs of a row."""
+"""Weights of two to eight bits, with a scale, and perhaps a zero point, for each group of inputs of a row."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import pad
 
+from constrain.kernels.weights.bits import FLOAT4, FLOAT8, bytewise, decode, unpack_bits
 from constrain.kernels.weights.cpu import multiplies_packed
 from constrain.kernels.weights.interleaved import Groups, InterleavedWeight, fills_words, signed_words
 from constrain.kernels.weights.packed import PackedWeight
 
+Rows = torch.Tensor | slice
+
 
 @dataclass(frozen=True, eq=False)
 class GroupedWeight(PackedWeight):
-    """A weight of ``(code - zero) * scale``; :class:`Int4Weight` and :class:`GroupedInt8Weight` pack the codes.
+    """A weight of ``(code - zero) * scale * factor``. The classes of this differ in the kind of their codes.
 
     Attributes:
-        codes: uint8 ``[outputs, bytes of a row]``.
+        kind: of the codes, see :mod:`constrain.kernels.weights.bits`.
+        codes: uint8 ``[outputs, bytes of a row]``, a stream of bits; integers are stored with ``middle`` added.
         scales: ``[outputs, groups]`` of any float dtype.
         group_size: inputs of a group: 32, 64, 128 or all, but any number is possible, and the last group may have less.
         zeros: uint8 ``[outputs, groups]``, a code each; ``None``: ``middle`` everywhere.
         order: int32 ``[inputs]``, or ``None`` for their own order. Column ``j`` of codes and groups is of input
             ``order[j]``, so activations are gathered by it first.
+        factors: float32 ``[outputs]``, or ``None`` for ones.
     """
 
-    bits: ClassVar[int]
-    middle: ClassVar[int]
+    kind: ClassVar[int]
 
     codes: torch.Tensor
     scales: torch.Tensor
     group_size: int
     zeros: torch.Tensor | None = None
     order: torch.Tensor | None = None
+    factors: torch.Tensor | None = None
 
-    @abstractmethod
-    def unpacked(self, rows: torch.Tensor | slice) -> torch.Tensor:
+    @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        return self.kind % 100
+
+    @property
+    def middle(self) -> int:
+        """The code of zero where there are no zero points."""
+        return 0 if self.kind > 100 else 1 << self.bits - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.codes.shape[0], self.codes.shape[1] * 8 // self.bits
+
+    def unpacked(self, rows: Rows) -> torch.Tensor:
         """Return the codes of rows ``[..., inputs]``, each of them a byte."""
+        return unpack_bits(self.codes[rows], self.bits)
 
-    def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
+    def dequantized(self, rows: Rows, dtype: torch.dtype) -> torch.Tensor:
         """See :class:`PackedWeight`; computed in float32."""
-        codes, scales = self.unpacked(rows).float(), self.scales[rows].float()
-        zeros = self.middle if self.zeros is None else self._of_inputs(self.zeros[rows].float())
-        weight = (codes - zeros) * self._of_inputs(scales)
+        codes = self.unpacked(rows)
+        values = decode(codes, self.kind) if self.kind > 100 else codes.float() - self.middle
+        if self.zeros is not None:
+            values -= self._of_inputs(self.zeros[rows].float() - self.middle)
+        weight = values * self._of_inputs(bytewise(lambda scales: scales[rows], self.scales).float())
+        if self.factors is not None:
+            weight *= self.factors[rows].unsqueeze(-1)
         return self._in_their_order(weight).to(dtype)
 
     def __getitem__(self, rows: torch.Tensor) -> GroupedWeight:
-        zeros = None if self.zeros is None else self.zeros[rows]
-        return replace(self, codes=self.codes[rows], scales=self.scales[rows], zeros=zeros)
+        changed: dict[str, Any] = {name: bytewise(lambda part: part[rows], part) for name, part in self._of_rows()}
+        return replace(self, **changed)
 
     def prepared(self, dtype: torch.dtype) -> PackedWeight:
         """See :class:`PackedWeight`."""
-        if multiplies_packed(self.device, dtype) and fills_words(self._groups()):
+        if multiplies_packed(self.device, dtype) and fills_words(self.groups):
             return self._interleaved()
         return self
 
     def padded(self, outputs: int) -> GroupedWeight:
         """See :class:`PackedWeight`; the scales of the new rows are zero."""
-        rows = (0, 0, 0, outputs - self.shape[0])
-        zeros = None if self.zeros is None else pad(self.zeros, rows)
-        return replace(self, codes=pad(self.codes, rows), scales=pad(self.scales, rows), zeros=zeros)
+        new = outputs - self.shape[0]
+        changed: dict[str, Any] = {
+            name: bytewise(lambda part: _with_rows(part, new), part) for name, part in self._of_rows()
+        }
+        return replace(self, **changed)
 
     @classmethod
     def merged(cls, parts: Sequence[PackedWeight]) -> GroupedWeight | None:
@@ -70,20 +94,27 @@ class GroupedWeight(PackedWeight):
         same = [part for part in parts if isinstance(part, cls) and part._fits(parts[0])]
         if len(same) < len(parts):
             return None
-        plain = all(part.zeros is None for part in same)
-        zeros = None if plain else torch.cat([part._explicit_zeros() for part in same])
+        zeros = factors = None
+        if any(part.zeros is not None for part in same):
+            zeros = torch.cat([part._explicit_zeros() for part in same])
+        if any(part.factors is not None for part in same):
+            factors = torch.cat([part._explicit_factors() for part in same])
         codes, scales = torch.cat([part.codes for part in same]), torch.cat([part.scales for part in same])
-        return replace(same[0], codes=codes, scales=scales, zeros=zeros)
+        return replace(same[0], codes=codes, scales=scales, zeros=zeros, factors=factors)
 
-    def _groups(self) -> Groups:
-        inputs, count = self.shape[1], self.scales.shape[1]
-        last = inputs - (count - 1) * self.group_size
-        return (*[(self.bits, self.group_size)] * (count - 1), (self.bits, last))
+    @property
+    def groups(self) -> Groups:
+        """Kind and number of inputs of each group."""
+        return group_table(self.kind, self.shape[1], self.group_size)
 
     def _interleaved(self) -> InterleavedWeight:
-        words = signed_words(self.codes, self.bits)
+        words = self.codes.contiguous().view(torch.int32) if self.kind > 100 else signed_words(self.codes, self.bits)
         zeros = None if self.zeros is None else (self.zeros.int() - self.middle).to(torch.int8)
-        return InterleavedWeight.of_rows(words, self.scales, zeros, self.order, self._groups())
+        return InterleavedWeight.of_rows(words, self.scales, zeros, self.order, self.groups, self.factors)
+
+    def _of_rows(self) -> list[tuple[str, torch.Tensor]]:
+        """The tensors with an element or more for each row, by name."""
+        return [(name, tensor) for name, tensor in self._tensors() if name != "order"]
 
     def _fits(self, other: PackedWeight) -> bool:
         if not isinstance(other, GroupedWeight) or self.group_size != other.group_size:
@@ -97,6 +128,9 @@ class GroupedWeight(PackedWeight):
             return self.zeros
         return torch.full_like(self.scales, self.middle, dtype=torch.uint8)
 
+    def _explicit_factors(self) -> torch.Tensor:
+        return torch.ones(self.shape[0], device=self.device) if self.factors is None else self.factors
+
     def _of_inputs(self, groups: torch.Tensor) -> torch.Tensor:
         """Repeat values of groups ``[..., groups]`` for each of their inputs."""
         return groups.repeat_interleave(self.group_size, dim=-1)[..., : self.shape[1]]
@@ -107,28 +141,47 @@ class GroupedWeight(PackedWeight):
         return torch.empty_like(weight).index_copy_(-1, self.order.long(), weight)
 
 
+def group_table(kind: int, inputs: int, size: int) -> Groups:
+    """Return kind and number of inputs of groups of ``size`` inputs, the last of which may have less."""
+    full, rest = divmod(inputs, size)
+    return (*[(kind, size)] * full, *[(kind, rest)] * (rest > 0))
+
+
+def _with_rows(part: torch.Tensor, new: int) -> torch.Tensor:
+    return pad(part, (*[0] * (2 * part.ndim - 1), new))
+
+
+class GroupedInt2Weight(GroupedWeight):
+    """Codes of two bits, four in a byte."""
+
+    kind = 2
+
+
+class GroupedInt3Weight(GroupedWeight):
+    """Codes of three bits; a row has a multiple of 32 inputs."""
+
+    kind = 3
+
+
 class Int4Weight(GroupedWeight):
     """Codes of four bits: uint8 ``[outputs, inputs / 2]``, input ``2 * i`` in the low bits and the next in the high."""
 
-    bits, middle = 4, 8
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.codes.shape[0], 2 * self.codes.shape[1]
-
-    def unpacked(self, rows: torch.Tensor | slice) -> torch.Tensor:
-        codes = self.codes[rows]
-        return torch.stack((codes & 15, codes >> 4), dim=-1).flatten(-2)
+    kind = 4
 
 
 class GroupedInt8Weight(GroupedWeight):
     """Codes of eight bits: uint8 ``[outputs, inputs]``."""
 
-    bits, middle = 8, 128
+    kind = 8
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.codes.shape[0], self.codes.shape[1]
 
-    def unpacked(self, rows: torch.Tensor | slice) -> torch.Tensor:
-        return self.codes[rows]
+class Float4Weight(GroupedWeight):
+    """Floats E2M1 of four bits, packed as in :class:`Int4Weight`; there are no zero points."""
+
+    kind = FLOAT4
+
+
+class Float8Weight(GroupedWeight):
+    """Floats E4M3: uint8 ``[outputs, inputs]``; there are no zero points."""
+
+    kind = FLOAT8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +51,15 @@ class Int8Weight(PackedWeight):
         """See :class:`PackedWeight`."""
         rows = torch.arange(self.outputs)
         return Int8Weight.of_rows(self._codes_of(rows), self.scales[rows], outputs)
+
+    @classmethod
+    def merged(cls, parts: Sequence[PackedWeight]) -> Int8Weight | None:
+        """See :class:`PackedWeight`."""
+        same = [part for part in parts if isinstance(part, cls)]
+        if len(same) < len(parts):
+            return None
+        codes = torch.cat([part._codes_of(torch.arange(part.outputs)) for part in same])
+        return cls.of_rows(codes, torch.cat([part.scales[: part.outputs] for part in same]), len(codes))
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply float32 ``[..., inputs]``; each row gives the same ``[..., outputs]`` whatever others there are."""

@@ -8,23 +8,19 @@ from functools import cache
 import torch
 from torch.nn.functional import pad
 
-from constrain.kernels.weights.bits import WORD, middles, unpack_bits
+from constrain.kernels.weights.bits import WORD, bytewise, decode, middles, unpack_bits
 from constrain.kernels.weights.cpu import BLOCK, pool
 from constrain.kernels.weights.packed import PackedWeight
 
-FLOAT4, FLOAT8 = 104, 108
-"""Codes that are floats, E2M1 and E4M3, in place of a number of bits."""
-
 _SCALES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn)
-_FLOAT4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 Groups = tuple[tuple[int, int], ...]
-"""Of each group the bits of a code, or ``FLOAT4`` or ``FLOAT8``, and the number of inputs."""
+"""Of each group the kind of its codes, see :mod:`constrain.kernels.weights.bits`, and the number of inputs."""
 
 
 @dataclass(frozen=True, eq=False)
 class InterleavedWeight(PackedWeight):
-    """A weight of ``(code - zero) * scale``, for each 32 rows their words, scales and zeros side by side.
+    """A weight of ``(code - zero) * scale * factor``, for each 32 rows their words, scales and zeros side by side.
 
     Attributes:
         words: int32 ``[blocks, words of a row, 32]``; the codes of a group are a stream of bits, see
@@ -34,6 +30,7 @@ class InterleavedWeight(PackedWeight):
         order: int64 ``[inputs]``, or ``None``: column ``j`` is of input ``order[j]``.
         groups: bits and inputs of each group; its codes fill whole words.
         outputs: number of rows; the last block may have more, of zeros.
+        factors: float32 ``[blocks * 32]``, one for each row, or ``None`` for ones.
     """
 
     words: torch.Tensor
@@ -42,6 +39,7 @@ class InterleavedWeight(PackedWeight):
     order: torch.Tensor | None
     groups: Groups
     outputs: int
+    factors: torch.Tensor | None = None
 
     @classmethod
     def of_rows(
@@ -51,11 +49,14 @@ class InterleavedWeight(PackedWeight):
         zeros: torch.Tensor | None,
         order: torch.Tensor | None,
         groups: Groups,
+        factors: torch.Tensor | None = None,
     ) -> InterleavedWeight:
-        """Interleave words ``[outputs, n]``, scales and zeros ``[outputs, groups]``."""
+        """Interleave words ``[outputs, n]``, scales and zeros ``[outputs, groups]``; factors are ``[outputs]``."""
         parts = [None if part is None else _interleaved(part) for part in (words, scales, zeros)]
         assert parts[0] is not None and parts[1] is not None
-        return cls(parts[0], parts[1], parts[2], None if order is None else order.long(), groups, len(words))
+        order = None if order is None else order.long()
+        factors = None if factors is None else pad(factors, (0, -len(words) % BLOCK))
+        return cls(parts[0], parts[1], parts[2], order, groups, len(words), factors)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -65,30 +66,34 @@ class InterleavedWeight(PackedWeight):
         """See :class:`PackedWeight`; products with it are to the last bit those of all rows."""
         words, scales, zeros = (None if part is None else _rows(part, rows) for part in self._parts())
         assert words is not None and scales is not None
-        return InterleavedWeight.of_rows(words, scales, zeros, self.order, self.groups)
+        factors = None if self.factors is None else self.factors[rows]
+        return InterleavedWeight.of_rows(words, scales, zeros, self.order, self.groups, factors)
 
     def padded(self, outputs: int) -> InterleavedWeight:
         """See :class:`PackedWeight`."""
         blocks = (0, 0, 0, 0, 0, -(-outputs // BLOCK) - len(self.words))
-        words, scales, zeros = (None if part is None else pad(part, blocks) for part in self._parts())
+        words, scales, zeros = (None if part is None else _padded(part, blocks) for part in self._parts())
         assert words is not None and scales is not None
-        return replace(self, words=words, scales=scales, zeros=zeros, outputs=outputs)
+        factors = None if self.factors is None else pad(self.factors, (0, len(words) * BLOCK - len(self.factors)))
+        return replace(self, words=words, scales=scales, zeros=zeros, outputs=outputs, factors=factors)
 
     def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
         """See :class:`PackedWeight`."""
         if isinstance(rows, slice):
-            rows = torch.arange(self.outputs)[rows]
+            rows = torch.arange(self.outputs, device=self.device)[rows]
         words, scales = _rows(self.words, rows), _rows(self.scales, rows).float()
         zeros = None if self.zeros is None else _rows(self.zeros, rows)
         columns, start = [], 0
         for group, (kind, inputs) in enumerate(self.groups):
             end = start + inputs * (kind % 100) // WORD
-            codes = _values(words[..., start:end], kind)
+            codes = decode(unpack_bits(words[..., start:end], kind % 100), kind)
             if zeros is not None:
                 codes = codes - zeros[..., group, None]
             columns.append(codes * scales[..., group, None])
             start = end
         weight = torch.cat(columns, dim=-1)
+        if self.factors is not None:
+            weight *= self.factors[rows].unsqueeze(-1)
         if self.order is not None:
             weight = torch.empty_like(weight).index_copy_(-1, self.order, weight)
         return weight.to(dtype)
@@ -113,6 +118,8 @@ class InterleavedWeight(PackedWeight):
             block_words=block_words,
             scale_type=_SCALES.index(self.scales.dtype),
         )
+        if self.factors is not None:
+            out *= self.factors
         return out if self.outputs == blocks * BLOCK else out[..., : self.outputs].contiguous()
 
     def _parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
@@ -131,27 +138,20 @@ def signed_words(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _interleaved(rows: torch.Tensor) -> torch.Tensor:
-    if rows.dtype is torch.float8_e4m3fn:
-        return _interleaved(rows.view(torch.uint8)).view(rows.dtype)
+    return bytewise(_in_blocks, rows)
+
+
+def _in_blocks(rows: torch.Tensor) -> torch.Tensor:
     blocks = pad(rows, (0, 0, 0, -len(rows) % BLOCK)).view(-1, BLOCK, rows.shape[1])
     return blocks.transpose(1, 2).contiguous()
 
 
+def _padded(part: torch.Tensor, amounts: tuple[int, ...]) -> torch.Tensor:
+    return bytewise(lambda each: pad(each, amounts), part)
+
+
 def _rows(part: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    if part.dtype is torch.float8_e4m3fn:
-        return _rows(part.view(torch.uint8), rows).view(part.dtype)
-    return part[rows // BLOCK, :, rows % BLOCK]
-
-
-def _values(words: torch.Tensor, kind: int) -> torch.Tensor:
-    """Return what codes stand for, as float32."""
-    codes = unpack_bits(words, kind % 100)
-    if kind == FLOAT8:
-        return codes.view(torch.float8_e4m3fn).float()
-    if kind == FLOAT4:
-        return torch.tensor([*_FLOAT4_VALUES, *(-value for value in _FLOAT4_VALUES)])[codes.long()]
-    middle = 1 << kind - 1
-    return (codes ^ middle).float() - middle
+    return bytewise(lambda each: each[rows // BLOCK, :, rows % BLOCK], part)
 
 
 @cache

@@ -1,0 +1,162 @@
+"""Floats of eight and of four bits: FP8, MXFP4 and NVFP4."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+
+from constrain.kernels import Float4Weight, Float8Weight, PackedWeight, fills_words, group_table
+from constrain.kernels.weights.bits import FLOAT4, FLOAT8
+from constrain.model.formats.groups import ScaleGrid
+from constrain.model.formats.stored import FLOATS, StoredWeight
+
+_POWERS = ("U8", "F8_E8M0")
+
+
+class Float8(StoredWeight):
+    """FP8 in E4M3, by compressed-tensors (``float-quantized``), by ModelOpt, and as DeepSeek and Qwen store it.
+
+    ``weight``: ``[outputs, inputs]``. ``weight_scale`` or ``weight_scale_inv``, both of which multiply: one, one a row,
+    one for each group of a row, or one for each block; powers of two may be stored as their exponents.
+    """
+
+    title, form = "FP8", "fp8"
+    required = (("weight", 2),)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        outputs, inputs = self.parts["weight"].shape
+        return outputs, inputs
+
+    @property
+    def stays_packed(self) -> bool:
+        return fills_words(group_table(FLOAT8, self.shape[1], self.grid.columns))
+
+    @property
+    def row_bytes(self) -> int:
+        size = 2 if self.parts[self.scale].dtype in _POWERS else self._scale_bytes(self.scale)
+        return self.shape[1] + size * self.grid.groups
+
+    @property
+    def scale(self) -> str:
+        """Name of the scales."""
+        return "weight_scale_inv" if "weight_scale_inv" in self.parts else "weight_scale"
+
+    @cached_property
+    def grid(self) -> ScaleGrid:
+        """Which elements share a scale.
+
+        Raises:
+            WeightsError: the shape of the scales fits no blocks.
+        """
+        block = self.settings.block if self.settings else (128, 128)
+        found = self.parts[self.scale].shape
+        grid = ScaleGrid.of(found, self.shape, block)
+        if grid is None:
+            raise self.error(self.scale, f"has shape {[*found]}, which fits no blocks of {[*block]} in {[*self.shape]}")
+        return grid
+
+    def packed(self) -> PackedWeight:
+        """See :class:`StoredWeight`."""
+        codes = self._stored("weight").view(torch.uint8)
+        if (codes & 127 == 127).any():
+            raise self.error("weight", "has values that are not numbers")
+        scales = self._powers(self.scale) if self.parts[self.scale].dtype in _POWERS else self._finite(self.scale)
+        return Float8Weight(codes, self.grid.of_rows(scales).contiguous(), self.grid.columns)
+
+    def _check_parts(self) -> None:
+        if self.scale not in self.parts:
+            raise self.error("weight", "is of type F8_E4M3, but there is no weight_scale or weight_scale_inv")
+        self._expect(self.scale, [self.parts[self.scale].shape], (*FLOATS, *_POWERS))
+        assert self.grid
+
+
+class _Float4(StoredWeight):
+    """Floats E2M1, two in a byte, the first in the low bits, with a scale for each group of inputs.
+
+    Attributes:
+        codes: name of the part with them: uint8 ``[outputs, inputs / 2]``.
+        size: inputs of a group.
+    """
+
+    codes: ClassVar[str] = "weight_packed"
+    size: ClassVar[int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        outputs, half = self.parts[self.codes].shape
+        return outputs, 2 * half
+
+    @property
+    def stays_packed(self) -> bool:
+        return fills_words(group_table(FLOAT4, self.shape[1], self.size))
+
+    @property
+    def _groups(self) -> int:
+        return -(-self.shape[1] // self.size)
+
+    def _check_parts(self) -> None:
+        self._expect(self.codes, [self.parts[self.codes].shape], ("U8",))
+        self._expect("weight_scale", [(self.shape[0], self._groups)], self.scale_types)
+
+    @property
+    @abstractmethod
+    def scale_types(self) -> tuple[str, ...]:
+        """Types of the scales."""
+
+
+class MXFloat4(_Float4):
+    """MXFP4 of compressed-tensors. ``weight_scale``: exponents of powers of two, uint8 ``[outputs, inputs / 32]``."""
+
+    title, required = "MXFP4", (("weight_packed", 2), ("weight_scale", 2))
+    form, size, scale_types = "mxfp4", 32, _POWERS
+
+    @property
+    def row_bytes(self) -> int:
+        return self.shape[1] // 2 + 2 * self._groups
+
+    def packed(self) -> PackedWeight:
+        """See :class:`StoredWeight`."""
+        return Float4Weight(self._stored("weight_packed"), self._powers("weight_scale"), self.size)
+
+
+class NVFloat4(_Float4):
+    """NVFP4 of compressed-tensors: scales in FP8 of 16 inputs each, divided by ``weight_global_scale``."""
+
+    title, required = "NVFP4", (("weight_packed", 2), ("weight_scale", 2), ("weight_global_scale", None))
+    form, size, scale_types = "nvfp4", 16, ("F8_E4M3",)
+    factor: ClassVar[str] = "weight_global_scale"
+
+    @property
+    def row_bytes(self) -> int:
+        return self.shape[1] // 2 + self._groups + 4
+
+    def packed(self) -> PackedWeight:
+        """See :class:`StoredWeight`."""
+        scales = self._finite("weight_scale")
+        factors = self._factor().expand(self.shape[0]).contiguous()
+        return Float4Weight(self._stored(self.codes), scales, self.size, factors=factors)
+
+    def _check_parts(self) -> None:
+        super()._check_parts()
+        self._expect(self.factor, [(1,), ()], ("F32",))
+
+    def _factor(self) -> torch.Tensor:
+        """Return the factor of all scales, float32 ``[1]``."""
+        factor = 1 / self._finite(self.factor).reshape(1)
+        if not factor.isfinite():
+            raise self.error(self.factor, "is zero")
+        return factor
+
+
+class ModelOptFloat4(NVFloat4):
+    """NVFP4 of ModelOpt: as that of compressed-tensors, but scales are multiplied by ``weight_scale_2``."""
+
+    required = (("weight", 2), ("weight_scale", 2), ("weight_scale_2", None))
+    codes, factor = "weight", "weight_scale_2"
+
+    def _factor(self) -> torch.Tensor:
+        return self._finite(self.factor).reshape(1)

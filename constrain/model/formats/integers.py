@@ -1,0 +1,198 @@
+"""Integers of compressed-tensors: ``pack-quantized``, of four and of eight bits, and ``int-quantized``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+
+import torch
+
+from constrain.kernels import (
+    GroupedInt8Weight,
+    Int4Weight,
+    Int8Weight,
+    PackedWeight,
+    fills_words,
+    group_table,
+)
+from constrain.kernels.weights.bits import unpack_bits
+from constrain.model.formats.groups import ScaleGrid, order_of_groups, reordered
+from constrain.model.formats.stored import FLOATS, StoredWeight
+
+_CLASSES = {4: Int4Weight, 8: GroupedInt8Weight}
+
+
+class _Integers(StoredWeight):
+    """Integers with a scale, and perhaps a zero point, for each group of inputs."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """Bits of an integer."""
+
+    @property
+    def form(self) -> str:
+        return f"int{self.bits}"
+
+    @cached_property
+    def grid(self) -> ScaleGrid:
+        """Which elements share a scale.
+
+        Raises:
+            WeightsError: the shape of the scales fits no groups.
+        """
+        scales = self.parts["weight_scale"].shape
+        grid = ScaleGrid.of(scales, self.shape, (1, 1))
+        if grid is None or grid.columns == 1 < self.shape[1]:
+            raise self.error("weight_scale", f"has shape {[*scales]}, which makes no groups of {[*self.shape]}")
+        return grid
+
+    @property
+    def stays_packed(self) -> bool:
+        return fills_words(group_table(self.bits, self.shape[1], self.grid.columns))
+
+    @property
+    def row_bytes(self) -> int:
+        zero = "weight_zero_point" in self.parts
+        return self.shape[1] * self.bits // 8 + self.grid.groups * (self._scale_bytes("weight_scale") + zero)
+
+    def _check_parts(self) -> None:
+        self._expect("weight_scale", [self.parts["weight_scale"].shape], FLOATS)
+        if "weight_zero_point" in self.parts:
+            self._check_zeros()
+        assert self.grid
+
+    @abstractmethod
+    def _check_zeros(self) -> None:
+        """Check type and shape of the zero points."""
+
+    def _weight(self, codes: torch.Tensor, zeros: torch.Tensor | None, order: torch.Tensor | None) -> PackedWeight:
+        """Return the weight of codes in bytes, and zero points that are codes ``[outputs, groups]``."""
+        scales = self.grid.of_rows(self._finite("weight_scale")).contiguous()
+        return _CLASSES[self.bits](codes, scales, self.grid.columns, zeros, order)
+
+
+class PackedIntegers(_Integers):
+    """``pack-quantized``: words of the codes of a row, the first in the lowest bits.
+
+    ``weight_packed``: int32 ``[outputs, words]``; codes have half of their range added. ``weight_shape``: outputs and
+    inputs. ``weight_scale``: ``[outputs, groups]``, or one. ``weight_zero_point``, if there is one: int32
+    ``[words, groups]``, packed down the outputs. ``weight_g_idx``: the group of each input.
+    """
+
+    title = "pack-quantized"
+    required = (("weight_packed", 2), ("weight_scale", None), ("weight_shape", 1))
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        self._expect("weight_shape", [(2,)], ("I32", "I64"))
+        outputs, inputs = self._stored("weight_shape").tolist()
+        return outputs, inputs
+
+    @cached_property
+    def bits(self) -> int:
+        """Bits of a code, by the number of words of a row.
+
+        Raises:
+            WeightsError: neither four nor eight bits make that number.
+        """
+        outputs, inputs = self.shape
+        found = self.parts["weight_packed"].shape
+        for bits in _CLASSES:
+            if inputs > 0 and found == (outputs, _words(inputs, bits)):
+                return bits
+        raise self.error(
+            "weight_packed", f"has shape {[*found]}, which is not that of {[outputs, inputs]} in 4 or 8 bits"
+        )
+
+    @property
+    def order_bytes(self) -> int:
+        return 8 * self.shape[1] if "weight_g_idx" in self.parts else 0
+
+    def packed(self) -> PackedWeight:
+        """See :class:`StoredWeight`."""
+        bytes_ = self._stored("weight_packed").contiguous().view(torch.uint8)
+        codes = bytes_[:, : self.shape[1] * self.bits // 8].contiguous()
+        order = self._order()
+        if order is not None:
+            codes = reordered(codes, self.bits, order)
+        return self._weight(codes, self._zeros(), order)
+
+    def _check_parts(self) -> None:
+        self._expect("weight_packed", [self.parts["weight_packed"].shape], ("I32",))
+        if self.shape[1] * self.bits % 8:
+            raise self.error("weight_shape", f"says {[*self.shape]}; rows of 4 bits must have an even number of inputs")
+        if "weight_g_idx" in self.parts:
+            self._expect("weight_g_idx", [(self.shape[1],)], ("I32", "I64"))
+        super()._check_parts()
+
+    def _check_zeros(self) -> None:
+        outputs, groups = self.shape[0], self.grid.groups
+        self._expect("weight_zero_point", [(_words(outputs, self.bits), groups)], ("I32",))
+
+    def _zeros(self) -> torch.Tensor | None:
+        if "weight_zero_point" not in self.parts:
+            return None
+        codes = unpack_bits(self._stored("weight_zero_point").T, self.bits)
+        return codes[:, : self.shape[0]].T.contiguous()
+
+    def _order(self) -> torch.Tensor | None:
+        """Return the inputs in the order of their groups; ``None`` if that is their own."""
+        if "weight_g_idx" not in self.parts:
+            return None
+        try:
+            return order_of_groups(self._stored("weight_g_idx"), self.grid.columns)
+        except ValueError as cause:
+            raise self.error("weight_g_idx", str(cause)) from cause
+
+
+class PlainIntegers(_Integers):
+    """``int-quantized``: an integer a byte.
+
+    ``weight``: int8 ``[outputs, inputs]``. ``weight_scale``: ``[outputs, groups]``, or one. ``weight_zero_point``, if
+    there is one: int8 of that shape.
+    """
+
+    title = "int-quantized"
+    required = (("weight", 2), ("weight_scale", None))
+    bits = 8
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        outputs, inputs = self.parts["weight"].shape
+        return outputs, inputs
+
+    @property
+    def stays_packed(self) -> bool:
+        return self._has_rows or super().stays_packed
+
+    @property
+    def row_bytes(self) -> int:
+        return self.shape[1] + 4 if self._has_rows else super().row_bytes
+
+    def packed(self) -> PackedWeight:
+        """See :class:`StoredWeight`."""
+        weight = self._stored("weight")
+        if self._has_rows:
+            scales = self.grid.of_rows(self._finite("weight_scale").float()).squeeze(1)
+            return Int8Weight.of_rows(weight, scales, self.shape[0])
+        zeros = None
+        if "weight_zero_point" in self.parts:
+            zeros = _unsigned(self.grid.of_rows(self._stored("weight_zero_point"))).contiguous()
+        return self._weight(_unsigned(weight), zeros, None)
+
+    @property
+    def _has_rows(self) -> bool:
+        """Whether there is no more than a scale for each row."""
+        return self.grid.groups == 1 and "weight_zero_point" not in self.parts
+
+    def _check_zeros(self) -> None:
+        self._expect("weight_zero_point", [self.parts["weight_scale"].shape], ("I8",))
+
+
+def _unsigned(signed: torch.Tensor) -> torch.Tensor:
+    return signed.view(torch.uint8) ^ 128
+
+
+def _words(count: int, bits: int) -> int:
+    return -(-count // (32 // bits))

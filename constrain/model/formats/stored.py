@@ -1,0 +1,160 @@
+"""Quantised weights in files: their parts, checks of them, and the memory that they will take."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from constrain.errors import WeightsError
+from constrain.kernels import PackedWeight
+from constrain.model.formats.settings import Quantization
+
+Read = Callable[[str], torch.Tensor]
+"""Returns a stored tensor by its name."""
+
+FLOATS = ("F32", "F16", "BF16")
+_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1}
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file; ``dtype`` is its name in safetensors."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class StoredWeight(ABC):
+    """A weight ``[outputs, inputs]`` that files hold in quantised form. Each format has a class.
+
+    Attributes:
+        title: name of the format.
+        required: names of the parts that there must be, and their numbers of dimensions, or ``None`` for any.
+        key: name of the layer, without ``.weight``.
+        parts: its tensors, by the last part of their names.
+        settings: the ``quantization_config`` of the model, or ``None``.
+    """
+
+    title: ClassVar[str]
+    required: ClassVar[tuple[tuple[str, int | None], ...]]
+
+    def __init__(self, key: str, parts: Mapping[str, StoredTensor], settings: Quantization | None, read: Read) -> None:
+        """Describe a weight. ``read`` is called where values are needed."""
+        self.key, self.parts, self.settings = key, parts, settings
+        self._read = read
+
+    @property
+    @abstractmethod
+    def form(self) -> str:
+        """What the weight is stored as, for people: ``"int4"``, ``"fp8"`` and so on."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """``(outputs, inputs)``."""
+
+    @property
+    @abstractmethod
+    def stays_packed(self) -> bool:
+        """Whether products can be computed with the codes as they are; groups must fill words of memory."""
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> int:
+        """Memory of a row when it is packed."""
+
+    @property
+    def order_bytes(self) -> int:
+        """Memory of the order of the inputs, when it is packed."""
+        return 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of float that the weight was made from, as far as the scales say so."""
+        return next((_DTYPES[part.dtype] for part in self.parts.values() if part.dtype in _DTYPES), torch.bfloat16)
+
+    @abstractmethod
+    def packed(self) -> PackedWeight:
+        """Read the weight.
+
+        Raises:
+            WeightsError: a part has values that cannot be.
+        """
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Check that all parts are there, that they fit together, and that they make a weight of this shape.
+
+        Raises:
+            WeightsError: they do not.
+        """
+        for name, dimensions in self.required:
+            if name not in self.parts:
+                raise WeightsError(f"{self._file()}: {self.key} has no {name}, which {self.title} weights need")
+            if dimensions is not None and len(self.parts[name].shape) != dimensions:
+                raise self.error(name, f"has shape {[*self.parts[name].shape]}, not one of {dimensions} dimensions")
+        if not self._fits(shape):
+            raise WeightsError(
+                f"{self._file()}: the {self.title} weight {self.key} has shape {[*self.shape]}, but config.json asks "
+                f"for {[*shape]}"
+            )
+        self._check_parts()
+
+    @abstractmethod
+    def _check_parts(self) -> None:
+        """Raise an error if types or shapes of the parts do not fit together."""
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        return self.shape == shape
+
+    def _expect(self, part: str, shapes: list[tuple[int, ...]], dtypes: tuple[str, ...]) -> None:
+        """Raise an error if a part has none of these shapes, or none of these types."""
+        found = self.parts[part]
+        if found.dtype not in dtypes:
+            raise self.error(part, f"is of type {found.dtype}; read are {', '.join(dtypes)}")
+        if found.shape not in shapes:
+            wanted = " or ".join(str([*shape]) for shape in dict.fromkeys(shapes))
+            raise self.error(part, f"has shape {[*found.shape]}, not {wanted}")
+
+    def _stored(self, part: str) -> torch.Tensor:
+        return self._read(f"{self.key}.{part}")
+
+    def _finite(self, part: str) -> torch.Tensor:
+        """Read a part with floats.
+
+        Raises:
+            WeightsError: one of them is infinite or not a number.
+        """
+        tensor = self._stored(part)
+        if not tensor.float().isfinite().all():
+            raise self.error(part, "has values that are not finite")
+        return tensor
+
+    def _powers(self, part: str) -> torch.Tensor:
+        """Read a part with powers of two, stored as their exponents plus 127, as bfloat16.
+
+        Raises:
+            WeightsError: one of them is not a number.
+        """
+        stored = self._stored(part).view(torch.uint8)
+        if (stored == 255).any():
+            raise self.error(part, "has values that are not numbers")
+        # The bits of a bfloat16: the exponent, but for the lowest one, which only a subnormal number has.
+        exponents = stored.to(torch.int16)
+        return torch.where(exponents == 0, 1 << 6, exponents << 7).view(torch.bfloat16)
+
+    def _scale_bytes(self, part: str) -> int:
+        return _BYTES[self.parts[part].dtype]
+
+    def error(self, part: str, problem: str) -> WeightsError:
+        """Return an error that names file and tensor."""
+        return WeightsError(f"{self.parts[part].file}: tensor {self.key}.{part} {problem}")
+
+    def _file(self) -> Path:
+        return next(iter(self.parts.values())).file

@@ -1,0 +1,464 @@
+"""Checkpoints of every quantised format are the models that their dequantised weights make, and stay small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quantized_weights import (
+    Writer,
+    Written,
+    awq,
+    exl2,
+    fp8,
+    gptq,
+    int_quantized,
+    mxfp4,
+    nvfp4,
+    pack_quantized,
+)
+from safetensors.torch import save_file
+
+from constrain.errors import ConfigError, WeightsError
+from constrain.kernels import JoinedWeight, PackedWeight, multiplies_packed
+from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
+from constrain.model.config_reader import ConfigReader
+from constrain.model.formats import read_quantization
+from constrain.model.forward_context import ForwardContext
+from constrain.model.memory import module_sizes, packed_forms
+from constrain.model.modules import Head
+from constrain.model.tensor_files import TensorFiles
+
+Write = Callable[[Writer, int, int], Written]
+
+kept_packed = pytest.mark.skipif(
+    not multiplies_packed(torch.device("cpu"), torch.float32),
+    reason="weights stay packed on processors with AVX2 or AVX-512",
+)
+
+COMPRESSED = {"quant_method": "compressed-tensors", "format": "mixed-precision"}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+MIXED = ((6, 16), (5, 32), (3, 32), (2, 32), (4, 16))
+
+
+def _exl2(writer: Writer, outputs: int, inputs: int) -> Written:
+    groups = MIXED if inputs == sum(count for _, count in MIXED) else ((8, 32), (4, inputs - 32))
+    return exl2(writer, outputs, inputs, groups)
+
+
+def _gptq(**settings: Any) -> tuple[dict[str, Any], Write]:
+    config = {**GPTQ, "bits": settings.get("bits", 4), "desc_act": settings.get("ordered", False)}
+    form = "gptq_v2" if settings.get("version") == 2 else "gptq"
+    return {**config, "checkpoint_format": form, "sym": settings.get("symmetric", False)}, partial(gptq, **settings)
+
+
+#: The quantization_config, the writer of a weight, and the form as people see it.
+FORMATS: dict[str, tuple[dict[str, Any] | None, Write, str]] = {
+    "int4 groups": (COMPRESSED, partial(pack_quantized, size=32), "int4"),
+    "int4 zeros": (COMPRESSED, partial(pack_quantized, size=16, zeros=True), "int4"),
+    "int4 ordered": (COMPRESSED, partial(pack_quantized, size=32, ordered=True), "int4"),
+    "int4 rows": (COMPRESSED, pack_quantized, "int4"),
+    "int4 one scale": (COMPRESSED, partial(pack_quantized, size=-1), "int4"),
+    "int8 groups": (COMPRESSED, partial(pack_quantized, bits=8, size=32), "int8"),
+    "int8 rows, zeros": (COMPRESSED, partial(pack_quantized, bits=8, zeros=True), "int8"),
+    "int8 ordered": (COMPRESSED, partial(pack_quantized, bits=8, size=16, zeros=True, ordered=True), "int8"),
+    "int8 bytes": (COMPRESSED, int_quantized, "int8"),
+    "int8 bytes, groups": (COMPRESSED, partial(int_quantized, size=32), "int8"),
+    "int8 bytes, zeros": (COMPRESSED, partial(int_quantized, zeros=True), "int8"),
+    "fp8 one scale": (COMPRESSED, partial(fp8, block=(0, 0)), "fp8"),
+    "fp8 rows": (COMPRESSED, partial(fp8, block=(1, 0)), "fp8"),
+    "fp8 groups": (COMPRESSED, partial(fp8, block=(1, 32)), "fp8"),
+    "fp8 blocks": (
+        {"quant_method": "fp8", "weight_block_size": [24, 48]},
+        partial(fp8, block=(24, 48), name="weight_scale_inv"),
+        "fp8",
+    ),
+    "mxfp4": (COMPRESSED, mxfp4, "mxfp4"),
+    "nvfp4": (COMPRESSED, nvfp4, "nvfp4"),
+    "nvfp4 of ModelOpt": (
+        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        partial(nvfp4, maker="modelopt"),
+        "nvfp4",
+    ),
+    **{
+        f"gptq {bits} bits{order * ', ordered'} v{version}": (
+            *_gptq(bits=bits, ordered=order, version=version),
+            f"int{bits}",
+        )
+        for bits in (2, 3, 4, 8)
+        for order, version in ((False, 1), (True, 2))
+    },
+    "gptq symmetric": (*_gptq(symmetric=True), "int4"),
+    "gptq without a config": (None, gptq, "int4"),
+    "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "GEMM"}, awq, "int4"),
+    "awq without a config": (None, awq, "int4"),
+    "exl2": ({"quant_method": "exl2", "bits": 4.2}, _exl2, "exl2"),
+}
+
+
+def matrices(copy: Any) -> list[str]:
+    """Keys of all weights but that of the embedding."""
+    names = [name for name, tensor in copy.tensors.items() if tensor.ndim == 2 and "embed" not in name]
+    return [name.removesuffix(".weight") for name in names]
+
+
+def quantise(copy: Any, keys: Iterable[str], write: Write, config: dict[str, Any] | None) -> dict[str, torch.Tensor]:
+    """Replace weights by random ones of a format, and return these, dequantised."""
+    plain, writer = {}, Writer()
+    for key in keys:
+        written = write(writer, *copy.tensors.pop(f"{key}.weight").shape)
+        copy.tensors |= {f"{key}.{part}": tensor for part, tensor in written.parts.items()}
+        plain[f"{key}.weight"] = written.dense
+    if config is not None:
+        copy.config["quantization_config"] = config
+    return plain
+
+
+def load(copy: Any, **settings: Any) -> ExLlamaV2:
+    config = ExLlamaV2Config(copy.write())
+    for name, value in settings.items():
+        setattr(config, name, value)
+    model = ExLlamaV2(config)
+    model.load()
+    return model
+
+
+def load_plain(copy: Any, plain: dict[str, torch.Tensor]) -> ExLlamaV2:
+    """Load the model with these weights in place of the quantised ones."""
+    keys = [name.removesuffix(".weight") for name in plain]
+    for name in [name for name in copy.tensors if name.rpartition(".")[0] in keys and not name.endswith(".bias")]:
+        del copy.tensors[name]
+    copy.tensors |= plain
+    copy.config.pop("quantization_config", None)
+    return load(copy)
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    spread = expected[..., :99].std()
+    assert expected.isfinite().all()
+    torch.testing.assert_close(found[..., :99] / spread, expected[..., :99] / spread, atol=1e-4, rtol=0)
+
+
+def weight_of(model: ExLlamaV2, key: str) -> Any:
+    return model.modules_dict[key].weight  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_model_is_what_its_dequantised_weights_make(llama_wide: Any, ids: torch.Tensor, name: str) -> None:
+    config, write, form = FORMATS[name]
+    plain = quantise(llama_wide, matrices(llama_wide), write, config)
+    model = load(llama_wide)
+    assert model.is_quant()
+    found, sizes = model.forward(ids), module_sizes(model)
+    if multiplies_packed(torch.device("cpu"), torch.float32):
+        assert packed_forms(model) == [form]
+        assert all(isinstance(weight_of(model, key.removesuffix(".weight")), PackedWeight) for key in plain)
+        packed = [model.modules_dict[f"model.layers.1.{part}"].weight for part in ("mlp.up_proj", "mlp.down_proj")]  # type: ignore[attr-defined]
+        norms = 2 * 64 * 4
+        assert sizes[4] - norms == sum(weight.nbytes for weight in packed)
+        assert sum(sizes[1:]) < sum(weight.numel() for weight in plain.values()) * 4 * 0.4
+    assert_same(found, load_plain(llama_wide, plain).forward(ids))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_dequantised_weights_are_exact(llama_wide: Any, name: str) -> None:
+    config, write, _ = FORMATS[name]
+    plain = quantise(llama_wide, matrices(llama_wide), write, config)
+    files = ExLlamaV2Config(llama_wide.write()).files
+    assert files is not None
+    for key, weight in plain.items():
+        found = torch.empty_like(weight)
+        files.copy(key, found)
+        # The order of two multiplications is a matter of the last bit.
+        torch.testing.assert_close(found, weight, rtol=2e-7 if "fp4" in name else 0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_weights_are_dequantised_where_no_kernel_multiplies_them(
+    llama_wide: Any, ids: torch.Tensor, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("constrain.model.modules.multiplies_packed", lambda *_: False)
+    monkeypatch.setattr("constrain.model.memory.multiplies_packed", lambda *_: False)
+    plain = quantise(llama_wide, matrices(llama_wide), partial(pack_quantized, size=32), COMPRESSED)
+    model = load(llama_wide, compute_dtype=dtype)
+    assert packed_forms(model) == []
+    weight = weight_of(model, "model.layers.0.mlp.down_proj")
+    assert torch.equal(weight, plain["model.layers.0.mlp.down_proj.weight"].to(dtype))
+    assert model.forward(ids).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["int4 zeros", "gptq 4 bits, ordered v2", "exl2"])
+def test_a_model_with_biases(qwen2_wide: Any, ids: torch.Tensor, name: str) -> None:
+    config, write, _ = FORMATS[name]
+    plain = quantise(qwen2_wide, matrices(qwen2_wide), write, config)
+    found = load(qwen2_wide).forward(ids)
+    assert_same(found, load_plain(qwen2_wide, plain).forward(ids))
+
+
+def test_layers_may_differ_or_be_left_out(llama_wide: Any, ids: torch.Tensor) -> None:
+    """Several groups of the config, its ``ignore`` list, and a fused product of more than one form."""
+    keys = [key for key in matrices(llama_wide) if "layers.1" in key]
+    int8 = partial(pack_quantized, bits=8)
+    plain = quantise(llama_wide, [key for key in keys if "v_proj" in key or "o_proj" in key], int8, COMPRESSED)
+    rest = [key for key in keys if "mlp" in key or "q_proj" in key or "k_proj" in key]
+    plain |= quantise(llama_wide, rest, partial(pack_quantized, size=32, zeros=True), COMPRESSED)
+    llama_wide.config["quantization_config"] |= {"ignore": ["lm_head", "re:.*layers.0.*"]}
+    model = load(llama_wide)
+    found = model.forward(ids)
+    if multiplies_packed(torch.device("cpu"), torch.float32):
+        assert packed_forms(model) == ["int4", "int8"]
+        joined = weight_of(model, "model.layers.1.self_attn.q_proj")
+        assert isinstance(joined, JoinedWeight) and len(joined.parts) == 3
+        assert isinstance(weight_of(model, "model.layers.0.mlp.up_proj"), torch.Tensor)
+        attention = joined.nbytes + weight_of(model, "model.layers.1.self_attn.o_proj").nbytes
+        assert module_sizes(model)[3] == attention + 2 * 64 * 4
+    assert_same(found, load_plain(llama_wide, plain).forward(ids))
+
+
+@pytest.mark.parametrize("write", [partial(pack_quantized, size=32), partial(fp8, block=(1, 0))])
+def test_a_tied_head_and_its_embedding_are_one_packed_weight(llama_wide: Any, ids: torch.Tensor, write: Write) -> None:
+    del llama_wide.tensors["lm_head.weight"]
+    llama_wide.config["tie_word_embeddings"] = True
+    plain = quantise(llama_wide, ["model.embed_tokens"], write, COMPRESSED)
+    model = load(llama_wide)
+    found, head = model.forward(ids), model.modules[-1]
+    assert isinstance(head, Head)
+    if isinstance(head.weight, PackedWeight):
+        assert module_sizes(model)[0] == head.weight.nbytes and module_sizes(model)[-1] == 0
+        shared, embedding = head.weight._tensors(), model.modules[0].weight._tensors()  # type: ignore[attr-defined]
+        assert [tensor.data_ptr() for _, tensor in shared] == [tensor.data_ptr() for _, tensor in embedding]
+    assert_same(found, load_plain(llama_wide, plain).forward(ids))
+
+
+@pytest.mark.parametrize("name", ["int4 zeros", "nvfp4", "exl2", "gptq 3 bits v1"])
+def test_logits_of_chosen_tokens_are_those_of_all(llama_wide: Any, ids: torch.Tensor, name: str) -> None:
+    config, write, _ = FORMATS[name]
+    quantise(llama_wide, ["lm_head"], write, config)
+    model = load(llama_wide)
+    found, states = model.forward(ids, return_last_state=True)
+    context = ForwardContext(attention=None)  # type: ignore[arg-type]  # which a head does not use
+    tokens = torch.tensor([3, 98, 41])
+    torch.testing.assert_close(model.head(states, context, tokens), found[..., tokens])
+
+
+def test_an_adapter_of_a_packed_model(llama_wide: Any, ids: torch.Tensor, tmp_path: Path) -> None:
+    key, generator = "model.layers.1.mlp.gate_proj", torch.Generator().manual_seed(1)
+    down, up = (torch.randn(size, generator=generator) / 5 for size in ((4, 64), (128, 4)))
+    adapter = {f"base_model.model.{key}.lora_A.weight": down, f"base_model.model.{key}.lora_B.weight": up}
+    save_file(adapter, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 4}))
+    plain = quantise(llama_wide, matrices(llama_wide), partial(pack_quantized, size=32), COMPRESSED)
+    model = load(llama_wide)
+    found = model.forward(ids, loras=ExLlamaV2Lora.from_directory(model, tmp_path))
+    plain[f"{key}.weight"] += up @ down
+    assert_same(found, load_plain(llama_wide, plain).forward(ids))
+
+
+@pytest.mark.parametrize("name", ["int4 groups", "fp8 rows", "awq"])
+def test_packed_experts(mixtral_copy: Any, ids: torch.Tensor, name: str) -> None:
+    config, write, _ = FORMATS[name]
+    if config is not None and "group_size" in config:
+        config = config | {"group_size": 16}
+    small = partial(write, size=16) if "size" in getattr(write, "keywords", {}) or name == "awq" else write
+    experts = [key for key in matrices(mixtral_copy) if "experts" in key]
+    plain = quantise(mixtral_copy, experts, small, config)
+    model = load(mixtral_copy)
+    found = model.forward(ids)
+    if multiplies_packed(torch.device("cpu"), torch.float32):
+        weights = model.modules[2].gate_up.weight  # type: ignore[attr-defined]
+        assert all(isinstance(weight, PackedWeight) for weight in weights)
+    assert_same(found, load_plain(mixtral_copy, plain).forward(ids))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"quant_method": "hqq"},
+            r"quant_method: 'hqq' is not supported; supported are awq, compressed-tensors, .*gptq",
+        ),
+        ({"bits": 4}, r"quantization_config\.quant_method: missing"),
+        ({**COMPRESSED, "format": "marlin-24"}, r"format: 'marlin-24' is not supported; supported are dense"),
+        ({**COMPRESSED, "config_groups": {"a": {"format": "x"}}}, r"config_groups\.a\.format: 'x' is not supported"),
+        ({**COMPRESSED, "config_groups": {"a": 3}}, r"config_groups\.a: must be an object"),
+        ({**COMPRESSED, "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse weights are not supported"),
+        ({**COMPRESSED, "transform_config": {"config_groups": {"R1": {}}}}, "transforms of activations"),
+        ({"quant_method": "fp8", "fmt": "e5m2"}, "'e5m2' is not supported; supported is 'e4m3'"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "must be a list of two sizes"),
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "must be a list of two sizes"),
+        ({**GPTQ, "checkpoint_format": "marlin"}, "'marlin' is not supported; supported are gptq and gptq_v2"),
+        ({**GPTQ, "group_size": 0}, "group_size: must not be 0"),
+        ({"quant_method": "awq", "version": "gemv"}, "'gemv' is not supported; supported is 'gemm'"),
+        ({"quant_method": "awq", "bits": 3}, "AWQ of 3 bits is not supported"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "'W4A8_AWQ' is not supported; supported are FP8"),
+    ],
+)
+def test_what_is_not_supported_is_named(llama_wide: Any, config: dict[str, Any], message: str) -> None:
+    llama_wide.config["quantization_config"] = config
+    with pytest.raises(ConfigError, match=message):
+        ExLlamaV2Config(llama_wide.write())
+
+
+KEY = "model.layers.0.self_attn.q_proj"
+Damage = Callable[[dict[str, torch.Tensor]], object]
+
+
+def _at(part: str, index: int, value: float) -> Damage:
+    def damage(parts: dict[str, torch.Tensor]) -> None:
+        flat = parts[part].view(torch.uint8) if parts[part].dtype == torch.float8_e4m3fn else parts[part]
+        flat.view(-1)[index] = value
+
+    return damage
+
+
+def _with(part: str, tensor: torch.Tensor) -> Damage:
+    return lambda parts: parts.update({part: tensor})
+
+
+def _without(part: str) -> Damage:
+    return lambda parts: parts.pop(part)
+
+
+_EXL2_GROUPS = [8, 0, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("int4 groups", _without("weight_scale"), "q_proj has no weight_scale, which pack-quantized weights need"),
+        ("int4 groups", _without("weight_shape"), "q_proj has no weight_shape"),
+        ("int4 groups", _with("weight_shape", torch.tensor([64])), r"weight_shape has shape \[1\], not \[2\]"),
+        ("int4 groups", _with("weight_shape", torch.tensor([64, 1 << 60])), "but config.json asks for"),
+        ("int4 groups", _with("weight_shape", torch.tensor([-64, -64])), "but config.json asks for"),
+        ("int4 groups", _with("weight_packed", torch.zeros(64, 7).int()), "is not that of .* in 4 or 8 bits"),
+        ("int4 groups", _with("weight_packed", torch.zeros(64, 8)), "weight_packed is of type F32; read are I32"),
+        ("int4 groups", _with("weight_scale", torch.zeros(64, 3)), "which makes no groups"),
+        ("int4 groups", _with("weight_scale", torch.zeros(64, 64)), "which makes no groups"),
+        ("int4 groups", _with("weight_scale", torch.zeros(0)), "which makes no groups"),
+        ("int4 groups", _with("weight_scale", torch.zeros(64, 2).int()), "weight_scale is of type I32"),
+        ("int4 groups", _at("weight_scale", 5, torch.nan), "weight_scale has values that are not finite"),
+        ("int4 zeros", _with("weight_zero_point", torch.zeros(8, 3).int()), r"has shape \[8, 3\], not \[8, 4\]"),
+        ("int4 zeros", _with("weight_zero_point", torch.zeros(8, 4)), "weight_zero_point is of type F32"),
+        ("int4 ordered", _at("weight_g_idx", 3, 9), "weight_g_idx does not name a group for each input"),
+        ("int4 ordered", _at("weight_g_idx", 3, -5), "weight_g_idx does not name a group for each input"),
+        ("int4 ordered", _with("weight_g_idx", torch.zeros(63).int()), r"has shape \[63\], not \[64\]"),
+        ("int8 bytes", _at("weight_scale", 0, torch.inf), "weight_scale has values that are not finite"),
+        ("int8 bytes, zeros", _with("weight_zero_point", torch.zeros(64, 2).char()), "weight_zero_point has shape"),
+        ("fp8 rows", _without("weight_scale"), "there is no weight_scale or weight_scale_inv"),
+        ("fp8 rows", _at("weight", 7, 255), "weight has values that are not numbers"),
+        ("fp8 rows", _at("weight_scale", 7, torch.nan), "weight_scale has values that are not finite"),
+        ("fp8 rows", _with("weight_scale", torch.zeros(5, 5)), r"which fits no blocks of \[128, 128\]"),
+        ("fp8 blocks", _with("weight_scale_inv", torch.zeros(1, 1, 1)), "which fits no blocks"),
+        ("mxfp4", _at("weight_scale", 3, 255), "weight_scale has values that are not numbers"),
+        ("mxfp4", _with("weight_scale", torch.zeros(64, 3, dtype=torch.uint8)), r"not \[64, 2\]"),
+        ("nvfp4", _with("weight_global_scale", torch.zeros(1)), "weight_global_scale is zero"),
+        ("nvfp4", _with("weight_global_scale", torch.zeros(2)), "weight_global_scale has shape"),
+        ("nvfp4", _at("weight_scale", 3, 127), "weight_scale has values that are not finite"),
+        ("nvfp4 of ModelOpt", _without("weight_scale_2"), "q_proj has no weight_scale_2"),
+        ("gptq 4 bits v1", _with("qzeros", torch.zeros(2, 12).int()), "has 12 words for 64 outputs, which is none of"),
+        ("gptq 4 bits v1", _with("qzeros", torch.zeros(2).int()), "not one of 2 dimensions"),
+        ("gptq 4 bits v1", _with("scales", torch.ones(3, 64)), r"has shape \[3, 64\], not \[2, 64\]"),
+        ("gptq 4 bits v1", _with("qweight", torch.ones(7, 64).int()), r"has shape \[64, 56\], but config.json asks"),
+        ("gptq 4 bits v1", _without("qzeros"), "q_proj has no qzeros, which GPTQ weights need"),
+        ("gptq 4 bits v1", _with("bias", torch.ones(64)), "bias, which a LlamaForCausalLM"),
+        ("gptq 4 bits, ordered v2", _at("g_idx", 3, 9), "g_idx does not name a group for each input, each group 32"),
+        ("gptq 4 bits, ordered v2", _at("scales", 3, torch.nan), "scales has values that are not finite"),
+        (
+            "awq",
+            _with("qweight", torch.ones(64, 9).int()),
+            r"has shape \[72, 64\], but config.json asks for \[64, 64\]",
+        ),
+        ("awq", _with("scales", torch.ones(3, 64)), r"has shape \[3, 64\], not \[2, 64\]"),
+        ("awq", _with("qzeros", torch.ones(2, 7).int()), r"has shape \[2, 7\], not \[2, 8\]"),
+        ("exl2", _without("q_scale_max"), "q_proj has no q_scale_max, which EXL2 weights need"),
+        ("exl2", _with("q_weight", torch.zeros(11, 64).int()), "q_groups does not divide 64 inputs into groups"),
+        ("exl2", _with("q_scale", torch.zeros(3, 8).int()), r"q_scale_max has shape \[2\], not \[3\]"),
+        ("exl2", _with("q_invperm", torch.zeros(64).int()), "q_invperm is not a permutation"),
+        ("exl2", _at("q_invperm", 5, -1), "q_invperm is not a permutation"),
+        ("exl2", _at("q_invperm", 5, 64), "q_invperm is not a permutation"),
+        ("exl2", _with("q_invperm", torch.arange(40).int()), r"shape \[64, 40\], but config.json asks for \[64, 64\]"),
+        *[
+            ("exl2", _at("q_groups", place, value), "q_groups does not divide")
+            for place in range(4)
+            for value in (7, 0, -1, 30000)
+            if value != _EXL2_GROUPS[place]
+        ],
+        ("exl2", _with("q_groups", torch.tensor([8, 0, 4]).short()), r"q_groups has shape \[3\], not \[4\]"),
+        ("exl2", _at("q_scale_max", 1, torch.nan), "q_scale_max has values that are not finite"),
+    ],
+)
+def test_damage_is_named(llama_wide: Any, name: str, damage: Damage, message: str) -> None:
+    config, write, _ = FORMATS[name]
+    quantise(llama_wide, [KEY], write, config)
+    parts = {part: llama_wide.tensors.pop(f"{KEY}.{part}") for part in write(Writer(), 64, 64).parts}
+    damage(parts)
+    llama_wide.tensors |= {f"{KEY}.{part}": tensor.contiguous() for part, tensor in parts.items()}
+    with pytest.raises(WeightsError, match=message) as caught:
+        load(llama_wide)
+    assert "model.safetensors: " in str(caught.value) and KEY in str(caught.value)
+
+
+def test_awq_is_not_read_as_gptq(llama_wide: Any) -> None:
+    quantise(llama_wide, [KEY], awq, {**GPTQ})
+    with pytest.raises(WeightsError, match=r"qzeros has 8 words for 8 outputs, which is none of"):
+        load(llama_wide)
+
+
+def test_gptq_of_other_bits_than_the_config_says(llama_wide: Any) -> None:
+    quantise(llama_wide, [KEY], partial(gptq, bits=8), {**GPTQ})
+    with pytest.raises(WeightsError, match=r"has codes of 8 bits, but config\.json says 4"):
+        load(llama_wide)
+
+
+def test_gptq_with_settings_of_their_own_for_some_layers(llama_wide: Any, ids: torch.Tensor) -> None:
+    config = {**GPTQ, "dynamic": {"+:.*q_proj": {"bits": 8, "group_size": 16}}}
+    plain = quantise(llama_wide, [KEY], partial(gptq, bits=8, size=16), config)
+    plain |= quantise(llama_wide, ["model.layers.0.mlp.up_proj"], gptq, config)
+    found = load(llama_wide).forward(ids)
+    assert_same(found, load_plain(llama_wide, plain).forward(ids))
+
+
+def test_old_gptq_with_an_order_of_zeros_has_groups_of_neighbours(llama_wide: Any, ids: torch.Tensor) -> None:
+    plain = quantise(llama_wide, [KEY], gptq, GPTQ)
+    llama_wide.tensors[f"{KEY}.g_idx"].zero_()
+    llama_wide.tensors[f"{KEY}.bias"] = torch.zeros(64)
+    found = load(llama_wide).forward(ids)
+    del llama_wide.tensors[f"{KEY}.bias"]
+    assert_same(found, load_plain(llama_wide, plain).forward(ids))
+
+
+_SHAPES = st.lists(st.integers(0, 70), min_size=0, max_size=3).map(tuple)
+_TYPES = st.sampled_from([torch.int32, torch.uint8, torch.int8, torch.int16, torch.float16, torch.float32, torch.int64])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(name=st.sampled_from(list(FORMATS)), number=st.integers(0, 9), shape=_SHAPES, dtype=_TYPES, data=st.data())
+def test_any_part_may_be_anything(
+    name: str, number: int, shape: tuple[int, ...], dtype: torch.dtype, data: st.DataObject, tmp_path_factory: Any
+) -> None:
+    """A weight with a part of another shape, type or content is read or refused with an error of ours."""
+    config, write, _ = FORMATS[name]
+    parts = write(Writer(), 64, 64).parts
+    part = list(parts)[number % len(parts)]
+    if data.draw(st.booleans()):
+        values = data.draw(st.binary(min_size=parts[part].nbytes, max_size=parts[part].nbytes))
+        tensor = torch.frombuffer(bytearray(values), dtype=torch.uint8)
+        parts[part] = tensor.view(parts[part].dtype).view(parts[part].shape)
+    else:
+        parts[part] = torch.full(shape, data.draw(st.integers(0, 100))).to(dtype)
+    file = tmp_path_factory.mktemp("hostile") / "model.safetensors"
+    save_file({f"a.{part}": tensor.contiguous() for part, tensor in parts.items()}, file)
+    reader = ConfigReader(file, [{"quantization_config": config}])
+    try:
+        weight = TensorFiles([file], read_quantization(reader)).packed("a.weight", (64, 64))
+    except WeightsError as error:
+        assert str(file.name) in str(error) or "no tensor a.weight" in str(error)
+        return
+    assert weight is None or weight.prepared(torch.float32).product(torch.zeros(1, 64)).shape == (1, 64)
