@@ -20,6 +20,10 @@ _NORM_EPS = 1e-6
 class _DenseLinear(Linear):
     """A projection whose weight is plain, however it is stored."""
 
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        # Without names, the memory is that of plain weights.
+        yield from (([], count) for _, count in super().weights())
+
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         rows, inputs = sum(self.layout.outputs), self.layout.inputs
         weight = torch.empty(rows, inputs, dtype=dtype, device=self.device)

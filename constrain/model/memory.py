@@ -51,7 +51,7 @@ def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
     packed = _packed(model, names)
     if not packed:
         return count * model.compute_dtype.itemsize
-    # Rows are added up to the number of those that the CPU multiplies at a time.
+    # Rows of zeros are added up to a multiple of the rows that the CPU multiplies at a time.
     rows = count // packed[0].shape[1]
     added = -rows % BLOCK + rows - sum(weight.shape[0] for weight in packed)
     parts = (weight.shape[0] * weight.row_bytes + weight.order_bytes for weight in packed)

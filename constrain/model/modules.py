@@ -69,7 +69,7 @@ class Module(ABC):
 
     @abstractmethod
     def weights(self) -> Iterator[tuple[list[str], int]]:
-        """Tensors in memory: the names of those in the files that they hold, and the numbers of their elements."""
+        """Tensors in memory: the names of those in the files whose form they may keep, and the numbers of elements."""
 
     def parameters(self) -> int:
         """Number of weights."""
