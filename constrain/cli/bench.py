@@ -348,6 +348,26 @@ def measure_confidence(
     click.echo(f"with confidence {figures['rate']:,.0f}, without {figures['plain']:,.0f}: {figures['ratio']:.3f}")
 
 
+@bench.command("faithful")
+@model_option
+@click.option("--outputs", type=click.IntRange(min=1), default=64, show_default=True, help="Outputs of a prompt.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each kind.")
+@_json_option
+def measure_faithful(model_dir: Path | None, outputs: int, repeats: int, output: Path | None) -> None:
+    """Measure faithful sampling, beside independent outputs of masked sampling in the same run.
+
+    Ratios of time, in all and per token: faithful outputs may have more tokens.
+    """
+    from constrain.bench import faithful
+    from constrain.llm import load
+
+    llm = load(model_dir, max_batch_size=outputs, max_seq_len=256)
+    figures = faithful.measure_faithful(llm, outputs=outputs, repeats=repeats)
+    _write(figures, output)
+    for case in (*figures["cases"], figures | {"name": "all"}):
+        click.echo(f"{case['name']:10} {case['ratio']:6.3f} of the time, {case['token_ratio']:6.3f} per token")
+
+
 def _door_line(door: dict[str, Any]) -> str:
     head = f"{door['name']:42} {door['batch']:5}"
     if "error" in door:

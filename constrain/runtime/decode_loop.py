@@ -46,6 +46,7 @@ class DecodeLoop:
     Attributes:
         proposer: proposes draft tokens for speculative decoding; ``None``: no drafting.
         num_draft_tokens: maximum number of draft tokens to propose.
+        num_tokens: number of tokens that sequences have got so far.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class DecodeLoop:
             proposer, num_draft_tokens: see the attributes.
             jump_forward: run text that a constraint forces through the model in one forward pass.
         """
-        self.proposer, self.num_draft_tokens = proposer, num_draft_tokens
+        self.proposer, self.num_draft_tokens, self.num_tokens = proposer, num_draft_tokens, 0
         self._runner, self._allocator, self._sampler = runner, allocator, sampler
         self._workers, self._jump_forward = workers, jump_forward
         self._measurements = Measurements(runner.model, sampler.width)
@@ -322,6 +323,7 @@ class DecodeLoop:
             updates.append(sequence.take(token))
             if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
                 break
+        self.num_tokens += len(updates)
         accepted = len(updates) - 1
         if each.is_drafted:
             sequence.accepted_draft_tokens += accepted
