@@ -133,7 +133,7 @@ _GLM4_MOE = replace(
     qk_norm=QKNorm.HEADS,
     qk_norm_key="use_qk_norm",
     experts=ExpertTraits(
-        ExpertNames(correction="e_score_correction_bias", shared="shared_experts"),
+        ExpertNames(correction="gate.e_score_correction_bias", shared="shared_experts"),
         count_key="n_routed_experts",
         scoring=Scoring.SIGMOID,
         grouped=True,
@@ -187,6 +187,37 @@ _OLMO2 = replace(
     norms=NormNames(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
     defaults={"rms_norm_eps": 1e-5},
 )
+_OLMO3 = replace(
+    _OLMO2,
+    sliding=_all_but_each_nth,
+    # Only layers without a window have scaled rotations.
+    defaults={
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+        "rope_local_base_freq": 500_000.0,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 4,
+    },
+)
+_SEED_OSS = replace(
+    _LLAMA,
+    output_bias_follows=False,
+    output_bias_key="attention_out_bias",
+    defaults={"attention_bias": True, "head_dim": 128, "num_key_value_heads": 8},
+)
+_ERNIE = replace(
+    _LLAMA,
+    bias_key="use_bias",
+    mlp_bias_key="use_bias",
+    interleaved=True,
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+        "tie_word_embeddings": True,
+    },
+)
 _OLMOE = replace(
     _LLAMA,
     qk_norm=QKNorm.WHOLE,
@@ -218,6 +249,23 @@ _MIXTRAL = DecoderTraits(
         "num_experts_per_tok": 2,
         "rms_norm_eps": 1e-5,
         "max_position_embeddings": 131_072,
+    },
+)
+_MINIMAX_M2 = DecoderTraits(
+    qk_norm=QKNorm.WHOLE,
+    experts=ExpertTraits(
+        ExpertNames("block_sparse_moe", gate="w1", up="w3", down="w2", correction="e_score_correction_bias"),
+        "num_local_experts",
+        "intermediate_size",
+        scoring=Scoring.SIGMOID,
+    ),
+    supported={"scoring_func": ("sigmoid",), "qk_norm_type": ("per_layer",), "shared_intermediate_size": (0,)},
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "num_local_experts": 256,
+        "num_experts_per_tok": 8,
+        "rope_theta": 5_000_000.0,
     },
 )
 _QWEN2_MOE = replace(
@@ -349,7 +397,11 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("DeepseekV2ForCausalLM", _DEEPSEEK2),
             Architecture("DeepseekV3ForCausalLM", _DEEPSEEK3),
             Architecture("Olmo2ForCausalLM", _OLMO2),
+            Architecture("Olmo3ForCausalLM", _OLMO3),
             Architecture("OlmoeForCausalLM", _OLMOE),
+            Architecture("SeedOssForCausalLM", _SEED_OSS),
+            Architecture("Ernie4_5ForCausalLM", _ERNIE),
+            Architecture("MiniMaxM2ForCausalLM", _MINIMAX_M2),
             Architecture("CohereForCausalLM", _COHERE),
             Architecture("Cohere2ForCausalLM", _COHERE2),
             Architecture("Starcoder2ForCausalLM", _STARCODER2),
@@ -362,6 +414,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("Mistral3ForConditionalGeneration", _MISTRAL, _INSIDE, multimodal=True),
             Architecture("Qwen2VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
             Architecture("Qwen2_5_VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
+            Architecture("Qwen3VLForConditionalGeneration", _QWEN3, _QWEN_INSIDE, multimodal=True),
             Architecture("GemmaForCausalLM", _GEMMA_DECODER),
             Architecture("Gemma2ForCausalLM", _GEMMA_2_DECODER),
             Architecture("Gemma3ForCausalLM", _GEMMA_3_DECODER),

@@ -169,6 +169,8 @@ class ExLlamaV2Config:
         attention_bias = reader.boolean(traits.bias_key, False)
         self.qkv_bias = attention_bias if traits.qkv_bias is None else traits.qkv_bias
         self.output_bias = attention_bias and traits.output_bias_follows
+        if traits.output_bias_key:
+            self.output_bias = reader.boolean(traits.output_bias_key, False)
         self.mlp_bias = traits.mlp_bias_key is not None and reader.boolean(traits.mlp_bias_key, False)
         self.attn_logit_softcapping: float | None = reader.number("attn_logit_softcapping", None)
         self.final_logit_softcapping: float | None = reader.number("final_logit_softcapping", None)

@@ -359,7 +359,7 @@ def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLay
     down = (LinearLayout((f"{key}.{names.down}",), (hidden,), inner) for key in each)
     return MixtureLayout(
         router=LinearLayout((f"{at}.{names.router}",), (experts.count,), hidden, experts.traits.router_bias),
-        correction=names.correction and f"{at}.{names.router}.{names.correction}",
+        correction=names.correction and f"{at}.{names.correction}",
         gate_up=_expert_linear(tuple(gate_up), at, names.stacked, "gate_up"),
         down=_expert_linear(tuple(down), at, names.stacked, "down"),
         shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if names.shared else None,

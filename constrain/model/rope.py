@@ -95,7 +95,7 @@ def _read_parameters(
         raise scaling.error("rope_type", f"unknown method {name!r}; known are {', '.join(_METHODS)}")
     method = _METHODS[name]
     partial = scaling.number("partial_rotary_factor", None) or config.number("partial_rotary_factor", 1.0, high=1.0)
-    dim = int(head_dim * partial)
+    dim: int = config.integer("rotary_dim", int(head_dim * partial), high=head_dim)
     if dim < 2 or dim % 2:
         raise config.error("head_dim", f"{dim} rotated features; RoPE needs an even number of at least 2")
     original = config.integer("original_max_position_embeddings", max_length, high=_MAX_LENGTH)

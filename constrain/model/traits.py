@@ -69,7 +69,7 @@ class ExpertNames:
         router: the layer that scores experts.
         gate, up, down: projections of an expert, after ``experts.`` and its number.
         stacked: if the file has one tensor for all experts.
-        correction: the tensor that is added to scores for the choice, after the name of the router, if there is one.
+        correction: the tensor that is added to scores for the choice, if there is one.
         shared: the MLP that all tokens pass through, if there is one.
         shared_gate: the layer whose sigmoid is the weight of the shared MLP, if there is one.
     """
@@ -124,6 +124,7 @@ class DecoderTraits:
         qkv_bias: whether q, k and v have biases; ``None``: as the ``bias_key`` of the config says, and then the output
             has one too if ``output_bias_follows``.
         output_bias_follows, bias_key: see ``qkv_bias``.
+        output_bias_key: key of the config that enables a bias of the output, whatever q, k and v have.
         mlp_bias_key: key of the config that enables biases of the MLP.
         mlp_names: names of its projections: gate, up and down, or up and down where there is no gate.
         parallel: attention and MLP of a layer have the same input, and both are added to it.
@@ -155,6 +156,7 @@ class DecoderTraits:
     qkv_bias: bool | None = False
     output_bias_follows: bool = False
     bias_key: str = "attention_bias"
+    output_bias_key: str | None = None
     mlp_bias_key: str | None = None
     mlp_names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
     parallel: bool = False

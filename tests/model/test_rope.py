@@ -1,4 +1,4 @@
-"""The dials that transformers does not have; its own methods are held by the parity tests."""
+"""Settings and forms of configs that transformers does not have; its own methods are held by the parity tests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from constrain.errors import ConfigError
+from constrain.model import ExLlamaV2, ExLlamaV2Config
 from constrain.model.rope import RopeParameters, RotaryTable, inverse_frequencies
 
 
@@ -60,3 +62,24 @@ def test_no_number_of_features_divides_by_zero(dim: int) -> None:
 
 def _rows(table: RotaryTable) -> tuple[torch.Tensor, torch.Tensor]:
     return table.rows(slice(0, 32), 32, torch.device("cpu"))
+
+
+def test_scaling_of_older_configs_leaves_windows_as_they_are(copy_of: Any, ids: torch.Tensor, checkpoint: Any) -> None:
+    copy = copy_of("olmo3")
+    copy.config["rope_scaling"] = copy.config.pop("rope_parameters")["full_attention"]
+    copy.config["rope_theta"] = copy.config["rope_scaling"].pop("rope_theta")
+    config = ExLlamaV2Config(copy.write())
+    assert (config.rope.method, config.rope_local.method) == ("yarn", None)
+    model = ExLlamaV2(config)
+    model.load()
+    torch.testing.assert_close(model.forward(ids)[..., :99], checkpoint("olmo3").logits(ids), atol=1e-4, rtol=0)
+
+
+def test_rotated_features_may_be_counted(copy_of: Any) -> None:
+    copy = copy_of("minimax_m2")
+    del copy.config["rope_parameters"]
+    copy.config |= {"rope_theta": 10_000.0, "rotary_dim": 12}
+    assert ExLlamaV2Config(copy.write()).rope.dim == 12
+    copy.config["rotary_dim"] = 18
+    with pytest.raises(ConfigError, match="rotary_dim: must be from 1 to 16"):
+        ExLlamaV2Config(copy.write())

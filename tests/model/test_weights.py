@@ -85,6 +85,7 @@ def test_the_text_model_of_a_multimodal_gemma_3(
         ("Mistral3ForConditionalGeneration", "mistral_window", "model.language_model."),
         ("Qwen2VLForConditionalGeneration", "qwen2", "model."),
         ("Qwen2_5_VLForConditionalGeneration", "qwen2", "model.language_model."),
+        ("Qwen3VLForConditionalGeneration", "qwen3", "model.language_model."),
     ],
 )
 def test_the_text_model_of_a_multimodal_one(

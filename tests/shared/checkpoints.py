@@ -47,6 +47,7 @@ def _rope(**values: Any) -> dict[str, Any]:
 
 _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 _SU = {"short_factor": [1.0 + i / 10 for i in range(6)], "long_factor": [2.0 + i for i in range(6)]}
+_OLMO3_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "attention_factor": 1.2}
 _SU_HALF = {"short_factor": [1.0, 1.1, 1.2], "long_factor": [2.0, 3.0, 5.0]}
 
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16}
@@ -118,6 +119,12 @@ FAMILIES = {
     ),
     "deepseek_v3": Family("DeepseekV3", {**_LATENT, **_LATENT_YARN, "q_lora_rank": 20}),
     "olmo2": Family("Olmo2", {"attention_bias": True}),
+    "olmo3": Family("Olmo3", {"sliding_window": 5, "rope_scaling": _OLMO3_YARN}),
+    "seed_oss": Family("SeedOss", {"head_dim": 16}),
+    "ernie": Family("Ernie4_5", {"head_dim": 16, "use_bias": True}),
+    "minimax_m2": Family(
+        "MiniMaxM2", {"head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 8}
+    ),
     "olmoe": Family("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
     "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),
     "gemma": Family("Gemma", {"head_dim": 16}),
