@@ -102,12 +102,13 @@ def in_grammar(error: GrammarError, at: str) -> APIError:
         place = f"{at}{error.pointer}{keyword}"
         return APIError(f"{place}: {error.reason}", param=place, code="schema_not_enforceable")
     if isinstance(error, ResourceLimit):
-        return APIError(str(error), param=at + (error.pointer or ""), code="grammar_too_large")
+        place = at + (error.pointer or "")
+        return APIError(f"{place}: {error}", param=place, code="grammar_too_large")
     if isinstance(error, StructuralTagError):
         place = at + error.pointer
         return APIError(f"{place}: {error.reason}", param=place, code="invalid_value")
     code = "invalid_regex" if isinstance(error, RegexError) else "invalid_grammar"
-    return APIError(str(error), param=at, code=code)
+    return APIError(f"{at}: {error}", param=at, code=code)
 
 
 def as_api_error(error: Exception, limit: str = "/max_tokens") -> APIError:

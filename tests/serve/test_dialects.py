@@ -158,12 +158,7 @@ def test_what_cannot_be_honoured_is_refused_with_a_pointer(
     error = response.json()["error"]
     assert error["param"] == pointer
     assert error["type"] == "invalid_request_error"
-    assert error["message"]
-
-
-def test_messages_of_errors_begin_with_the_pointer(client: httpx.Client) -> None:
-    error = ask(client, {"guided_json": {"type": "objct"}}).json()["error"]
-    assert error["message"] == "/guided_json/type: there is no type 'objct'"
+    assert error["message"].startswith(f"{pointer}: ")
 
 
 TOOL = {"type": "function", "function": {"name": "f"}}
