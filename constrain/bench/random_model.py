@@ -47,6 +47,9 @@ class _RandomTensors:
     def packed(self, key: str, shape: tuple[int, int]) -> None:
         pass
 
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
+        pass
+
 
 def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
     """Return a loaded model with random weights, and a tokenizer.

@@ -51,11 +51,11 @@ def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
     packed = _packed(model, names)
     if not packed:
         return count * model.compute_dtype.itemsize
-    # Rows of zeros are added up to a multiple of the rows that the CPU multiplies at a time.
-    rows = count // packed[0].shape[1]
-    added = -rows % BLOCK + rows - sum(weight.shape[0] for weight in packed)
-    parts = (weight.shape[0] * weight.row_bytes + weight.order_bytes for weight in packed)
-    return sum(parts) + added * packed[-1].row_bytes
+    if len(packed) == 1:
+        return packed[0].memory(count // packed[0].shape[1])
+    # Together they have zeros only at the end.
+    added = -sum(each.shape[0] for each in packed) % BLOCK
+    return sum(each.shape[0] * each.row_bytes + each.order_bytes for each in packed) + added * packed[-1].row_bytes
 
 
 def _packed(model: SizedModel, names: Sequence[str]) -> list[StoredWeight]:

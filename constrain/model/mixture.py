@@ -11,9 +11,11 @@ from constrain.kernels import (
     Activation,
     ExpertWeight,
     LowRankUpdate,
+    PackedWeight,
     Routing,
     expert_linear,
     gated_activation,
+    multiplies_packed,
     route,
 )
 from constrain.model.forward_context import Adapter, ForwardContext
@@ -72,9 +74,7 @@ class ExpertLinear:
     def load(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         """See :meth:`constrain.model.modules.Module.load`."""
         if self.layout.stacked:
-            stored = torch.empty(self.layout.stored_shape, dtype=dtype, device=device)
-            source.copy(self.layout.stacked, stored)
-            self.weight = self._ordered(stored.transpose(1, 2) if self.layout.transposed else stored)
+            self.weight = self._load_stacked(source, self.layout.stacked, device, dtype)
         else:
             self._load_each(source, device, dtype)
         if self.layout.bias:
@@ -83,6 +83,20 @@ class ExpertLinear:
             self.bias = self._ordered(bias)
         for number, expert in enumerate(self._experts):
             expert.device, expert.weight = device, self.weight[number]
+
+    def _load_stacked(self, source: TensorSource, key: str, device: torch.device, dtype: torch.dtype) -> ExpertWeight:
+        if multiplies_packed(device, dtype):
+            packed = source.packed_experts(key, self.layout.stored_shape)
+            if packed is not None:
+                return [self._ordered_rows(weight).prepared(dtype) for weight in packed]
+        stored = torch.empty(self.layout.stored_shape, dtype=dtype, device=device)
+        source.copy(key, stored)
+        return self._ordered(stored.transpose(1, 2) if self.layout.transposed else stored)
+
+    def _ordered_rows(self, weight: PackedWeight) -> PackedWeight:
+        """:meth:`_ordered` for the weight of one expert."""
+        rows = torch.arange(weight.shape[0])
+        return weight[torch.cat((rows[::2], rows[1::2]))] if self.layout.alternating else weight
 
     def _ordered(self, stored: torch.Tensor) -> torch.Tensor:
         """Return what a file holds of all experts ``[experts, n, ...]`` with all of the gate before all of up."""

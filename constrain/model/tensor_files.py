@@ -20,14 +20,11 @@ from safetensors import SafetensorError, safe_open
 
 from constrain.errors import WeightsError
 from constrain.kernels import PackedWeight
-from constrain.model.formats import Quantization, StoredTensor, StoredWeight, find_quantized
+from constrain.model.formats import Quantization, StackedFloat4, StoredTensor, StoredWeight, find_quantized
 from constrain.model.tensor_reader import Region, TensorReader
 from constrain.tokenizer.files import read_json_object
 
 INDEX_FILE = "model.safetensors.index.json"
-
-# Elements that are dequantised at a time.
-_PIECE = 1 << 24
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -89,11 +86,6 @@ class TensorFiles:
             quantized.check(shape)
             return
         stored = self.tensors.get(key)
-        if stored is None and f"{key}_blocks" in self.tensors:
-            raise WeightsError(
-                f"{self.tensors[f'{key}_blocks'].file}: {key} is stored in blocks with scales (MXFP4), which are not "
-                "read; use a checkpoint whose experts are in bfloat16"
-            )
         if stored is None:
             raise WeightsError(f"{self.files[0].parent}: no tensor {key} in any safetensors file")
         if stored.shape != shape:
@@ -115,7 +107,7 @@ class TensorFiles:
         """
         self.require(key, tuple(target.shape))
         if key in self.quantized:
-            _dequantize(self.quantized[key].packed().to(target.device), target)
+            self.quantized[key].fill(target)
         else:
             target.copy_(self.stored(key))
 
@@ -134,6 +126,16 @@ class TensorFiles:
             return None
         weight = self.quantized[key].packed()
         return weight if weight.shape == shape else weight[torch.arange(shape[0])]
+
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[PackedWeight] | None:
+        """See :class:`~constrain.model.tensor_reader.TensorSource`.
+
+        Raises:
+            WeightsError: as for :meth:`copy`.
+        """
+        self.require(key, shape)
+        stored = self.quantized.get(key)
+        return stored.packed_experts() if isinstance(stored, StackedFloat4) and stored.stays_packed else None
 
     def reader(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> TensorReader:
         """Create a reader that prefetches tensors.
@@ -198,15 +200,6 @@ class TensorFiles:
                 if key in self.tensors:
                     raise WeightsError(f"{path}: tensor {key} is in {self.tensors[key].file.name} too")
                 self.tensors[key] = StoredTensor(path, tuple(header.get_shape()), header.get_dtype())
-
-
-def _dequantize(weight: PackedWeight, target: torch.Tensor) -> None:
-    """Fill ``target`` with the first rows of a weight, on the device of both."""
-    outputs, inputs = target.shape
-    step = max(1, _PIECE // max(1, inputs))
-    for start in range(0, outputs, step):
-        rows = slice(start, min(start + step, outputs))
-        target[rows] = weight.dequantized(rows, target.dtype)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,13 @@ class TensorSource(Protocol):
         ``None`` if it is stored in another way, or the source only fills tensors.
         """
 
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[PackedWeight] | None:
+        """Return the weights ``[outputs, inputs]`` of all experts in the quantised form in which they are stored.
+
+        ``None`` if they are stored in another way, or the source only fills tensors. ``shape`` is that of the tensor
+        that :meth:`copy` fills.
+        """
+
 
 class LoadOrder:
     """A source without tensors, which records the requests of modules: names and shapes, in ``tensors``."""
@@ -48,6 +55,9 @@ class LoadOrder:
         self.tensors.append((key, tuple(target.shape)))
 
     def packed(self, key: str, shape: tuple[int, int]) -> None:
+        pass
+
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
         pass
 
 
@@ -158,6 +168,9 @@ class TensorReader:
             self._prefetch(buffer)
 
     def packed(self, key: str, shape: tuple[int, int]) -> None:
+        """See :class:`TensorSource`; this source only fills tensors."""
+
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
         """See :class:`TensorSource`; this source only fills tensors."""
 
     def _prefetch(self, buffer: _Buffer) -> None:

@@ -7,6 +7,10 @@ import torch
 
 from constrain.kernels import (
     Activation,
+    Float4Weight,
+    Float8Weight,
+    GroupedInt2Weight,
+    GroupedInt3Weight,
     GroupedInt8Weight,
     GroupedWeight,
     Int4Weight,
@@ -17,6 +21,7 @@ from constrain.kernels import (
     join_weights,
     linear,
 )
+from constrain.kernels.weights.bits import pack_bits, pack_nibbles, unpack_bits
 
 
 def random(*shape: int, high: int = 256) -> torch.Tensor:
@@ -31,7 +36,7 @@ def grouped(
     bits: int, outputs: int, inputs: int, size: int, zeros: bool = False, order: bool = False
 ) -> tuple[GroupedWeight, torch.Tensor]:
     """A random weight, and what it stands for."""
-    kind = {4: Int4Weight, 8: GroupedInt8Weight}[bits]
+    kind = {2: GroupedInt2Weight, 3: GroupedInt3Weight, 4: Int4Weight, 8: GroupedInt8Weight}[bits]
     codes, middle = random(outputs, inputs, high=1 << bits), 1 << bits - 1
     scales = (floats(outputs, -(-inputs // size)) / 50).half()
     points = random(*scales.shape, high=2 * middle) if zeros else None
@@ -42,14 +47,64 @@ def grouped(
             zero = int(points[row, column // size]) if points is not None else middle
             value = (int(codes[row, column]) - zero) * float(scales[row, column // size])
             dense[row, places[column]] = value
-    packed = codes[:, ::2] | codes[:, 1::2] << 4 if bits == 4 else codes
+    packed = pack_nibbles(codes) if bits == 4 else pack_bits(codes, bits) if bits < 4 else codes
     return kind(packed, scales, size, points, places.int() if order else None), dense
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "stream"), [(2, [0b11100100]), (3, [0b10001000, 0b11000110, 0b11111010])])
+def test_bits_are_packed_lowest_first(bits: int, stream: list[int]) -> None:
+    codes = torch.arange(1 << bits).to(torch.uint8).repeat(4 // bits)[:8]
+    packed = pack_bits(codes.repeat(8 // len(codes)), bits)
+    assert packed[: len(stream)].tolist() == stream
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_packing_is_undone_by_unpacking(bits: int) -> None:
+    codes = random(5, 96, high=1 << bits)
+    assert torch.equal(unpack_bits(pack_bits(codes, bits), bits), codes)
+
+
+def floats_of(kind: type[GroupedWeight], outputs: int) -> tuple[GroupedWeight, torch.Tensor]:
+    """A random weight of floats, with factors, and what it stands for."""
+    codes, factors = random(outputs, 64, high=16), floats(outputs)
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])[codes.long()]
+    packed = pack_bits(codes, 4)
+    if kind is Float8Weight:
+        packed = values.to(torch.float8_e4m3fn).view(torch.uint8)
+    scales = floats(outputs, 4).abs().to(torch.float8_e4m3fn)
+    dense = values * scales.float().repeat_interleave(16, dim=1) * factors.unsqueeze(1)
+    return kind(packed, scales, 16, factors=factors), dense
+
+
+@pytest.mark.parametrize("kind", [Float4Weight, Float8Weight])
+def test_floats_with_a_factor_for_each_row(kind: type[GroupedWeight]) -> None:
+    (first, dense), (second, other) = floats_of(kind, 6), floats_of(kind, 40)
+    x = floats(3, 64)
+    for weight in (first, first.prepared(torch.float32)):
+        torch.testing.assert_close(weight.dequantized(slice(0, 6), torch.float32), dense)
+        torch.testing.assert_close(linear(x, weight), x @ dense.T)
+        torch.testing.assert_close(linear(x, weight[torch.tensor([5, 0])]), x @ dense[[5, 0]].T)
+        torch.testing.assert_close(linear(x, weight.padded(50)), torch.nn.functional.pad(x @ dense.T, (0, 44)))
+    joined = join_weights([first, second], 64, torch.float32)
+    assert not isinstance(joined, JoinedWeight) and joined.shape == (64, 64)
+    torch.testing.assert_close(linear(x, joined)[:, :46], x @ torch.cat((dense, other)).T)
+
+
+def test_a_part_without_factors_is_joined_as_with_ones() -> None:
+    (first, dense), (second, other) = floats_of(Float4Weight, 6), floats_of(Float4Weight, 10)
+    assert second.factors is not None
+    plain = Float4Weight(second.codes, second.scales, 16)
+    joined = join_weights([first, plain], 16, torch.float64)
+    expected = torch.cat((dense, other / second.factors.unsqueeze(1)))
+    torch.testing.assert_close(dense_of(joined), expected)
+
+
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("order", [False, True])
-@pytest.mark.parametrize(("inputs", "size"), [(64, 32), (48, 32), (16, 16)], ids=["groups", "last shorter", "rows"])
+@pytest.mark.parametrize(
+    ("bits", "inputs", "size"),
+    [(bits, *each) for bits in (2, 4, 8) for each in ((64, 32), (48, 32), (16, 16))] + [(3, 64, 32), (3, 96, 64)],
+)
 def test_a_weight_is_what_its_formula_says(bits: int, inputs: int, size: int, zeros: bool, order: bool) -> None:
     weight, dense = grouped(bits, 6, inputs, size, zeros, order)
     assert weight.shape == (6, inputs)

@@ -109,6 +109,11 @@ def llama_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
 
 
 @pytest.fixture
+def gpt_oss_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
+    return copy_of("gpt_oss_wide")
+
+
+@pytest.fixture
 def qwen2_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
     """Another one, with biases."""
     return copy_of("qwen2_wide")

@@ -21,6 +21,7 @@ from quantized_weights import (
     gptq,
     int_quantized,
     mxfp4,
+    mxfp4_experts,
     nvfp4,
     pack_quantized,
 )
@@ -32,7 +33,9 @@ from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
 from constrain.model.config_reader import ConfigReader
 from constrain.model.formats import read_quantization
 from constrain.model.forward_context import ForwardContext
+from constrain.model.latent_attention import LatentAttention
 from constrain.model.memory import module_sizes, packed_forms
+from constrain.model.mixture import Mixture
 from constrain.model.modules import Head
 from constrain.model.tensor_files import TensorFiles
 
@@ -275,6 +278,77 @@ def test_packed_experts(mixtral_copy: Any, ids: torch.Tensor, name: str) -> None
         weights = model.modules[2].gate_up.weight  # type: ignore[attr-defined]
         assert all(isinstance(weight, PackedWeight) for weight in weights)
     assert_same(found, load_plain(mixtral_copy, plain).forward(ids))
+
+
+def store_experts(copy: Any) -> dict[str, torch.Tensor]:
+    """Replace the experts of a gpt-oss by random ones in MXFP4, and return these, dequantised."""
+    plain, writer = {}, Writer()
+    for key in [key for key, tensor in copy.tensors.items() if "experts" in key and tensor.ndim == 3]:
+        experts, inputs, outputs = copy.tensors.pop(key).shape
+        written = mxfp4_experts(writer, experts, outputs, inputs)
+        copy.tensors |= {f"{key}_{part}": tensor for part, tensor in written.parts.items()}
+        plain[key] = written.dense
+    copy.config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    return plain
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_experts_of_gpt_oss(gpt_oss_wide: Any, ids: torch.Tensor, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kept:
+        monkeypatch.setattr("constrain.model.mixture.multiplies_packed", lambda *_: False)
+    plain = store_experts(gpt_oss_wide)
+    model = load(gpt_oss_wide)
+    found, mixture = model.forward(ids), model.modules[2]
+    if kept and multiplies_packed(torch.device("cpu"), torch.float32):
+        assert isinstance(mixture, Mixture) and packed_forms(model) == ["mxfp4"]
+        weights = [*mixture.gate_up.weight, *mixture.down.weight]
+        assert all(isinstance(weight, PackedWeight) for weight in weights)
+        biases, norms, router = 8 * (256 + 64), 2 * 64, 8 * 64 + 8
+        assert module_sizes(model)[2] == sum(weight.nbytes for weight in weights) + 4 * (biases + norms + router)
+    gpt_oss_wide.tensors = {key: tensor for key, tensor in gpt_oss_wide.tensors.items() if key[:-7] not in plain}
+    gpt_oss_wide.tensors |= plain
+    del gpt_oss_wide.config["quantization_config"]
+    assert_same(found, load(gpt_oss_wide).forward(ids))
+
+
+@pytest.mark.parametrize(
+    ("part", "tensor", "message"),
+    [
+        ("scales", None, "experts.down_proj has no scales, which MXFP4 weights need"),
+        ("scales", torch.zeros(8, 64, 3).byte(), r"down_proj_scales has shape \[8, 64, 3\], not \[8, 64, 4\]"),
+        ("scales", torch.full((8, 64, 4), 255).byte(), "down_proj_scales has values that are not numbers"),
+        ("scales", torch.zeros(8, 64, 4), "down_proj_scales is of type F32; read are U8"),
+        ("blocks", torch.zeros(8, 64, 4, 8).byte(), r"has shape \[8, 64, 64\], but config.json asks for"),
+        ("blocks", torch.zeros(8, 64, 2, 32).byte(), r"down_proj_blocks has shape \[8, 64, 2, 32\], not"),
+        ("blocks", torch.zeros(8, 64).byte(), "not one of 4 dimensions"),
+    ],
+)
+def test_damaged_experts(gpt_oss_wide: Any, part: str, tensor: torch.Tensor | None, message: str) -> None:
+    store_experts(gpt_oss_wide)
+    key = "model.layers.1.mlp.experts.down_proj"
+    del gpt_oss_wide.tensors[f"{key}_{part}"]
+    if tensor is not None:
+        gpt_oss_wide.tensors[f"{key}_{part}"] = tensor
+    with pytest.raises(WeightsError, match=message) as caught:
+        load(gpt_oss_wide)
+    assert "model.safetensors: " in str(caught.value)
+
+
+def test_blocks_of_deepseek(copy_of: Callable[[str], Any], ids: torch.Tensor) -> None:
+    """The projection that is plain in memory is counted so."""
+    copy = copy_of("deepseek_v3_wide")
+    keys = [key for key in matrices(copy) if not key.endswith(("norm", "mlp.gate", "lm_head"))]
+    write = partial(fp8, block=(32, 32), name="weight_scale_inv")
+    plain = quantise(copy, keys, write, {"quant_method": "fp8", "weight_block_size": [32, 32]})
+    model = load(copy)
+    found, attention = model.forward(ids), model.modules[1]
+    if multiplies_packed(torch.device("cpu"), torch.float32):
+        assert isinstance(attention, LatentAttention) and isinstance(attention.expand.weight, torch.Tensor)
+        linears = {id(linear): linear for _, linear in attention.submodules()}
+        weights = sum(linear.weight.nbytes for linear in linears.values())
+        norms = sum(count for names, count in attention.weights() if names and "norm" in names[0])
+        assert module_sizes(model)[1] == weights + 4 * norms
+    assert_same(found, load_plain(copy, plain).forward(ids))
 
 
 @pytest.mark.parametrize(

@@ -83,15 +83,6 @@ def test_rows_of_gate_and_up_may_alternate(checkpoint: Callable[[str], Any]) -> 
     assert module_sizes(model)[2] == 4 * (8 * 48 + 8 + 8 * (3 * 80 * 48 + 2 * 80 + 48) + 2 * 48)
 
 
-def test_experts_in_blocks_are_refused(copy_of: Any) -> None:
-    copy = copy_of("gpt_oss")
-    key = "model.layers.2.mlp.experts.down_proj"
-    del copy.tensors[key]
-    copy.tensors[f"{key}_blocks"] = torch.zeros(8, 48, 2, 16, dtype=torch.uint8)
-    with pytest.raises(WeightsError, match=rf"{key} is stored in blocks with scales \(MXFP4\)"):
-        ExLlamaV2Config(copy.write())
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [

@@ -164,7 +164,12 @@ FAMILIES = {
 
 _WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 #: With sizes that are multiples of the groups of quantised weights.
-WIDE = {"llama_wide": Family("Llama", _WIDE), "qwen2_wide": Family("Qwen2", _WIDE)}
+WIDE = {
+    "llama_wide": Family("Llama", _WIDE),
+    "qwen2_wide": Family("Qwen2", _WIDE),
+    "gpt_oss_wide": Family("GptOss", {**FAMILIES["gpt_oss"].changes, **_WIDE}),
+    "deepseek_v3_wide": Family("DeepseekV3", {**FAMILIES["deepseek_v3"].changes, **_WIDE}),
+}
 
 
 def randomise(model: torch.nn.Module) -> None:

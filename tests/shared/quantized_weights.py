@@ -138,6 +138,16 @@ def mxfp4(writer: Writer, outputs: int, inputs: int) -> Written:
     return Written(parts, torch.from_numpy((e2m1(codes) * scales[:, np.arange(inputs) // 32]).astype(np.float32)))
 
 
+def mxfp4_experts(writer: Writer, experts: int, outputs: int, inputs: int) -> Written:
+    """MXFP4 of all experts as gpt-oss has it, in blocks of 32 inputs; the weight is ``[experts, inputs, outputs]``."""
+    each = [mxfp4(writer, outputs, inputs) for _ in range(experts)]
+    parts = {
+        "blocks": torch.stack([one.parts["weight_packed"].view(outputs, -1, 16) for one in each]),
+        "scales": torch.stack([one.parts["weight_scale"] for one in each]),
+    }
+    return Written(parts, torch.stack([one.dense.T for one in each]).contiguous())
+
+
 def nvfp4(writer: Writer, outputs: int, inputs: int, maker: str = "compressed-tensors") -> Written:
     """NVFP4: scales in E4M3 for 16 inputs each, and a factor of all; compressed-tensors divides by it."""
     codes = writer.codes(outputs, inputs, bits=4)

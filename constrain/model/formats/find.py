@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from constrain.model.formats.exl2 import EXL2
-from constrain.model.formats.floats import Float8, ModelOptFloat4, MXFloat4, NVFloat4
+from constrain.model.formats.floats import Float8, ModelOptFloat4, MXFloat4, NVFloat4, StackedFloat4
 from constrain.model.formats.gptq import AWQ, GPTQ
 from constrain.model.formats.integers import PackedIntegers, PlainIntegers
 from constrain.model.formats.settings import Quantization
@@ -29,7 +29,13 @@ def find_quantized(
         key, _, part = name.rpartition(".")
         layers.setdefault(key, {})[part] = stored
     found = {key: (_format(parts, settings), parts) for key, parts in layers.items()}
-    return {f"{key}.weight": kind(key, parts, settings, read) for key, (kind, parts) in found.items() if kind}
+    weights = {f"{key}.weight": kind(key, parts, settings, read) for key, (kind, parts) in found.items() if kind}
+    stacks = (name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks"))
+    return weights | {key: StackedFloat4(key, _stack(tensors, key), settings, read) for key in stacks}
+
+
+def _stack(tensors: Mapping[str, StoredTensor], key: str) -> Parts:
+    return {part: tensors[f"{key}_{part}"] for part in ("blocks", "scales") if f"{key}_{part}" in tensors}
 
 
 def _format(parts: Parts, settings: Quantization | None) -> type[StoredWeight] | None:

@@ -11,7 +11,7 @@ import torch
 from constrain.kernels import Float4Weight, Float8Weight, PackedWeight, fills_words, group_table
 from constrain.kernels.weights.bits import FLOAT4, FLOAT8
 from constrain.model.formats.groups import ScaleGrid
-from constrain.model.formats.stored import FLOATS, StoredWeight
+from constrain.model.formats.stored import FLOATS, StoredWeight, fill_rows
 
 _POWERS = ("U8", "F8_E8M0")
 
@@ -160,3 +160,54 @@ class ModelOptFloat4(NVFloat4):
 
     def _factor(self) -> torch.Tensor:
         return self._finite(self.factor).reshape(1)
+
+
+class StackedFloat4(StoredWeight):
+    """MXFP4 of all experts, as gpt-oss has it; as a weight its shape is ``[experts, inputs, outputs]``.
+
+    ``blocks``: uint8 ``[experts, outputs, groups, 16]``, two codes in a byte, the first in the low bits. ``scales``:
+    exponents of powers of two, uint8 ``[experts, outputs, groups]``.
+    """
+
+    title, form, separator = "MXFP4", "mxfp4", "_"
+    required = (("blocks", 4), ("scales", 3))
+    stays_packed = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        experts, outputs, groups, width = self.parts["blocks"].shape
+        return experts, 2 * groups * width, outputs
+
+    @property
+    def row_bytes(self) -> int:
+        return self.shape[1] // 2 + 2 * self.parts["scales"].shape[2]
+
+    def memory(self, rows: int) -> int:
+        """See :class:`StoredWeight`."""
+        experts = self.shape[0]
+        return experts * super().memory(rows // experts)
+
+    def packed(self) -> PackedWeight:
+        """Return the rows of all experts as one weight."""
+        blocks, scales = self._stored("blocks"), self._powers("scales")
+        return Float4Weight(blocks.flatten(2).flatten(0, 1), scales.flatten(0, 1), 32)
+
+    def packed_experts(self) -> list[PackedWeight]:
+        """Read the weight of each expert, ``[outputs, inputs]``.
+
+        Raises:
+            WeightsError: a part has values that cannot be.
+        """
+        experts, _, outputs = self.shape
+        weight = self.packed()
+        return [weight[rows] for rows in torch.arange(experts * outputs).view(experts, outputs)]
+
+    def fill(self, target: torch.Tensor) -> None:
+        """See :class:`StoredWeight`."""
+        for weight, expert in zip(self.packed_experts(), target, strict=True):
+            fill_rows(weight, expert.T)
+
+    def _check_parts(self) -> None:
+        experts, outputs, groups, _ = self.parts["blocks"].shape
+        self._expect("blocks", [(experts, outputs, groups, 16)], ("U8",))
+        self._expect("scales", [(experts, outputs, groups)], ("U8",))

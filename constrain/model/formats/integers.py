@@ -42,7 +42,7 @@ class _Integers(StoredWeight):
             WeightsError: the shape of the scales fits no groups.
         """
         scales = self.parts["weight_scale"].shape
-        grid = ScaleGrid.of(scales, self.shape, (1, 1))
+        grid = ScaleGrid.of(scales, (self.shape[0], self.shape[1]), (1, 1))
         if grid is None or grid.columns == 1 < self.shape[1]:
             raise self.error("weight_scale", f"has shape {[*scales]}, which makes no groups of {[*self.shape]}")
         return grid

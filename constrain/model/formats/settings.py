@@ -145,4 +145,5 @@ _METHODS: dict[str, Callable[[ConfigReader], Quantization]] = {
     "fp8": _float8,
     "gptq": _gptq,
     "modelopt": _modelopt,
+    "mxfp4": lambda section: Quantization("mxfp4"),
 }

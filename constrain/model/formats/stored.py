@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from constrain.errors import WeightsError
-from constrain.kernels import PackedWeight
+from constrain.kernels import BLOCK, PackedWeight
 from constrain.model.formats.settings import Quantization
 
 Read = Callable[[str], torch.Tensor]
@@ -19,6 +19,8 @@ Read = Callable[[str], torch.Tensor]
 
 FLOATS = ("F32", "F16", "BF16")
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1}
+# Elements that are dequantised at a time.
+_PIECE = 1 << 24
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -36,6 +38,7 @@ class StoredWeight(ABC):
 
     Attributes:
         title: name of the format.
+        separator: between the name of the layer and those of its parts.
         required: names of the parts that there must be, and their numbers of dimensions, or ``None`` for any.
         key: name of the layer, without ``.weight``.
         parts: its tensors, by the last part of their names.
@@ -43,6 +46,7 @@ class StoredWeight(ABC):
     """
 
     title: ClassVar[str]
+    separator: ClassVar[str] = "."
     required: ClassVar[tuple[tuple[str, int | None], ...]]
 
     def __init__(self, key: str, parts: Mapping[str, StoredTensor], settings: Quantization | None, read: Read) -> None:
@@ -57,7 +61,7 @@ class StoredWeight(ABC):
 
     @property
     @abstractmethod
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, ...]:
         """``(outputs, inputs)``."""
 
     @property
@@ -79,6 +83,18 @@ class StoredWeight(ABC):
     def dtype(self) -> torch.dtype:
         """The type of float that the weight was made from, as far as the scales say so."""
         return next((_DTYPES[part.dtype] for part in self.parts.values() if part.dtype in _DTYPES), torch.bfloat16)
+
+    def memory(self, rows: int) -> int:
+        """Bytes of the weight with ``rows`` rows when it is packed; zeros are added as products want them."""
+        return -(-rows // BLOCK) * BLOCK * self.row_bytes + self.order_bytes
+
+    def fill(self, target: torch.Tensor) -> None:
+        """Read the weight, dequantise it on the device of ``target``, and fill that with its first rows.
+
+        Raises:
+            WeightsError: a part has values that cannot be.
+        """
+        fill_rows(self.packed(), target)
 
     @abstractmethod
     def packed(self) -> PackedWeight:
@@ -123,7 +139,7 @@ class StoredWeight(ABC):
             raise self.error(part, f"has shape {[*found.shape]}, not {wanted}")
 
     def _stored(self, part: str) -> torch.Tensor:
-        return self._read(f"{self.key}.{part}")
+        return self._read(f"{self.key}{self.separator}{part}")
 
     def _finite(self, part: str) -> torch.Tensor:
         """Read a part with floats.
@@ -154,7 +170,17 @@ class StoredWeight(ABC):
 
     def error(self, part: str, problem: str) -> WeightsError:
         """Return an error that names file and tensor."""
-        return WeightsError(f"{self.parts[part].file}: tensor {self.key}.{part} {problem}")
+        return WeightsError(f"{self.parts[part].file}: tensor {self.key}{self.separator}{part} {problem}")
 
     def _file(self) -> Path:
         return next(iter(self.parts.values())).file
+
+
+def fill_rows(weight: PackedWeight, target: torch.Tensor) -> None:
+    """Fill ``target`` ``[outputs, inputs]`` with the first rows of a weight, dequantised on its device."""
+    weight = weight.to(target.device)
+    outputs, inputs = target.shape
+    step = max(1, _PIECE // max(1, inputs))
+    for start in range(0, outputs, step):
+        rows = slice(start, min(start + step, outputs))
+        target[rows] = weight.dequantized(rows, target.dtype)
