@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from constrain.demo.synth import implied, layout, noise, procedural, remix, template
 from constrain.demo.synth.address import addressed
 from constrain.demo.synth.family import Family, held_out_families, trained_families
-from constrain.demo.synth.habits import Author
+from constrain.demo.synth.habits import Author, is_clean
 from constrain.demo.synth.kinds import Person, Value
 from constrain.demo.synth.layout import Document
 from constrain.demo.synth.questions import Question, ask_object
@@ -66,16 +66,21 @@ class Example:
 def example(seed: int, split: Split, index: int) -> Example:
     """Generate the example number ``index`` of a split."""
     rng = Author(f"{seed}/{split.value}/{index}")
+    rng.clean = split is Split.TRAIN and rng.random() < _CLEAN
     family, text, slots, facts, told = _SOURCES[split](rng)
-    if rng.random() < 0.14:
+    if not rng.clean and rng.random() < 0.14:
         text = _among_others(text, slots, rng)
     if split is Split.TRAIN and len(slots) > 1 and not told and rng.random() < _IMPLIED:
         text, told = _with_implied(text, slots, facts, rng)
-    text = noise.wrap(text, list(facts.values()), rng)
+    if not rng.clean:
+        text = noise.wrap(text, list(facts.values()), rng)
     question = _question(text, slots, facts, told, rng)
     shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < _SHOWN else ()
     return Example(family, text, question.schema, question.read(facts), shots)
 
+
+_CLEAN = 0.34
+"""Share of the documents for training that are as written: with common names and things, and without noise."""
 
 _IMPLIED = 0.35
 """Share of the documents of several slots into which sentences about other matters are put, which imply answers."""
@@ -94,11 +99,13 @@ def _with_implied(text: str, slots: list[Slot], facts: dict[str, Value], rng: Ra
     return text, [each.slot for each in told]
 
 
-def _shots(name: str, keys: set[str], question: Question, rng: Random) -> tuple[Shot, ...]:
+def _shots(name: str, keys: set[str], question: Question, rng: Author) -> tuple[Shot, ...]:
     """Generate up to three other documents of a family that state at least ``keys``, with their records."""
     shots: list[Shot] = []
     for family in [_by_name()[name]] * rng.randint(1, 3) if name in _by_name() else ():
-        _, text, _, facts, _ = _of_family(family, family.wordings, Author(str(rng.random())))
+        author = Author(str(rng.random()))
+        author.clean = rng.clean
+        _, text, _, facts, _ = _of_family(family, family.wordings, author)
         if keys <= set(facts):
             shots.append(Shot(text, _json(question.read(facts))))
     return tuple(shots)
@@ -129,6 +136,11 @@ _RICH = 300
 
 def _train(rng: Random) -> Source:
     form = rng.random()
+    if is_clean(rng) and form < 0.9:
+        family = rng.choices(trained_families(), _weights())[0]
+        return _of_family(family, family.wordings, rng)
+    if is_clean(rng):
+        return _topical(rng)
     if form < 0.68:
         family = rng.choices(trained_families(), _weights())[0]
         return _of_family(family, family.wordings, rng)
@@ -175,6 +187,8 @@ def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source
     """Generate a document: half the time from a wording, else from a mixture of wordings, or from a generic layout."""
     form = rng.random()
     as_written, recombined = (0.75, 0.87) if _is_rich(family) else (0.5, 0.75)
+    if is_clean(rng):
+        as_written = 1
     if form < as_written:
         text, facts = _worded(family, template.parse(rng.choice(wordings)), rng)
     elif form < recombined:
@@ -197,7 +211,7 @@ def _worded(family: Family, wording: Template, rng: Random) -> Document:
             facts[key] = value.capitalised() if mode == "cap" else value
         return facts[key].text
 
-    form = rng.random()
+    form = 1 if is_clean(rng) else rng.random()
     change = next((change for share, change in _CHANGES if form < share), None)
     return template.render(wording, rng, fill, partial(change, rng=rng) if change else str), facts
 

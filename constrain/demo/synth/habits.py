@@ -13,11 +13,20 @@ _KEPT = 0.85
 
 
 class Author(Random):
-    """A random generator that remembers the first choice of each kind as a habit."""
+    """A random generator that remembers the first choice of each kind as a habit.
+
+    Attributes:
+        clean: whether it writes common names and things only, and without errors.
+    """
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
         self.habits: dict[str, Any] = {}
+        self.clean = False
+
+
+def is_clean(rng: Random) -> bool:
+    return isinstance(rng, Author) and rng.clean
 
 
 def habit(name: str, rng: Random, choose: Callable[[Random], T]) -> T:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import string
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from random import Random
+
+from constrain.demo.synth import common
+from constrain.demo.synth.habits import is_clean
+from constrain.demo.synth.wordlists import words as words
 
 _ONSETS = "b br c ch d dr f fl g gr h j k kl l m n p pr qu r s sh sk st t th tr v w y z".split()
 _VOWELS = "a a e e i i o o u ai ea ei ia ie io oo ou é ö ü å".split()
@@ -28,13 +31,6 @@ _SENTENCE_CASES: tuple[Callable[[str], str], ...] = (str, str, str.capitalize)
 _STREET_ENDS = "Street|Road|Avenue|Lane|Way|Drive|Square|Court|Close|Hill|Boulevard|Row|Walk|Terrace|Quay".split("|")
 _MAIL_DOMAINS = ("com", "org", "net", "io", "eu", "de", "co.uk", "fr", "example", "se", "it", "jp", "info")
 _FOREIGN = ("абвгдеиклмнопрстуя", "αβγδεζηθικλμνοπρστ", "山川田中村小林木上本高石原森井大野", "אבגדהוזחטיכלמנ")
-
-
-@cache
-def words(name: str) -> tuple[str, ...]:
-    """Read the entries of ``words/<name>.txt``, one a line."""
-    text = (Path(__file__).parent / "words" / f"{name}.txt").read_text(encoding="utf-8")
-    return tuple(line for line in text.split("\n") if line)
 
 
 @cache
@@ -65,6 +61,8 @@ def verb(rng: Random) -> str:
 
 def coined(rng: Random, low: int = 2, high: int = 3) -> str:
     """Generate a word in lower case: ``low`` to ``high`` plain or dense syllables, or halves of two known words."""
+    if is_clean(rng):
+        return noun(rng)
     form = rng.random()
     if form < 0.35:
         lists = rng.choice(
@@ -89,14 +87,20 @@ def foreign(rng: Random) -> str:
 
 def name_word(rng: Random) -> str:
     """A capitalised proper name of one word."""
+    if is_clean(rng):
+        return common.firm_word(rng)
     return foreign(rng).capitalize() if rng.random() < 0.02 else coined(rng).capitalize()
 
 
 def first_name(rng: Random) -> str:
+    if is_clean(rng):
+        return common.first_name(rng)
     return rng.choice(words("first_names")) if rng.random() < 0.55 else coined(rng, 1, 3).capitalize()
 
 
 def last_name(rng: Random) -> str:
+    if is_clean(rng):
+        return common.last_name(rng)
     if rng.random() < 0.06:
         return f"{rng.choice(words('last_names'))}-{name_word(rng)}"
     if rng.random() < 0.05:
@@ -138,6 +142,8 @@ def phrase(rng: Random, low: int = 1, high: int = 8) -> str:
 
 
 def company(rng: Random) -> str:
+    if is_clean(rng):
+        return common.company(rng)
     name = _company(rng)
     return f"{name}{rng.choice([' ', ' ', ', '])}{rng.choice(_COMPANY_ENDS)}" if rng.random() < 0.15 else name
 
@@ -162,6 +168,8 @@ def _company(rng: Random) -> str:
 
 
 def product(rng: Random) -> str:
+    if is_clean(rng):
+        return common.product(rng)
     form = rng.random()
     if form < 0.2:
         return rng.choice(_CASES)(phrase(rng, 2, 4))
@@ -179,6 +187,8 @@ def product(rng: Random) -> str:
 
 
 def city(rng: Random) -> str:
+    if is_clean(rng):
+        return common.city(rng)
     form = rng.random()
     if form < 0.5:
         return rng.choice(words("cities"))
@@ -191,6 +201,8 @@ def city(rng: Random) -> str:
 
 def street(rng: Random) -> str:
     """A street with a house number."""
+    if is_clean(rng):
+        return common.street(rng)
     number = f"{rng.randint(1, 240)}{rng.choice(['', '', '', 'a', 'b'])}"
     name = rng.choice([name_word, last_name])(rng) if rng.random() < 0.6 else noun(rng).capitalize()
     if rng.random() < 0.3:
@@ -250,6 +262,8 @@ def code_pattern(rng: Random) -> str:
 
 def topic(rng: Random) -> str:
     """A short title in lower case, such as ``late delivery of the printer``."""
+    if is_clean(rng):
+        return common.topic(rng)
     form = rng.randrange(10)
     if form > 6:
         return rng.choice(_SENTENCE_CASES)(phrase(rng))
@@ -271,7 +285,7 @@ def topic(rng: Random) -> str:
 def filler(rng: Random) -> str:
     """Sample a sentence that is irrelevant to any schema."""
     form = rng.random()
-    if form < 0.5:
+    if form < 0.5 or is_clean(rng):
         return rng.choice(words("fillers"))
     if form < 0.65:
         return f"The {noun(rng)} will {verb(rng)} the {adjective(rng)} {noun(rng)}."

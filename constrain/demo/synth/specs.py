@@ -8,6 +8,7 @@ from functools import cache
 from random import Random
 
 from constrain.demo.synth import kinds, moments, pools, quantities, spoken
+from constrain.demo.synth.habits import is_clean
 from constrain.demo.synth.kinds import Kind
 
 _TEXTS: dict[str, kinds.Text] = {
@@ -102,6 +103,8 @@ def _alternatives(text: str) -> list[str]:
 
 def _varied(text: str, rng: Random) -> str:
     """Change a phrase now and then, so that it has to be copied, and its end to be found."""
+    if is_clean(rng):
+        return text
     form = rng.random()
     if form < 0.04 and text[0].isalpha():
         return f"{pools.adjective(rng)} {text}"
