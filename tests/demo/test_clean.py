@@ -73,10 +73,10 @@ def test_a_third_of_the_training_documents_is_clean_and_has_no_noise(monkeypatch
     assert not any(wrapped)
 
 
-def test_clean_documents_are_of_families_and_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_documents_are_of_families_topics_and_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_CLEAN", 1.1)
     known = {family.name for family in trained_families()} | {topic.titles[0].lower() for topic in implied.topics()}
-    assert {example(0, Split.TRAIN, index).family for index in range(200)} <= known
+    assert {example(0, Split.TRAIN, index).family for index in range(200)} <= {*known, "roles"}
 
 
 @pytest.mark.parametrize("split", [Split.WORDINGS, Split.FAMILIES])

@@ -194,14 +194,28 @@ def test_forms_of_address_and_remarks_are_no_part_of_values() -> None:
         rng = Random(seed)
         texts.add(template.render(addressed(parsed, {"a", "b"}, rng), rng, lambda key, mode: key.upper()))
     assert {"Dr. A met A in C", "Dr. A met B and A in C"} <= texts
-    assert any(re.fullmatch(r"Dr\. A met \w[\w. ]+ B( and [\w. ]+)? in C", text) for text in texts)
-    assert all(re.fullmatch(r"Dr\. A met ([\w. ]+ )?[AB]( and ([\w. ]+ )?A)? in C", text) for text in texts)
+    assert any(re.fullmatch(r"Dr\. A met \w[\w. -]+ B( and [\w. -]+)? in C", text) for text in texts)
+    assert all(re.fullmatch(r"Dr\. A met ([\w. -]+ )?[AB]( and ([\w. -]+ )?A)? in C", text) for text in texts)
     person, name = parse_kind("person"), Value("Ada Byron", ("Ada", "Byron"))
     shown = {labelled(person, name, Random(seed)) for seed in range(400)}
     assert {"Ada Byron", "Dr. Ada Byron"} <= shown
     assert any(text.startswith("Ada Byron ") for text in shown)
     assert all("Ada Byron" in text for text in shown)
     assert {labelled(parse_kind("int 1 9"), Value("7", 7), Random(seed)) for seed in range(100)} == {"7"}
+
+
+def test_what_follows_a_name_is_no_part_of_it() -> None:
+    parsed = template.parse("Signed: {a}\nSeen by {a}.")
+    texts = set()
+    for seed in range(1500):
+        rng = Author(str(seed))
+        texts.add(template.render(addressed(parsed, {"a"}, rng), rng, lambda key, mode: key.upper()))
+    assert "Signed: A\nSeen by A." in texts
+    assert any(re.fullmatch(r"Signed: (\S.* )?A(, .+| \(.+\)| - .+)\nSeen by (\S.* )?A\.", text) for text in texts)
+    person, name = parse_kind("person"), Value("Ada Byron", ("Ada", "Byron"))
+    shown = {labelled(person, name, Author(str(seed))) for seed in range(1500)}
+    assert any(text.startswith("Ada Byron, ") for text in shown)
+    assert any(re.fullmatch(r"Ada Byron \((MSc|PhD|CPA)\)", text) for text in shown)
 
 
 def test_recombined_wordings_mention_each_slot_once() -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from random import Random
 
+from constrain.demo.synth import pools
 from constrain.demo.synth.habits import habit
 from constrain.demo.synth.kinds import Kind, Person, Text, Value
 from constrain.demo.synth.template import Choice, Hole, Maybe, Node, Template
@@ -13,6 +14,8 @@ from constrain.demo.synth.template import Choice, Hole, Maybe, Node, Template
 _TITLES = (
     "Mr", "Mr", "Mr.", "Mrs", "Mrs", "Mrs.", "Ms", "Ms", "Ms.", "Dr", "Dr", "Dr.", "Dr.", "Prof.", "Professor", "Miss",
     "Frau", "Herr", "Mme", "M.", "Señora", "Sig.", "Prof. Dr.", "Rev.", "Capt.", "Captain", "Sgt.", "Sister", "Ing.",
+    "Dipl.-Ing.", "Frau Dr.", "Herrn", "Sra.", "Dott.ssa", "Mevrouw", "Dhr.", "Sir", "Cllr", "Nurse", "Coach", "Uncle",
+    "Staff Nurse", "Site Manager", "Managing Director", "Head Teacher", "Team Leader", "Chef", "Inspector", "Judge",
 )  # fmt: skip
 _REMARKS = (
     " (see note 2)", " (as agreed)", " (new)", " (checked)", " - see below", ", see overleaf", " *", " (1)", " (main)",
@@ -22,23 +25,40 @@ _REMARKS = (
 #: What a name may follow that has a title already, or is no name of a sentence.
 _NO_TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Miss|Frau|Herr|Sir|Lady|Capt|Rev|Sgt|Nurse)\.?\s|[\w@/'’-])$")
 
-_FORMAL, _ADDRESSED, _REMARKED = 0.25, 0.6, 0.05
-"""Shares of the authors who use titles, of the names that they give one, and of the labelled texts with a remark."""
+_FORMAL, _ADDRESSED, _REMARKED, _APPOSED = 0.25, 0.6, 0.05, 0.08
+"""Shares of the authors who use titles, of the names that they give one, of the labelled texts with a remark, and of
+the names at the end of a line or sentence with something more about the person."""
+
+_DEGREES = ("MSc", "PhD", "BA (Hons)", "RN", "Dipl.-Kfm.", "M.D.", "FRCS", "LL.M.", "CPA", "MBA", "she/her", "he/him")
 
 
 def addressed(wording: Template, people: Collection[str], rng: Random) -> Template:
-    """Put titles before some of the holes of ``people``, if the author is one to do so."""
+    """Put titles before some of the holes of ``people``, and more about them after some, if the author is one to."""
     return _addressed(wording, people, "", rng) if people and _is_formal(rng) else wording
 
 
 def labelled(kind: Kind, value: Value, rng: Random) -> str:
     """Return the text of a value that follows a label: perhaps with a title before it, or a remark after it."""
-    text = value.text
-    if isinstance(kind, Person) and _is_formal(rng) and rng.random() < _ADDRESSED:
-        text = f"{rng.choice(_TITLES)} {text}"
+    text = titled(value.text, rng) if isinstance(kind, Person) else value.text
+    if isinstance(kind, Person) and rng.random() < _APPOSED:
+        text += _apposition(rng)
     if isinstance(kind, (Person, Text)) and rng.random() < _REMARKED:
         text += rng.choice(_REMARKS)
     return text
+
+
+def titled(name: str, rng: Random) -> str:
+    """Put a title before a name, if the author is one to do so."""
+    return f"{rng.choice(_TITLES)} {name}" if _is_formal(rng) and rng.random() < _ADDRESSED else name
+
+
+def _apposition(rng: Random) -> str:
+    """Sample what may follow a name that it is no part of: a degree, a firm, a town, a room."""
+    more = rng.choice([
+        rng.choice(_DEGREES), rng.choice(_DEGREES), pools.company(rng), pools.company(rng), pools.city(rng),
+        f"ext. {rng.randint(10, 999)}", f"Room {rng.randint(1, 400)}",
+    ])  # fmt: skip
+    return rng.choice([", {}", ", {}", " ({})", " - {}"]).format(more)
 
 
 def _is_formal(rng: Random) -> bool:
@@ -47,10 +67,13 @@ def _is_formal(rng: Random) -> bool:
 
 def _addressed(wording: Template, people: Collection[str], before: str, rng: Random) -> Template:
     nodes: list[Node] = []
-    for node in wording:
+    for node, after in zip(wording, (*wording[1:], "x"), strict=False):
         if isinstance(node, Hole) and node.key in people and not _NO_TITLE.search(before) and rng.random() < _ADDRESSED:
             nodes.append(f"{rng.choice(_TITLES)} ")
         nodes.append(_inside(node, people, before, rng))
+        ends = isinstance(after, str) and after[:1] in (".", ";", "\n")
+        if isinstance(node, Hole) and node.key in people and ends and rng.random() < _APPOSED:
+            nodes.append(_apposition(rng))
         before = node if isinstance(node, str) else "x"
     return tuple(nodes)
 

@@ -13,7 +13,7 @@ from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from constrain.demo.synth import implied, layout, noise, procedural, remix, template
+from constrain.demo.synth import implied, layout, noise, procedural, remix, roles, template
 from constrain.demo.synth.address import addressed
 from constrain.demo.synth.family import Family, held_out_families, trained_families
 from constrain.demo.synth.habits import Author, is_clean
@@ -136,23 +136,7 @@ _RICH = 300
 
 def _train(rng: Random) -> Source:
     form = rng.random()
-    if is_clean(rng) and form < 0.9:
-        family = rng.choices(trained_families(), _weights())[0]
-        return _of_family(family, family.wordings, rng)
-    if is_clean(rng):
-        return _topical(rng)
-    if form < 0.68:
-        family = rng.choices(trained_families(), _weights())[0]
-        return _of_family(family, family.wordings, rng)
-    if form < 0.75:
-        return _topical(rng)
-    if form < 0.81:
-        return _mosaic(rng)
-    if form < 0.87:
-        return _collage(rng)
-    if form < 0.90:
-        return _single(rng)
-    return _procedural(rng)
+    return next(source for share, source in (_CLEAN_SOURCES if is_clean(rng) else _TRAINED) if form < share)(rng)
 
 
 @cache
@@ -163,6 +147,11 @@ def _weights() -> list[int]:
 
 def _is_rich(family: Family) -> bool:
     return sum(map(len, family.wordings)) > _RICH * len(family.wordings)
+
+
+def _any_family(rng: Random) -> Source:
+    family = rng.choices(trained_families(), _weights())[0]
+    return _of_family(family, family.wordings, rng)
 
 
 def _held_out_wording(rng: Random) -> Source:
@@ -311,6 +300,18 @@ def _topical(rng: Random) -> Source:
 _SEPARATORS = (" ", " ", " ", " ", "\n", "\n\n", "\n- ")
 
 
+def _in_roles(rng: Random) -> Source:
+    """Generate a document with values of one kind in several roles, of which some are asked for in vain."""
+    if rng.random() < 0.4:
+        text, slots, facts = roles.sample_parties(rng)
+        silent = [slot for slot in slots if slot.key not in facts]
+    else:
+        stated, silent = roles.sample_roles(rng)
+        slots = [*stated, *silent]
+        text, facts = rng.choice([layout.form, layout.prose, layout.prose, layout.mixed])(stated, rng)
+    return Source("roles", text, slots, facts, rng.sample(silent, min(len(silent), rng.choice([0, 1, 1, 2]))))
+
+
 def _procedural(rng: Random) -> Source:
     slots = procedural.random_slots(rng)
     if rng.random() < 0.3:
@@ -319,6 +320,14 @@ def _procedural(rng: Random) -> Source:
         slots.append(rng.choice(rng.choice(trained_families()).slots))
     text, facts = _laid_out(_some(slots, rng), rng)
     return Source("procedural", text, slots, facts)
+
+
+#: Sources of documents for training, with their cumulative shares: all of them, and those of clean documents.
+_TRAINED = (
+    (0.65, _any_family), (0.71, _topical), (0.77, _in_roles), (0.83, _mosaic), (0.88, _collage), (0.91, _single),
+    (1.0, _procedural),
+)  # fmt: skip
+_CLEAN_SOURCES = ((0.8, _any_family), (0.89, _topical), (1.0, _in_roles))
 
 
 def _laid_out(slots: list[Slot], rng: Random) -> Document:
@@ -352,7 +361,7 @@ def _question(text: str, slots: list[Slot], facts: dict[str, Value], told: Seque
         ask = table.kind.ask(rng)
         return Question(ask.schema, lambda facts: ask.read(facts[table.key]))
     asked = rng.sample(stated, rng.randint(min(2, len(stated)), len(stated)))
-    asked += [slot for slot in silent if rng.random() < 0.3]
+    asked += [slot for slot in silent if slot not in told and rng.random() < 0.3]
     if rng.random() < _FOREIGN:
         asked += unanswered(text, slots, stated, rng.choice([1, 1, 2, 3]), rng)
     if rng.random() < _CONTACT:

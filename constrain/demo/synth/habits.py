@@ -35,5 +35,5 @@ def habit(name: str, rng: Random, choose: Callable[[Random], T]) -> T:
         return choose(rng)
     if name not in rng.habits:
         rng.habits[name] = choose(rng)
-    chosen: T = rng.habits[name] if rng.random() < _KEPT else choose(rng)
+    chosen: T = rng.habits[name] if rng.clean or rng.random() < _KEPT else choose(rng)
     return chosen
