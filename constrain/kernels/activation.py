@@ -21,16 +21,18 @@ class Activation(Enum):
 
     SILU = "silu"
     GELU_TANH = "gelu_pytorch_tanh"
+    GELU = "gelu"
     CLAMPED_SWIGLU = "clamped_swiglu"
 
     @property
     def compiled(self) -> bool:
         """Whether the compiled kernels have it."""
-        return self is not Activation.CLAMPED_SWIGLU
+        return self in (Activation.SILU, Activation.GELU_TANH)
 
 
 _FUNCTIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     Activation.SILU: F.silu,
+    Activation.GELU: F.gelu,
     Activation.GELU_TANH: partial(F.gelu, approximate="tanh"),
 }
 _CLAMP, _SHARPNESS = 7.0, 1.702

@@ -17,6 +17,7 @@ from constrain.model.lora import ExLlamaV2Lora
 from constrain.model.model import ExLlamaV2
 from constrain.model.seq_tensor import SeqTensor
 from constrain.model.timer import Timer
+from constrain.model.vision import ExLlamaV2VisionTower
 
 __all__ = [
     "EMBEDDING_INDEX",
@@ -31,6 +32,7 @@ __all__ = [
     "ExLlamaV2Config",
     "ExLlamaV2Lora",
     "ExLlamaV2MMEmbedding",
+    "ExLlamaV2VisionTower",
     "Intervention",
     "SeqTensor",
     "Timer",

@@ -23,13 +23,14 @@ class KeyPrefix:
 class Architecture:
     """An architecture: its name in ``config.json``, the decoder, and possible prefixes of tensors (the first match).
 
-    Of a ``multimodal`` one, the text model is read.
+    Of a ``multimodal`` one, the text model is read, and vision towers of the ``model_type`` of ``vision``.
     """
 
     arch_string: str
     lm: DecoderTraits
     prefixes: tuple[KeyPrefix, ...] = (KeyPrefix(),)
     multimodal: bool = False
+    vision: str | None = None
 
 
 def _every_layer(reader: ConfigReader, layer: int) -> bool:
@@ -411,7 +412,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("MixtralForCausalLM", _MIXTRAL),
             Architecture("Qwen2MoeForCausalLM", _QWEN2_MOE),
             Architecture("Qwen3MoeForCausalLM", _QWEN3_MOE),
-            Architecture("Mistral3ForConditionalGeneration", _MISTRAL, _INSIDE, multimodal=True),
+            Architecture("Mistral3ForConditionalGeneration", _MISTRAL, _INSIDE, multimodal=True, vision="pixtral"),
             Architecture("Qwen2VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
             Architecture("Qwen2_5_VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
             Architecture("Qwen3VLForConditionalGeneration", _QWEN3, _QWEN_INSIDE, multimodal=True),

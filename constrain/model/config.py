@@ -61,7 +61,9 @@ class ExLlamaV2Config:
         no_flash_attn, no_xformers, no_sdpa, load_in_q4, max_dq_size, fasttensors: accepted for compatibility; they
             choose among backends that this core does not have.
 
-    The others are set by :meth:`prepare`, and named after the keys of ``config.json`` where there is one.
+    The others are set by :meth:`prepare`, and named after the keys of ``config.json`` where there is one;
+    ``vision_model_type`` is the kind of the vision tower, if it is one that
+    :class:`~constrain.model.ExLlamaV2VisionTower` reads.
     """
 
     def __init__(self, model_dir: str | os.PathLike[str] | None = None) -> None:
@@ -114,7 +116,10 @@ class ExLlamaV2Config:
         self.model_config = str(path)
         self.arch = _architecture(path, data)
         self.architecture = self.arch.arch_string
-        if self.arch.multimodal:
+        vision = data.get("vision_config")
+        kind = vision.get("model_type") if isinstance(vision, dict) else None
+        self.vision_model_type = self.arch.vision if kind == self.arch.vision else None
+        if self.arch.multimodal and not self.vision_model_type:
             _log.warning("%s: of a %s, the text model is read; the rest is left out", folder, self.architecture)
         text = data.get("text_config")
         self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))

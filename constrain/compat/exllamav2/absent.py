@@ -8,8 +8,6 @@ from typing import Any
 from constrain.errors import CacheError, ModelError
 from constrain.model import ExLlamaV2
 
-_VISION_MODELS = ("pixtral", "qwen2", "qwen2.5", "siglip_vision_model")
-
 
 class RopeStyle(IntEnum):
     """Layout of the pairs of elements in rotary embeddings."""
@@ -22,14 +20,6 @@ class RopeStyle(IntEnum):
 class _Layer:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise ModelError(f"no model of constrain has an {type(self).__name__}")
-
-
-class ExLlamaV2LayerNorm(_Layer):
-    """A layer norm that subtracts the mean."""
-
-
-class ExLlamaV2ParallelDecoder(_Layer):
-    """Attention and MLP in parallel."""
 
 
 class ExLlamaV2PosEmbedding(_Layer):
@@ -47,28 +37,12 @@ class ExLlamaV2Cache_TP:  # noqa: N801 (a name of exllamav2)
         raise CacheError("a tensor-parallel cache needs a model loaded with load_tp, which constrain does not offer")
 
 
-class ExLlamaV2VisionTower(ExLlamaV2):
-    """The vision encoder of a multimodal model; constrain runs text models only.
-
-    Raises:
-        ModelError: always. It is a ``ValueError``, which exllamav2 raises for models without vision.
-    """
-
-    def __init__(self, config: Any) -> None:
-        raise ModelError(_no_vision(config))
-
-
 class ExLlamaV2MultimodalProjector(ExLlamaV2):
-    """The projector of a multimodal model; constrain runs text models only.
+    """The projector of a multimodal model, which is part of the vision tower here.
 
     Raises:
         ModelError: always. It is a ``ValueError``, which exllamav2 raises for models without vision.
     """
 
     def __init__(self, config: Any) -> None:
-        raise ModelError(_no_vision(config))
-
-
-def _no_vision(config: Any) -> str:
-    kinds = ", ".join(_VISION_MODELS)
-    return f"vision_model_type {config.vision_model_type!r} is none of {kinds}, and constrain reads no vision model"
+        raise ModelError("ExLlamaV2VisionTower has the projector; load that")

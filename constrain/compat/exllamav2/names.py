@@ -40,7 +40,7 @@ _ASYNC = {
 }
 _STREAMING = _same(_HERE + "generators", "ExLlamaV2StreamingGenerator")
 _MM_EMBEDDING = _same("constrain.model", "ExLlamaV2MMEmbedding")
-_VISION_TOWER = _same(_HERE + "absent", "ExLlamaV2VisionTower")
+_VISION_TOWER = _same("constrain.model", "ExLlamaV2VisionTower")
 _PROJECTOR = _same(_HERE + "absent", "ExLlamaV2MultimodalProjector")
 _TOOLS = _same("constrain.model", "SeqTensor Timer")
 _LAYERS = {
@@ -50,7 +50,9 @@ _LAYERS = {
     "ExLlamaV2MLP": ("constrain.model.modules", "MLP"),
     "ExLlamaV2MoEMLP": ("constrain.model.mixture", "Mixture"),
     "ExLlamaV2RMSNorm": ("constrain.model.modules", "RMSNorm"),
-    **_same(_HERE + "absent", "ExLlamaV2LayerNorm ExLlamaV2ParallelDecoder ExLlamaV2PosEmbedding"),
+    "ExLlamaV2LayerNorm": ("constrain.model.modules", "LayerNorm"),
+    "ExLlamaV2ParallelDecoder": ("constrain.model.modules", "ParallelLayer"),
+    **_same(_HERE + "absent", "ExLlamaV2PosEmbedding"),
 }
 _BACKENDS = {
     "ExLlamaV2TokenizerBase": ("constrain.tokenizer", "ExLlamaV2TokenizerHF"),
