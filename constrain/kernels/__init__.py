@@ -23,10 +23,13 @@ from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTenso
 from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
 from constrain.kernels.weights import (
     BLOCK,
+    INTEGERS,
     Float4Weight,
     Float8Weight,
     GroupedInt2Weight,
     GroupedInt3Weight,
+    GroupedInt5Weight,
+    GroupedInt6Weight,
     GroupedInt8Weight,
     GroupedWeight,
     Int4Weight,
@@ -44,6 +47,7 @@ from constrain.kernels.weights import (
 __all__ = [
     "BLOCK",
     "GREEDY_TEMPERATURE",
+    "INTEGERS",
     "MAX_CHOICES",
     "MOST_FUSED_DIM",
     "MOST_SCORES",
@@ -57,6 +61,8 @@ __all__ = [
     "GroupQuantization",
     "GroupedInt2Weight",
     "GroupedInt3Weight",
+    "GroupedInt5Weight",
+    "GroupedInt6Weight",
     "GroupedInt8Weight",
     "GroupedWeight",
     "Int4Weight",

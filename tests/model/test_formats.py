@@ -22,6 +22,7 @@ from quantized_weights import (
     int_quantized,
     mxfp4,
     mxfp4_experts,
+    mxfp8,
     nvfp4,
     pack_quantized,
 )
@@ -66,6 +67,15 @@ def _gptq(**settings: Any) -> tuple[dict[str, Any], Write]:
 FORMATS: dict[str, tuple[dict[str, Any] | None, Write, str]] = {
     "int4 groups": (COMPRESSED, partial(pack_quantized, size=32), "int4"),
     "int4 zeros": (COMPRESSED, partial(pack_quantized, size=16, zeros=True), "int4"),
+    "int4 zeros in bytes": (COMPRESSED, partial(pack_quantized, size=32, zeros=True, bytewise=True), "int4"),
+    **{
+        f"int{bits} groups": (
+            COMPRESSED,
+            partial(pack_quantized, bits=bits, size=32, zeros=bits % 3 == 0, ordered=bits % 2 == 1),
+            f"int{bits}",
+        )
+        for bits in (2, 3, 5, 6)
+    },
     "int4 ordered": (COMPRESSED, partial(pack_quantized, size=32, ordered=True), "int4"),
     "int4 rows": (COMPRESSED, pack_quantized, "int4"),
     "int4 one scale": (COMPRESSED, partial(pack_quantized, size=-1), "int4"),
@@ -83,6 +93,7 @@ FORMATS: dict[str, tuple[dict[str, Any] | None, Write, str]] = {
         partial(fp8, block=(24, 48), name="weight_scale_inv"),
         "fp8",
     ),
+    "mxfp8": (COMPRESSED, mxfp8, "fp8"),
     "mxfp4": (COMPRESSED, mxfp4, "mxfp4"),
     "nvfp4": (COMPRESSED, nvfp4, "nvfp4"),
     "nvfp4 of ModelOpt": (
@@ -411,7 +422,11 @@ _EXL2_GROUPS = [8, 0, 4, 8]
         ("int4 groups", _with("weight_shape", torch.tensor([64])), r"weight_shape has shape \[1\], not \[2\]"),
         ("int4 groups", _with("weight_shape", torch.tensor([64, 1 << 60])), "but config.json asks for"),
         ("int4 groups", _with("weight_shape", torch.tensor([-64, -64])), "but config.json asks for"),
-        ("int4 groups", _with("weight_packed", torch.zeros(64, 7).int()), "is not that of .* in 4 or 8 bits"),
+        (
+            "int4 groups",
+            _with("weight_packed", torch.zeros(64, 7).int()),
+            "2, 3, 4, 5, 6 or 8 bits does not have",
+        ),
         ("int4 groups", _with("weight_packed", torch.zeros(64, 8)), "weight_packed is of type F32; read are I32"),
         ("int4 groups", _with("weight_scale", torch.zeros(64, 3)), "which makes no groups"),
         ("int4 groups", _with("weight_scale", torch.zeros(64, 64)), "which makes no groups"),

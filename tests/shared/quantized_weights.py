@@ -48,10 +48,9 @@ def stream(codes: np.ndarray, bits: int) -> torch.Tensor:
 
 
 def words(codes: np.ndarray, bits: int) -> torch.Tensor:
-    """Codes ``[rows, n]`` in words of ``32 / bits`` codes, the last filled up with zeros."""
-    per_word = 32 // bits
-    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % per_word)))
-    return stream(codes, bits)
+    """Codes ``[rows, n]`` as a stream of bits whose last word is filled up with zeros."""
+    used = -(-codes.shape[1] * bits // 32)
+    return stream(np.pad(codes, ((0, 0), (0, -codes.shape[1] % 32))), bits)[:, :used].contiguous()
 
 
 def dense(codes: np.ndarray, zeros: np.ndarray | int, scales: np.ndarray, groups: np.ndarray) -> torch.Tensor:
@@ -61,9 +60,19 @@ def dense(codes: np.ndarray, zeros: np.ndarray | int, scales: np.ndarray, groups
 
 
 def pack_quantized(
-    writer: Writer, outputs: int, inputs: int, bits: int = 4, size: int = 0, zeros: bool = False, ordered: bool = False
+    writer: Writer,
+    outputs: int,
+    inputs: int,
+    bits: int = 4,
+    size: int = 0,
+    zeros: bool = False,
+    ordered: bool = False,
+    bytewise: bool = False,
 ) -> Written:
-    """``pack-quantized`` of compressed-tensors; groups of ``size`` inputs, 0 for a scale a row, -1 for one of all."""
+    """``pack-quantized`` of compressed-tensors; groups of ``size`` inputs, 0 for a scale a row, -1 for one of all.
+
+    ``bytewise``: zero points as older versions store them, less the middle and a byte each.
+    """
     of_input = writer.order(inputs, size) if ordered else np.arange(inputs) // (size if size > 0 else inputs)
     count = int(of_input.max()) + 1
     codes, middle = writer.codes(outputs, inputs, bits=bits), 1 << bits - 1
@@ -75,7 +84,8 @@ def pack_quantized(
         "weight_scale": torch.from_numpy(scales.ravel() if size < 0 else scales),
     }
     if zeros:
-        parts["weight_zero_point"] = words(points.T, bits).T.contiguous()
+        plain = torch.from_numpy(points - middle).to(torch.int8)
+        parts["weight_zero_point"] = plain if bytewise else words(points.T, bits).T.contiguous()
     if ordered:
         parts["weight_g_idx"] = torch.from_numpy(of_input).int()
     each = np.broadcast_to(scales, (outputs, count))
@@ -127,6 +137,16 @@ def fp8(writer: Writer, outputs: int, inputs: int, block: tuple[int, int], name:
 
 def _pairs(codes: np.ndarray) -> torch.Tensor:
     return torch.from_numpy((codes[:, ::2] + 16 * codes[:, 1::2]).astype(np.uint8))
+
+
+def mxfp8(writer: Writer, outputs: int, inputs: int) -> Written:
+    """``mxfp8-quantized`` of compressed-tensors: FP8 with exponents for 32 inputs each."""
+    codes = _float8_codes(writer, outputs, inputs)
+    exponents = writer.random.integers(119, 124, (outputs, inputs // 32))
+    stored = torch.from_numpy(codes.astype(np.uint8)).view(torch.float8_e4m3fn)
+    weight = e4m3(codes) * (2.0 ** (exponents - 127))[:, np.arange(inputs) // 32]
+    parts = {"weight": stored, "weight_scale": torch.from_numpy(exponents.astype(np.uint8))}
+    return Written(parts, torch.from_numpy(weight.astype(np.float32)))
 
 
 def mxfp4(writer: Writer, outputs: int, inputs: int) -> Written:

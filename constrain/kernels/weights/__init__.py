@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from constrain.kernels.weights.cpu import BLOCK, multiplies_packed
 from constrain.kernels.weights.grouped import (
+    INTEGERS,
     Float4Weight,
     Float8Weight,
     GroupedInt2Weight,
     GroupedInt3Weight,
+    GroupedInt5Weight,
+    GroupedInt6Weight,
     GroupedInt8Weight,
     GroupedWeight,
     Int4Weight,
@@ -20,10 +23,13 @@ from constrain.kernels.weights.packed import PackedWeight, Weight
 
 __all__ = [
     "BLOCK",
+    "INTEGERS",
     "Float4Weight",
     "Float8Weight",
     "GroupedInt2Weight",
     "GroupedInt3Weight",
+    "GroupedInt5Weight",
+    "GroupedInt6Weight",
     "GroupedInt8Weight",
     "GroupedWeight",
     "Int4Weight",

@@ -47,10 +47,11 @@ def unpack_bits(words: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def pack_bits(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Pack codes uint8 ``[..., n]`` of ``bits`` bits, at most four, to bytes ``[..., n * bits / 8]``; n in eights."""
-    units = torch.zeros_like(codes[..., ::8], dtype=torch.int32)
+    """Pack codes uint8 ``[..., n]`` of ``bits`` bits to bytes ``[..., n * bits / 8]``; n is a multiple of eight."""
+    kind = torch.int32 if bits <= 4 else torch.int64
+    units = torch.zeros_like(codes[..., ::8], dtype=kind)
     for place in range(8):
-        units |= codes[..., place::8].int() << place * bits
+        units |= codes[..., place::8].to(kind) << place * bits
     return units.unsqueeze(-1).view(torch.uint8)[..., :bits].flatten(-2)
 
 

@@ -169,6 +169,18 @@ class Int4Weight(GroupedWeight):
     kind = 4
 
 
+class GroupedInt5Weight(GroupedWeight):
+    """Codes of five bits; a row has a multiple of 32 inputs."""
+
+    kind = 5
+
+
+class GroupedInt6Weight(GroupedWeight):
+    """Codes of six bits; a row has a multiple of 16 inputs."""
+
+    kind = 6
+
+
 class GroupedInt8Weight(GroupedWeight):
     """Codes of eight bits: uint8 ``[outputs, inputs]``."""
 
@@ -185,3 +197,14 @@ class Float8Weight(GroupedWeight):
     """Floats E4M3: uint8 ``[outputs, inputs]``; there are no zero points."""
 
     kind = FLOAT8
+
+
+INTEGERS: dict[int, type[GroupedWeight]] = {
+    2: GroupedInt2Weight,
+    3: GroupedInt3Weight,
+    4: Int4Weight,
+    5: GroupedInt5Weight,
+    6: GroupedInt6Weight,
+    8: GroupedInt8Weight,
+}
+"""Classes of integers by their bits."""

@@ -7,20 +7,12 @@ from functools import cached_property
 
 import torch
 
-from constrain.kernels import (
-    GroupedInt2Weight,
-    GroupedInt3Weight,
-    GroupedInt8Weight,
-    Int4Weight,
-    PackedWeight,
-    fills_words,
-    group_table,
-)
+from constrain.kernels import INTEGERS, Int4Weight, PackedWeight, fills_words, group_table
 from constrain.kernels.weights.bits import WORD, pack_nibbles, unpack_bits
 from constrain.model.formats.groups import order_of_groups, reordered
 from constrain.model.formats.stored import FLOATS, StoredWeight
 
-_CLASSES = {2: GroupedInt2Weight, 3: GroupedInt3Weight, 4: Int4Weight, 8: GroupedInt8Weight}
+_BITS = (2, 3, 4, 8)
 # The places of eight outputs in a word of AWQ.
 _AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 
@@ -107,7 +99,7 @@ class GPTQ(_Columns):
             WeightsError: no width that is supported makes that number.
         """
         outputs, words = self.parts["qweight"].shape[1], self.parts["qzeros"].shape[1]
-        for bits in _CLASSES:
+        for bits in _BITS:
             if words > 0 and words * WORD == outputs * bits:
                 return bits
         raise self.error("qzeros", f"has {words} words for {outputs} outputs, which is none of 2, 3, 4 and 8 bits")
@@ -127,7 +119,7 @@ class GPTQ(_Columns):
         order = self._order()
         if order is not None:
             codes = reordered(codes, self.bits, order)
-        return _CLASSES[self.bits](codes, self._scales(), self.group_size, self._zeros(), order)
+        return INTEGERS[self.bits](codes, self._scales(), self.group_size, self._zeros(), order)
 
     def _check_parts(self) -> None:
         super()._check_parts()

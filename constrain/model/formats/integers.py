@@ -1,4 +1,4 @@
-"""Integers of compressed-tensors: ``pack-quantized``, of four and of eight bits, and ``int-quantized``."""
+"""Integers of compressed-tensors: ``pack-quantized``, of two to eight bits, and ``int-quantized``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from functools import cached_property
 
 import torch
 
-from constrain.kernels import (
-    GroupedInt8Weight,
-    Int4Weight,
-    Int8Weight,
-    PackedWeight,
-    fills_words,
-    group_table,
-)
-from constrain.kernels.weights.bits import unpack_bits
+from constrain.kernels import INTEGERS, Int8Weight, PackedWeight, fills_words, group_table
+from constrain.kernels.weights.bits import WORD, unpack_bits
 from constrain.model.formats.groups import ScaleGrid, order_of_groups, reordered
 from constrain.model.formats.stored import FLOATS, StoredWeight
 
-_CLASSES = {4: Int4Weight, 8: GroupedInt8Weight}
+# Of few inputs, several widths make the same number of words; these are the likely ones first.
+_BITS = (4, 8, 2, 3, 5, 6)
 
 
 class _Integers(StoredWeight):
@@ -69,15 +63,16 @@ class _Integers(StoredWeight):
     def _weight(self, codes: torch.Tensor, zeros: torch.Tensor | None, order: torch.Tensor | None) -> PackedWeight:
         """Return the weight of codes in bytes, and zero points that are codes ``[outputs, groups]``."""
         scales = self.grid.of_rows(self._finite("weight_scale")).contiguous()
-        return _CLASSES[self.bits](codes, scales, self.grid.columns, zeros, order)
+        return INTEGERS[self.bits](codes, scales, self.grid.columns, zeros, order)
 
 
 class PackedIntegers(_Integers):
-    """``pack-quantized``: words of the codes of a row, the first in the lowest bits.
+    """``pack-quantized``: the codes of a row as a stream of bits in words, the lowest bits first.
 
     ``weight_packed``: int32 ``[outputs, words]``; codes have half of their range added. ``weight_shape``: outputs and
     inputs. ``weight_scale``: ``[outputs, groups]``, or one. ``weight_zero_point``, if there is one: int32
-    ``[words, groups]``, packed down the outputs. ``weight_g_idx``: the group of each input.
+    ``[words, groups]``, packed down the outputs, or int8 ``[outputs, groups]``. ``weight_g_idx``: the group of each
+    input.
     """
 
     title = "pack-quantized"
@@ -94,15 +89,16 @@ class PackedIntegers(_Integers):
         """Bits of a code, by the number of words of a row.
 
         Raises:
-            WeightsError: neither four nor eight bits make that number.
+            WeightsError: no width that is supported makes that number.
         """
         outputs, inputs = self.shape
         found = self.parts["weight_packed"].shape
-        for bits in _CLASSES:
+        for bits in _BITS:
             if inputs > 0 and found == (outputs, _words(inputs, bits)):
                 return bits
         raise self.error(
-            "weight_packed", f"has shape {[*found]}, which is not that of {[outputs, inputs]} in 4 or 8 bits"
+            "weight_packed",
+            f"has shape {[*found]}, which {[outputs, inputs]} in 2, 3, 4, 5, 6 or 8 bits does not have",
         )
 
     @property
@@ -120,21 +116,25 @@ class PackedIntegers(_Integers):
 
     def _check_parts(self) -> None:
         self._expect("weight_packed", [self.parts["weight_packed"].shape], ("I32",))
-        if self.shape[1] * self.bits % 8:
-            raise self.error("weight_shape", f"says {[*self.shape]}; rows of 4 bits must have an even number of inputs")
+        if self.shape[1] * self.bits % (8 if self.bits in (2, 4, 8) else WORD):
+            raise self.error("weight_shape", f"says {[*self.shape]}; rows of {self.bits} bits do not end with a byte")
         if "weight_g_idx" in self.parts:
             self._expect("weight_g_idx", [(self.shape[1],)], ("I32", "I64"))
         super()._check_parts()
 
     def _check_zeros(self) -> None:
         outputs, groups = self.shape[0], self.grid.groups
-        self._expect("weight_zero_point", [(_words(outputs, self.bits), groups)], ("I32",))
+        plain = self.parts["weight_zero_point"].dtype == "I8"
+        rows = outputs if plain else _words(outputs, self.bits)
+        self._expect("weight_zero_point", [(rows, groups)], ("I32", "I8"))
 
     def _zeros(self) -> torch.Tensor | None:
         if "weight_zero_point" not in self.parts:
             return None
-        codes = unpack_bits(self._stored("weight_zero_point").T, self.bits)
-        return codes[:, : self.shape[0]].T.contiguous()
+        stored = self._stored("weight_zero_point")
+        if stored.dtype is torch.int8:
+            return stored.view(torch.uint8) + (1 << self.bits - 1)
+        return unpack_bits(stored.T, self.bits)[:, : self.shape[0]].T.contiguous()
 
     def _order(self) -> torch.Tensor | None:
         """Return the inputs in the order of their groups; ``None`` if that is their own."""
@@ -195,4 +195,4 @@ def _unsigned(signed: torch.Tensor) -> torch.Tensor:
 
 
 def _words(count: int, bits: int) -> int:
-    return -(-count // (32 // bits))
+    return -(-count * bits // WORD)

@@ -14,6 +14,7 @@ _COMPRESSED = (
     "int-quantized",
     "mixed-precision",
     "mxfp4-pack-quantized",
+    "mxfp8-quantized",
     "naive-quantized",
     "nvfp4-pack-quantized",
     "pack-quantized",
