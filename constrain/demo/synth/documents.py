@@ -92,7 +92,8 @@ _SHOWN = 0.12
 def _with_implied(text: str, slots: list[Slot], facts: dict[str, Value], rng: Random) -> tuple[str, Sequence[Slot]]:
     """Put in sentences about one to three other matters; return the text and their slots, and add to ``facts``."""
     labels = " ".join(label for slot in slots for label in slot.labels)
-    told = implied.tell(implied.all_matters(), f"{text} {labels}", rng.choice([1, 1, 2, 2, 3]), rng)
+    matters = implied.all_matters() if rng.random() < 0.5 else rng.choice(implied.topics()).matters
+    told = implied.tell(matters, f"{text} {labels}", rng.choice([1, 1, 2, 2, 3]), rng)
     long = [value for value in facts.values() if not value.text.isalnum()]
     text = implied.woven(text, [each.sentence for each in told if each.sentence], noise.places(text, long), rng)
     facts.update((each.slot.key, each.value) for each in told if each.value)
@@ -288,7 +289,8 @@ def _topical(rng: Random) -> Source:
     topic = rng.choice(implied.topics())
     family = rng.choices(trained_families(), _weights())[0]
     slots = _some([slot for slot in family.slots if not isinstance(slot.kind, Records)] or [*family.slots], rng)[:5]
-    form, facts = layout.form(slots[:3], rng) if rng.random() < 0.5 else ("", {})
+    layouts = [layout.form, layout.form, layout.prose, layout.mixed]
+    form, facts = rng.choice(layouts)(slots[:3], rng) if rng.random() < 0.6 else ("", {})
     labels = " ".join(label for slot in slots for label in slot.labels)
     told = implied.tell(topic.matters, f"{form} {labels}", rng.randint(3, 8), rng)
     sentences = [each.sentence for each in told if each.sentence]
@@ -324,10 +326,10 @@ def _procedural(rng: Random) -> Source:
 
 #: Sources of documents for training, with their cumulative shares: all of them, and those of clean documents.
 _TRAINED = (
-    (0.65, _any_family), (0.71, _topical), (0.77, _in_roles), (0.83, _mosaic), (0.88, _collage), (0.91, _single),
+    (0.62, _any_family), (0.69, _topical), (0.78, _in_roles), (0.83, _mosaic), (0.88, _collage), (0.91, _single),
     (1.0, _procedural),
 )  # fmt: skip
-_CLEAN_SOURCES = ((0.8, _any_family), (0.89, _topical), (1.0, _in_roles))
+_CLEAN_SOURCES = ((0.76, _any_family), (0.87, _topical), (1.0, _in_roles))
 
 
 def _laid_out(slots: list[Slot], rng: Random) -> Document:

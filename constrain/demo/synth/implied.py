@@ -187,6 +187,9 @@ def _told(matter: Matter, key: str, rng: Random) -> Told:
     asked = replace(slot, kind=_with_unknown(matter.kind)) if offered else slot
     if rng.random() >= _OPEN:
         value = matter.kind.sample(rng)
+        if isinstance(value.data, bool) and rng.random() < _PLAINLY:
+            value = Value(rng.choice(_PLAIN_ANSWERS[value.data]).format(matter.labels[0]), value.data).capitalised()
+            return Told(slot, value.text, value)
         return Told(asked, _named(value.text, matter, rng), value)
     if not matter.neutral or rng.random() >= _NEUTRAL:
         return Told(slot, "", None)
@@ -200,6 +203,17 @@ def _named(sentence: str, matter: Matter, rng: Random) -> str:
         return sentence
     return f"{rng.choice(matter.labels).capitalize()}: {sentence}"
 
+
+_PLAINLY = 0.12
+"""Share of the truths that are told by the words of the label, beside a yes or a negation."""
+
+_PLAIN_ANSWERS = {
+    True: ("{}: yes", "{}? Yes.", "{}: ja", "✓ {}", "{}: of course.", "{} - indeed.", "[x] {}", "{}: oui, sí, yes!"),
+    False: (
+        "{}: no", "{}? No.", "{}: nein", "✗ {}", "{}: not this time.", "{} - alas, no.", "[ ] {}", "{}: never.",
+        "{}? Not at all.", "{}: non", "{}: not any more.", "{}? We must say no to that.",
+    ),
+}  # fmt: skip
 
 _FRAGMENT = 14
 """Number of characters of the longest answers that mostly stand after a label."""
