@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from constrain.arguments import check_count, check_number
 from constrain.errors import ArgumentError
 from constrain.filters.combined import filters_of
 from constrain.filters.masks import TokenMask
-from constrain.generator.job import SEED_BITS, split_stop_conditions
+from constrain.generator.job import key_of, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2Lora
 
@@ -112,4 +111,4 @@ class Options:
 
     def key(self) -> int:
         """Return the seed of the request, drawn at random if none is given."""
-        return random.getrandbits(SEED_BITS) if self.seed is None else self.seed % 2**SEED_BITS
+        return key_of(self.seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter, combine
 from constrain.filters.combined import filters_of
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult, as_hook
-from constrain.generator.job import SEED_BITS
+from constrain.generator.job import key_of
 from constrain.generator.limits import check_event, check_parts
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
@@ -157,8 +156,7 @@ class ExLlamaV2BaseGenerator:
             loras=tuple(lora_list),
             embeddings=batch.embeddings,
         )
-        first = random.getrandbits(SEED_BITS) if seed is None else seed
-        sequences = self._run(self._requests(batch, request, first)) if num_tokens else None
+        sequences = self._run(self._requests(batch, request, key_of(seed))) if num_tokens else None
         if sequences is None:
             self.sequence_ids = batch.ids
             empty = [""] * len(prompts) if num_tokens else self._texts(batch, heal, completion_only, False)
@@ -197,8 +195,8 @@ class ExLlamaV2BaseGenerator:
         """Return one request per prompt, or a single one for both prompts under guidance."""
         rows = batch.rows
         if request.sampling.guidance is not None:
-            return [replace(request, prompt=rows, seed=seed % 2**SEED_BITS)]
-        return [replace(request, prompt=[row], seed=(seed + i) % 2**SEED_BITS) for i, row in enumerate(rows)]
+            return [replace(request, prompt=rows, seed=seed)]
+        return [replace(request, prompt=[row], seed=key_of(seed + i)) for i, row in enumerate(rows)]
 
     def _run(self, requests: Sequence[Request]) -> list[SequenceState] | None:
         """Run requests to completion, each on its own cache rows; ``None`` if aborted before the first token."""

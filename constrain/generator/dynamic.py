@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from constrain.arguments import check_count, check_type
+from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
-from constrain.generator.generate import Prompt, failure, make_jobs, spread
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.limits import check_event, check_generator, check_numbers, check_parts
+from constrain.generator.limits import check_event, check_parts
+from constrain.generator.prompt import embeddings_of
 from constrain.generator.results import ids_of_each
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
@@ -18,6 +19,9 @@ from constrain.runtime import Runtime, SequenceState
 from constrain.runtime.page_table import PAGED_PAGE_SIZE
 from constrain.runtime.speculation import DraftModel, NgramProposer, Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+#: A prompt, or under guidance a pair: with the condition and without it.
+Prompt: TypeAlias = str | tuple[str, str]
 
 
 class ExLlamaV2DynamicGenerator:
@@ -94,7 +98,7 @@ class ExLlamaV2DynamicGenerator:
         if draft_model is not None and draft_cache is not None:
             check_parts(draft_model, draft_cache, tokenizer)
         sizes = {"max_batch_size": max_batch_size, "max_seq_len": max_seq_len, "max_chunk_size": max_chunk_size}
-        check_numbers(sizes, max_q_size, max_ngram, num_draft_tokens, filter_time_limit)
+        _check_numbers(sizes, max_q_size, max_ngram, num_draft_tokens, filter_time_limit)
         config, size = model.config, PAGED_PAGE_SIZE if paged else cache.max_seq_len
         whole_pages = max(size, config.max_input_len // size * size)
         self.model, self.cache, self.tokenizer = model, cache, tokenizer
@@ -107,7 +111,7 @@ class ExLlamaV2DynamicGenerator:
         self.padded_vocab_size = config.padded_vocab_size
         self.num_draft_tokens = num_draft_tokens if draft_model is not None or use_ngram_draft else 0
         self.current_loras: list[ExLlamaV2Lora] | None = None
-        check_generator(self, max_q_size, use_ngram_draft, paged)
+        self._check(max_q_size, use_ngram_draft, paged)
         self._time_limit = filter_time_limit
         self._jobs: dict[SequenceState, ExLlamaV2DynamicJob] = {}
         self.runtime = Runtime(
@@ -190,32 +194,31 @@ class ExLlamaV2DynamicGenerator:
         single = not isinstance(prompt, list)
         prompts: list[Prompt] = [prompt] if not isinstance(prompt, list) else prompt
         settings = gen_settings if isinstance(gen_settings, list) else [gen_settings] * len(prompts)
-        each = {
-            "filters": spread("filters", filters, prompts, single),
-            "embeddings": spread("embeddings", embeddings, prompts, single),
-            "gen_settings": spread("gen_settings", settings, prompts, False),
+        own = {
+            "filters": _spread("filters", filters, len(prompts), single),
+            "embeddings": _spread("embeddings", embeddings, len(prompts), single),
+            "gen_settings": _spread("gen_settings", settings, len(prompts), False),
             "seed": [None if seed is None else seed + number for number in range(len(prompts))],
         }
-        jobs = make_jobs(
-            self.job_type,
-            self.tokenizer,
-            prompts,
-            each,
-            add_bos,
-            encode_special_tokens,
-            max_new_tokens=max_new_tokens,
-            min_new_tokens=min_new_tokens,
-            token_healing=token_healing,
-            decode_special_tokens=decode_special_tokens,
-            stop_conditions=stop_conditions,
-            filter_prefer_eos=filter_prefer_eos,
-            banned_strings=banned_strings,
-            **kwargs,
-        )
+        shared = {
+            "max_new_tokens": max_new_tokens,
+            "min_new_tokens": min_new_tokens,
+            "token_healing": token_healing,
+            "decode_special_tokens": decode_special_tokens,
+            "stop_conditions": stop_conditions,
+            "filter_prefer_eos": filter_prefer_eos,
+            "banned_strings": banned_strings,
+        }
+        jobs = [
+            self._make_job(
+                each, add_bos, encode_special_tokens, **{name: own[name][i] for name in own}, **shared, **kwargs
+            )
+            for i, each in enumerate(prompts)
+        ]
         last = self._run(jobs, abort_event)
         if last is None:
             return None
-        error = failure(last)
+        error = next((result["exception"] for result in last if "exception" in result), None)
         if error is not None and not return_last_results:
             raise error
         return self._answer(prompts, last, single, completion_only, return_last_results)
@@ -332,6 +335,44 @@ class ExLlamaV2DynamicGenerator:
             if page.tokens or page.users or not short:
                 print(f"page {page.index}: {len(page.tokens)} tokens, {page.users} users")
 
+    def _check(self, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
+        """Raise :class:`GenerationError` if the arguments contradict each other."""
+        config, draft, rows = self.model.config, self.draft_model, self.max_batch_size
+        room = max(max_q_size, config.max_batch_size * config.max_input_len)
+        problems = {
+            f"max_batch_size={rows} times max_q_size={max_q_size} is more than a pass takes, {room} tokens": (
+                rows * max_q_size > room
+            ),
+            f"max_seq_len={self.max_seq_len} is more than the model takes, {config.max_seq_len}": (
+                self.max_seq_len > config.max_seq_len
+            ),
+            f"max_chunk_size={self.max_chunk_size} must be a multiple of {self.page_size}": (
+                paged and self.max_chunk_size % self.page_size != 0
+            ),
+            f"num_draft_tokens={self.num_draft_tokens} is more than max_q_size={max_q_size}": (
+                self.num_draft_tokens > max_q_size
+            ),
+            "a draft model needs a draft cache, and a draft cache a draft model": (
+                (draft is None) != (self.draft_cache is None)
+            ),
+            "use_ngram_draft and draft_model exclude each other": use_ngram_draft and draft is not None,
+            "the draft model takes shorter sequences than the model": (
+                draft is not None and draft.config.max_seq_len < config.max_seq_len
+            ),
+        }
+        for cache in filter(None, (self.cache, self.draft_cache)):
+            problems[
+                f"the cache must have batch_size=1, and max_seq_len a multiple of {self.page_size} that all caches "
+                f"share, not batch_size={cache.batch_size} and max_seq_len={cache.max_seq_len}"
+            ] = (
+                cache.batch_size != 1
+                or cache.max_seq_len % self.page_size != 0
+                or cache.max_seq_len != self.max_total_tokens
+            )
+        for problem, is_found in problems.items():
+            if is_found:
+                raise GenerationError(problem)
+
     def _make_proposer(self, max_ngram: int) -> Proposer | None:
         if max_ngram:
             return NgramProposer(max_ngram)
@@ -347,6 +388,19 @@ class ExLlamaV2DynamicGenerator:
         self._jobs[sequence] = job
         job.attach(sequence)
         return sequence.serial
+
+    def _make_job(self, prompt: Prompt, add_bos: bool, encode_special_tokens: bool, **options: Any) -> Any:
+        """Create the job of a prompt for :meth:`generate`."""
+        check_type("a prompt", prompt, (str, tuple, list), "a str, or for guidance two of them")
+        embeddings = embeddings_of(options["embeddings"])
+        encode = partial(
+            self.tokenizer.encode,
+            add_bos=add_bos,
+            encode_special_tokens=encode_special_tokens,
+            embeddings=embeddings,
+        )
+        ids = [encode(text) for text in ((prompt,) if isinstance(prompt, str) else prompt)]
+        return self.job_type(ids, **options | {"embeddings": embeddings})
 
     def _run(self, jobs: list[ExLlamaV2DynamicJob], abort_event: threading.Event | None) -> list[dict[str, Any]] | None:
         """Run jobs to completion; return the last result of each, or ``None`` if aborted."""
@@ -372,3 +426,28 @@ class ExLlamaV2DynamicGenerator:
         heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each in prompts]
         texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
         return texts[0] if single else texts
+
+
+def _check_numbers(
+    sizes: dict[str, int | None],
+    max_q_size: int,
+    max_ngram: int,
+    num_draft_tokens: int,
+    filter_time_limit: float | None,
+) -> None:
+    """Raise :class:`ArgumentError` if a generator argument is of the wrong type or out of range."""
+    given = {name: size for name, size in sizes.items() if size is not None}
+    for name, number in {**given, "max_q_size": max_q_size, "max_ngram": max_ngram}.items():
+        check_count(name, number, 1)
+    check_count("num_draft_tokens", num_draft_tokens)
+    if filter_time_limit is not None:
+        check_number("filter_time_limit", filter_time_limit, 0)
+
+
+def _spread(name: str, value: Any, count: int, single: bool) -> list[Any]:
+    """Return the value of an option for each of ``count`` prompts, of which a list has an entry for each."""
+    if value is None or single:
+        return [value] * count
+    if not isinstance(value, (list, tuple)) or len(value) != count:
+        raise GenerationError(f"{name} must be a list with an entry, or None, for each of the {count} prompts")
+    return list(value)

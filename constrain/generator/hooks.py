@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -36,23 +36,6 @@ class ExLlamaV2PostSamplingResult:
 ExLlamaV2PostSamplingHook: TypeAlias = Callable[[ExLlamaV2PostSamplingResult], None]
 
 
-def call_hooks(
-    hooks: Sequence[ExLlamaV2PostSamplingHook],
-    token: torch.Tensor,
-    prob: torch.Tensor,
-    logits: torch.Tensor,
-    top: tuple[torch.Tensor, torch.Tensor] | None = None,
-) -> tuple[torch.Tensor, bool]:
-    """Run the hooks; return the final token, and whether the filters are to accept it."""
-    feed = True
-    for hook in hooks:
-        candidates, probs = top or (None, None)
-        result = ExLlamaV2PostSamplingResult(token, prob, candidates, probs, logits)
-        hook(result)
-        token, feed = result.sampled_token, feed and result.feed_filters
-    return token, feed
-
-
 def as_hook(settings: Settings) -> PostSamplingHook | None:
     """Return the hooks of the settings as one runtime hook; ``None`` if there are none."""
     if not settings.post_sampling_hooks:
@@ -61,14 +44,12 @@ def as_hook(settings: Settings) -> PostSamplingHook | None:
     def hook(
         token: int, prob: float, logits: torch.Tensor, top: tuple[torch.Tensor, torch.Tensor] | None
     ) -> tuple[int, bool]:
-        candidates = None if top is None else (top[0][None, None], top[1][None, None])
-        replaced, accepts = call_hooks(
-            settings.post_sampling_hooks,
-            torch.tensor([[token]]),
-            torch.tensor([[prob]]),
-            logits[None, None],
-            candidates,
-        )
-        return int(replaced[0, 0]), accepts
+        ids, probs = (None, None) if top is None else (top[0][None, None], top[1][None, None])
+        sampled, chance, accepts = torch.tensor([[token]]), torch.tensor([[prob]]), True
+        for each in settings.post_sampling_hooks:
+            result = ExLlamaV2PostSamplingResult(sampled, chance, ids, probs, logits[None, None])
+            each(result)
+            sampled, accepts = result.sampled_token, accepts and result.feed_filters
+        return int(sampled[0, 0]), accepts
 
     return hook

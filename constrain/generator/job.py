@@ -23,7 +23,7 @@ from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.events import Update
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
-SEED_BITS = 63
+_KEY_BITS = 63
 
 
 class ExLlamaV2DynamicJob:
@@ -124,7 +124,7 @@ class ExLlamaV2DynamicJob:
         self.return_probs = return_probs
         self._filters = filters_of(filters)
         self._heal = token_healing
-        self._seed = random.getrandbits(SEED_BITS) if seed is None else seed % 2**SEED_BITS
+        self._seed = key_of(seed)
         self._sequence: SequenceState | None = None
         self._options: dict[str, Any] = {
             "banned_strings": () if banned_strings is None else banned_strings,
@@ -260,6 +260,11 @@ class ExLlamaV2DynamicJob:
             "cached_pages": sum(row.cached_pages for row in rows) // len(rows),
             "cached_tokens": sum(row.cached_tokens for row in rows) // len(rows),
         }
+
+
+def key_of(seed: int | None) -> int:
+    """Return the key of the random numbers of a seed, drawn from Python's ``random`` for ``None``."""
+    return random.getrandbits(_KEY_BITS) if seed is None else seed % 2**_KEY_BITS
 
 
 def refresh(sequence: SequenceState, settings: Settings, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -16,7 +15,7 @@ from constrain.filters import combine
 from constrain.filters.combined import filters_of
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.hooks import as_hook
-from constrain.generator.job import SEED_BITS, refresh, split_stop_conditions
+from constrain.generator.job import key_of, refresh, split_stop_conditions
 from constrain.generator.limits import check_event
 from constrain.generator.prompt import check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import token_ids
@@ -245,7 +244,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         request = Request(
             prompt=prompts,
             sampling=gen_settings.params(self.tokenizer, width),
-            seed=random.getrandbits(SEED_BITS) if seed is None else seed % 2**SEED_BITS,
+            seed=key_of(seed),
             max_new_tokens=room + heals if max_new_tokens is None else min(room + heals, max_new_tokens),
             stop_tokens=frozenset(self.stop_tokens),
             stop_strings=[*self.stop_strings],

@@ -158,8 +158,9 @@ class PageAllocator:
             self._use(page)
         source, common = match.partial
         taken = self._take(fresh, source)
-        if source is not None:
-            self._copy(source, taken[0], common)
+        if source is not None and source is not taken[0]:
+            self.copy([source.index], [taken[0].index], common)
+            taken[0].tokens = source.tokens[:common]
         for page, kept in zip(taken, [common] + [0] * (fresh - 1), strict=True):
             self._forget(page, kept)
         rest = iter(taken)
@@ -197,7 +198,7 @@ class PageAllocator:
                 self._complete(page, pages[number + 1] if number + 1 < len(pages) else None)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], count: int) -> None:
-        """Copy the first ``count`` positions of pages to others, both given by index; no target is a source."""
+        """Copy the first ``count`` positions of pages to others, both given by index."""
         if not sources:
             return
         with torch.inference_mode():
@@ -218,7 +219,7 @@ class PageAllocator:
         order = self._in_sequence_order()
         moved = [(page, place) for place, page in enumerate(order) if page.index != place]
         copied = [(page.index, place) for page, place in moved if page.tokens]
-        self._move([source for source, _ in copied], [target for _, target in copied])
+        self.copy([source for source, _ in copied], [target for _, target in copied], self.page_size)
         for page, place in moved:
             page.index = place
         self.pages = order
@@ -276,14 +277,6 @@ class PageAllocator:
             self._use(page)
         return taken
 
-    def _copy(self, source: KVPage, target: KVPage, count: int) -> None:
-        if source is target:
-            return
-        with torch.inference_mode():
-            for tensor in self._tensors():
-                tensor[target.index, :count] = tensor[source.index, :count]
-        target.tokens = source.tokens[:count]
-
     def _claim(self, page: KVPage, parent: bytes, key: bytes | None) -> None:
         page.parent, page.key = parent, key
         if page.tokens:
@@ -311,10 +304,3 @@ class PageAllocator:
             self._by_key.setdefault(page.key, page)
         if following is not None and not following.tokens:
             following.parent = page.key
-
-    def _move(self, sources: list[int], targets: list[int]) -> None:
-        if not sources:
-            return
-        with torch.inference_mode():
-            for tensor in self._tensors():
-                tensor[targets] = tensor[sources]
