@@ -24,6 +24,7 @@ class CachedTokens:
         sequence_ids: the prompt, without a token to regenerate (token healing), and the generated tokens.
         pages: pages from the allocator, while the sequence runs.
         block_table: indices of its pages, in order.
+        prompt_end: number of positions to compute before the first token can be sampled.
         position: number of positions whose keys and values are cached.
         draft_position: number of positions that are cached for a draft model.
         cached_pages, cached_tokens: number of full pages and of tokens of the prompt that were cache hits.
@@ -40,17 +41,12 @@ class CachedTokens:
         self.copied = False
         self._committed = self._final = 0
         self._commit_after = _COMMIT_INTERVAL
-        self._prompt_end = 0
-
-    @property
-    def prompt_end(self) -> int:
-        """Number of positions to compute before the first token can be sampled."""
-        return self._prompt_end
+        self.prompt_end = 0
 
     @property
     def is_prefilled(self) -> bool:
         """Whether the whole prompt is cached, except for its last token."""
-        return self.position >= self._prompt_end
+        return self.position >= self.prompt_end
 
     def tokens(self, start: int = 0) -> list[int]:
         """Return the tokens from ``start`` on."""
@@ -67,14 +63,14 @@ class CachedTokens:
         pages = allocator.allocate(prompt, positions, root)
         if pages is None:
             return False
-        self.pages, self._prompt_end = pages, len(prompt) - 1
+        self.pages, self.prompt_end = pages, len(prompt) - 1
         self.block_table = [page.index for page in pages]
         self._commit_after = 1 + pages[-1].index % _COMMIT_INTERVAL
         return True
 
     def start_at(self, block_table: Sequence[int], position: int) -> None:
         """Use given pages that belong to no allocator and hold keys and values of the first ``position`` tokens."""
-        self.block_table, self.position, self._prompt_end = block_table, position, len(self.sequence_ids) - 1
+        self.block_table, self.position, self.prompt_end = block_table, position, len(self.sequence_ids) - 1
 
     def fork(self, block_table: Sequence[int]) -> CachedTokens:
         """Return a copy that goes on in given pages, which hold the same keys and values, and belong to another."""
@@ -98,7 +94,7 @@ class CachedTokens:
         while not self.is_prefilled:
             number = self.position // size
             page = self.pages[number]
-            end = min(number * size + len(page.tokens), self._prompt_end)
+            end = min(number * size + len(page.tokens), self.prompt_end)
             if end <= self.position:
                 break
             whole = end - self.position == size
@@ -111,9 +107,9 @@ class CachedTokens:
 
     def prompt_chunk(self, page_size: int, limit: int) -> BatchRow | None:
         """Return the next chunk of the prompt, ``limit`` tokens at most, up to the end of a page or of the prompt."""
-        end = min(self._prompt_end, self.position + limit)
+        end = min(self.prompt_end, self.position + limit)
         if self.pages:
-            if end < self._prompt_end and end // page_size * page_size > self.position:
+            if end < self.prompt_end and end // page_size * page_size > self.position:
                 end = end // page_size * page_size
             for number in range(self.position // page_size + 1, end // page_size):
                 if self.pages[number].tokens:
@@ -130,7 +126,7 @@ class CachedTokens:
         if not self.pages:
             return
         self._final = min(end, final)
-        if self._final <= self._prompt_end:
+        if self._final <= self.prompt_end:
             self._commit(allocator)
         elif self._final - self._committed >= self._commit_after:
             self._commit(allocator)

@@ -268,14 +268,6 @@ class SequenceState:
         """Process a sampled token, and return its update; id -1 if none could be sampled."""
         return self.guarded(self._take, sampled) or Update()
 
-    def fail(self, error: ConstrainError) -> Update:
-        """End the sequence with an error."""
-
-        def failing() -> None:
-            raise error
-
-        return self.guarded(failing) or Update()
-
     def close(self) -> None:
         """Drop background work."""
         if self._constraint is not None:

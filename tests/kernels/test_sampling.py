@@ -197,6 +197,23 @@ def test_sampling_under_masks() -> None:
     assert by_row[0] == -1 and by_row[1] == width // 2
 
 
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_few_allowed_tokens_are_sampled_as_among_all(settings: dict[str, Any]) -> None:
+    """Only as many candidates are sorted as masks allow; equal logits count in the order of ids all the same."""
+    width, chosen = 1003, torch.tensor([3, 0, 2, 1, 3, 2], dtype=torch.int)
+    logits = torch.randn(6, width, generator=torch.Generator().manual_seed(5)).mul(4).round() / 4
+    masked = logits.clone()
+    apply_bitmask(masked, masks(width), chosen)
+    values = plain_tensors(6, settings)
+    tokens, probs = sample(logits, values, allowed=ChosenRows(masks(width), chosen))
+    expected, chances = sample(masked, values)
+    assert torch.equal(tokens, expected) and torch.allclose(probs, chances)
+    top, expected_top = (TopTokens(torch.zeros(6, 9).long(), torch.zeros(6, 9), torch.full((6,), 9)) for _ in range(2))
+    sample(logits, values, allowed=ChosenRows(masks(width), chosen), top=top)
+    sample(masked, values, top=expected_top)
+    assert torch.equal(top.ids, expected_top.ids) and torch.allclose(top.probabilities, expected_top.probabilities)
+
+
 def test_masks_have_to_fit() -> None:
     with pytest.raises(BitmaskError, match=r"bits must be int32 \[2, 4\]"):
         sample(torch.zeros(2, 100), plain_tensors(2, {}), allowed=ChosenRows(torch.zeros(2, 3, dtype=torch.int)))
