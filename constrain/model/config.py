@@ -21,6 +21,7 @@ from constrain.model.formats import Quantization, read_quantization
 from constrain.model.latent_config import LatentConfig, read_latent
 from constrain.model.layout import ModelLayout, model_layout
 from constrain.model.rope import read_rope
+from constrain.model.stored_layout import as_stored
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.unused import check_unused
 from constrain.tokenizer.files import read_json_object
@@ -291,6 +292,7 @@ class ExLlamaV2Config:
         # Some configs say that embedding and head are tied, although the files have a head that was trained.
         if tied and f"{self.layout.head}.weight" in files:
             self.layout = model_layout(self, self.prefix, tied=False)
+        self.layout = as_stored(self.layout, files)
         with files.kept_open():
             for key, shape in self.layout.tensors():
                 files.require(key, shape)

@@ -23,7 +23,8 @@ class LinearLayout:
         outputs: number of output features of each.
         inputs: number of input features.
         bias: whether each has a bias.
-        fused: name of the tensor if the file stores them as one, else ``None``.
+        fused: name of the tensor if files of the family store them as one, also in adapters; else ``None``.
+        apart: whether this file does not.
     """
 
     keys: tuple[str, ...]
@@ -31,10 +32,11 @@ class LinearLayout:
     inputs: int
     bias: bool = False
     fused: str | None = None
+    apart: bool = False
 
     def parts(self) -> Iterator[tuple[str, int]]:
         """Names in the file and numbers of rows, in order."""
-        if self.fused:
+        if self.fused and not self.apart:
             return iter([(self.fused, sum(self.outputs))])
         return zip(self.keys, self.outputs, strict=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quantized_weights import (
@@ -28,6 +29,7 @@ from quantized_weights import (
 )
 from safetensors.torch import save_file
 
+from constrain.cli.inspect import info
 from constrain.errors import ConfigError, WeightsError
 from constrain.kernels import JoinedWeight, PackedWeight, multiplies_packed
 from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
@@ -291,6 +293,36 @@ def test_packed_experts(mixtral_copy: Any, ids: torch.Tensor, name: str) -> None
     assert_same(found, load_plain(mixtral_copy, plain).forward(ids))
 
 
+@pytest.mark.parametrize("write", [_exl2, None], ids=["exl2", "plain"])
+def test_projections_may_be_stored_apart(
+    copy_of: Callable[[str], Any], ids: torch.Tensor, write: Write | None, tmp_path: Path
+) -> None:
+    """EXL2 has queries, keys and values of Phi-3 apart, and gate and up."""
+    copy = copy_of("phi3_wide")
+    fused = load(copy)
+    apart = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+    for key in [key for key in copy.tensors if key.endswith((".qkv_proj.weight", ".gate_up_proj.weight"))]:
+        whole, name = copy.tensors.pop(key), key.split(".")[-2]
+        sizes = (64, 32, 32) if name == "qkv_proj" else (128, 128)
+        for part, tensor in zip(apart[name], whole.split(sizes), strict=True):
+            copy.tensors[key.replace(name, part)] = tensor.contiguous()
+    if write is None:
+        assert torch.equal(load(copy).forward(ids), fused.forward(ids))
+        return
+    plain = quantise(copy, matrices(copy), write, {"quant_method": "exl2"})
+    model = load(copy)
+    adapter = {
+        f"model.layers.1.self_attn.qkv_proj.lora_{name}.weight": torch.randn(size) / 5
+        for name, size in (("A", (4, 64)), ("B", (128, 4)))
+    }
+    save_file(adapter, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 4}))
+    lora = ExLlamaV2Lora.from_directory(model, tmp_path)
+    found = model.forward(ids, loras=lora)
+    expected = load_plain(copy, plain)
+    assert_same(found, expected.forward(ids, loras=ExLlamaV2Lora.from_directory(expected, tmp_path)))
+
+
 def store_experts(copy: Any) -> dict[str, torch.Tensor]:
     """Replace the experts of a gpt-oss by random ones in MXFP4, and return these, dequantised."""
     plain, writer = {}, Writer()
@@ -392,6 +424,58 @@ def test_what_is_not_supported_is_named(llama_wide: Any, config: dict[str, Any],
 
 
 KEY = "model.layers.0.self_attn.q_proj"
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 300) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+_KEYS = [
+    *("format", "config_groups", "sparsity_config", "transform_config", "fmt", "weight_block_size", "bits", "w_bit"),
+    *("checkpoint_format", "dynamic", "group_size", "q_group_size", "sym", "desc_act", "version", "quant_algo"),
+]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    method=st.sampled_from(["awq", "compressed-tensors", "exl2", "fp8", "gptq", "modelopt", "mxfp4"]), data=st.data()
+)
+def test_any_config_is_read_or_refused(method: str, data: st.DataObject) -> None:
+    section = data.draw(st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=4))
+    groups = data.draw(st.just({}) | st.fixed_dictionaries({"a": st.fixed_dictionaries({"weights": _JSON})}))
+    config = {"config_groups": groups, **section, "quant_method": method}
+    reader = ConfigReader(Path("x"), [{"quantization_config": config}])
+    try:
+        found = read_quantization(reader)
+    except ConfigError as error:
+        assert "x: quantization_config." in str(error)
+    else:
+        assert found is not None and found.method == method
+
+
+def test_info_shows_the_memory_of_packed_weights(llama_wide: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrain.extract.prompts.choose.choose_form", lambda _: type("Form", (), {"description": ""}))
+    monkeypatch.setattr("constrain.tokenizer.ExLlamaV2Tokenizer", lambda _: None)
+    count = sum(tensor.numel() for tensor in llama_wide.tensors.values())
+    quantise(llama_wide, matrices(llama_wide), partial(pack_quantized, size=32), COMPRESSED)
+    output = " ".join(CliRunner().invoke(info, [str(llama_wide.write())]).output.split())
+    assert f"parameters │ {count:,}" in output
+    if multiplies_packed(torch.device("cpu"), torch.float32):
+        assert "0.1 MiB of weights in int4 and float32" in output
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_weights_are_dequantised_on_the_device_that_they_go_to(llama_wide: Any, name: str) -> None:
+    """On torch's ``meta`` device, an operation with a tensor that was left on the CPU is an error."""
+    config, write, _ = FORMATS[name]
+    quantise(llama_wide, [KEY], write, config)
+    files = ExLlamaV2Config(llama_wide.write()).files
+    assert files is not None
+    packed = files.quantized[f"{KEY}.weight"].packed().to(torch.device("meta"))
+    found = packed.dequantized(slice(3, 40), torch.bfloat16)
+    assert found.device.type == "meta" and found.shape == (37, 64) and found.dtype is torch.bfloat16
+
+
 Damage = Callable[[dict[str, torch.Tensor]], object]
 
 

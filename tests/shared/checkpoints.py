@@ -167,6 +167,7 @@ _WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 WIDE = {
     "llama_wide": Family("Llama", _WIDE),
     "qwen2_wide": Family("Qwen2", _WIDE),
+    "phi3_wide": Family("Phi3", _WIDE),
     "gpt_oss_wide": Family("GptOss", {**FAMILIES["gpt_oss"].changes, **_WIDE}),
     "deepseek_v3_wide": Family("DeepseekV3", {**FAMILIES["deepseek_v3"].changes, **_WIDE}),
 }
