@@ -28,6 +28,7 @@ BUILT_IN = {
     "new-plugin": "constrain.cli.new_plugin:new_plugin",
     "plugins": "constrain.cli.inspect:plugins",
     "profile-schema": "constrain.cli.profile_schema:profile_schema",
+    "quantize": "constrain.cli.quantize:quantize",
     "review": "constrain.cli.review:review",
     "serve": "constrain.cli.serve:serve",
 }

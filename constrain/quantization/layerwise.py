@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -24,9 +24,9 @@ class Steps:
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
 
-    def __call__(self) -> None:
-        """Count a step."""
-        self._report(self._done + 1)
+    def __call__(self, count: int = 1) -> None:
+        """Count steps."""
+        self._report(min(self._done + count, self._total))
 
     def finish(self) -> None:
         """Count all steps that are left."""
@@ -63,6 +63,11 @@ class LayerwiseModel:
         self._modules = deque(model.modules)
         self._rotary = rotary_tables(self.config, self.dtype)
 
+    @property
+    def unloaded(self) -> Sequence[Module]:
+        """The modules that :meth:`modules` has not loaded yet."""
+        return tuple(self._modules)
+
     def modules(self) -> Iterator[Module]:
         """Load the modules in order. A caller that keeps none has one of them in memory, and a tied embedding.
 
@@ -89,11 +94,15 @@ class LayerwiseModel:
             step: called after each text.
         """
         for number, x in enumerate(states):
-            # A module may write its result to the memory of its input.
-            given = x if x.dtype is torch.long else x.to(self.device, copy=True)
-            with torch.inference_mode():
-                states[number] = module.forward(given, self.context(x.shape[1])).cpu()
+            states[number] = self.forward(module, x).cpu()
             step()
+
+    @torch.inference_mode()
+    def forward(self, module: Module, states: torch.Tensor) -> torch.Tensor:
+        """Return what a module makes of states as those of :meth:`run`."""
+        # A module may write its result to the memory of its input.
+        given = states if states.dtype is torch.long else states.to(self.device, copy=True)
+        return module.forward(given, self.context(states.shape[1]))
 
     def context(self, width: int) -> ForwardContext:
         """Return what layers need to know of a text of ``width`` tokens."""
