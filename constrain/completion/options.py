@@ -12,7 +12,7 @@ from constrain.filters.combined import filters_of
 from constrain.filters.masks import TokenMask
 from constrain.generator.job import key_of, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
-from constrain.model import ExLlamaV2Lora
+from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class Options:
         timeout: seconds after which the request is cancelled; ``None``: never.
         priority: requests with a higher priority start first.
         loras: adapters of the model to apply.
+        embeddings: what ids of the prompt beyond the vocabulary refer to.
         special_tokens: show special tokens in the text as it is streamed.
         filters: constraints on the output; each can constrain only one sequence at a time.
         particles: number of weighted outputs of faithful sampling; ``None``: one output, of masked sampling.
@@ -55,6 +56,7 @@ class Options:
     timeout: float | None = None
     priority: int = 0
     loras: Sequence[ExLlamaV2Lora] = ()
+    embeddings: Sequence[ExLlamaV2MMEmbedding] = ()
     special_tokens: bool = False
     filters: Sequence[Any] = ()
     particles: int | None = None

@@ -200,6 +200,7 @@ def _request(
         within_budget=True,
         decode_special_tokens=options.special_tokens,
         loras=tuple(options.loras),
+        embeddings=tuple(options.embeddings),
         hook=as_hook(settings),
         priority=options.priority,
     )

@@ -33,7 +33,8 @@ from constrain.extract import Calibration, Extractor, Prompt
 from constrain.filters.named import created
 from constrain.generator.settings import Settings
 from constrain.llm.constraints import make_filters
-from constrain.model import ExLlamaV2
+from constrain.llm.images import MessageImages, images_in
+from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
 from constrain.runtime import Runtime
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -75,7 +76,11 @@ class BaseLLM:
     """A loaded model and its runtime; converts calls into requests."""
 
     def __init__(
-        self, runtime: Any, prompt: Prompt | None = None, calibration: Calibration | str | Path | None = None
+        self,
+        runtime: Any,
+        prompt: Prompt | None = None,
+        calibration: Calibration | str | Path | None = None,
+        tower: ExLlamaV2VisionTower | None = None,
     ) -> None:
         """
         Args:
@@ -84,12 +89,14 @@ class BaseLLM:
             prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that
                 fits the model, see :class:`~constrain.extract.Extractor`.
             calibration: makes the probabilities of extracted values the shares of right values; or the path of one.
+            tower: the loaded vision tower of the model, for images in messages.
 
         Raises:
             ArgumentError: an argument is of the wrong type, or the calibration cannot be read.
         """
         self.runtime: Runtime = runtime_of(runtime)
         self.extractor = Extractor(self.runtime, prompt, calibration)
+        self._images = MessageImages(tower, self.model, self.tokenizer) if tower else None
 
     @property
     def model(self) -> ExLlamaV2:
@@ -112,15 +119,17 @@ class BaseLLM:
 
         def submit_one(number: int, ask: PromptOrMessages) -> Pending[Completion]:
             own = fresh_filters(filters) if copied else filters
-            read = partial(replace, index=number)
-            return submit(self.runtime, self.encode_prompt(ask), own, options.numbered(number), read)
+            ids, embeddings = self.encode_prompt(ask)
+            numbered = replace(options.numbered(number), embeddings=embeddings)
+            return submit(self.runtime, ids, own, numbered, partial(replace, index=number))
 
         return submit_one
 
     def submit_faithful(self, given: GenerateOptions, n: int, ask: PromptOrMessages) -> Pending[list[Completion]]:
         """Submit a prompt for ``n`` weighted outputs."""
         options, filters = self._prepared(given, copied=True)
-        return submit_faithful(self.runtime, self.encode_prompt(ask), filters, replace(options, particles=n))
+        ids, embeddings = self.encode_prompt(ask)
+        return submit_faithful(self.runtime, ids, filters, replace(options, particles=n, embeddings=embeddings))
 
     def _prepared(self, given: GenerateOptions, copied: bool) -> tuple[Options, list[Any]]:
         """Return the options, and the compiled constraints."""
@@ -136,11 +145,19 @@ class BaseLLM:
             fresh_filters(filters)  # fail early if a filter cannot be copied
         return options, filters
 
-    def encode_prompt(self, ask: PromptOrMessages) -> torch.Tensor:
-        """Encode a prompt, or a conversation with the chat template, as int64 of shape (1, n)."""
+    def encode_prompt(self, ask: PromptOrMessages) -> tuple[torch.Tensor, Sequence[ExLlamaV2MMEmbedding]]:
+        """Encode a prompt, or a conversation with the chat template.
+
+        Returns:
+            int64 ids of shape (1, n), and the embeddings of images that they refer to.
+        """
         if not isinstance(ask, (list, tuple)) or not all(isinstance(each, Mapping) for each in ask):
-            return encode(self.tokenizer, ask)
-        return self.tokenizer.encode_chat(ask)
+            return encode(self.tokenizer, ask), ()
+        images = images_in(ask)
+        if images and self._images is None:
+            raise ArgumentError("messages have images, but no vision tower is loaded; use load(images=True)")
+        ids = self.tokenizer.encode_chat(ask)
+        return self._images.placed(ids, images) if self._images and images else (ids, ())
 
 
 def one_of(prompt: str | None, messages: Messages | None) -> PromptOrMessages:

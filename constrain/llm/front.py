@@ -95,7 +95,7 @@ class LLM(AsyncMethods):
         Args:
             prompt: the text to complete.
             messages: a conversation instead of a prompt, each message with ``role`` and ``content``; the model's chat
-                template converts it into a prompt.
+                template converts it into a prompt. Contents may have images, see :func:`load`.
             n: number of outputs; a list is returned for more than one. Output ``i`` uses ``seed + i``.
             faithful: sample from the distribution of the model, given that the constraints allow the output: each
                 completion has a ``weight``, and all are sampled together, from seeds made of ``seed``. No sampling

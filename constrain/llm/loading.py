@@ -9,7 +9,7 @@ from time import perf_counter
 from constrain.arguments import check_count
 from constrain.extract import Calibration, Prompt
 from constrain.llm.front import LLM
-from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2VisionTower
 from constrain.model.devices import free_memory
 from constrain.model.memory import module_sizes, token_bytes
 from constrain.runtime import Runtime
@@ -34,6 +34,7 @@ def load(
     cache_tokens: int | None = None,
     prompt: Prompt | None = None,
     calibration: Calibration | str | Path | None = None,
+    images: bool = False,
 ) -> LLM:
     """Load a model, onto the GPU if there is one.
 
@@ -48,6 +49,8 @@ def load(
         prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that fits
             the model, see :class:`~constrain.extract.Extractor`.
         calibration: makes the probabilities of extracted values the shares of right values; or the path of one.
+        images: load the vision tower too. Then messages may have contents with images of PIL: a list of parts, such as
+            ``{"type": "image", "image": image}`` and ``{"type": "text", "text": "What is the total?"}``.
 
     Raises:
         ModelError: the folder cannot be used, or ``max_seq_len`` is not supported; names the file, tensor or setting
@@ -58,6 +61,7 @@ def load(
         if number is not None:
             check_count(name, number, 1)
     model, tokenizer = load_model(path, max_seq_len)
+    tower = _load_tower(model) if images else None
     tokens = _whole_pages(cache_tokens or _default_tokens(model, max_batch_size))
     cache = ExLlamaV2Cache(model, max_seq_len=tokens)
     return LLM(
@@ -66,7 +70,14 @@ def load(
         ),
         prompt,
         calibration,
+        tower,
     )
+
+
+def _load_tower(model: ExLlamaV2) -> ExLlamaV2VisionTower:
+    tower = ExLlamaV2VisionTower(model.config)
+    tower.load()
+    return tower
 
 
 def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:

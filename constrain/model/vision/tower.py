@@ -45,7 +45,10 @@ class ExLlamaV2VisionTower:
         modules: first norm, attention and MLP of every layer, and the projector.
         device, dtype: of weights and computation, once loaded.
         loaded: whether the weights are loaded.
+        image_token: the token that chat templates write for an image.
     """
+
+    image_token = "[IMG]"
 
     def __init__(self, config: ExLlamaV2Config) -> None:
         """Build the modules of a prepared config, without weights.
@@ -118,6 +121,23 @@ class ExLlamaV2VisionTower:
             ArgumentError: ``image`` is no image.
             GenerationError: tower or model are not loaded, or the tokenizer has not the tokens of images.
         """
+        found = self.embeddings_of_pixels(model, tokenizer, self.pixels(image), text_alias)
+        if not embeddings_cpu:
+            found.embeddings = found.embeddings.to(self.device)
+        return found
+
+    def pixels(self, image: Any) -> torch.Tensor:
+        """Return the input of the tower for an image, see :func:`constrain.model.vision.images.pixels_of`.
+
+        Raises:
+            ArgumentError: ``image`` is no image.
+        """
+        return pixels_of(image, self.vision)
+
+    def embeddings_of_pixels(
+        self, model: Any, tokenizer: TokenNames, pixels: torch.Tensor, text_alias: str | None = None
+    ) -> ExLlamaV2MMEmbedding:
+        """:meth:`get_image_embeddings` of what :meth:`pixels` returns, on the CPU."""
         if not model.loaded:
             raise GenerationError("the text model is not loaded; call load() first")
         ends = [tokenizer.single_id(_END_OF_ROW), tokenizer.single_id(_END_OF_IMAGE)]
@@ -125,14 +145,14 @@ class ExLlamaV2VisionTower:
             raise GenerationError(
                 f"the tokenizer has no {_END_OF_ROW} and {_END_OF_IMAGE}, by which rows of images end"
             )
-        features = self.features(pixels_of(image, self.vision))
+        features = self.features(pixels)
         rows, _, hidden = features.shape
         ids = torch.tensor([[ends[0]] * (rows - 1) + [ends[1]]])
         context = ForwardContext(image_attention(self.vision, 1, 1, self.dtype))
         with torch.inference_mode():
             after = model.modules[0].forward(ids, context).view(rows, 1, hidden).to(features)
             embeddings = torch.cat((features, after), dim=1).flatten(0, 1)
-        return ExLlamaV2MMEmbedding(model, embeddings.cpu() if embeddings_cpu else embeddings, text_alias)
+        return ExLlamaV2MMEmbedding(model, embeddings.cpu(), text_alias)
 
     def features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Compute the embeddings of an image, without those after its rows.
