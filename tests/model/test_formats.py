@@ -51,6 +51,7 @@ kept_packed = pytest.mark.skipif(
 
 COMPRESSED = {"quant_method": "compressed-tensors", "format": "mixed-precision"}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": "auto_round:auto_gptq"}
 MIXED = ((6, 16), (5, 32), (3, 32), (2, 32), (4, 16))
 
 
@@ -90,6 +91,7 @@ FORMATS: dict[str, tuple[dict[str, Any] | None, Write, str]] = {
     "fp8 one scale": (COMPRESSED, partial(fp8, block=(0, 0)), "fp8"),
     "fp8 rows": (COMPRESSED, partial(fp8, block=(1, 0)), "fp8"),
     "fp8 groups": (COMPRESSED, partial(fp8, block=(1, 32)), "fp8"),
+    "fp8 of FBGEMM": ({"quant_method": "fbgemm_fp8"}, partial(fp8, block=(1, 0)), "fp8"),
     "fp8 blocks": (
         {"quant_method": "fp8", "weight_block_size": [24, 48]},
         partial(fp8, block=(24, 48), name="weight_scale_inv"),
@@ -113,6 +115,8 @@ FORMATS: dict[str, tuple[dict[str, Any] | None, Write, str]] = {
     },
     "gptq symmetric": (*_gptq(symmetric=True), "int4"),
     "gptq without a config": (None, gptq, "int4"),
+    "gptq of AutoRound": ({**AUTO_ROUND, "sym": True}, partial(gptq, symmetric=True), "int4"),
+    "awq of AutoRound": ({**AUTO_ROUND, "packing_format": "auto_round:auto_awq"}, awq, "int4"),
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "GEMM"}, awq, "int4"),
     "awq without a config": (None, awq, "int4"),
     "exl2": ({"quant_method": "exl2", "bits": 4.2}, _exl2, "exl2"),
@@ -399,7 +403,7 @@ def test_blocks_of_deepseek(copy_of: Callable[[str], Any], ids: torch.Tensor) ->
     [
         (
             {"quant_method": "hqq"},
-            r"quant_method: 'hqq' is not supported; supported are awq, compressed-tensors, .*gptq",
+            r"quant_method: 'hqq' is not supported; supported are auto-round, awq, compressed-tensors, .*gptq",
         ),
         ({"bits": 4}, r"quantization_config\.quant_method: missing"),
         ({**COMPRESSED, "format": "marlin-24"}, r"format: 'marlin-24' is not supported; supported are dense"),
@@ -413,6 +417,10 @@ def test_blocks_of_deepseek(copy_of: Callable[[str], Any], ids: torch.Tensor) ->
         ({**GPTQ, "checkpoint_format": "marlin"}, "'marlin' is not supported; supported are gptq and gptq_v2"),
         ({**GPTQ, "group_size": 0}, "group_size: must not be 0"),
         ({"quant_method": "awq", "version": "gemv"}, "'gemv' is not supported; supported is 'gemm'"),
+        (
+            {**AUTO_ROUND, "packing_format": "auto_round:x"},
+            "'auto_round:x' is not supported; supported are auto",
+        ),
         ({"quant_method": "awq", "bits": 3}, "AWQ of 3 bits is not supported"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "'W4A8_AWQ' is not supported; supported are FP8"),
     ],

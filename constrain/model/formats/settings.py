@@ -20,6 +20,8 @@ _COMPRESSED = (
     "pack-quantized",
 )
 
+_ROUNDED = {"auto_round:auto_gptq": "gptq", "auto_round:auto_awq": "awq"}
+
 
 @dataclass(frozen=True)
 class Quantization:
@@ -118,6 +120,20 @@ def _awq(section: ConfigReader) -> Quantization:
     return Quantization("awq", bits=4, group_size=_group_size(section, size))
 
 
+def _auto_round(section: ConfigReader) -> Quantization:
+    """AutoRound writes the layouts of GPTQ and AWQ."""
+    packing = section.text("packing_format")
+    if packing not in _ROUNDED:
+        raise section.error("packing_format", f"{packing!r} is not supported; supported are {', '.join(_ROUNDED)}")
+    same = not section.raw("extra_config", None)
+    return Quantization(
+        _ROUNDED[packing],
+        bits=section.integer("bits", None, high=8) if same else None,
+        group_size=_group_size(section, "group_size") if same else None,
+        symmetric=section.boolean("sym", False),
+    )
+
+
 def _group_size(section: ConfigReader, key: str) -> int | None:
     size: int | None = section.integer(key, None, low=-1, high=_MAX_SIZE)
     if size == 0:
@@ -140,9 +156,11 @@ def _block(section: ConfigReader, key: str) -> tuple[int, int]:
 
 
 _METHODS: dict[str, Callable[[ConfigReader], Quantization]] = {
+    "auto-round": _auto_round,
     "awq": _awq,
     "compressed-tensors": _compressed,
     "exl2": lambda section: Quantization("exl2"),
+    "fbgemm_fp8": lambda section: Quantization("fbgemm_fp8"),
     "fp8": _float8,
     "gptq": _gptq,
     "modelopt": _modelopt,
