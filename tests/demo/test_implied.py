@@ -8,7 +8,17 @@ from random import Random
 import pytest
 
 from constrain.demo.synth import Split, example, implied, template
-from constrain.demo.synth.implied import Classes, Implied, Matter, all_matters, parse_matter, tell, topics, woven
+from constrain.demo.synth.implied import (
+    Classes,
+    Implied,
+    Matter,
+    about_things,
+    all_matters,
+    parse_matter,
+    tell,
+    topics,
+    woven,
+)
 from constrain.demo.synth.kinds import Boolean, Value
 from constrain.demo.synth.quantities import Integer
 from constrain.demo.synth.questions import ask_object
@@ -41,12 +51,27 @@ def test_matters_have_labels_answers_and_sentences_that_leave_them_open() -> Non
         parse_matter("lift | whether\n+ Press 5.\n= good: Many steps.")
 
 
+def test_matters_are_about_each_of_several_things() -> None:
+    blocks = about_things(
+        "# in rent, with # | whether # is in the rent\n* the heating, TV\n+ # is in. / All with #.\n- No #."
+    )
+    assert blocks == [
+        "heating in rent, with heating | whether the heating is in the rent\n"
+        "+ The heating is in. / All with the heating.\n- No heating.",
+        "TV in rent, with TV | whether TV is in the rent\n+ TV is in. / All with TV.\n- No TV.",
+    ]
+    assert about_things("lift | whether\n+ Press 5.") == ["lift | whether\n+ Press 5."]
+    labels = {label for matter in all_matters() for label in matter.labels}
+    assert {"breakfast included", "parking included", "chest X-ray done", "has balcony"} <= labels
+    assert not any("#" in sentence for matter in all_matters() for _, told in matter.kind.told for sentence in told)
+
+
 def test_there_are_many_matters_of_each_sort_with_several_sentences_for_each_answer() -> None:
     assert len(of_kind(Boolean)) >= 250
     assert len(of_kind(Classes)) >= 120
     assert len(topics()) >= 20
     for matter in all_matters():
-        assert matter.labels and matter.about
+        assert matter.labels and matter.about and matter.signs
         assert all(len(set(sentences)) == len(sentences) >= 3 for _, sentences in matter.kind.told), matter.labels
     assert all({answer for answer, _ in matter.kind.told} == {True, False} for matter in of_kind(Boolean))
 

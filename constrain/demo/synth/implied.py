@@ -1,6 +1,6 @@
 """Matters that a sentence settles without their name: truths by implication or negation, and classes by meaning.
 
-The files ``words/implied.txt`` and ``words/meanings.txt`` declare them by topics::
+The files ``words/implied.txt``, ``words/meanings.txt`` and ``words/predicates.txt`` declare them by topics::
 
     # jobs | Vacancy, We are hiring
     == own tools required, bring own tools | whether applicants need tools of their own
@@ -15,7 +15,8 @@ The files ``words/implied.txt`` and ``words/meanings.txt`` declare them by topic
 First the labels and a description. Then the answers with sentences that imply them, templates of
 :mod:`constrain.demo.synth.template` between `` / ``: ``+`` yes, ``-`` no, ``=`` a class with its spellings, or an
 integer. Sentences after ``~`` are about the matter but leave it open. Words after ``!`` are signs that a text may
-settle it, beside the words of the labels.
+settle it, beside the words of the labels. A matter with a line of things after ``*`` is as many matters, with one of
+them in place of every ``#``, without its article after *no* and in labels.
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ _TRIES = 4
 
 #: Words of labels that occur in texts about other matters as well.
 _COMMON = frozenset(
-    "accepted agreed allowed and any are available before been booked can date does done for from fully given has have "
-    "included into its kind known level needed new not number only open own part per permitted place planned possible "
-    "provided received required requires reason result state status still that the this type used wanted was with work "
-    "you your".split()
+    "accepted affected agreed allowed along and any approved are arranged arrived asks attached available been before "
+    "billed booked bring brings called can cancelled charge charged closed closure completed contains covered covers "
+    "damage damaged date deal delivered detected does done down employer enclosed enjoys extra fine finished fond for "
+    "found from fully gets given goes good happy has have hits included into its kind known level liked likes may "
+    "must needed needs new not number off offer offered offers only open order organiser own part payment per "
+    "performed permitted place planned possible prescribed present price provided provides pupils reason received "
+    "rent required requires result shut started state status still suffers supported supports takes teaches that the "
+    "there this timetable type used wanted wants was with work working works yes you your".split()
 )
 
 
@@ -267,14 +272,33 @@ def all_matters() -> tuple[Matter, ...]:
 
 @cache
 def topics() -> tuple[Topic, ...]:
-    """Read the topics of both files; the first mention of a topic has its titles."""
+    """Read the topics of all files; the first mention of a topic has its titles."""
     found: dict[str, Topic] = {}
-    for block in "\n".join(["", *pools.words("implied"), *pools.words("meanings")]).split("\n# ")[1:]:
+    lines = (line for name in ("implied", "meanings", "predicates") for line in pools.words(name))
+    for block in "\n".join(["", *lines]).split("\n# ")[1:]:
         head, *matters = block.split("\n== ")
         name, _, titles = head.partition(" | ")
         topic = found.setdefault(name, Topic(tuple(titles.split(", ")), ()))
-        found[name] = topic._replace(matters=(*topic.matters, *map(parse_matter, matters)))
+        added = (parse_matter(each) for matter in matters for each in about_things(matter))
+        found[name] = topic._replace(matters=(*topic.matters, *added))
     return tuple(found.values())
+
+
+def about_things(block: str) -> list[str]:
+    """Write the block of a matter for each of its things; the labels have them without articles."""
+    head, *lines = block.split("\n")
+    things = [thing for line in lines if line.startswith("* ") for thing in line[2:].split(", ")]
+    rest = "\n".join(line for line in lines if not line.startswith("* "))
+    return [_about(thing, head, rest) for thing in things] or [block]
+
+
+def _about(thing: str, head: str, rest: str) -> str:
+    bare = re.sub(r"^(an?|the|my|your own) ", "", thing)
+    labels, bar, about = head.partition(" | ")
+    denied = re.sub(r"\b([Nn]o) #", rf"\1 {bare}", rest)
+    capital = thing[0].upper() + thing[1:]
+    first = re.sub(r"(^[-+~] |/ )#", lambda match: match.group(1) + capital, denied, flags=re.MULTILINE)
+    return f"{labels.replace('#', bare)}{bar}{about.replace('#', thing)}\n{first.replace('#', thing)}"
 
 
 @dataclass
