@@ -8,7 +8,16 @@ from types import MappingProxyType
 
 from constrain.kernels import Activation, Scoring
 from constrain.model.config_reader import ConfigReader
-from constrain.model.traits import DecoderTraits, ExpertNames, ExpertTraits, Norm, NormNames, QKNorm, StackedNames
+from constrain.model.traits import (
+    DecoderTraits,
+    ExpertNames,
+    ExpertTraits,
+    Norm,
+    NormNames,
+    QKNorm,
+    StackedNames,
+    VisionTraits,
+)
 
 
 @dataclass(frozen=True)
@@ -23,14 +32,16 @@ class KeyPrefix:
 class Architecture:
     """An architecture: its name in ``config.json``, the decoder, and possible prefixes of tensors (the first match).
 
-    Of a ``multimodal`` one, the text model is read, and vision towers of the ``model_type`` of ``vision``.
+    Of a ``multimodal`` one, the text model is read, whose ``model_type`` is one of ``text_types`` if there are any, and
+    its vision tower if it is as ``vision`` says.
     """
 
     arch_string: str
     lm: DecoderTraits
     prefixes: tuple[KeyPrefix, ...] = (KeyPrefix(),)
     multimodal: bool = False
-    vision: str | None = None
+    text_types: tuple[str, ...] = ()
+    vision: VisionTraits | None = None
 
 
 def _every_layer(reader: ConfigReader, layer: int) -> bool:
@@ -381,6 +392,17 @@ _GEMMA_DECODER = DecoderTraits(
 _GEMMA_2_DECODER = replace(_GEMMA_DECODER, norms=_BOTH_NORMS, sliding=_even_layers, defaults=_GEMMA2)
 _GEMMA_3_DECODER = replace(_GEMMA_2_DECODER, qk_norm=QKNorm.HEADS, sliding=_all_but_each_nth, defaults=_GEMMA3)
 
+_PIXTRAL_TEXT = replace(_MISTRAL, defaults={**_MISTRAL.defaults, "num_attention_heads": 32})
+_PIXTRAL = VisionTraits("pixtral", merging=True)
+_LLAVA_PIXTRAL = VisionTraits(
+    "pixtral",
+    merging=False,
+    defaults={
+        "multimodal_projector_bias": True,
+        "vision_feature_layer": -2,
+        "vision_feature_select_strategy": "default",
+    },
+)
 _INSIDE = (KeyPrefix("language_model.model.", "language_model."), KeyPrefix("model.language_model."))
 _QWEN_INSIDE = (KeyPrefix(), *_INSIDE)
 
@@ -412,7 +434,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("MixtralForCausalLM", _MIXTRAL),
             Architecture("Qwen2MoeForCausalLM", _QWEN2_MOE),
             Architecture("Qwen3MoeForCausalLM", _QWEN3_MOE),
-            Architecture("Mistral3ForConditionalGeneration", _MISTRAL, _INSIDE, multimodal=True, vision="pixtral"),
+            Architecture("Mistral3ForConditionalGeneration", _MISTRAL, _INSIDE, multimodal=True, vision=_PIXTRAL),
+            Architecture("LlavaForConditionalGeneration", _PIXTRAL_TEXT, _INSIDE, True, ("mistral",), _LLAVA_PIXTRAL),
             Architecture("Qwen2VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
             Architecture("Qwen2_5_VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
             Architecture("Qwen3VLForConditionalGeneration", _QWEN3, _QWEN_INSIDE, multimodal=True),

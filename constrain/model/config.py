@@ -117,12 +117,11 @@ class ExLlamaV2Config:
         self.model_config = str(path)
         self.arch = _architecture(path, data)
         self.architecture = self.arch.arch_string
-        vision = data.get("vision_config")
-        kind = vision.get("model_type") if isinstance(vision, dict) else None
-        self.vision_model_type = self.arch.vision if kind == self.arch.vision else None
+        self.vision_model_type = _vision_type(data, self.arch)
         if self.arch.multimodal and not self.vision_model_type:
             _log.warning("%s: of a %s, the text model is read; the rest is left out", folder, self.architecture)
         text = data.get("text_config")
+        _check_text(path, text, self.arch)
         self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))
         self._read_generation_config(folder / "generation_config.json")
         self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder, self.quantization))
@@ -312,6 +311,20 @@ def _architecture(path: Path, data: dict[str, Any]) -> Architecture:
             f"{path}: unknown architecture {names[0]!r}; the nearest known one is {nearest}. Supported are {supported}"
         )
     return ARCHITECTURES[names[0]]
+
+
+def _vision_type(data: dict[str, Any], arch: Architecture) -> str | None:
+    """Return the ``model_type`` of the vision tower if it is one that is read."""
+    vision = data.get("vision_config")
+    found = vision.get("model_type") if isinstance(vision, dict) else None
+    return arch.vision.model_type if arch.vision and found == arch.vision.model_type else None
+
+
+def _check_text(path: Path, text: Any, arch: Architecture) -> None:
+    found = text.get("model_type") if isinstance(text, dict) else None
+    if arch.text_types and found not in arch.text_types:
+        supported = ", ".join(arch.text_types)
+        raise ConfigError(f"{path}: text_config.model_type: {found!r} is not supported; supported are {supported}")
 
 
 def _tokens(reader: ConfigReader, key: str) -> list[int] | None:

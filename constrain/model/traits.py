@@ -116,6 +116,21 @@ class ExpertTraits:
 
 
 @dataclass(frozen=True)
+class VisionTraits:
+    """Vision towers of an architecture.
+
+    Attributes:
+        model_type: the one of ``vision_config`` that is read.
+        merging: the projector makes one embedding of a square of patches, as of Mistral 3.
+        defaults: defaults of keys of the config.
+    """
+
+    model_type: str
+    merging: bool
+    defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
 class DecoderTraits:
     """Differences of a decoder from plain Llama.
 

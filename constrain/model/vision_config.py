@@ -7,12 +7,14 @@ from pathlib import Path
 
 from constrain.kernels import Activation
 from constrain.model.config_reader import ConfigReader
+from constrain.model.traits import VisionTraits
 from constrain.tokenizer.files import read_json_object
 
 _MAX_WIDTH = 1 << 20
 _MAX_LAYERS = 1 << 10
 _MAX_PIXELS = 1 << 14
 _ACTIVATIONS = {"gelu": Activation.GELU, "silu": Activation.SILU}
+_SUPPORTED = {"vision_feature_layer": -1, "vision_feature_select_strategy": "full", "projector_hidden_act": "gelu"}
 # Of CLIP, on whose images the towers are trained.
 _MEAN, _SPREAD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -38,6 +40,7 @@ class VisionConfig:
     Attributes:
         hidden_size, intermediate_size, num_hidden_layers, num_attention_heads: shape of the tower.
         patch_size: width and height of a patch in pixels.
+        merging: the projector has a norm and a layer that merges a square of patches.
         merge_size: width and height of the square of patches that become one embedding.
         activation: of the gates of the MLPs.
         theta: base of the rotations.
@@ -51,6 +54,7 @@ class VisionConfig:
     num_hidden_layers: int
     num_attention_heads: int
     patch_size: int
+    merging: bool
     merge_size: int
     activation: Activation
     theta: float
@@ -69,15 +73,15 @@ class VisionConfig:
         return self.patch_size * self.merge_size
 
 
-def read_vision(path: Path) -> VisionConfig:
+def read_vision(path: Path, traits: VisionTraits) -> VisionConfig:
     """Read a ``config.json``, and the ``preprocessor_config.json`` beside it if there is one.
 
     Raises:
         ConfigError: a value is missing, of the wrong type, out of bounds or not supported.
     """
-    reader = ConfigReader(path, [read_json_object(path)])
+    reader = ConfigReader(path, [read_json_object(path), traits.defaults])
     vision = reader.section("vision_config")
-    for key, value in (("vision_feature_layer", -1), ("projector_hidden_act", "gelu")):
+    for key, value in _SUPPORTED.items():
         if reader.raw(key, value) != value:
             raise reader.error(key, f"{reader.raw(key)!r} is not supported; supported is {value!r}")
     name = vision.text("hidden_act", "gelu")
@@ -92,7 +96,8 @@ def read_vision(path: Path) -> VisionConfig:
         num_hidden_layers=vision.integer("num_hidden_layers", 24, high=_MAX_LAYERS),
         num_attention_heads=heads,
         patch_size=vision.integer("patch_size", 16, high=_MAX_PIXELS),
-        merge_size=reader.integer("spatial_merge_size", 2, high=16),
+        merging=traits.merging,
+        merge_size=reader.integer("spatial_merge_size", 2, high=16) if traits.merging else 1,
         activation=_ACTIVATIONS[name],
         theta=_theta(vision),
         projector_bias=reader.boolean("multimodal_projector_bias", False),

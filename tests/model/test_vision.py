@@ -1,4 +1,4 @@
-"""The vision tower of Mistral 3 against transformers."""
+"""The vision towers of Mistral 3 and Pixtral against transformers."""
 
 from __future__ import annotations
 
@@ -30,20 +30,24 @@ class Names:
         return {"[IMG_BREAK]": BREAK, "[IMG_END]": END}.get(token)
 
 
-@pytest.fixture(scope="module", params=[("silu", False), ("gelu", True)], ids=["silu", "gelu_biases"])
+@pytest.fixture(scope="module", params=["mistral3", "mistral3_biases", "llava"])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A folder, and the model in transformers that wrote it."""
-    activation, bias = request.param
+    activation = "silu" if request.param == "mistral3" else "gelu"
     vision = transformers.PixtralVisionConfig(
         hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, patch_size=4, image_size=64,
         hidden_act=activation, initializer_range=0.2,
     )  # fmt: skip
     text = transformers.MistralConfig(**{**SIZES, "sliding_window": None})
-    config = transformers.Mistral3Config(
-        vision_config=vision, text_config=text, multimodal_projector_bias=bias, tie_word_embeddings=False
-    )
+    common = {"vision_config": vision, "text_config": text, "tie_word_embeddings": False, "image_token_index": IMAGE}
+    if request.param == "llava":
+        config = transformers.LlavaConfig(**common, vision_feature_layer=-1, vision_feature_select_strategy="full")
+        kind = transformers.LlavaForConditionalGeneration
+    else:
+        config = transformers.Mistral3Config(**common, multimodal_projector_bias=request.param != "mistral3")
+        kind = transformers.Mistral3ForConditionalGeneration
     torch.manual_seed(0)
-    reference = transformers.Mistral3ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+    reference = kind._from_config(config, attn_implementation="eager").eval()
     randomise(reference)
     folder = tmp_path_factory.mktemp("mistral3")
     reference.save_pretrained(folder)
@@ -66,13 +70,14 @@ def loaded(folder: Path) -> tuple[ExLlamaV2, ExLlamaV2VisionTower]:
 
 def test_pixels(written: tuple[Path, Any], picture: Image.Image) -> None:
     tower = ExLlamaV2VisionTower(ExLlamaV2Config(written[0]))
-    processor = PixtralImageProcessorPil(**PREPROCESSOR, patch_size={"height": 8, "width": 8})
+    cell = tower.vision.cell
+    processor = PixtralImageProcessorPil(**PREPROCESSOR, patch_size={"height": cell, "width": cell})
     for image in (picture, picture.rotate(90, expand=True), picture.convert("L"), picture.resize((3, 1))):
         expected = torch.from_numpy(processor(image.convert("RGB"), return_tensors="np")["pixel_values"][0])
         found = pixels_of(image, tower.vision)
         assert found.shape == expected.shape
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    assert fitted(1, 10_000, tower.vision) == (8, 48)
+    assert fitted(1, 10_000, tower.vision) == (cell, 48)
 
 
 def test_features(written: tuple[Path, Any], picture: Image.Image) -> None:
@@ -83,7 +88,7 @@ def test_features(written: tuple[Path, Any], picture: Image.Image) -> None:
         with torch.no_grad():
             expected = reference.get_image_features(pixels[None], image_sizes=[pixels.shape[1:]]).pooler_output[0]
         found = tower.features(pixels)
-        assert found.shape == (pixels.shape[1] // 8, pixels.shape[2] // 8, 48)
+        assert found.shape == (pixels.shape[1] // tower.vision.cell, pixels.shape[2] // tower.vision.cell, 48)
         torch.testing.assert_close(found.flatten(0, 1), expected, atol=1e-4, rtol=0)
         assert expected.std() > 0.1
 
@@ -98,7 +103,7 @@ def test_a_prompt_with_an_image(written: tuple[Path, Any], picture: Image.Image)
     plain, features = ids.clone(), []
     for block, image in zip(blocks, images, strict=True):
         pixels = pixels_of(image, tower.vision)
-        rows, columns = (side // 8 for side in pixels.shape[1:])
+        rows, columns = (side // tower.vision.cell for side in pixels.shape[1:])
         own = torch.tensor(([IMAGE] * columns + [BREAK]) * rows)
         own[-1] = END
         plain[(ids >= block.first_index) & (ids < block.first_index + block.length)] = own
@@ -108,7 +113,7 @@ def test_a_prompt_with_an_image(written: tuple[Path, Any], picture: Image.Image)
     states[plain == IMAGE] = torch.cat(features)
     with torch.no_grad():
         expected = reference(inputs_embeds=states).logits
-    cache = ExLlamaV2Cache(model, max_seq_len=128)
+    cache = ExLlamaV2Cache(model, max_seq_len=256)
     found = torch.cat([model.forward(part, cache, indexed_embeddings=blocks) for part in ids.split(9, dim=1)], dim=1)
     torch.testing.assert_close(found[..., :99], expected, atol=1e-4, rtol=0)
 
@@ -166,6 +171,13 @@ def test_bad_values_are_named(
     (tmp_path / "model.safetensors").symlink_to(written[0] / "model.safetensors")
     with pytest.raises(ConfigError, match=message):
         ExLlamaV2VisionTower(ExLlamaV2Config(tmp_path))
+
+
+def test_other_text_models_are_refused(tmp_path: Path) -> None:
+    config = {"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "llama"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"text_config\.model_type: 'llama' is not supported; supported are mistral"):
+        ExLlamaV2Config(tmp_path)
 
 
 def test_a_missing_tensor_is_named(written: tuple[Path, Any], tmp_path: Path) -> None:

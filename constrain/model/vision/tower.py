@@ -37,7 +37,7 @@ class TokenNames(Protocol):
 class ExLlamaV2VisionTower:
     """The vision tower of a multimodal model, with the projector to the embeddings of its text model.
 
-    Towers of Pixtral are read, as Mistral 3 has them.
+    Towers of Pixtral are read, as Pixtral and Mistral 3 have them.
 
     Attributes:
         config: the config of the model.
@@ -58,12 +58,13 @@ class ExLlamaV2VisionTower:
             ModelError: the model has no vision tower of a kind that is read.
             WeightsError: a tensor is missing, or of the wrong shape or type.
         """
-        if config.vision_model_type is None or config.files is None:
+        traits = config.arch.vision if config.vision_model_type else None
+        if traits is None or config.files is None:
             raise ModelError(
-                f"{config.model_dir}: has no vision tower that is read; those of Mistral3ForConditionalGeneration are"
+                f"{config.model_dir}: has no vision tower that is read; those of Mistral 3 and Pixtral are"
             )
         self.config, self._files = config, config.files
-        self.vision: VisionConfig = read_vision(Path(config.model_config))
+        self.vision: VisionConfig = read_vision(Path(config.model_config), traits)
         prefix = next((each for each in _PREFIXES if f"{each}vision_tower.patch_conv.weight" in self._files), "")
         at = f"{prefix}vision_tower."
         self._patches = f"{at}patch_conv.weight"
