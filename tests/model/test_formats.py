@@ -31,7 +31,7 @@ from safetensors.torch import save_file
 
 from constrain.cli.inspect import info
 from constrain.errors import ConfigError, WeightsError
-from constrain.kernels import JoinedWeight, PackedWeight, multiplies_packed
+from constrain.kernels import InterleavedWeight, JoinedWeight, PackedWeight, multiplies_packed
 from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
 from constrain.model.config_reader import ConfigReader
 from constrain.model.formats import read_quantization
@@ -615,6 +615,22 @@ def test_old_gptq_with_an_order_of_zeros_has_groups_of_neighbours(llama_wide: An
     assert_same(found, load_plain(llama_wide, plain).forward(ids))
 
 
+def holds_all_that_is_read(weight: InterleavedWeight) -> bool:
+    """Whether the tensors are as large as the compiled product takes them to be, which trusts that."""
+    outputs, inputs = weight.shape
+    blocks, words = -(-outputs // 32), sum(size * (kind % 100) // 32 for kind, size in weight.groups)
+    groups = (blocks, len(weight.groups), 32)
+    zeros, order, factors = weight.zeros, weight.order, weight.factors
+    return (
+        weight.words.shape == (blocks, words, 32)
+        and weight.scales.shape == groups
+        and (zeros is None or zeros.shape == groups)
+        and (factors is None or factors.shape == (blocks * 32,))
+        and (order is None or (order.shape == (inputs,) and 0 <= int(order.min()) <= int(order.max()) < inputs))
+        and all(tensor.is_contiguous() for _, tensor in weight._tensors())
+    )
+
+
 _SHAPES = st.lists(st.integers(0, 70), min_size=0, max_size=3).map(tuple)
 _TYPES = st.sampled_from([torch.int32, torch.uint8, torch.int8, torch.int16, torch.float16, torch.float32, torch.int64])
 
@@ -642,4 +658,7 @@ def test_any_part_may_be_anything(
     except WeightsError as error:
         assert str(file.name) in str(error) or "no tensor a.weight" in str(error)
         return
-    assert weight is None or weight.prepared(torch.float32).product(torch.zeros(1, 64)).shape == (1, 64)
+    if weight is not None:
+        prepared = weight.prepared(torch.float32)
+        assert not isinstance(prepared, InterleavedWeight) or holds_all_that_is_read(prepared)
+        assert prepared.product(torch.zeros(1, 64)).shape == (1, 64)

@@ -49,11 +49,15 @@ class EXL2(StoredWeight):
     def _check_parts(self) -> None:
         outputs, inputs = self.shape
         groups = self.parts["q_scale"].shape[0]
-        self._expect("q_weight", [self.parts["q_weight"].shape], ("I32",))
-        self._expect("q_invperm", [(inputs,)], ("I32", "I16"))
-        self._expect("q_scale", [(groups, outputs // 8)], ("I32",))
-        self._expect("q_scale_max", [(groups,)], ("F16",))
-        self._expect("q_groups", [(2 * groups,)], ("I16",))
+        self._expect_type("q_weight", "I32")
+        self._expect_type("q_invperm", "I32", "I16")
+        self._expect_shape("q_invperm", (inputs,))
+        self._expect_type("q_scale", "I32")
+        self._expect_shape("q_scale", (groups, outputs // 8))
+        self._expect_type("q_scale_max", "F16")
+        self._expect_shape("q_scale_max", (groups,))
+        self._expect_type("q_groups", "I16")
+        self._expect_shape("q_groups", (2 * groups,))
         if outputs % 8:
             raise self.error("q_weight", f"is of {outputs} outputs, which is not a multiple of 8")
 

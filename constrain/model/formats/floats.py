@@ -50,8 +50,11 @@ class Float8(StoredWeight):
         """Which elements share a scale.
 
         Raises:
-            WeightsError: the shape of the scales fits no blocks.
+            WeightsError: the shape of the scales fits no groups.
         """
+        return self._find_grid()
+
+    def _find_grid(self) -> ScaleGrid:
         block = self.settings.block if self.settings else (128, 128)
         found = self.parts[self.scale].shape
         grid = ScaleGrid.of(found, self.shape, block)
@@ -70,8 +73,8 @@ class Float8(StoredWeight):
     def _check_parts(self) -> None:
         if self.scale not in self.parts:
             raise self.error("weight", "is of type F8_E4M3, but there is no weight_scale or weight_scale_inv")
-        self._expect(self.scale, [self.parts[self.scale].shape], (*FLOATS, *_POWERS))
-        assert self.grid
+        self._expect_type(self.scale, *FLOATS, *_POWERS)
+        self._find_grid()
 
 
 class _Float4(StoredWeight):
@@ -99,8 +102,9 @@ class _Float4(StoredWeight):
         return -(-self.shape[1] // self.size)
 
     def _check_parts(self) -> None:
-        self._expect(self.codes, [self.parts[self.codes].shape], ("U8",))
-        self._expect("weight_scale", [(self.shape[0], self._groups)], self.scale_types)
+        self._expect_type(self.codes, "U8")
+        self._expect_type("weight_scale", *self.scale_types)
+        self._expect_shape("weight_scale", (self.shape[0], self._groups))
 
     @property
     @abstractmethod
@@ -142,7 +146,8 @@ class NVFloat4(_Float4):
 
     def _check_parts(self) -> None:
         super()._check_parts()
-        self._expect(self.factor, [(1,), ()], ("F32",))
+        self._expect_type(self.factor, "F32")
+        self._expect_shape(self.factor, (1,), ())
 
     def _factor(self) -> torch.Tensor:
         """Return the factor of all scales, float32 ``[1]``."""
@@ -209,5 +214,7 @@ class StackedFloat4(StoredWeight):
 
     def _check_parts(self) -> None:
         experts, outputs, groups, _ = self.parts["blocks"].shape
-        self._expect("blocks", [(experts, outputs, groups, 16)], ("U8",))
-        self._expect("scales", [(experts, outputs, groups)], ("U8",))
+        self._expect_type("blocks", "U8")
+        self._expect_shape("blocks", (experts, outputs, groups, 16))
+        self._expect_type("scales", "U8")
+        self._expect_shape("scales", (experts, outputs, groups))

@@ -68,9 +68,11 @@ class _Columns(StoredWeight):
         if declared not in (None, self.bits):
             raise self.error("qweight", f"has codes of {self.bits} bits, but config.json says {declared}")
         groups = -(-inputs // self.group_size)
-        self._expect("qweight", [self.parts["qweight"].shape], ("I32",))
-        self._expect("scales", [(groups, outputs)], FLOATS)
-        self._expect("qzeros", [(groups, outputs * self.bits // WORD)], ("I32",))
+        self._expect_type("qweight", "I32")
+        self._expect_type("scales", *FLOATS)
+        self._expect_shape("scales", (groups, outputs))
+        self._expect_type("qzeros", "I32")
+        self._expect_shape("qzeros", (groups, outputs * self.bits // WORD))
 
     def _scales(self) -> torch.Tensor:
         return self._finite("scales").T.contiguous()
@@ -126,7 +128,8 @@ class GPTQ(_Columns):
         if self.shape[1] % 8:
             raise self.error("qweight", f"is of {self.shape[1]} inputs, which is not a multiple of 8")
         if "g_idx" in self.parts:
-            self._expect("g_idx", [(self.shape[1],)], ("I32", "I64"))
+            self._expect_type("g_idx", "I32", "I64")
+            self._expect_shape("g_idx", (self.shape[1],))
 
     def _zeros(self) -> torch.Tensor | None:
         stored = unpack_bits(self._stored("qzeros"), self.bits)

@@ -35,6 +35,9 @@ class _Integers(StoredWeight):
         Raises:
             WeightsError: the shape of the scales fits no groups.
         """
+        return self._find_grid()
+
+    def _find_grid(self) -> ScaleGrid:
         scales = self.parts["weight_scale"].shape
         grid = ScaleGrid.of(scales, (self.shape[0], self.shape[1]), (1, 1))
         if grid is None or grid.columns == 1 < self.shape[1]:
@@ -51,10 +54,10 @@ class _Integers(StoredWeight):
         return self.shape[1] * self.bits // 8 + self.grid.groups * (self._scale_bytes("weight_scale") + zero)
 
     def _check_parts(self) -> None:
-        self._expect("weight_scale", [self.parts["weight_scale"].shape], FLOATS)
+        self._expect_type("weight_scale", *FLOATS)
         if "weight_zero_point" in self.parts:
             self._check_zeros()
-        assert self.grid
+        self._find_grid()
 
     @abstractmethod
     def _check_zeros(self) -> None:
@@ -80,7 +83,8 @@ class PackedIntegers(_Integers):
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        self._expect("weight_shape", [(2,)], ("I32", "I64"))
+        self._expect_type("weight_shape", "I32", "I64")
+        self._expect_shape("weight_shape", (2,))
         outputs, inputs = self._stored("weight_shape").tolist()
         return outputs, inputs
 
@@ -115,18 +119,20 @@ class PackedIntegers(_Integers):
         return self._weight(codes, self._zeros(), order)
 
     def _check_parts(self) -> None:
-        self._expect("weight_packed", [self.parts["weight_packed"].shape], ("I32",))
+        self._expect_type("weight_packed", "I32")
         if self.shape[1] * self.bits % (8 if self.bits in (2, 4, 8) else WORD):
             raise self.error("weight_shape", f"says {[*self.shape]}; rows of {self.bits} bits do not end with a byte")
         if "weight_g_idx" in self.parts:
-            self._expect("weight_g_idx", [(self.shape[1],)], ("I32", "I64"))
+            self._expect_type("weight_g_idx", "I32", "I64")
+            self._expect_shape("weight_g_idx", (self.shape[1],))
         super()._check_parts()
 
     def _check_zeros(self) -> None:
         outputs, groups = self.shape[0], self.grid.groups
         plain = self.parts["weight_zero_point"].dtype == "I8"
         rows = outputs if plain else _words(outputs, self.bits)
-        self._expect("weight_zero_point", [(rows, groups)], ("I32", "I8"))
+        self._expect_type("weight_zero_point", "I32", "I8")
+        self._expect_shape("weight_zero_point", (rows, groups))
 
     def _zeros(self) -> torch.Tensor | None:
         if "weight_zero_point" not in self.parts:
@@ -187,7 +193,8 @@ class PlainIntegers(_Integers):
         return self.grid.groups == 1 and "weight_zero_point" not in self.parts
 
     def _check_zeros(self) -> None:
-        self._expect("weight_zero_point", [self.parts["weight_scale"].shape], ("I8",))
+        self._expect_type("weight_zero_point", "I8")
+        self._expect_shape("weight_zero_point", self.parts["weight_scale"].shape)
 
 
 def _unsigned(signed: torch.Tensor) -> torch.Tensor:

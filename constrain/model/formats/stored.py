@@ -129,14 +129,16 @@ class StoredWeight(ABC):
     def _fits(self, shape: tuple[int, ...]) -> bool:
         return self.shape == shape
 
-    def _expect(self, part: str, shapes: list[tuple[int, ...]], dtypes: tuple[str, ...]) -> None:
-        """Raise an error if a part has none of these shapes, or none of these types."""
-        found = self.parts[part]
-        if found.dtype not in dtypes:
-            raise self.error(part, f"is of type {found.dtype}; read are {', '.join(dtypes)}")
-        if found.shape not in shapes:
-            wanted = " or ".join(str([*shape]) for shape in dict.fromkeys(shapes))
-            raise self.error(part, f"has shape {[*found.shape]}, not {wanted}")
+    def _expect_type(self, part: str, *dtypes: str) -> None:
+        """Raise an error if a part is of none of these types."""
+        if self.parts[part].dtype not in dtypes:
+            raise self.error(part, f"is of type {self.parts[part].dtype}; read are {', '.join(dtypes)}")
+
+    def _expect_shape(self, part: str, *shapes: tuple[int, ...]) -> None:
+        """Raise an error if a part has none of these shapes."""
+        if self.parts[part].shape not in shapes:
+            wanted = " or ".join(str([*shape]) for shape in shapes)
+            raise self.error(part, f"has shape {[*self.parts[part].shape]}, not {wanted}")
 
     def _stored(self, part: str) -> torch.Tensor:
         return self._read(f"{self.key}{self.separator}{part}")
