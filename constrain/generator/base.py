@@ -22,6 +22,7 @@ from constrain.generator.sampler import ExLlamaV2Sampler
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import Request, Runtime, SequenceState
+from constrain.runtime.sequence import can_heal
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 __all__ = [
@@ -137,7 +138,7 @@ class ExLlamaV2BaseGenerator:
         batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
         self._check(batch, gen_settings, constraints)
 
-        heal = token_healing and batch.can_heal(self.tokenizer)
+        heal = token_healing and can_heal(self.tokenizer, batch.rows)
         stop = self.tokenizer.eos_token_id if stop_token == -1 else stop_token
         width = self.model.config.padded_vocab_size
         request = Request(

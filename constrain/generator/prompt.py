@@ -11,7 +11,6 @@ import torch
 from constrain.arguments import check_type, refused
 from constrain.errors import GenerationError
 from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding
-from constrain.runtime.sequence import can_heal
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 PLACEHOLDER = "{{EMBED_HERE}}"
@@ -64,12 +63,6 @@ class PromptBatch:
         """Return a batch with only the last ``limit`` positions."""
         cut = max(0, self.ids.shape[1] - limit)
         return replace(self, ids=self.ids[:, cut:], padding=(self.padding - cut).clamp_min(0))
-
-    def can_heal(self, tokenizer: ExLlamaV2Tokenizer) -> bool:
-        """Return whether the last token of every row is text of whole characters, and has a token before it."""
-        if int(self.ids.shape[1] - self.padding.max()) < 2:
-            return False
-        return all(can_heal(tokenizer, token) for token in self.ids[:, -1].tolist())
 
 
 def encode_prompts(

@@ -238,8 +238,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             raise GenerationError("input_embeddings take no padding: give prompts of one length")
         prompts = [row[int(pad) :].unsqueeze(0) for row, pad in zip(input_ids, padding, strict=True)]
         room = min(self.model.config.max_seq_len, self.cache.max_seq_len) - max(each.shape[1] for each in prompts)
-        heals = token_healing and min(each.shape[1] for each in prompts) > 1
-        heals = heals and all(can_heal(self.tokenizer, int(token)) for token in input_ids[:, -1])
+        heals = token_healing and can_heal(self.tokenizer, prompts)
         width = self.model.config.padded_vocab_size
         request = Request(
             prompt=prompts,

@@ -275,12 +275,11 @@ class SequenceState:
 
     def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> int | None:
         """Remove the last token of each prompt if all can be regenerated; return that of the first prompt."""
-        rows = [row.sequence_ids for row in self.rows]
-        if min(map(len, rows)) < 2 or not all(can_heal(tokenizer, int(ids.torch()[0, -1])) for ids in rows):
+        if not can_heal(tokenizer, self.request.prompt):
             return None
-        last = int(rows[0].torch()[0, -1])
-        for ids in rows:
-            ids.truncate(len(ids) - 1)
+        last = self._last_token()
+        for row in self.rows:
+            row.sequence_ids.truncate(len(row.sequence_ids) - 1)
         return last
 
     def _ends_with(self, token: int) -> bool:
@@ -459,11 +458,17 @@ class SequenceState:
         return self._tokenizer.get_id_to_piece_list()[token]
 
 
-def can_heal(tokenizer: ExLlamaV2Tokenizer, token: int) -> bool:
-    """Return whether a token is text made of whole characters."""
+def can_heal(tokenizer: ExLlamaV2Tokenizer, prompts: Sequence[torch.Tensor]) -> bool:
+    """Return whether the last token of every prompt is text of whole characters, and has a token before it.
+
+    Args:
+        tokenizer: of the model.
+        prompts: int64, each of shape (1, n).
+    """
     pieces = tokenizer.get_id_to_piece_list()
-    piece = pieces[token] if token < len(pieces) else ""
-    return bool(piece) and "\ufffd" not in piece
+    last = [int(ids[0, -1]) for ids in prompts]
+    texts = [pieces[token] if token < len(pieces) else "" for token in last]
+    return all(ids.shape[1] > 1 for ids in prompts) and all(text and "\ufffd" not in text for text in texts)
 
 
 def _reason(error: ConstrainError) -> str:

@@ -20,6 +20,7 @@ from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence
 from constrain.runtime.lineage import Lineage, _systematic, apportion
 from constrain.runtime.sampler.params import UNSHAPED
+from constrain.runtime.speculation import NgramProposer
 
 Make = Callable[..., Runtime]
 #: What the logits of the random model are divided by.
@@ -121,11 +122,11 @@ def test_enumerated_posteriors(make: Make, pattern: str) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_the_same_seed_gives_the_same_particles(make: Make, asynchronous: bool) -> None:
-    """Alone, beside others, with passes queued ahead, and with pages of any size; pages are given back."""
+    """Alone, beside others that are drafted, with passes queued ahead, with pages of any size, which are given back."""
     runtime = make()
     first = runtime.submit(ask(runtime, "[abc]{1,9}", 5, faithful=True, particles=8)).result()
     assert len({each.log_weight for each in first.particles}) > 1 and len(runtime.allocator.idle) == 16
-    runtime = make(page_size=16)
+    runtime = make(page_size=16, proposer=NgramProposer(3), num_draft_tokens=3)
     runtime.runner.is_asynchronous = asynchronous
     handles = [runtime.submit(ask(runtime, "[abc]{1,9}", 5, faithful=True, particles=8))]
     handles += [runtime.submit(ask(runtime, "[abc]{1,40}", seed, max_new_tokens=50)) for seed in range(3)]
