@@ -248,6 +248,7 @@ def _faithful_completions(handle: Handle) -> list[Completion]:
     total = sum(math.exp(each.log_weight - greatest) for each in output.particles)
     found = []
     for index, each in enumerate(output.particles):
+        assert each.finish is not None
         tokens = [token.id for token in each.tokens]
         completion = Completion(
             each.text,

@@ -21,7 +21,7 @@ from constrain.filters.engine import ExLlamaV2EngineFilter
 from constrain.filters.masks import TokenMask
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence
-from constrain.runtime.handle import Output
+from constrain.runtime.events import Output
 
 #: Maximum number of branches of a value that are scored, the most likely first.
 MAX_BRANCHES = 256

@@ -67,24 +67,6 @@ class Finish:
 
 
 @dataclass(frozen=True)
-class Particle:
-    """An output of a faithful request.
-
-    Attributes:
-        text: the text.
-        tokens: the tokens, without a stop token.
-        finish: why it ended.
-        log_weight: logarithm of its weight. The mean weight of the particles of a request estimates, without bias, the
-            probability that the model alone writes something that the constraint allows; -inf if it is not complete.
-    """
-
-    text: str
-    tokens: list[SampledToken]
-    finish: Finish
-    log_weight: float
-
-
-@dataclass(frozen=True)
 class Update:
     """The outcome of a sampled token.
 
@@ -98,4 +80,32 @@ class Update:
     released: Piece = field(default_factory=Piece)
     suppressed: Piece | None = None
     finish: Finish | None = None
-    particles: Sequence[Particle] = ()
+    particles: Sequence[Output] = ()
+
+
+@dataclass
+class Output:
+    """The output of a request.
+
+    Attributes:
+        text: the new text.
+        tokens: the new tokens, without a stop token, with the details that were requested.
+        finish: why the request ended.
+        particles: the outputs of a faithful request, in place of text and tokens.
+        log_weight: of such an output, the logarithm of its weight. The mean weight of the particles of a request
+            estimates, without bias, the probability that the model alone writes something that the constraint allows;
+            -inf if it is not complete.
+    """
+
+    text: str = ""
+    tokens: list[SampledToken] = field(default_factory=list)
+    finish: Finish | None = None
+    particles: Sequence[Output] = ()
+    log_weight: float = 0.0
+
+    def add(self, update: Update) -> None:
+        """Append the text and tokens that an update releases."""
+        self.text += update.released.text
+        self.tokens += update.released.tokens
+        if update.finish is not None:
+            self.finish, self.particles = update.finish, update.particles

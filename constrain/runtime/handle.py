@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
 from constrain.errors import GenerationError
-from constrain.runtime.events import Finish, Particle, SampledToken, Update
+from constrain.runtime.events import Output, Update
 from constrain.runtime.sequence import SequenceState
-
-
-@dataclass
-class Output:
-    """The output of a request.
-
-    Attributes:
-        text: the new text.
-        tokens: the new tokens, without a stop token, with the details that were requested.
-        finish: why the request ended.
-        particles: the outputs of a faithful request, in place of text and tokens.
-    """
-
-    text: str = ""
-    tokens: list[SampledToken] = field(default_factory=list)
-    finish: Finish | None = None
-    particles: Sequence[Particle] = ()
-
-    def add(self, update: Update) -> None:
-        """Append the text and tokens that an update releases."""
-        self.text += update.released.text
-        self.tokens += update.released.tokens
-        if update.finish is not None:
-            self.finish, self.particles = update.finish, update.particles
 
 
 class Driver(Protocol):

@@ -26,8 +26,7 @@ import numpy.typing as npt
 
 from constrain.errors import DeadEnd, NoTokenLeft
 from constrain.runtime.decode_loop import Outcome
-from constrain.runtime.events import Finish, Particle, Update
-from constrain.runtime.handle import Output
+from constrain.runtime.events import Finish, Output, Update
 from constrain.runtime.lineage import Lineage, apportion, random_number, seeds_of
 from constrain.runtime.page_table import PageAllocator, pages_of
 from constrain.runtime.request import Request
@@ -128,7 +127,9 @@ class _Group:
         if greatest == -math.inf:
             raise NoTokenLeft("no particle has completed an output that the constraint allows")
         if all(each.finish is not None for each in self.members):
-            return Update(finish=Finish("particles"), particles=[self._particle(each) for each in self.members])
+            for each, log_weight in zip(self.members, log_weights.tolist(), strict=True):
+                self.outputs[each].log_weight = log_weight
+            return Update(finish=Finish("particles"), particles=[self.outputs[each] for each in self.members])
         weights = np.exp(log_weights - greatest)
         log_total = greatest + math.log(weights.sum())
         shares = weights / weights.sum()
@@ -158,11 +159,6 @@ class _Group:
         return bool(
             total**2 < _MIN_EFFECTIVE * len(running) * (running**2).sum() or len(running) < _MIN_EFFECTIVE * fair
         )
-
-    def _particle(self, member: SequenceState) -> Particle:
-        output = self.outputs[member]
-        assert output.finish is not None
-        return Particle(output.text, output.tokens, output.finish, _lineage(member).log_weight)
 
     def _resample(self, shares: npt.NDArray[np.float64], log_total: float) -> None:
         """Replace particles, so that the number of those that have not ended is in proportion to their weight."""
