@@ -11,6 +11,7 @@ from constrain.errors import ArgumentError, BudgetError, GenerationError
 from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.generator import ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.runtime import Request, Runtime, SamplingParams
+from constrain.runtime.sampler.params import TokenBias
 
 GREEDY = SamplingParams()
 Make = Callable[..., Runtime]
@@ -34,6 +35,18 @@ def test_only_hooks_keep_a_request_on_the_host(make: Make) -> None:
     fields.post_sampling_hooks = [lambda _: None]
     hooked = ExLlamaV2DynamicJob(ids, 4, gen_settings=fields).request(runtime.tokenizer, 384)
     assert hooked.host_bound == ["post_sampling_hooks"]
+
+
+def test_every_row_of_a_pass_may_have_its_own_bias(make: Make) -> None:
+    runtime = make(100 * 256)
+    handles = []
+    for token in range(40, 120):
+        values = torch.zeros(384)
+        values[token] = 1e4
+        request = Request([torch.tensor([[5, 6]])], SamplingParams(bias=TokenBias(values)), max_new_tokens=2)
+        handles.append(runtime.submit(request))
+    found = [[token.id for token in handle.result().tokens] for handle in handles]
+    assert found == [[token] * 2 for token in range(40, 120)]
 
 
 def test_a_hook_waits_for_its_own_sequence_alone(make: Make) -> None:

@@ -6,7 +6,6 @@ own states, parameters, mask and history: its random number is derived from its 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,15 +33,15 @@ from constrain.kernels import (
     sample,
 )
 from constrain.kernels.graphs import Graph, SideStream
-from constrain.runtime.mask_pool import MaskPool
 from constrain.runtime.model_runner import ModelRunner, PassOutput
+from constrain.runtime.pools import BiasPool, MaskPool
 from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
 
 #: Maximum number of masks cached on the device: 64 MB for a vocabulary of 128,000 tokens.
 _MAX_MASKS = 4096
 #: Maximum number of masks cached on the CPU, where uploads are cheap: four for each row of a pass.
 _MAX_HOST_MASKS = 1024
-#: Maximum number of biases cached on the device.
+#: Number of biases cached on the device, unless a pass has more.
 _MAX_BIASES = 64
 #: Maximum number of candidates that the sampling kernel holds in shared memory.
 _MAX_CANDIDATES = 1024
@@ -183,7 +182,8 @@ class BatchSampler:
         device = runner.device
         words = (runner.model.config.padded_vocab_size + 31) // 32
         self._masks = MaskPool(_MAX_MASKS if device.type == "cuda" else _MAX_HOST_MASKS, words, runner.uploads, device)
-        self._biases = _BiasPool(runner)
+        num_biases = max(_MAX_BIASES, runner.max_rows) if runner.has_graphs else _MAX_BIASES
+        self._biases = BiasPool(num_biases, runner.model.config.padded_vocab_size, runner.uploads, device)
         self._probabilities = torch.zeros(runner.max_rows, device=device)
         self._side = SideStream(device)
         self._static: dict[Any, _Inputs] = {}
@@ -309,7 +309,7 @@ class BatchSampler:
             if scratch is not None:
                 penalise(logits, output.history, output.lengths, inputs.penalties, scratch)
             if variant.biased:
-                add_bias(logits, self._biases.values[:, : self.width], inputs.chosen["biases"])
+                add_bias(logits, self._biases.biases[:, : self.width], inputs.chosen["biases"])
             if variant.dry:
                 apply_dry(logits, output.history, output.lengths, inputs.dry, self._chosen(inputs, "breakers"))
             masks = self._chosen(inputs, "masks") if variant.masked else None
@@ -486,48 +486,6 @@ class _Inputs:
         if self._sent.get(target) != values:
             self._sent[target] = values
             self._uploads.send(target, values)
-
-
-class _BiasPool:
-    """Biases on the device, with LRU eviction.
-
-    Attributes:
-        values: float32 ``[capacity, padded vocabulary]``.
-    """
-
-    def __init__(self, runner: ModelRunner) -> None:
-        self._runner = runner
-        self.width = runner.model.config.padded_vocab_size
-        self._rows: OrderedDict[TokenBias, int] = OrderedDict()
-        self._values: torch.Tensor | None = None
-
-    @property
-    def values(self) -> torch.Tensor:
-        """The biases; memory is allocated on first use."""
-        if self._values is None:
-            capacity = max(_MAX_BIASES, self._runner.max_rows) if self._runner.has_graphs else _MAX_BIASES
-            self._values = torch.zeros(capacity, self.width, device=self._runner.device)
-        return self._values
-
-    def rows(self, biases: Sequence[TokenBias | None]) -> list[int]:
-        """Return the row of each bias, -1 for none; new biases are uploaded."""
-        for bias in biases:
-            if bias is None:
-                continue
-            if bias in self._rows:
-                self._rows.move_to_end(bias)
-            else:
-                self._send(bias)
-        return [-1 if bias is None else self._rows[bias] for bias in biases]
-
-    def _send(self, bias: TokenBias) -> None:
-        row = len(self._rows)
-        if row == len(self.values):
-            _, row = self._rows.popitem(last=False)
-        self._rows[bias] = row
-        given = bias.values.float()
-        self.values[row, len(given) :] = 0
-        self._runner.uploads.send(self.values[row, : len(given)], given)
 
 
 def _empty_top(rows: int, count: int, counts: torch.Tensor) -> TopTokens:

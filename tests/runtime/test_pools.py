@@ -10,7 +10,8 @@ from constrain.engine import Vocabulary, compile_choices
 from constrain.filters.adapter import pack
 from constrain.filters.masks import RowMask, TokenMask, row, token_list
 from constrain.kernels.graphs import Uploads
-from constrain.runtime.mask_pool import MaskPool
+from constrain.runtime.pools import BiasPool, MaskPool
+from constrain.runtime.sampler.params import TokenBias
 
 CPU = torch.device("cpu")
 
@@ -39,6 +40,16 @@ def test_the_least_recently_used_mask_is_overwritten(uploads: Uploads) -> None:
     assert pool.rows([mask(4), mask(1)]) == [1, 0]
     assert pool.bits[1].tolist() == [16, 0]
     assert pool.rows([mask(2), mask(3)]) == [0, 2]
+
+
+def test_biases_of_one_pass_do_not_overwrite_each_other(uploads: Uploads) -> None:
+    pool = BiasPool(2, 4, uploads, CPU)
+    first, second, third = biases = [TokenBias(torch.full((3,), float(number))) for number in range(3)]
+    assert pool.rows([first, None, second]) == [0, -1, 1]
+    assert pool.rows([third, second]) == [0, 1], "the first is overwritten"
+    rows = pool.rows(biases)
+    assert sorted(rows) == [0, 1, 2], "there is room for all of a pass"
+    assert pool.biases[rows].tolist() == [[number] * 3 + [0] for number in (0.0, 1.0, 2.0)]
 
 
 def test_masks_of_the_engine_are_named_by_it() -> None:
