@@ -2,11 +2,13 @@
 
 Alone, each of ``m`` equal particles would draw a random number, and a token of probability ``p`` would be taken ``m p``
 times give or take ``sqrt(m p (1 - p))``. Together they use the numbers ``(i + u) / m``, one ``u`` for all (systematic
-sampling), by which it is taken ``m p`` times, rounded up or down. Each number is uniform, so nothing is biased.
+sampling, Kitagawa 1996), by which it is taken ``m p`` times, rounded up or down. Each number is uniform, so nothing is
+biased.
 
 Where ``m p`` is at least 1, the token is sure to be taken, and those who took it need not stand for ``1 / m`` of the
 lineage each: their weight is set to what the model gives them together, ``p``. Then nothing is left to chance, and a
-constraint with fewer likely outputs than there are particles gets their exact probabilities.
+constraint with fewer likely outputs than there are particles gets their exact probabilities. Fearnhead and Clifford
+(2003) keep likely particles with exact weights in the same way.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ The particles of a request, which run in one batch, carry weights::
 
     weight of a particle = product over its tokens of  sum of p(token | text so far) over the allowed tokens
 
-so that weighted particles stand for the distribution of the model over complete outputs (Lew et al. 2023). Where few
-particles have most of the weight, all are resampled: likely ones are forked, and unlikely ones end. Adaptive weighted
-rejection sampling (Lipkin et al. 2025) estimates the sum from the tokens that a constraint accepts; here masks are
-known, so it is exact, which is the estimate of the least variance.
+so that weighted particles stand for the distribution of the model over complete outputs (Lew et al. 2023, Loula et al.
+2025). Where few particles have most of the weight, all are resampled: likely ones are forked, and unlikely ones end.
+How few particles go a long way, :mod:`constrain.runtime.lineage` says. Adaptive weighted rejection sampling (Lipkin et
+al. 2025) estimates the sum from the tokens that a constraint accepts; here masks are known, so it is exact, which is
+the estimate of the least variance.
 
 Forks share the full pages of the KV cache, and copy the last one. The pages of all particles are reserved when the
 request starts, so a fork never has to wait for one.

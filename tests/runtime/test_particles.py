@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -136,21 +137,24 @@ def test_the_same_seed_gives_the_same_particles(make: Make, asynchronous: bool) 
     assert [each.log_weight for each in second.particles] == pytest.approx(weights, abs=1e-5)
 
 
-def test_long_outputs_over_many_pages(make: Make) -> None:
-    """Weights equal those of a slow pass over the tokens, so that every fork has its own keys and values."""
-    runtime = make(page_size=16)
-    options = {"faithful": True, "particles": 6, "max_new_tokens": 60}
-    output = runtime.submit(ask(runtime, "([abc]{8} ){5}", 1, **options)).result()
-    matcher = ExLlamaV2RegexFilter(runtime.model, runtime.tokenizer, "([abc]{8} ){5}").matcher
-    for each in output.particles:
-        tokens = [token.id for token in each.tokens]
-        logits = runtime.model.forward(torch.tensor([[5, 6, 7, *tokens]]))[0, 2:, :WIDTH].double()
-        matcher.reset()
-        for number, token in enumerate(each.tokens):
-            mask, confidence = matcher.mask(60 - number), token.confidence
-            assert mask is not None and confidence is not None and matcher.accept(token.id)
-            share = mask.mass(logits[number].softmax(0).numpy())
-            assert confidence.log_mass == pytest.approx(math.log(share), abs=1e-3)
+@pytest.mark.parametrize("length", [1, 3, 15, 16, 17, 32])
+def test_forks_have_keys_and_values_of_their_own(make: Make, length: int) -> None:
+    """Weights equal those of a slow pass over the tokens, wherever the prompt ends in a page, and over many pages."""
+    runtime, pattern, prompt = make(page_size=16), "([abc]{8} ){3}", list(range(5, 5 + length))
+    options = {"faithful": True, "particles": 6, "max_new_tokens": 40}
+    request = replace(ask(runtime, pattern, 1, **options), prompt=[torch.tensor([prompt])])
+    for _ in range(2):  # the second time, the prompt is in the prefix cache
+        output = runtime.submit(request).result()
+        matcher = ExLlamaV2RegexFilter(runtime.model, runtime.tokenizer, pattern).matcher
+        for each in output.particles:
+            tokens = [token.id for token in each.tokens]
+            logits = runtime.model.forward(torch.tensor([[*prompt, *tokens]]))[0, length - 1 :, :WIDTH].double()
+            matcher.reset()
+            for number, token in enumerate(each.tokens):
+                mask, confidence = matcher.mask(40 - number), token.confidence
+                assert mask is not None and confidence is not None and matcher.accept(token.id)
+                share = mask.mass(logits[number].softmax(0).numpy())
+                assert confidence.log_mass == pytest.approx(math.log(share), abs=1e-3)
     runtime.allocator.reset()  # no page is in use
 
 
