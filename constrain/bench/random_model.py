@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from constrain.bench.shapes import Shape
+from constrain.kernels import Float4Weight, Float8Weight, GroupedInt8Weight, GroupedWeight, Int4Weight, PackedWeight
 from constrain.model import ExLlamaV2, ExLlamaV2Config
 from constrain.model.modules import Embedding, Head
 from constrain.model.tensor_files import TensorFiles
@@ -23,8 +24,20 @@ _SPREAD = 0.02
 _LOUD = 1e6
 
 
+#: Classes of weights that stay packed, by the name of their form, and the inputs of a group.
+FORMS: dict[str, tuple[type[GroupedWeight], int]] = {
+    "int8": (GroupedInt8Weight, 128),
+    "int4": (Int4Weight, 128),
+    "fp8": (Float8Weight, 128),
+    "mxfp4": (Float4Weight, 32),
+}
+
+
 class _RandomTensors:
-    """A substitute for checkpoint files: norm weights are 1, all others normally distributed."""
+    """A substitute for checkpoint files: norm weights are 1, all others normally distributed, or packed."""
+
+    def __init__(self, form: str | None) -> None:
+        self._form = form
 
     def dtype(self, key: str) -> torch.dtype:
         return torch.bfloat16
@@ -44,14 +57,22 @@ class _RandomTensors:
     def stays_packed(self, key: str) -> bool:
         return False
 
-    def packed(self, key: str, shape: tuple[int, int]) -> None:
-        pass
+    def packed(self, key: str, shape: tuple[int, int]) -> PackedWeight | None:
+        if self._form is None:
+            return None
+        kind, size = FORMS[self._form]
+        rows, inputs = shape
+        codes = torch.randint(0, 256, (rows, inputs * (kind.kind % 100) // 8), dtype=torch.uint8)
+        # Without the codes of floats that are not numbers.
+        return kind(codes & 0x77, torch.full((rows, -(-inputs // size)), _SPREAD / 8).half(), size)
 
     def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
         pass
 
 
-def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
+def random_model(
+    shape: Shape, folder: Path, tokenizer_dir: Path | None = None, form: str | None = None
+) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
     """Return a loaded model with random weights, and a tokenizer.
 
     Args:
@@ -59,6 +80,7 @@ def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) 
         folder: an empty folder for the configuration and tokenizer files.
         tokenizer_dir: has the tokenizer files, with no more tokens than the model; by default, the tokenizer has one
             word per id.
+        form: of the weights, one of ``FORMS`` where weights stay packed; ``None``: plain.
     """
     (folder / "config.json").write_text(json.dumps(shape.config()))
     if tokenizer_dir is None:
@@ -72,7 +94,7 @@ def random_model(shape: Shape, folder: Path, tokenizer_dir: Path | None = None) 
     config = ExLlamaV2Config()
     config.model_dir = str(folder)
     config.prepare(no_tensors=True)
-    config.files = cast(TensorFiles, _RandomTensors())
+    config.files = cast(TensorFiles, _RandomTensors(form))
     model = ExLlamaV2(config)
     model.load()
     return model, ExLlamaV2Tokenizer(config)

@@ -196,6 +196,30 @@ def measure_caches(shape: str, batch: int, context: int, output: Path | None) ->
     Console().print(table)
 
 
+@bench.command("weights")
+@click.option(
+    "--shape", type=click.Choice(sorted(SHAPES)), default="qwen-2.5-0.5b", show_default=True, help="Shape of the model."
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at a time.")
+@_json_option
+def measure_weights(shape: str, batch: int, output: Path | None) -> None:
+    """Measure decoding on the CPU with quantised weights.
+
+    Memory of the matrices, and CPU time of a step of the model alone, with weights in each form that stays packed.
+    """
+    from constrain.bench import weights
+
+    figures = weights.measure_weights(SHAPES[shape], batch) | {"shape": shape}
+    _write(figures, output)
+    title = f"{shape}, batch {batch}, {figures['device']}"
+    table = Table(Column("", no_wrap=True), "MB", "ms a step", "times as fast", title=title)
+    plain = figures["forms"][0]["cpu_seconds"]
+    for form in figures["forms"]:
+        spent = form["cpu_seconds"]
+        table.add_row(form["name"], f"{form['bytes'] / 1e6:,.0f}", f"{spent * 1e3:.1f}", f"{plain / spent:.2f}")
+    Console().print(table)
+
+
 @bench.command("step")
 @click.argument("data_dir", type=FOLDER)
 @_tokenizer_option
