@@ -11,11 +11,13 @@ import pytest
 import torch
 import transformers
 from checkpoints import SIZES
+from click.testing import CliRunner
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import constrain
 from constrain import LLM
+from constrain.cli.inspect import info
 from constrain.errors import ArgumentError, ModelError
 from constrain.generator import ExLlamaV2Sampler
 from constrain.llm.images import MessageImages
@@ -143,3 +145,7 @@ def test_a_template_that_leaves_images_out(llm: LLM) -> None:
     message = {"role": "assistant", "content": [{"type": "image", "image": image(7, 8, 8)}]}
     with pytest.raises(ArgumentError, match=r"writes 0 times \[IMG\] for 1 images"):
         llm.generate(messages=[message])
+
+
+def test_info_speaks_of_images(folder: Path) -> None:
+    assert "read by a pixtral tower" in CliRunner().invoke(info, [str(folder)]).output

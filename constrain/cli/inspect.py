@@ -63,6 +63,7 @@ def info(model_dir: Path) -> None:
         **_experts(config),
         "heads": f"{config.num_attention_heads} ({config.num_key_value_heads} for keys and values)",
         **_attention(config),
+        **({"images": f"read by a {config.vision_model_type} tower"} if config.vision_model_type else {}),
         "vocabulary": f"{config.vocab_size:,}",
         "context": f"{config.max_seq_len:,} tokens",
         "prompt": choose_form(ExLlamaV2Tokenizer(config)).description,
