@@ -2,38 +2,42 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "engine/grammar/configuration.h"
 
 namespace constrain {
 
-/// Caches values of the last `kCapacity` configurations; evicts the oldest.
+/// Caches values of recent configurations: each has one place, which it shares with few others.
 template <class Value>
 class RecentCache {
  public:
-  static constexpr size_t kCapacity = 256;
-
   /// Null on a miss.
   const Value* find(const Configuration* configuration) const {
-    const auto it = values_.find(configuration);
-    return it == values_.end() ? nullptr : &it->second;
+    const Entry& entry = entries_[place(configuration)];
+    return entry.value && entry.configuration == configuration ? &*entry.value : nullptr;
   }
 
   /// Inserts or replaces a value.
   void put(const Configuration* configuration, Value value) {
-    if (!values_.insert_or_assign(configuration, std::move(value)).second) return;
-    if (order_[next_]) values_.erase(*order_[next_]);
-    order_[next_] = configuration;
-    next_ = (next_ + 1) % kCapacity;
+    entries_[place(configuration)] = {configuration, std::move(value)};
   }
 
  private:
-  std::unordered_map<const Configuration*, Value> values_;
-  std::array<std::optional<const Configuration*>, kCapacity> order_{};
-  size_t next_ = 0;
+  static constexpr size_t kBits = 8;
+
+  struct Entry {
+    const Configuration* configuration = nullptr;
+    std::optional<Value> value;
+  };
+
+  static size_t place(const Configuration* configuration) {
+    return reinterpret_cast<uintptr_t>(configuration) * 0x9E3779B97F4A7C15ull >> (64 - kBits);
+  }
+
+  std::array<Entry, size_t{1} << kBits> entries_;
 };
 
 }  // namespace constrain

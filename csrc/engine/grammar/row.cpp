@@ -45,37 +45,62 @@ const Row& RowMaker::make(StateId state) {
   Borrowed borrowed;
   Scratch& scratch = *borrowed;
   Row& row = *new (grammar_.rows_.allocate<Row>(1)) Row;
-  add_options(slot.id, slot.local, row, scratch);
-  assemble(row, scratch);
-  store_lists(row, scratch);
+  expand(slot.id, slot.local, scratch);
+  if (const auto other = scratch.expansion.like) {
+    extend(make(grammar_.intern(slot.id, *other)), slot.id, scratch.expansion, row);
+  } else {
+    add_options(slot.id, slot.local, row, scratch);
+    assemble(row, scratch);
+    store_lists(row, scratch);
+  }
   grammar_.memory_.add(sizeof(Row) + scratch.lists.size() * sizeof(Option));
   slot.row.store(&row, std::memory_order_release);
   return row;
 }
 
+/// The state to move to; a frame that can only end is popped at once.
+StateId RowMaker::target_of(RuleId rule, Local local) const {
+  const StateId state = grammar_.intern(rule, local);
+  return grammar_.is_final(state) ? kDone : state;
+}
+
+void RowMaker::expand(RuleId rule, Local local, Scratch& scratch) const {
+  scratch.expansion.clear();
+  grammar_.grammar_.rules[rule]->expand(local, grammar_.lengths_, scratch.expansion);
+}
+
+/// Makes the row of a state that is like another, as the states of a run of white space are.
+void RowMaker::extend(const Row& other, RuleId rule, const Expansion& own, Row& row) const {
+  row = other;
+  for (const auto& edge : own.bytes) {
+    std::fill(row.action.begin() + edge.first, row.action.begin() + edge.last + 1,
+              Row::kGoto | target_of(rule, edge.target));
+    row.bytes.add(edge.first, edge.last);
+  }
+}
+
+/// Adds the options of a state that was expanded.
 void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch) {
   if (std::ranges::find(scratch.visited, local) != scratch.visited.end()) return;
   scratch.visited.push_back(local);
   Deadline::check();
-  // A frame that can only end is popped at once.
-  const auto target_of = [&](Local to) {
-    const StateId state = grammar_.intern(rule, to);
-    return grammar_.is_final(state) ? kDone : state;
-  };
-
-  scratch.expansion.clear();
-  grammar_.grammar_.rules[rule]->expand(local, grammar_.lengths_, scratch.expansion);
   row.accepting |= scratch.expansion.accepting;
   for (const auto& edge : scratch.expansion.bytes) {
     scratch.options.push_back(
-        {edge.first, edge.last, {.guard = edge.guard, .target = target_of(edge.target), .chain = {}}});
+        {edge.first, edge.last, {.guard = edge.guard, .target = target_of(rule, edge.target), .chain = {}}});
+  }
+  if (const auto other = scratch.expansion.like) {
+    expand(rule, *other, scratch);
+    return add_options(rule, *other, row, scratch);
   }
   if (scratch.expansion.calls.empty()) return;
   for (const auto& edge : std::exchange(scratch.expansion.calls, {})) {
     const Row& callee = make(grammar_.entry(edge.callee));
-    add_call({.guard = edge.guard, .then = target_of(edge.then), .chain = {}, .call = true}, callee, scratch);
+    add_call({.guard = edge.guard, .then = target_of(rule, edge.then), .chain = {}, .call = true}, callee, scratch);
     // The callee accepts the empty word: continue after it without a frame.
-    if (callee.accepting && !edge.guard) add_options(rule, edge.then, row, scratch);
+    if (!callee.accepting || edge.guard) continue;
+    expand(rule, edge.then, scratch);
+    add_options(rule, edge.then, row, scratch);
   }
 }
 

@@ -84,6 +84,9 @@ class RowMaker {
   };
   class Borrowed;
 
+  StateId target_of(RuleId rule, Local local) const;
+  void expand(RuleId rule, Local local, Scratch& scratch) const;
+  void extend(const Row& other, RuleId rule, const Expansion& own, Row& row) const;
   void add_options(RuleId rule, Local local, Row& row, Scratch& scratch);
   void add_call(const Option& call, const Row& callee, Scratch& scratch);
   void assemble(Row& row, Scratch& scratch);

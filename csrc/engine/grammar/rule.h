@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/grammar/registers.h"
@@ -29,13 +30,16 @@ struct Expansion {
   std::vector<ByteEdge> bytes;
   std::vector<CallEdge> calls;
   bool accepting = false;  ///< the rule may end here
+  /// Another state, all of whose edges this one has as well. Its own are unguarded bytes on which the other has none.
+  std::optional<Local> like;
 
   void byte(uint8_t byte, Local target, Guard guard = 0) { range(byte, byte, target, guard); }
   void range(uint8_t first, uint8_t last, Local target, Guard guard = 0) {
     bytes.push_back({first, last, target, guard});
   }
   void call(RuleId callee, Local then, Guard guard = 0) { calls.push_back({callee, then, guard}); }
-  void clear() { bytes.clear(), calls.clear(), accepting = false; }
+  void be_like(Local other) { like = other; }
+  void clear() { bytes.clear(), calls.clear(), accepting = false, like.reset(); }
 };
 
 /// A rule of a grammar. The edges of a state may overlap with each other and with the rule's end (ambiguity). A call

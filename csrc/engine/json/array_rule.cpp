@@ -60,6 +60,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
   const Guard close = tallied() || spec_.min > 1 ? kClose : 0;
   const auto phase = static_cast<Phase>(state & 0xF);
   const uint32_t run = static_cast<uint32_t>(state) >> 4, index = static_cast<uint32_t>(state >> 32);
+  const auto over = whitespace_.over(run);
   switch (phase) {
     case Phase::start:
       return out.byte('[', encode(Phase::open));
@@ -67,6 +68,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       if (max_ > 0) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run))
           out.byte(byte, encode(Phase::open, to), space(to, kInner));
+        if (over) return out.be_like(encode(Phase::open, *over));
         if (whitespace_.may_end(Slot::opening, run)) call_item(0, count | indented(run, kInner), out);
       } else if (!whitespace_.indents()) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to));
@@ -80,6 +82,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       for (const auto [byte, to] : whitespace_.next(Slot::item, run)) {
         out.byte(byte, encode(Phase::item, to, index), space(to, kInner));
       }
+      if (over) return out.be_like(encode(Phase::item, *over, index));
       if (whitespace_.may_end(Slot::item, run)) call_item(index, count | indented(run, kInner), out);
       return;
     case Phase::inside:
@@ -102,6 +105,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
     case Phase::closing:
       for (const auto [byte, to] : whitespace_.next(Slot::closing, run))
         out.byte(byte, encode(Phase::closing, to), space(to, 0));
+      if (over) return out.be_like(encode(Phase::closing, *over));
       if (whitespace_.may_end(Slot::closing, run)) out.byte(']', encode(Phase::end), indented(run, 0));
       return;
     case Phase::end:

@@ -32,4 +32,9 @@ bool WhitespaceRun::may_end(Whitespace::Slot slot, uint32_t state) const {
   return whitespace_.mode == Whitespace::Mode::any || state != kCarriageReturn;
 }
 
+std::optional<uint32_t> WhitespaceRun::over(uint32_t state) const {
+  const bool bounded = whitespace_.mode == Whitespace::Mode::bounded;
+  return bounded && state != kSpaces && state != kCarriageReturn ? std::optional(kSpaces) : std::nullopt;
+}
+
 }  // namespace constrain::json

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,10 @@ class WhitespaceRun {
 
   /// True if the run may end here.
   bool may_end(Whitespace::Slot slot, uint32_t state) const;
+
+  /// A state in which the run is over, and may be followed by what may follow `state`; none if `state` is one, or the
+  /// run may not end there.
+  std::optional<uint32_t> over(uint32_t state) const;
 
   /// Fewest bytes before the run may end: a carriage return requires its line feed.
   uint64_t missing(uint32_t state) const {

@@ -20,7 +20,7 @@ struct Exits {
   };
   TriePtr trie;
   std::vector<Exit> exits;      ///< by byte, so that only those are visited by which the parents may go on
-  std::vector<TokenId> except;  ///< sorted: tokens that other exits decide about
+  std::vector<TokenId> except;  ///< tokens that other exits decide about
 
   size_t bytes() const { return exits.size() * sizeof(Exit) + except.size() * sizeof(TokenId); }
 };

@@ -1,10 +1,11 @@
 #include "engine/masks/frame_tokens_builder.h"
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
+
+#include "engine/masks/erase_tokens.h"
 
 namespace constrain {
 
@@ -156,18 +157,17 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
 FrameTokens FrameTokensBuilder::replace(const FrameTokens& by, std::vector<TokenId> tokens, const TriePtr& trie) {
   vocabulary_.add_duplicates(tokens);
   FrameTokens frame;
-  tokens_.start(vocabulary_.mask_words());
-  tokens_.add(*by.allowed);
-  tokens_.remove(tokens);
-  std::ranges::sort(tokens);
   for (const ExitsPtr& exits : by.exits) {
     Exits without = *exits;
-    std::vector<TokenId> except;
-    std::ranges::set_union(exits->except, tokens, std::back_inserter(except));
-    without.except = std::move(except);
+    without.except.insert(without.except.end(), tokens.begin(), tokens.end());
     frame.exits.push_back(std::make_shared<const Exits>(std::move(without)));
   }
+  tokens_.start(vocabulary_.mask_words());
+  tokens_.add(*by.allowed);
   add_walked(trie, frame);
+  // Most tokens are allowed as before, so that both results share their bits.
+  erase_tokens(tokens, walk_.tokens, vocabulary_.mask_words());
+  tokens_.remove(tokens);
   return finish(std::move(frame));
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/masks/erase_tokens.h"
+
 namespace constrain {
 
 namespace {
@@ -169,7 +171,7 @@ void MaskBuilder::add(const Configuration& configuration) {
 void MaskBuilder::follow(const Exits& exits, const Configuration& parents) {
   walk_.tokens.clear();
   walk_.run_exits(exits, parents.tops());
-  std::erase_if(walk_.tokens, [&](TokenId token) { return std::ranges::binary_search(exits.except, token); });
+  erase_tokens(walk_.tokens, exits.except, grammar_.vocabulary().mask_words());
   grammar_.vocabulary().add_duplicates(walk_.tokens);
   tokens_.add(walk_.tokens);
 }
