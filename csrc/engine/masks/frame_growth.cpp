@@ -27,7 +27,7 @@ FrameGrowth walk_growth(const CompiledGrammar& grammar, const StackTop& top) {
     }
     return false;
   };
-  walk.run_alone(grammar.vocabulary().trie(), top.state, top.reg, 0);
+  walk.run_alone(grammar.vocabulary().trie(), top, 0);
   made.boundary_nodes = walk.boundary_nodes;
   return made;
 }

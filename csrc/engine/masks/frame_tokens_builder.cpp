@@ -14,6 +14,9 @@ namespace {
 /// Usual size of cache keys, in words.
 constexpr size_t kUsualWords = 24;
 
+/// Appended to keys with a node, to tell them from those of frames at the start of a token.
+constexpr uint64_t kEntered = 2;
+
 }  // namespace
 
 size_t FrameTokens::bytes() const {
@@ -33,6 +36,32 @@ FrameTokensPtr FrameTokensBuilder::portable_tokens(const StackTop& top, const Ke
   Vocabulary::SharedResults& cache = vocabulary_.shared_results();
   if (const auto cached = cache.find(key)) return std::static_pointer_cast<const FrameTokens>(*cached);
   auto made = std::make_shared<const FrameTokens>(compute(top));
+  cache.put(key, made, made->bytes());
+  return made;
+}
+
+/// Tokens below a node of the vocabulary's trie over which a frame goes on that a text enters there; null if the frame
+/// only means something in its grammar.
+FrameTokensPtr FrameTokensBuilder::entered(uint32_t node, const StackTop& top) const {
+  struct Scratch {
+    WalkScratch walk;
+    TokenSet tokens;
+    Footprint footprint;
+  };
+  thread_local Scratch scratch;
+  thread_local Key key;
+  if (!grammar_.describe_portably(top.state, top.reg, key)) return nullptr;
+  key.push_back(uint64_t{node} << 32 | kEntered);
+  Vocabulary::SharedResults& cache = vocabulary_.shared_results();
+  if (const auto cached = cache.find(key)) return std::static_pointer_cast<const FrameTokens>(*cached);
+  TrieWalk walk(grammar_, scratch.walk);
+  FrameTokensBuilder builder(grammar_, walk, scratch.footprint, scratch.tokens);
+  FrameTokens frame;
+  builder.start({}, nullptr);
+  walk.run_alone(vocabulary_.trie(), top, 0, node);
+  builder.add_walked(vocabulary_.shared_trie(), frame);
+  auto made = std::make_shared<const FrameTokens>(builder.finish(std::move(frame)));
+  grammar_.counters().visited += walk.visited;
   cache.put(key, made, made->bytes());
   return made;
 }
@@ -94,11 +123,13 @@ FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardR
                                             const TokenClassPtr& within) {
   FrameTokens frame;
   start(text, within);
+  if (!within) walk_.known = [this](uint32_t node, const StackTop& inner) { return entered(node, inner); };
   for (const TriePtr& trie : beyond(text, within)) {
     walk_.tokens.clear(), walk_.boundary_nodes.clear();
-    walk_.run_alone(*trie, top.state, top.reg, top.parent_depth());
+    walk_.run_alone(*trie, top, top.parent_depth());
     add_walked(trie, frame);
   }
+  walk_.known = nullptr;
   return finish(std::move(frame));
 }
 
@@ -118,7 +149,7 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_suffix_groups(const StackTop
     FrameTokens frame;
     start(text, within);
     walk_.tokens.clear(), walk_.boundary_nodes.clear();
-    walk_.run_alone(*suffixes, after.state, after.reg, after.parent_depth());
+    walk_.run_alone(*suffixes, after, after.parent_depth());
     add_walked(suffixes, frame);
     return std::exchange(registers.indescribable, false) ? FrameTokens() : finish(std::move(frame));
   });
@@ -127,7 +158,7 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_suffix_groups(const StackTop
   const auto special = std::make_shared<const Trie>(vocabulary_.trie().starting_with(std::move(exceptions)));
   if (special->nodes() == 1) return *groups;
   walk_.tokens.clear(), walk_.boundary_nodes.clear();
-  walk_.run_alone(*special, top.state, top.reg, top.parent_depth());
+  walk_.run_alone(*special, top, top.parent_depth());
   std::vector<TokenId> tokens;
   for (uint32_t node = 0; node < special->nodes(); ++node) special->append_tokens(node, tokens);
   return replace(*groups, std::move(tokens), special);
@@ -179,6 +210,11 @@ void FrameTokensBuilder::start(const WildcardRegion& text, const TokenClassPtr& 
 
 /// Adds the results of a walk over `trie`.
 void FrameTokensBuilder::add_walked(const TriePtr& trie, FrameTokens& frame) {
+  for (const auto& [known, parents] : walk_.entered) {
+    tokens_.add(*known->allowed);
+    // Where the frame goes on, or is over as well.
+    if (parents->accepting) frame.exits.insert(frame.exits.end(), known->exits.begin(), known->exits.end());
+  }
   vocabulary_.add_duplicates(walk_.tokens);
   tokens_.add(walk_.tokens);
   Exits made{.trie = trie, .exits = {}, .except = {}};

@@ -34,6 +34,7 @@ class FrameTokensBuilder {
   enum class Part : uint64_t { all, groups };
 
   FrameTokensPtr portable_tokens(const StackTop& top, const Key& key);
+  FrameTokensPtr entered(uint32_t node, const StackTop& top) const;
   FrameTokensPtr described_tokens(const StackTop& top, Part part, const std::function<FrameTokens()>& make);
   FrameTokens compute(const StackTop& top);
   std::vector<TriePtr> beyond(const WildcardRegion& text, const TokenClassPtr& within) const;

@@ -10,6 +10,9 @@ namespace {
 /// Walks with more parse threads than this merge equal ones.
 constexpr size_t kMergeAbove = 4;
 
+/// Fewest nodes of a subtree for which `TrieWalk::known` is asked.
+constexpr uint32_t kWorthAsking = 32;
+
 /// Bytes of working memory that a thread keeps between walks.
 constexpr size_t kKeptScratch = size_t{4} << 20;
 
@@ -58,6 +61,10 @@ void TrieWalk::run_likely(const Trie& trie, std::span<const StackTop> from, cons
 
 void TrieWalk::run_exits(const Exits& exits, std::span<const StackTop> from) {
   bottom_ = nullptr;
+  walk_exits(exits, from);
+}
+
+void TrieWalk::walk_exits(const Exits& exits, std::span<const StackTop> from) {
   tops_.assign(from.begin(), from.end());
   enter(*exits.trie, 0, 0, levels_[0]);
   ByteSet& bytes = levels_[0].bytes;
@@ -78,15 +85,33 @@ void TrieWalk::run_exits(const Exits& exits, std::span<const StackTop> from) {
 }
 
 /// Initialises the root level for a single frame with `depth` unknown parents.
-void TrieWalk::start_alone(const Trie& trie, const StackTop& top, uint32_t depth) {
+void TrieWalk::start_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root) {
+  entered.clear();
   bottom_ = store_.make_bottom(depth);
   tops_.assign(1, StackTop{top.state, top.reg, bottom_});
-  enter(trie, 0, 0, levels_[0]);
+  enter(trie, root, 0, levels_[0]);
 }
 
-void TrieWalk::run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth) {
-  start_alone(trie, {state, reg, nullptr}, depth);
-  for_each_child(trie, 0, ByteSet::all(), [&](uint32_t child) { walk(trie, child, 0); });
+void TrieWalk::run_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root) {
+  start_alone(trie, top, depth, root);
+  for_each_child(trie, root, ByteSet::all(), [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
+  for (size_t i = 0; i < entered.size(); ++i) {
+    const Entered one = entered[i];
+    if (one.parents == bottom_ || one.tokens->exits.empty()) continue;
+    consult(*one.parents);
+    for (const ExitsPtr& exits : one.tokens->exits) walk_exits(*exits, one.parents->tops());
+  }
+}
+
+/// True if the last stack top is in a frame entered at this node whose tokens are known.
+bool TrieWalk::is_known(const Trie& trie, uint32_t node, const Level& above) {
+  if (!known || trie.size[node] < kWorthAsking || !above.row || tops_.size() != above.end + 1) return false;
+  const StackTop& top = tops_.back();
+  if (grammar_.rule(top.state) == grammar_.rule(above.top.state)) return false;
+  FrameTokensPtr found = known(node, top);
+  if (!found) return false;
+  entered.push_back({std::move(found), top.parent});
+  return true;
 }
 
 bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit) {
@@ -315,6 +340,10 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       continue;
     }
     take(trie, node, std::span(tops_).subspan(above.end));
+    if (is_known(trie, node, above)) {
+      node += trie.size[node];
+      continue;
+    }
     if (trie.size[node] > 1) {
       enter(trie, node, above.end, levels_[depth]);
       if (above.inside) go_inside(byte, levels_[depth]);

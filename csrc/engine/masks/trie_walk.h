@@ -53,9 +53,9 @@ class TrieWalk {
   /// Like `run`, for the rests of tokens at `exits`.
   void run_exits(const Exits& exits, std::span<const StackTop> from);
 
-  /// Like `run` from the root, for a single frame with `depth` unknown parents. Appends to `boundary_nodes` the nodes
-  /// at which the frame may be over, whose subtrees the parents decide about.
-  void run_alone(const Trie& trie, StateId state, Reg reg, uint32_t depth);
+  /// Like `run`, for a single frame with `depth` unknown parents. Appends to `boundary_nodes` the nodes at which the
+  /// frame may be over, whose subtrees the parents decide about, and to `entered` what `known` told.
+  void run_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root = 0);
 
   /// Like `run_alone`, but leaves out strings after which a frame that starts in `beside` goes on in the same way.
   /// Appends to `differing` the tokens of all other strings. Gives up, and returns false, after `limit` nodes.
@@ -80,6 +80,17 @@ class TrieWalk {
   /// Filter on the stack tops after a token; null: all tokens are collected.
   std::function<bool(std::span<const StackTop>)> admits;
 
+  /// Tokens of the vocabulary's trie below a node, where `run_alone` enters another frame, over which that frame goes
+  /// on; null: they are walked. May be empty.
+  std::function<FrameTokensPtr(uint32_t node, const StackTop& top)> known;
+
+  /// A frame that `known` knew, and its parents.
+  struct Entered {
+    FrameTokensPtr tokens;
+    const Configuration* parents;
+  };
+  std::vector<Entered> entered;
+
   std::vector<TokenId>& tokens;
   std::vector<TokenId>& differing;
   std::vector<uint32_t>& boundary_nodes;
@@ -88,7 +99,9 @@ class TrieWalk {
  private:
   using Level = WalkScratch::Level;
 
-  void start_alone(const Trie& trie, const StackTop& top, uint32_t depth);
+  void start_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root = 0);
+  void walk_exits(const Exits& exits, std::span<const StackTop> from);
+  bool is_known(const Trie& trie, uint32_t node, const Level& above);
   void walk(const Trie& trie, uint32_t child, size_t base);
   void set_beside(const StackTop& other, Level& level) const;
   bool walk_beside(const Trie& trie, uint32_t node);
