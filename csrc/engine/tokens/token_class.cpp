@@ -10,6 +10,58 @@
 
 namespace constrain {
 
+namespace {
+
+/// How the strings of a trie fall into characters, whatever class is asked about.
+class TrieCharacters {
+ public:
+  // Kinds of nodes: an ASCII character itself; a byte of another character; a byte that begins none; or, where a byte
+  // does not continue a character, the first byte of that, which is greater.
+  static constexpr uint8_t kPart = 0x80, kStray = 0x81;
+
+  explicit TrieCharacters(const Trie& trie) : count_(trie.nodes()), kind_(trie.nodes()) {
+    std::vector<Place> places(size_t{*std::ranges::max_element(trie.depth)} + 1);
+    for (uint32_t node = 1; node < trie.nodes(); ++node) {
+      Place& place = places[trie.depth[node]];
+      kind_[node] = step(places[trie.depth[node] - 1], trie.byte[node], place);
+      count_[node] = place.characters;
+    }
+  }
+
+  static std::shared_ptr<const TrieCharacters> of(const Vocabulary& vocabulary) {
+    constexpr uint64_t kKey[] = {~uint64_t{0}};  // other keys have several words
+    if (const auto cached = vocabulary.shared_results().find(kKey))
+      return std::static_pointer_cast<const TrieCharacters>(*cached);
+    auto made = std::make_shared<const TrieCharacters>(vocabulary.trie());
+    vocabulary.shared_results().put(kKey, made, made->kind_.size() * (sizeof(uint16_t) + 1));
+    return made;
+  }
+
+  uint8_t kind(uint32_t node) const { return kind_[node]; }
+
+  /// Characters of a node's string, each counted from its first byte on.
+  uint32_t count(uint32_t node) const { return count_[node]; }
+
+ private:
+  struct Place {
+    Utf8State utf8 = Utf8State::boundary;
+    uint8_t lead = 0;
+    uint16_t characters = 0;
+  };
+
+  static uint8_t step(const Place& from, uint8_t byte, Place& to) {
+    const bool first = from.utf8 == Utf8State::boundary;
+    to = {next_utf8(from.utf8, byte), first ? byte : from.lead, static_cast<uint16_t>(from.characters + first)};
+    if (to.utf8 == Utf8State::malformed) return first ? kStray : from.lead;
+    return first && byte < 0x80 ? byte : kPart;
+  }
+
+  std::vector<uint16_t> count_;
+  std::vector<uint8_t> kind_;
+};
+
+}  // namespace
+
 /// Progress of a trie string through the characters of a class.
 struct TokenClass::Place {
   Utf8State utf8 = Utf8State::boundary;
@@ -43,26 +95,38 @@ TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& chara
 
 void TokenClass::walk(const Vocabulary& vocabulary, const CharacterClass& characters) {
   const Trie& trie = vocabulary.trie();
+  const auto strings = TrieCharacters::of(vocabulary);
+  ByteSet staying = characters.ascii & ByteSet::range(0, 0x7F);
+  if (characters.beyond_ascii) staying.add(TrieCharacters::kPart);
+  const bool picky = !characters.excluded.empty();
   std::vector<Place> places(size_t{vocabulary.longest_token()} + 1);
+  members_.resize(vocabulary.size() + 1);
+  size_t members = 0;
   for (uint32_t node = 1; node < trie.nodes();) {
-    const size_t depth = trie.depth[node];
-    const Place& from = places[depth - 1];
-    Place& place = places[depth];
-    if (from.step(characters, trie.byte[node], place)) {
-      TokenId token = trie.token[node];
-      if (token != kNoToken && place.characters > kLengthSteps.front()) long_.push_back({node, place.characters});
-      for (; token != kNoToken; token = vocabulary.next_duplicate(token)) members_.push_back({place.characters, token});
+    const uint8_t kind = strings->kind(node);
+    const Place* from = picky ? &places[trie.depth[node] - 1] : nullptr;
+    if (from ? from->step(characters, trie.byte[node], places[trie.depth[node]]) : staying.has(kind)) {
+      // Without branches: about every other node has a token. The next one overwrites what is none.
+      members_[members] = {strings->count(node), trie.token[node]};
+      members += trie.token[node] != kNoToken;
+      if (strings->count(node) > kLengthSteps.front() && trie.token[node] != kNoToken)
+        long_.push_back({node, strings->count(node)});
       ++node;
       continue;
     }
-    const uint32_t end = node + trie.size[node];
-    const bool inside = from.utf8 != Utf8State::boundary;
-    const uint32_t characters = from.characters - inside;
-    leaving_.push_back({node, characters, inside ? from.lead : trie.byte[node], inside});
-    for (uint32_t below = node; characters > kLengthSteps.front() && below < end; ++below) {
-      if (trie.token[below] != kNoToken) long_.push_back({below, characters});
+    const uint32_t end = node + trie.size[node], before = strings->count(node) - 1;
+    const bool inside = from ? from->utf8 != Utf8State::boundary : kind > TrieCharacters::kStray;
+    leaving_.push_back({node, before, !inside ? trie.byte[node] : from ? from->lead : kind, inside});
+    for (uint32_t below = node; before > kLengthSteps.front() && below < end; ++below) {
+      if (trie.token[below] != kNoToken) long_.push_back({below, before});
     }
     node = end;
+  }
+  members_.resize(members);
+  if (!vocabulary.has_duplicates()) return;
+  for (size_t i = 0; i < members; ++i) {
+    TokenId token = members_[i].token;
+    while ((token = vocabulary.next_duplicate(token)) != kNoToken) members_.push_back({members_[i].characters, token});
   }
 }
 
@@ -70,7 +134,7 @@ void TokenClass::sort_members() {
   // Counting sort: there are few lengths.
   std::vector<size_t> starts;
   for (const Member& one : members_) {
-    starts.resize(std::max<size_t>(starts.size(), one.characters + 2));
+    if (starts.size() < one.characters + 2) starts.resize(one.characters + 2);
     ++starts[one.characters + 1];
   }
   std::partial_sum(starts.begin(), starts.end(), starts.begin());
