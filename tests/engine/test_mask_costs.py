@@ -111,3 +111,15 @@ def test_integers_after_the_first_cost_no_more_with_three_digit_tokens(code_voca
     schema = {"type": "object", "additionalProperties": {"type": "integer"}}
     _, every = costs(schema, json.dumps({f"key{index}": 1234 for index in range(20)}), code_vocabulary)
     assert max(every[len(every) // 2 :]) <= 200
+
+
+@pytest.mark.parametrize(("kind", "value"), [("string", "text"), ("integer", 1234)])
+def test_a_value_costs_little_in_another_grammar(kind: str, value: str | int, code_vocabulary: Vocabulary) -> None:
+    def at_value(name: str) -> int:
+        schema = {"type": "object", "properties": {name: {"type": kind}}, "additionalProperties": False}
+        text = json.dumps({name: value})
+        _, every = costs(schema, text, code_vocabulary)
+        return max(every[text.index(":") + 1 : text.index(":") + 3])
+
+    at_value("first")
+    assert at_value("second") <= 100
