@@ -32,7 +32,8 @@ def test_what_is_installed_is_found_and_goes_away_again() -> None:
     assert "exllamav2" in {found.metadata["Name"] for found in importlib.metadata.distributions()}
     import exllamav2
 
-    assert exllamav2.ExLlamaV2 is constrain.ExLlamaV2 and exllamav2.__version__ == "0.3.2"
+    assert exllamav2.ExLlamaV2Cache is constrain.ExLlamaV2Cache and exllamav2.__version__ == "0.3.2"
+    assert issubclass(exllamav2.ExLlamaV2, constrain.ExLlamaV2)
     with pytest.raises(ImportError):
         import exllamav2.nonsense
     uninstall()

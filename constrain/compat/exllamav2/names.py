@@ -5,7 +5,7 @@ from __future__ import annotations
 VERSION = "0.3.2"
 
 #: Modules that are packages.
-PACKAGES = frozenset({"", "generator", "generator.filters", "tokenizer", "vlm"})
+PACKAGES = frozenset({"", "conversion", "generator", "generator.filters", "tokenizer", "vlm"})
 
 _HERE = "constrain.compat.exllamav2."
 
@@ -19,6 +19,7 @@ def _same(home: str, names: str) -> dict[str, Source]:
 
 
 _VERSION = {"__version__": (_HERE + "names", "VERSION")}
+_MODEL = _same(_HERE + "model", "ExLlamaV2")
 _CONFIG = _same(_HERE + "config", "ExLlamaV2Config")
 _CACHES = {
     **_same("constrain.model", "ExLlamaV2CacheBase ExLlamaV2Cache ExLlamaV2Cache_8bit"),
@@ -44,7 +45,7 @@ _VISION_TOWER = _same("constrain.model", "ExLlamaV2VisionTower")
 _PROJECTOR = _same(_HERE + "absent", "ExLlamaV2MultimodalProjector")
 _TOOLS = _same("constrain.model", "SeqTensor Timer")
 _LAYERS = {
-    "ExLlamaV2Attention": ("constrain.model.modules", "Attention"),
+    "ExLlamaV2Attention": (_HERE + "layers", "ExLlamaV2Attention"),
     "ExLlamaV2Embedding": ("constrain.model.modules", "Embedding"),
     "ExLlamaV2Linear": ("constrain.model.modules", "Linear"),
     "ExLlamaV2MLP": ("constrain.model.modules", "MLP"),
@@ -64,7 +65,8 @@ MODULES: dict[str, dict[str, Source]] = {
     "": {
         **_VERSION,
         **_CONFIG,
-        **_same("constrain.model", "ExLlamaV2 ExLlamaV2Lora Intervention"),
+        **_MODEL,
+        **_same("constrain.model", "ExLlamaV2Lora Intervention"),
         **_CACHES,
         **_same("constrain.tokenizer", "ExLlamaV2Tokenizer"),
         **_TOOLS,
@@ -83,6 +85,9 @@ MODULES: dict[str, dict[str, Source]] = {
     "cache": {**_CACHES, **_same("constrain.model", "ExLlamaV2Cache_Q")},
     "compat": _same(_HERE + "tools", "pairwise safe_move_tensor test_gpu_peer_copy"),
     "config": _CONFIG,
+    "conversion": {},
+    "conversion.quantize": _same(_HERE + "live_tensors", "list_live_tensors"),
+    "conversion.tokenize": _same(_HERE + "datasets", "get_tokens"),
     "embedding": {
         "ExLlamaV2Embedding": _LAYERS["ExLlamaV2Embedding"],
         **_same("constrain.model", "EMBEDDING_INDEX"),
@@ -122,12 +127,20 @@ MODULES: dict[str, dict[str, Source]] = {
     "generator.sampler": {**_SAMPLER, "NgramNode": (_HERE + "ngram", "NgramCacheNode")},
     "generator.streaming": {**_STREAMING, **_FILTERS["base"], **_same(_HERE + "ngram", "NgramCache")},
     "lora": _same("constrain.model", "ExLlamaV2Lora"),
-    "model": {**_same("constrain.model", "ExLlamaV2"), **_LAYERS},
-    "model_init": _same("constrain.model_init", "add_args check_args print_options init post_init_load"),
+    "linear": {"ExLlamaV2Linear": _LAYERS["ExLlamaV2Linear"]},
+    "mlp": {"ExLlamaV2MLP": _LAYERS["ExLlamaV2MLP"]},
+    "model": {**_MODEL, **_LAYERS},
+    "model_init": {
+        **_same("constrain.model_init", "add_args check_args print_options post_init_load"),
+        **_same(_HERE + "model", "init"),
+    },
+    "moe_mlp": {"ExLlamaV2MoEMLP": _LAYERS["ExLlamaV2MoEMLP"]},
     "module": {
         "ExLlamaV2Module": ("constrain.model.modules", "Module"),
         **_same("constrain.model", "Intervention"),
     },
+    "parallel_decoder": {"ExLlamaV2ParallelDecoder": _LAYERS["ExLlamaV2ParallelDecoder"]},
+    "rmsnorm": {"ExLlamaV2RMSNorm": _LAYERS["ExLlamaV2RMSNorm"]},
     "server": _same(_HERE + "server", "ExLlamaV2WebSocketServer"),
     "stloader": _same(_HERE + "tensor_file", "STFile cleanup_stfiles"),
     "tokenizer": _BACKENDS,
