@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -49,22 +50,23 @@ def packed_forms(model: SizedModel) -> list[str]:
 def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
     """Memory of the tensor in which tensors of these names are, with ``count`` elements in all."""
     packed = _packed(model, names)
-    if not packed:
-        return count * model.compute_dtype.itemsize
-    if len(packed) == 1:
+    if packed and len(names) == 1:
         return packed[0].memory(count // packed[0].shape[1])
+    rows, plain = sum(each.shape[0] for each in packed), count - sum(math.prod(each.shape) for each in packed)
+    if plain:
+        return plain * model.compute_dtype.itemsize + sum(each.memory(each.shape[0]) for each in packed)
     # Together they have zeros only at the end.
-    added = -sum(each.shape[0] for each in packed) % BLOCK
-    return sum(each.shape[0] * each.row_bytes + each.order_bytes for each in packed) + added * packed[-1].row_bytes
+    parts = sum(each.shape[0] * each.row_bytes + each.order_bytes for each in packed)
+    return parts + -rows % BLOCK * packed[-1].row_bytes
 
 
 def _packed(model: SizedModel, names: Sequence[str]) -> list[StoredWeight]:
-    """Return the weights of these names if the tensor in memory that holds them stays packed, else nothing."""
+    """Return those weights of these names that stay packed."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     files = model.config.files
-    if files is None or not multiplies_packed(device, model.compute_dtype) or not all(map(files.stays_packed, names)):
+    if files is None or not multiplies_packed(device, model.compute_dtype):
         return []
-    return [files.quantized[name] for name in names]
+    return [files.quantized[name] for name in names if files.stays_packed(name)]
 
 
 def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:

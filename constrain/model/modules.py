@@ -9,7 +9,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -527,13 +526,23 @@ def load_weight(
 ) -> Weight:
     """Load the weights of some layers, by their numbers of rows, as one of ``rows`` rows, the last of them zeros.
 
-    It stays packed if all are stored so and ``device`` multiplies them.
+    Those that are stored packed stay so if ``device`` multiplies them.
     """
     if multiplies_packed(device, dtype):
-        stored = (source.packed(f"{key}.weight", (count, inputs)) for key, count in parts.items())
-        found = [*takewhile(lambda weight: weight is not None, stored)]
-        if len(found) == len(parts):
-            return join_weights([weight for weight in found if weight is not None], rows, dtype)
+        found = [source.packed(f"{key}.weight", (count, inputs)) for key, count in parts.items()]
+        if any(weight is not None for weight in found):
+            each = zip(parts.items(), found, strict=True)
+            weights = [
+                _load_plain(source, {key: count}, count, inputs, dtype, device) if weight is None else weight
+                for (key, count), weight in each
+            ]
+            return join_weights(weights, rows, dtype)
+    return _load_plain(source, parts, rows, inputs, dtype, device)
+
+
+def _load_plain(
+    source: TensorSource, parts: dict[str, int], rows: int, inputs: int, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
     weight = torch.zeros(rows, inputs, dtype=dtype, device=device)
     copy_rows(source, parts, weight)
     return weight

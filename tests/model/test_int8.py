@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from constrain.errors import WeightsError
-from constrain.kernels import Int8Weight, multiplies_packed
+from constrain.kernels import Int8Weight, JoinedWeight, multiplies_packed
 from constrain.model import ExLlamaV2, ExLlamaV2Config
 from constrain.model.forward_context import ForwardContext
 from constrain.model.memory import module_sizes, packed_forms
@@ -91,11 +91,13 @@ def test_weights_that_are_kept_take_a_byte_each(llama_copy: Any) -> None:
     # Rows are added up to a multiple of 32, and each has a scale of four bytes.
     assert embedding == 128 * (48 + 4)
     assert first == (96 + 64) * (48 + 4) + 2 * 48 * 4
-    # Queries, keys and values are one weight in memory, so it has eight bits only if all are stored so.
-    assert module_sizes(model)[3:] == module_sizes(dense)[3:]
+    # Of queries, keys and values, only the first have eight bits.
+    assert module_sizes(model)[3] == 64 * (48 + 4) + 4 * (48 * 48 + 48 * 48 + 2 * 48)
+    assert module_sizes(model)[4:] == module_sizes(dense)[4:]
     model.load()
     assert isinstance(model.modules[0].weight, Int8Weight)  # type: ignore[attr-defined]
-    assert isinstance(model.modules_dict["model.layers.1.self_attn.q_proj"].weight, torch.Tensor)
+    joined = model.modules_dict["model.layers.1.self_attn.q_proj"].weight
+    assert isinstance(joined, JoinedWeight) and [type(part) for part in joined.parts[1:]] == [torch.Tensor] * 2
 
 
 @kept_in_int8

@@ -11,10 +11,14 @@ import torch.nn.functional as F
 from constrain.kernels.weights.packed import PackedWeight, Weight
 
 
-def join_weights(parts: Sequence[PackedWeight], outputs: int, dtype: torch.dtype) -> PackedWeight:
-    """Return the rows of several weights, and zeros up to ``outputs``, prepared for states of ``dtype``."""
-    merged = parts[0] if len(parts) == 1 else type(parts[0]).merged(parts)
-    if merged is None:
+def join_weights(parts: Sequence[Weight], outputs: int, dtype: torch.dtype) -> PackedWeight:
+    """Return the rows of several weights, and zeros up to ``outputs``, prepared for states of ``dtype``.
+
+    At least one of them is packed.
+    """
+    packed = [part for part in parts if isinstance(part, PackedWeight)]
+    merged = parts[0] if len(parts) == 1 else type(packed[0]).merged(packed)
+    if not isinstance(merged, PackedWeight) or len(packed) < len(parts):
         return JoinedWeight(parts, dtype).prepared(dtype)
     if merged.shape[0] < outputs:
         merged = merged.padded(outputs)
