@@ -25,7 +25,7 @@ const char* name_of(SchemaError::Kind kind) {
 }  // namespace
 
 void bind_errors(py::module_&) {
-  py::register_exception_translator([](std::exception_ptr pointer) {
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       std::rethrow_exception(pointer);
     } catch (const SchemaError& error) {
