@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -215,7 +215,14 @@ class LoadableModel:
         order = LoadOrder()
         for module in self.modules:
             module.load(order, torch.device("meta"), self.compute_dtype)
-        return self._files().reader(order.tensors)
+        return _prefetching(self._files(), order.tensors)
+
+
+@contextmanager
+def _prefetching(files: TensorFiles, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> Iterator[TensorSource]:
+    """Prefetch tensors; quantised weights are read when they are due, from files that are kept open for them."""
+    with files.kept_open(), files.reader(tensors) as reader:
+        yield reader
 
 
 def rotary_tables(config: ExLlamaV2Config, dtype: torch.dtype) -> tuple[RotaryTable, RotaryTable]:

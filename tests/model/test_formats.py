@@ -472,6 +472,21 @@ def test_info_shows_the_memory_of_packed_weights(llama_wide: Any, monkeypatch: p
         assert "0.1 MiB of weights in int4 and float32" in output
 
 
+def test_a_source_for_gpus_dequantises_and_keeps_files_open(
+    llama_wide: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = quantise(llama_wide, matrices(llama_wide), partial(pack_quantized, size=32), COMPRESSED)
+    model = load(llama_wide)
+    opened: list[Path] = []
+    with model._source([torch.device("cuda")]) as source, monkeypatch.context() as patch:
+        patch.setattr("constrain.model.tensor_files._opened", opened.append)
+        for module in model.modules:
+            module.load(source, torch.device("cpu"), torch.float32)
+    assert not opened
+    assert torch.equal(weight_of(model, "model.layers.1.mlp.down_proj"), plain["model.layers.1.mlp.down_proj.weight"])
+    assert_same(model.forward(ids), load_plain(llama_wide, plain).forward(ids))
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_weights_are_dequantised_on_the_device_that_they_go_to(llama_wide: Any, name: str) -> None:
     """On torch's ``meta`` device, an operation with a tensor that was left on the CPU is an error."""
