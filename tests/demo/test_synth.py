@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from constrain.demo.synth import Split, example, noise, remix, template
+from constrain.demo.synth import Split, example, layout, noise, remix, template
 from constrain.demo.synth.address import addressed, labelled
 from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
@@ -202,6 +202,37 @@ def test_forms_of_address_and_remarks_are_no_part_of_values() -> None:
     assert any(text.startswith("Ada Byron ") for text in shown)
     assert all("Ada Byron" in text for text in shown)
     assert {labelled(parse_kind("int 1 9"), Value("7", 7), Random(seed)) for seed in range(100)} == {"7"}
+
+
+def test_hedges_and_remarks_are_no_part_of_texts() -> None:
+    kind, value = parse_kind("pick gout"), Value("gout")
+    shown = {labelled(kind, value, Random(seed)) for seed in range(3000)}
+    assert {"gout", "likely gout", "probably gout", "gout, right", "gout (as agreed)"} <= shown
+    assert all("gout" in text for text in shown)
+    assert {labelled(parse_kind("code AB"), Value("AB"), Random(seed))[:2] for seed in range(500)} == {"AB"}
+
+
+def test_values_in_quotes_and_after_titles_stay_alone() -> None:
+    for says, spec in (
+        ('They call it "{}".', "pick gout"),
+        ("Dr. {} came.", "person"),
+        ("For Dr {}, please.", "person"),
+    ):
+        slot = Slot("a", parse_kind(spec), ("name",), "", (says,))
+        told = [layout.prose([slot], Author(str(seed))) for seed in range(300)]
+        assert sum(says.replace("{}", values["a"].text) in text for text, values in told) > 180
+        before, _, after = says.partition("{}")
+        for text, values in told:
+            if before in text and after in text:
+                assert says.replace("{}", values["a"].text) in text
+
+
+def test_items_with_commas_are_not_separated_by_commas() -> None:
+    kind = parse_kind("list person 3-5")
+    for seed in range(300):
+        value = kind.sample(Random(seed))
+        if any("," in item.text for item in value.data):
+            assert any(value.text.split(mark) == [item.text for item in value.data] for mark in ("; ", " / ", " | "))
 
 
 def test_what_follows_a_name_is_no_part_of_it() -> None:

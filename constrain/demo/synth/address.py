@@ -20,14 +20,20 @@ _TITLES = (
 _REMARKS = (
     " (see note 2)", " (as agreed)", " (new)", " (checked)", " - see below", ", see overleaf", " *", " (1)", " (main)",
     " (provisional)", " (confirmed)", " (tbc)", " [sic]", ", as before", " (copy attached)", " - corrected",
-    " (approx.)", " (unchanged)", " ✓", " (per e-mail)",
+    " (approx.)", " (unchanged)", " ✓", " (per e-mail)", ", right", ", left side", " or similar", " or equivalent",
+    " (intermediate)", " (m/f/d)", " for now", ", if possible", ", probably", " (2nd floor)", " or the like",
+    ", 2 of them",
+)  # fmt: skip
+_HEDGES = (
+    "likely ", "probably ", "presumably ", "possibly ", "the usual ", "a so-called ", "mainly ", "new: ", "again ",
+    "mild ", "suspected ", "a ", "the ", "our ", "?", "~ ", "prob. ", "i.e. ",
 )  # fmt: skip
 #: What a name may follow that has a title already, or is no name of a sentence.
 _NO_TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Miss|Frau|Herr|Sir|Lady|Capt|Rev|Sgt|Nurse)\.?\s|[\w@/'’-])$")
 
-_FORMAL, _ADDRESSED, _REMARKED, _APPOSED = 0.25, 0.6, 0.05, 0.08
-"""Shares of the authors who use titles, of the names that they give one, of the labelled texts with a remark, and of
-the names at the end of a line or sentence with something more about the person."""
+_FORMAL, _ADDRESSED, _REMARKED, _HEDGED, _APPOSED = 0.25, 0.6, 0.06, 0.04, 0.1
+"""Shares of the authors who use titles, of the names that they give one, of the labelled texts with a remark after them
+and with a hedge before them, and of the names at the end of a line or sentence with more about the person."""
 
 _DEGREES = ("MSc", "PhD", "BA (Hons)", "RN", "Dipl.-Kfm.", "M.D.", "FRCS", "LL.M.", "CPA", "MBA", "she/her", "he/him")
 
@@ -44,6 +50,8 @@ def labelled(kind: Kind, value: Value, rng: Random) -> str:
         text += _apposition(rng)
     if isinstance(kind, (Person, Text)) and rng.random() < _REMARKED:
         text += rng.choice(_REMARKS)
+    if isinstance(kind, Text) and not kind.name and text[:1].islower() and rng.random() < _HEDGED:
+        text = rng.choice(_HEDGES) + text
     return text
 
 

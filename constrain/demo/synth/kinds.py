@@ -197,6 +197,8 @@ class Listing(Kind):
         if mode == "lines":
             bullet = rng.choice(["- ", "* ", "• ", "", "  - ", "+ "])
             return Value("\n".join(bullet + text for text in texts), items)
+        if any("," in text for text in texts):
+            return Value(rng.choice(["; ", "; ", " / ", " | "]).join(texts), items)
         if mode == "and" or (not mode and rng.random() < 0.3):
             return Value(join_and(texts), items)
         return Value(rng.choice([", ", ", ", ", ", "; ", " / ", " | "]).join(texts), items)

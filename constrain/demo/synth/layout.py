@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -26,6 +27,9 @@ _FRAMES = (
     "On the {label}: {value}.", "The {label} turned out to be {value}.", "{value} (the {label}) needs no comment.",
 )  # fmt: skip
 _JOINS = (" ", " ", " ", "\n", "\n\n")
+
+#: A place for a value in quotes, or after a title or in a word.
+_QUOTED = re.compile(r"[\"'“‘\w@/-]\{\}|(Mr|Mrs|Ms|Dr|Prof|Frau|Herr)\.? \{\}")
 
 
 def form(slots: Sequence[Slot], rng: Random) -> Document:
@@ -121,13 +125,15 @@ def _sentence(slot: Slot, rng: Random) -> tuple[str, Value]:
         return (f"{name}:\n{value.text}" if "\n" in value.text else f"{name}: {value.text}."), value
     if slot.says and rng.random() < 0.75:
         value = slot.kind.sample(rng)
-        return rng.choice(slot.says).replace("{}", value.text), value
+        sentence = rng.choice(slot.says)
+        text = value.text if _QUOTED.search(sentence) else labelled(slot.kind, value, rng)
+        return sentence.replace("{}", text), value
     if isinstance(slot.kind, kinds.Boolean) and rng.random() < 0.6:
         value = slot.kind.sample(rng)
         return value.text[:1].upper() + value.text[1:] + ".", value
     value = slot.kind.sample(rng, "label")
-    frame = rng.choice(_FRAMES)
-    return frame.format(label=label, Label=label.capitalize(), value=value.text), value
+    text = labelled(slot.kind, value, rng)
+    return rng.choice(_FRAMES).format(label=label, Label=label.capitalize(), value=text), value
 
 
 Pairs = list[tuple[str, str]]
