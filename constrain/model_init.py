@@ -42,7 +42,7 @@ def add_args(parser: argparse.ArgumentParser) -> None:
     add("-nsdpa", "--no_sdpa", action="store_true", help="accepted for compatibility")
     add("-ng", "--no_graphs", action="store_true", help="no CUDA graphs of decode passes")
     add("-lm", "--low_mem", action="store_true", help="smaller passes, for less memory")
-    add("-ept", "--experts_per_token", type=int, metavar="N", help="experts of a mixture (no model here has any)")
+    add("-ept", "--experts_per_token", type=int, metavar="N", help="experts of a mixture for each token")
     add("-lq4", "--load_q4", action="store_true", help="accepted for compatibility")
     add("-fst", "--fast_safetensors", action="store_true", help="accepted for compatibility")
     add("-ic", "--ignore_compatibility", action="store_true", help="accepted for compatibility")
@@ -143,7 +143,7 @@ def post_init_load(
 def _config(args: argparse.Namespace) -> ExLlamaV2Config:
     config = ExLlamaV2Config(args.model_dir)
     if args.experts_per_token:
-        raise ConfigError(f"--experts_per_token: {config.architecture} has no experts")
+        config.num_experts_per_token = args.experts_per_token
     if args.rope_yarn:
         check_number("--rope_yarn", args.rope_yarn, 1, error=ConfigError)
         config.rope = replace(

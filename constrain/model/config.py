@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,7 @@ class ExLlamaV2Config:
         self.eos_token_id: int | None = None
         self.pad_token_id: int | None = None
         self.vocab_size: int = 0
+        self.experts: ExpertConfig | None = None
         if self.model_dir is not None:
             self.prepare()
 
@@ -140,6 +142,26 @@ class ExLlamaV2Config:
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), 0, error=ConfigError)
         check_type("compute_dtype", self.compute_dtype, (torch.dtype, type(None)), "a torch.dtype", ConfigError)
+
+    @property
+    def num_experts_per_token(self) -> int | None:
+        """Number of experts of a mixture for each token, ``None`` without one. May be changed before a model is built.
+
+        Raises:
+            ConfigError: there are no experts, or not so many to choose from.
+        """
+        return self.experts.routing.chosen if self.experts else None
+
+    @num_experts_per_token.setter
+    def num_experts_per_token(self, count: int) -> None:
+        if self.experts is None:
+            raise ConfigError(f"{self.architecture} has no experts")
+        check_count("num_experts_per_token", count, 1, error=ConfigError)
+        routing = self.experts.routing
+        most = self.experts.count // routing.groups * routing.chosen_groups
+        if count > most:
+            raise ConfigError(f"num_experts_per_token must be at most {most}, not {count}")
+        self.experts = replace(self.experts, routing=replace(routing, chosen=count))
 
     @property
     def attends_by_scores(self) -> bool:
@@ -234,9 +256,8 @@ class ExLlamaV2Config:
     def _read_experts(self, reader: ConfigReader) -> None:
         traits = self.arch.lm.experts
         experts = read_experts(reader, traits, self.num_hidden_layers) if traits else None
-        self.experts: ExpertConfig | None = experts
+        self.experts = experts
         self.num_experts: int | None = experts.count if experts else None
-        self.num_experts_per_token: int | None = experts.routing.chosen if experts else None
 
     def _read_activation(self, reader: ConfigReader) -> None:
         name = self.arch.lm.activation.value

@@ -37,6 +37,17 @@ def test_what_is_read(checkpoint: Callable[[str], Any]) -> None:
     assert ExLlamaV2Config(checkpoint("llama").folder).num_experts is None
 
 
+def test_tokens_may_be_given_more_experts(mixtral_copy: Any) -> None:
+    config = ExLlamaV2Config(mixtral_copy.write())
+    config.num_experts_per_token = 5
+    model = ExLlamaV2(config)
+    model.load()
+    mixtral_copy.config["num_experts_per_tok"] = 5
+    assert torch.equal(model.forward(IDS), load(mixtral_copy.write()).forward(IDS))
+    with pytest.raises(ConfigError, match="num_experts_per_token must be at most 8, not 9"):
+        config.num_experts_per_token = 9
+
+
 def test_a_missing_expert_is_named(mixtral_copy: Any) -> None:
     del mixtral_copy.tensors["model.layers.1.block_sparse_moe.experts.3.w3.weight"]
     with pytest.raises(WeightsError, match=r"no tensor model\.layers\.1\.block_sparse_moe\.experts\.3\.w3\.weight"):

@@ -9,7 +9,7 @@ class ExLlamaV2Config(native.ExLlamaV2Config):
     """:class:`constrain.model.ExLlamaV2Config` with further attributes of exllamav2.
 
     Attributes:
-        num_experts, num_experts_per_token: for mixtures of experts.
+        num_experts: of a mixture of experts.
         logit_scale: factor of the logits.
         scale_depth, scale_emb: multipliers that no supported model has.
         checkpoint_fused_mlp, checkpoint_offset_qzeros: forms of quantised weights that are not supported.
@@ -21,7 +21,6 @@ class ExLlamaV2Config(native.ExLlamaV2Config):
     """
 
     num_experts: int | None = None
-    num_experts_per_token: int | None = None
     logit_scale = 1.0
     scale_depth = 1.0
     scale_emb = 1.0
