@@ -1,6 +1,7 @@
 #include "engine/json/array_rule.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/grammar/parse_table.h"
 
@@ -138,9 +139,9 @@ ArrayRule::Tallied ArrayRule::unpack(Reg reg) const {
 }
 
 Reg ArrayRule::pack(const Tallied& at, Registers& registers) const {
-  std::vector<uint64_t> words{at.count, at.items};
-  words.insert(words.end(), at.tallies.begin(), at.tallies.end());
-  return registers.make(words);
+  std::array<uint64_t, 2 + ArraySpec::kMaxTallies> words{at.count, at.items};
+  std::ranges::copy(at.tallies, words.begin() + 2);
+  return registers.make(std::span<const uint64_t>(words).first(2 + at.tallies.size()));
 }
 
 std::optional<ArrayRule::Tallied> ArrayRule::with_item(Tallied at, uint32_t tallies) const {

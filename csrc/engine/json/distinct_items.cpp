@@ -267,11 +267,12 @@ bool DistinctItems::is_viable(Items& items, Registers& registers) const {
 }
 
 bool DistinctItems::has_variety(const Configuration* item, uint64_t beyond) const {
-  std::vector<const Configuration*> pending{item};
-  for (size_t i = 0; i < std::min(pending.size(), kMaxFrames); ++i) {
+  std::array<const Configuration*, kMaxFrames> pending;  // asked for every byte: no allocations
+  pending[0] = item;
+  for (size_t i = 0, end = 1; i < end; ++i) {
     for (const StackTop& top : pending[i]->tops()) {
       if (grammar_->count_values(top.state, top.reg) > beyond) return true;
-      if (top.parent) pending.push_back(top.parent);
+      if (top.parent && end < kMaxFrames) pending[end++] = top.parent;
     }
   }
   return false;

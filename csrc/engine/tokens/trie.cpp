@@ -64,6 +64,7 @@ size_t Trie::bytes() const {
 void Trie::index_wide_nodes() {
   wide.assign(nodes(), 0);
   for (uint32_t node = 0; node < nodes(); ++node) {
+    if (size[node] <= kWide) continue;
     const uint32_t end = node + size[node];
     uint32_t children = 0;
     for (uint32_t child = node + 1; child < end; child += size[child]) ++children;
