@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from constrain.arguments import check_count, check_number, refused
 from constrain.errors import ArgumentError
@@ -76,8 +77,9 @@ def quantize(
     With texts to calibrate with, the rounding error of each input of a layer is made up for by the inputs after it
     (GPTQ, Frantar et al. 2022), for the inputs that the layer has in these texts, after the layers before it have been
     quantised. Without, every element is rounded to the nearest code. Either way, scales are those with the least
-    squared error. Embeddings, norms, biases, routers of experts and experts that are stored as one tensor stay as they
-    are, and so does the head; quantised weights among them become plain ones.
+    squared error. Embeddings, norms, biases, routers of experts, experts that are stored as one tensor, and the weight
+    that expands the states of latent attention stay as they are, and so does the head; quantised weights among them
+    become plain ones.
 
     One layer is in memory at a time, and the states of the texts between two layers: ``hidden_size`` numbers for each
     token. Every layer is written when it is done. A conversion that was interrupted goes on after the last of them when
@@ -100,11 +102,14 @@ def quantize(
         progress: called as ``progress(done, total)`` after each step.
 
     Raises:
-        ArgumentError: an argument is invalid, the texts are too short, or ``out`` has something else.
+        ArgumentError: an argument is invalid, the texts are too short, or ``out`` has something else or cannot be
+            written.
         ModelError: the folder of the model cannot be used, or activations are not finite.
     """
     check_number("damping", damping, 0, 1)
     check_count("max_tokens", max_tokens, 1)
+    if group_size is not None:
+        check_count("group_size", group_size, 0)
     if bits not in (4, 8) or head_bits not in (None, _HEAD_BITS):
         name, value, wanted = ("bits", bits, "4 or 8") if bits not in (4, 8) else ("head_bits", head_bits, "8 or None")
         raise refused(name, value, wanted)
@@ -116,9 +121,12 @@ def quantize(
     rounding = Rounding(bits, group, tensors.dtype, activation_order and bool(windows), damping)
     conversion = _Conversion(source, tensors, windows, rounding, _head_rounding(source, rounding, head_bits))
     out = Path(out)
-    with locked(out):
-        output = OutputFolder(out, conversion.settings())
-        conversion.run(output, progress)
+    try:
+        with locked(out):
+            output = OutputFolder(out, conversion.settings())
+            conversion.run(output, progress)
+    except (OSError, SafetensorError) as error:
+        raise ArgumentError(f"{out}: the quantised model cannot be written ({error})") from error
     entries = output.files.values()
     return Quantization(
         folder=str(out),

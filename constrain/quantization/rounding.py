@@ -143,5 +143,5 @@ def squared_errors(weight: torch.Tensor, coded: torch.Tensor, hessian: torch.Ten
 
     Without a Hessian, sums over the elements of the row.
     """
-    pair = torch.stack((coded - weight, weight))
-    return pair.square().sum(dim=-1) if hessian is None else ((pair @ hessian) * pair).sum(dim=-1)
+    both = (coded - weight, weight)
+    return torch.stack([((x if hessian is None else x @ hessian) * x).sum(dim=-1) for x in both])

@@ -247,6 +247,7 @@ def test_folders_in_use_are_refused(tiny_dir: Path, tmp_path: Path) -> None:
         ({"bits": 3}, "bits must be 4 or 8, not 3"),
         ({"head_bits": 4}, "head_bits must be 8 or None, not 4"),
         ({"group_size": 48}, r"group_size 48 does not divide the 32 inputs of model\.layers\.0\..*; take 32"),
+        ({"group_size": -1}, "group_size must be a whole number of at least 0"),
         ({"damping": 2}, "damping must be a finite number from 0 to 1"),
         ({"max_tokens": 0}, "max_tokens must be a whole number of at least 1"),
         ({"calibration": ""}, "the texts to calibrate with are too short"),
@@ -258,6 +259,12 @@ def test_mistakes_are_named(tiny_dir: Path, tmp_path: Path, arguments: dict[str,
     with pytest.raises(ModelError, match="windows of 999 tokens are longer than the context"):
         quantize(tiny_dir, tmp_path / "out", calibration=TEXTS, context=999)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tiny_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match=r"file/out: the quantised model cannot be written"):
+        quantize(tiny_dir, tmp_path / "file" / "out")
 
 
 def test_activations_that_are_not_finite_are_named(tiny_dir: Path, tmp_path: Path) -> None:
