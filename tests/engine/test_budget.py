@@ -346,6 +346,39 @@ def test_names_started_near_the_end_are_completed(wide_vocab: Vocabulary) -> Non
     assert {ending, letter} <= far
 
 
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "string", "minLength": 4}, {"pattern": "^a"}], ids=str)
+def test_strings_go_on_as_long_as_they_fit(schema: Any, wide_vocab: Vocabulary) -> None:
+    """Also in the last tokens, and exactly: characters that a token leaves unfinished need more than others."""
+    grammar = compile_json_schema({"type": "string", **schema}, wide_vocab, whitespace="compact")
+    matcher, rng = grammar.matcher(), random.Random(0)
+    assert matcher.accept_bytes(b'"abc')
+    tried = [*range(256), *rng.sample(range(256, wide_vocab.size - 1), 40)]
+    free = set(tokens_of(matcher, wide_vocab))
+    for budget in range(matcher.min_tokens(), matcher.min_tokens() + 6):
+        within = set(tokens_of(matcher, wide_vocab, budget))
+        for token in free.intersection(tried):
+            assert (token in within) == (needed_after(matcher, token) < budget), (budget, token)
+
+
+NEAR_THE_END: list[tuple[Any, bytes]] = [
+    ({"required": ["abc", "b", "kind"], "properties": {"abc": {"type": "string"}}}, b'{"abc":"x","b":0,"k'),
+    ({"required": ["abc"], "properties": {"abc": {"type": "string", "minLength": 1}}}, b'{"abc":"xyz","q":1'),
+]
+
+
+@pytest.mark.parametrize("schema, text", NEAR_THE_END, ids=str)
+def test_masks_near_the_end_visit_few_tokens(schema: Any, text: bytes, wide_vocab: Vocabulary) -> None:
+    """Thousands of tokens that go on alike are judged together, whatever the budget leaves of them."""
+    for extra in (4, 8, 20, 60):
+        grammar = compile_json_schema({"type": "object", **schema}, wide_vocab, whitespace="compact")
+        matcher = grammar.matcher()
+        for byte in text:
+            budget, before = matcher.min_tokens() + extra, grammar.counters["nodes_visited"]
+            assert tokens_of(matcher, wide_vocab, budget)
+            assert grammar.counters["nodes_visited"] - before <= 1500, (extra, byte)
+            assert matcher.accept_bytes(bytes([byte]))
+
+
 def test_texts_share_caches_of_budgets(bpe_vocab: Vocabulary) -> None:
     """Masks equal those of a fresh grammar, after masks of other texts and from other threads."""
 

@@ -1,6 +1,8 @@
 #include "engine/automata/automaton.h"
 
 #include <algorithm>
+#include <memory>
+#include <span>
 
 #include "engine/automata/lazy.h"
 #include "engine/base/interner.h"
@@ -24,105 +26,143 @@ struct ByteRange {
   State target;
 };
 
-/// An automaton given by lists of byte ranges; state 0 is the start.
+/// The byte ranges of all states; state 0 is the start.
+class Listing {
+ public:
+  void add_state(bool accepting) { states_.push_back({static_cast<uint32_t>(ranges_.size()), accepting}); }
+
+  /// Adds a range of the last state.
+  void add(const ByteRange& range) { ranges_.push_back(range); }
+
+  size_t states() const { return states_.size(); }
+  bool accepting(State state) const { return states_[state].accepting; }
+  std::span<const ByteRange> ranges(State state) const {
+    const size_t end = state + 1 < states_.size() ? states_[state + 1].begin : ranges_.size();
+    return std::span(ranges_).subspan(states_[state].begin, end - states_[state].begin);
+  }
+  size_t bytes() const { return states_.capacity() * sizeof(Entry) + ranges_.capacity() * sizeof(ByteRange); }
+
+ private:
+  struct Entry {
+    uint32_t begin;
+    bool accepting;
+  };
+  std::vector<Entry> states_;
+  std::vector<ByteRange> ranges_;
+};
+
+/// An automaton given by lists of byte ranges.
 class ListedAutomaton : public LazyAutomaton {
  public:
-  struct Node {
-    std::vector<ByteRange> ranges;
-    bool accepting = false;
-  };
-
-  explicit ListedAutomaton(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
-    for (const Node& node : nodes_) memory_.add(sizeof(Node) + node.ranges.capacity() * sizeof(ByteRange));
+  explicit ListedAutomaton(std::shared_ptr<const Listing> list) : list_(std::move(list)) {
+    memory_.add(list_->bytes());
   }
 
-  State start() override { return nodes_.empty() ? kDead : 0; }
-  bool accepting(State state) override { return nodes_[state].accepting; }
+  State start() override { return list_->states() == 0 ? kDead : 0; }
+  bool accepting(State state) override { return list_->accepting(state); }
 
  private:
   void fill_row(State state, Transitions& row) override {
     row.fill(kDead);
-    for (const ByteRange& range : nodes_[state].ranges) {
+    for (const ByteRange& range : list_->ranges(state)) {
       std::fill(row.begin() + range.first, row.begin() + range.last + 1, range.target);
     }
   }
 
-  std::vector<Node> nodes_;
+  std::shared_ptr<const Listing> list_;
 };
 
-/// Builds the trie of sorted words; children come after their parents.
-std::vector<ListedAutomaton::Node> make_trie(const std::vector<std::string>& words) {
-  std::vector<ListedAutomaton::Node> nodes(1);
+/// A node of the trie of sorted words; children come after their parents.
+struct TrieNode {
+  uint8_t byte = 0;
+  bool accepting = false;
+  uint32_t first_child = 0, last_child = 0, next = 0;  // 0 if there is none
+};
+
+std::vector<TrieNode> make_trie(const std::vector<std::string>& words) {
+  std::vector<TrieNode> nodes(1);
   for (const std::string& word : words) {
-    State at = 0;
-    for (char character : word) {
-      const auto byte = static_cast<uint8_t>(character);
-      if (nodes[at].ranges.empty() || nodes[at].ranges.back().first != byte) {
-        nodes[at].ranges.push_back({byte, byte, static_cast<State>(nodes.size())});
-        nodes.emplace_back();
+    uint32_t at = 0;
+    for (const char byte : word) {
+      uint32_t child = nodes[at].last_child;
+      if (!child || nodes[child].byte != static_cast<uint8_t>(byte)) {
+        const auto made = static_cast<uint32_t>(nodes.size());
+        nodes.push_back({.byte = static_cast<uint8_t>(byte)});
+        (child ? nodes[child].next : nodes[at].first_child) = made;
+        child = nodes[at].last_child = made;
       }
-      at = nodes[at].ranges.back().target;
+      at = child;
     }
     nodes[at].accepting = true;
   }
   return nodes;
 }
 
-/// Merges equal subtrees, and renumbers the rest with the root first.
-std::vector<ListedAutomaton::Node> merge_subtrees(const std::vector<ListedAutomaton::Node>& trie) {
+/// Merges equal subtrees, and numbers the rest with the root first.
+Listing merge_subtrees(const std::vector<TrieNode>& trie) {
   SequenceInterner shapes;
   std::vector<uint32_t> merged(trie.size()), key;
   for (size_t i = trie.size(); i-- > 0;) {
     key.assign(1, trie[i].accepting);
-    for (const ByteRange& range : trie[i].ranges) key.insert(key.end(), {range.first, merged[range.target]});
+    for (uint32_t child = trie[i].first_child; child; child = trie[child].next)
+      key.insert(key.end(), {trie[child].byte, merged[child]});
     merged[i] = shapes.intern(key);
   }
   const auto last = static_cast<uint32_t>(shapes.size() - 1);
-  std::vector<ListedAutomaton::Node> nodes(shapes.size());
-  for (uint32_t id = 0; id <= last; ++id) {
-    const auto shape = shapes[id];
-    ListedAutomaton::Node& node = nodes[last - id];
-    node.accepting = shape[0] != 0;
+  Listing list;
+  for (uint32_t state = 0; state <= last; ++state) {
+    const auto shape = shapes[last - state];
+    list.add_state(shape[0] != 0);
     for (size_t i = 1; i < shape.size(); i += 2) {
       const auto byte = static_cast<uint8_t>(shape[i]);
-      node.ranges.push_back({byte, byte, last - shape[i + 1]});
+      list.add({byte, byte, last - shape[i + 1]});
     }
   }
-  return nodes;
+  return list;
+}
+
+// Well-formed UTF-8: table 3-7 of the Unicode standard.
+Listing list_utf8() {
+  enum : State { kText, kOneMore, kTwoMore, kThreeMore, kAfterE0, kAfterED, kAfterF0, kAfterF4 };
+  Listing list;
+  list.add_state(true);
+  for (const ByteRange& range : {ByteRange{0x00, 0x7F, kText},
+                                 {0xC2, 0xDF, kOneMore},
+                                 {0xE0, 0xE0, kAfterE0},
+                                 {0xE1, 0xEC, kTwoMore},
+                                 {0xED, 0xED, kAfterED},
+                                 {0xEE, 0xEF, kTwoMore},
+                                 {0xF0, 0xF0, kAfterF0},
+                                 {0xF1, 0xF3, kThreeMore},
+                                 {0xF4, 0xF4, kAfterF4}}) {
+    list.add(range);
+  }
+  for (const ByteRange& only : {ByteRange{0x80, 0xBF, kText},
+                                {0x80, 0xBF, kOneMore},
+                                {0x80, 0xBF, kTwoMore},
+                                {0xA0, 0xBF, kOneMore},
+                                {0x80, 0x9F, kOneMore},
+                                {0x90, 0xBF, kTwoMore},
+                                {0x80, 0x8F, kTwoMore}}) {
+    list.add_state(false);
+    list.add(only);
+  }
+  return list;
 }
 
 }  // namespace
 
-AutomatonPtr empty_language() { return std::make_shared<ListedAutomaton>(std::vector<ListedAutomaton::Node>{}); }
+AutomatonPtr empty_language() { return std::make_shared<ListedAutomaton>(std::make_shared<const Listing>()); }
 
-// Well-formed UTF-8: table 3-7 of the Unicode standard.
 AutomatonPtr any_text() {
-  enum : State { kText, kOneMore, kTwoMore, kThreeMore, kAfterE0, kAfterED, kAfterF0, kAfterF4 };
-  std::vector<ListedAutomaton::Node> nodes(8);
-  nodes[kText] = {{{0x00, 0x7F, kText},
-                   {0xC2, 0xDF, kOneMore},
-                   {0xE0, 0xE0, kAfterE0},
-                   {0xE1, 0xEC, kTwoMore},
-                   {0xED, 0xED, kAfterED},
-                   {0xEE, 0xEF, kTwoMore},
-                   {0xF0, 0xF0, kAfterF0},
-                   {0xF1, 0xF3, kThreeMore},
-                   {0xF4, 0xF4, kAfterF4}},
-                  true};
-  nodes[kOneMore].ranges = {{0x80, 0xBF, kText}};
-  nodes[kTwoMore].ranges = {{0x80, 0xBF, kOneMore}};
-  nodes[kThreeMore].ranges = {{0x80, 0xBF, kTwoMore}};
-  nodes[kAfterE0].ranges = {{0xA0, 0xBF, kOneMore}};
-  nodes[kAfterED].ranges = {{0x80, 0x9F, kOneMore}};
-  nodes[kAfterF0].ranges = {{0x90, 0xBF, kTwoMore}};
-  nodes[kAfterF4].ranges = {{0x80, 0x8F, kTwoMore}};
-  return std::make_shared<ListedAutomaton>(std::move(nodes));
+  static const auto kUtf8 = std::make_shared<const Listing>(list_utf8());
+  return std::make_shared<ListedAutomaton>(kUtf8);
 }
 
 AutomatonPtr literal_set(std::vector<std::string> words) {
   if (words.empty()) return empty_language();
   std::ranges::sort(words);
-  return std::make_shared<ListedAutomaton>(merge_subtrees(make_trie(words)));
+  return std::make_shared<ListedAutomaton>(std::make_shared<const Listing>(merge_subtrees(make_trie(words))));
 }
 
 }  // namespace constrain

@@ -1,9 +1,11 @@
 #include "engine/completion/budgeted_masks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/masks/frame_growth.h"
+#include "engine/text/utf8.h"
 
 namespace constrain {
 
@@ -17,8 +19,44 @@ constexpr uint64_t kSteps = 4096;
 constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
 
+/// Most tokens that may go on unlike the usual text, each of which is measured.
+constexpr size_t kFew = 16;
+
 /// Masks within a budget may take this many times the work of others: they make the configurations after all tokens.
 constexpr uint64_t kMoreWork = 4;
+
+/// Returns the tokens of whole characters and the beginning of one.
+TriePtr unfinished_tokens(const Vocabulary& vocabulary) {
+  constexpr uint64_t kKey[] = {~uint64_t{1}};  // descriptions of frames have several words
+  if (const auto cached = vocabulary.shared_results().find(kKey)) return std::static_pointer_cast<const Trie>(*cached);
+  const Trie& trie = vocabulary.trie();
+  std::vector<Utf8State> after(size_t{vocabulary.longest_token()} + 1, Utf8State::boundary);
+  std::vector<uint32_t> nodes;
+  for (uint32_t node = 1; node < trie.nodes();) {
+    Utf8State& state = after[trie.depth[node]];
+    state = next_utf8(after[trie.depth[node] - 1], trie.byte[node]);
+    const bool inside = state != Utf8State::boundary && state != Utf8State::malformed;
+    if (inside && trie.token[node] != kNoToken) nodes.push_back(node);
+    node += state == Utf8State::malformed ? trie.size[node] : 1;
+  }
+  const auto made = std::make_shared<const Trie>(trie.select(nodes));
+  vocabulary.shared_results().put(kKey, made, made->bytes());
+  return made;
+}
+
+/// Sets a variable until the end of a scope.
+template <class T>
+class Restore {
+ public:
+  Restore(T& variable, T value) : variable_(variable), before_(std::exchange(variable, std::move(value))) {}
+  ~Restore() { variable_ = std::move(before_); }
+  Restore(const Restore&) = delete;
+  Restore& operator=(const Restore&) = delete;
+
+ private:
+  T& variable_;
+  T before_;
+};
 
 }  // namespace
 
@@ -47,7 +85,7 @@ void BudgetedMasks::measure_bytes() {
 
 const Configuration& BudgetedMasks::after(const Configuration& from, std::string_view bytes) {
   // Texts that are followed continue with more than their completions.
-  walk_.registers().only_endings = false;
+  const Restore exact(walk_.registers().only_endings, false);
   const Configuration* at = &from;
   for (const char byte : bytes) {
     walk_.store().start_work();
@@ -55,7 +93,6 @@ const Configuration& BudgetedMasks::after(const Configuration& from, std::string
     for (const StackTop& top : at->tops()) stepper_.step(top, static_cast<uint8_t>(byte), tops_);
     at = walk_.store().make(tops_);
   }
-  walk_.registers().only_endings = true;
   return *at;
 }
 
@@ -87,7 +124,10 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget) {
   walk_.store().start_work();
   const Configuration& representative = this->representative(from);
   const Made made = find_or_make(representative, budget);
-  return made.complete || &representative == &from ? made.mask : leaving_at_once(from, budget, *made.mask);
+  const bool same = made.complete || &representative == &from;
+  const MaskPtr mask = same ? made.mask : leaving_at_once(from, budget, *made.mask);
+  grammar_.counters().visited += std::exchange(walk_.visited, 0);
+  return mask;
 }
 
 /// Derives the mask of a configuration from that of its representative. Both may differ in tokens that leave a wildcard
@@ -134,6 +174,7 @@ BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budg
 void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
   from_ = &from, budget_ = budget, measuring_ = guessed_ = false;
   last_.reset();
+  unlike_.clear();
   tokens_.start(grammar_.vocabulary().mask_words());
   walk_.registers().indescribable = false;
   forget();
@@ -197,16 +238,21 @@ bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
     likely.add(grammar_.likely_bytes(top.state, top.reg));
     const WildcardRegion found = grammar_.wildcard_region(top.state, top.reg);
     if (!(alone && found.exact) && found.max_length < TokenClass::kLengthSteps.front()) continue;
-    const uint64_t needed = need_in_wildcard(from, top);
+    const uint64_t needed = need_in_wildcard(from, top, grammar_.max_growth(top.state, top.reg));
     if (needed < most || text.max_length == 0) most = needed, text = found;
   }
   if (text.max_length == 0) return false;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
-  if (most <= budget_) {
-    same_from(most);
+  const uint64_t whole = alone && most > budget_ ? need_of_whole_characters(from) : most;
+  const bool fits = whole <= budget_;
+  if (fits) {
+    same_from(whole);
     within->add(text.max_length, tokens_);
+    walk_unlike(from);
+    if (most > budget_) same_below(most), walk_unfinished(from);
+    most = whole;
   } else {
-    same_below(most);
+    same_below(std::min(most, whole));
     const auto next = completions_.next_byte(from);
     const bool goes_on = next && text.characters.ascii.has(*next);
     if (within->count() < kMany || (goes_on && likely == ByteSet::all())) return false;
@@ -233,7 +279,7 @@ bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
   // Other stack tops may allow tokens that this one's region does not contain.
   walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.tops());
   // In an unbounded region all tokens of the class were added above, if they fit.
-  const bool all_added = text.max_length == WildcardRegion::kUnbounded && most <= budget_;
+  const bool all_added = text.max_length == WildcardRegion::kUnbounded && fits;
   const bool longer = !all_added && (!alone || !text.exact || text.max_length > kWildcardHorizon);
   if (longer) walk_.run(*within->long_tokens(text.max_length, vocabulary), 0, from.tops());
   return true;
@@ -254,8 +300,7 @@ void BudgetedMasks::walk_along_completion(const Configuration& from) {
 
 /// Bounds the tokens needed after a token that stays in the wildcard region of a stack top; kInfinite if no bound is
 /// known.
-uint64_t BudgetedMasks::need_in_wildcard(const Configuration& from, const StackTop& top) {
-  const uint64_t growth = grammar_.max_growth(top.state, top.reg);
+uint64_t BudgetedMasks::need_in_wildcard(const Configuration& from, const StackTop& top, uint64_t growth) {
   if (!one_for_each_byte_) return add_lengths(completions_.measure(from).bytes, growth);
   const uint64_t own = std::min(add_lengths(grammar_.remaining(top.state, top.reg), growth), bounds_.on_top(top));
   // The completion takes the stack top with the fewest bytes, which need not have the fewest tokens.
@@ -264,7 +309,25 @@ uint64_t BudgetedMasks::need_in_wildcard(const Configuration& from, const StackT
   if (needed <= budget_) same_from(needed);
   if (needed <= budget_ || growth == kInfinite) return needed;
   same_below(needed);
-  return std::min(needed, after_any_text(top, growth));
+  const uint64_t after = after_any_text(top, growth);
+  return std::min(needed, after == kInfinite ? after_usual_text(top) : after);
+}
+
+/// Bounds the need after tokens of the region that do not end within a character.
+uint64_t BudgetedMasks::need_of_whole_characters(const Configuration& from) {
+  const StackTop& top = from.tops().front();
+  const uint64_t growth = grammar_.whole_growth(top.state, top.reg);
+  return growth == kInfinite ? kInfinite : need_in_wildcard(from, top, growth);
+}
+
+/// Measures the tokens that end within a character.
+void BudgetedMasks::walk_unfinished(const Configuration& from) {
+  const TriePtr unfinished = unfinished_tokens(grammar_.vocabulary());
+  std::vector<TokenId> tokens;
+  for (uint32_t node = 0; node < unfinished->nodes(); ++node) unfinished->append_tokens(node, tokens);
+  grammar_.vocabulary().add_duplicates(tokens);
+  tokens_.remove(tokens);
+  walk_.run(*unfinished, 0, from.tops());
 }
 
 /// Bounds the need by that of the frame after an arbitrary text of the region, if all texts leave it alike: a few bytes
@@ -277,6 +340,44 @@ uint64_t BudgetedMasks::after_any_text(const StackTop& top, uint64_t growth) {
                  then = grammar_.remaining(after->state, after->reg);
   const Configuration& left = *walk_.store().make(*after);
   return add_lengths(completions_.measure(left).tokens, more - std::min(more, then));
+}
+
+/// Bounds the need after texts of the region over which the frame goes on like one in the state that most bytes lead
+/// to, as a key that may become a known name does like one that may not. Lists the tokens of other texts.
+uint64_t BudgetedMasks::after_usual_text(const StackTop& top) {
+  const StackTop usual{grammar_.row(top.state).usual, top.reg, top.parent};
+  if (usual.state == kDone || usual.state == top.state || !grammar_.shares_registers(top.state, usual.state) ||
+      grammar_.wildcard_region(usual.state, usual.reg) != grammar_.wildcard_region(top.state, top.reg)) {
+    return kInfinite;
+  }
+  const uint64_t needed = after_any_text(usual, grammar_.max_growth(usual.state, usual.reg));
+  if (needed > budget_) return needed;
+  const Trie& trie = grammar_.vocabulary().trie();
+  const Restore exact(walk_.registers().only_endings, false);
+  const Restore all(walk_.admits, {});
+  const bool few = walk_.run_beside(trie, top.state, usual.state, top.reg, top.parent_depth(), trie.nodes() / 8);
+  walk_.tokens.clear();
+  unlike_.swap(walk_.differing);
+  if (few && unlike_.size() <= kFew) return needed;
+  unlike_.clear();
+  return kInfinite;
+}
+
+/// Measures the tokens that `after_usual_text` has listed.
+void BudgetedMasks::walk_unlike(const Configuration& from) {
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  std::vector<StackTop> tops, next;
+  for (const TokenId token : unlike_) {
+    tops.assign(from.tops().begin(), from.tops().end());
+    for (const char byte : vocabulary.bytes(token)) {
+      next.clear();
+      for (const StackTop& top : tops) stepper_.step(top, static_cast<uint8_t>(byte), next);
+      tops.swap(next);
+    }
+    if (!tops.empty() && admits(tops)) walk_.tokens.push_back(token);
+  }
+  vocabulary.add_duplicates(unlike_);
+  tokens_.remove(unlike_);
 }
 
 /// Returns a configuration in which keys are replaced by one that stands for any new key, so that its results serve all

@@ -91,11 +91,15 @@ class BudgetedMasks final : public SharedStage {
   uint64_t within_top(const StackTop& top, uint64_t growth);
   bool walk_out_of_wildcard(const Configuration& from);
   void walk_along_completion(const Configuration& from);
-  uint64_t need_in_wildcard(const Configuration& from, const StackTop& top);
+  uint64_t need_in_wildcard(const Configuration& from, const StackTop& top, uint64_t growth);
+  uint64_t need_of_whole_characters(const Configuration& from);
+  void walk_unfinished(const Configuration& from);
   const Configuration& representative(const Configuration& from);
   MaskPtr leaving_at_once(const Configuration& from, uint64_t budget, const Mask& others);
   std::optional<StackTop> any_text(const StackTop& top, std::vector<std::string>& exceptions);
   uint64_t after_any_text(const StackTop& top, uint64_t growth);
+  uint64_t after_usual_text(const StackTop& top);
+  void walk_unlike(const Configuration& from);
 
   const CompiledGrammar& grammar_;
   WalkScratch scratch_;
@@ -116,6 +120,7 @@ class BudgetedMasks final : public SharedStage {
   uint64_t same_from_ = 0, same_below_ = 0;  // ... the budgets for which the outcome is the same
   bool measuring_ = false;                   // ... true once completions are measured, and not only their bytes
   bool guessed_ = false;                     // ... true if some completion was not measured
+  std::vector<TokenId> unlike_;              // ... tokens that its `after_usual_text` does not speak of
   TokenSet tokens_;
 };
 

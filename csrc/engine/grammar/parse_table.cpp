@@ -184,6 +184,13 @@ uint64_t ParseTable::max_growth(StateId state, Reg reg) const {
   return slot.rule->completion_hints().max_growth(slot.local, reg, lengths_);
 }
 
+uint64_t ParseTable::whole_growth(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return kInfinite;
+  const auto lock = this->lock();
+  return slot.rule->completion_hints().whole_growth(slot.local, reg);
+}
+
 const Row& ParseTable::build(StateId state) const {
   const auto lock = this->lock();
   const MemoryAccount::Scope scope(account_);

@@ -94,6 +94,9 @@ class ParseTable {
   /// Calls CompletionHints::max_growth of a frame.
   uint64_t max_growth(StateId state, Reg reg) const;
 
+  /// Calls CompletionHints::whole_growth of a frame.
+  uint64_t whole_growth(StateId state, Reg reg) const;
+
   /// Bounds of RuleBounds: for a frame in `state`, and for top frames after `masks` masks were built.
   uint64_t max_waiting(StateId state) const;
   uint64_t max_opened(StateId state) const;

@@ -74,6 +74,9 @@ class CompletionHints {
   /// Most bytes by which `Rule::remaining` may grow while a text stays in the wildcard region.
   virtual uint64_t max_growth(Local state, Reg reg, const Lengths& lengths);
 
+  /// Like `max_growth`, for texts that do not end within a character.
+  virtual uint64_t whole_growth(Local /*state*/, Reg /*reg*/) { return kInfinite; }
+
   /// Bytes that shortest completions are likely to start with, for searches to try first.
   virtual ByteSet likely_bytes(Local /*state*/, Reg /*reg*/) { return ByteSet::all(); }
 

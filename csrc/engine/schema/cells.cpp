@@ -5,6 +5,7 @@
 
 #include "engine/automata/numbers/modulus.h"
 #include "engine/base/deadline.h"
+#include "engine/base/errors.h"
 
 namespace constrain::schema {
 
@@ -82,6 +83,20 @@ bool holds(const NumberCell& cell, const Decimal& value) {
          std::find(cell.excluded.begin(), cell.excluded.end(), value) == cell.excluded.end();
 }
 
+/// True if the common multiples of the divisors are all multiples of one that is excluded. Products of automata would
+/// find that as well, but visit states for every remainder.
+bool excludes_all_multiples(const NumberCell& cell) {
+  if (cell.not_multiples_of.empty() || (cell.range.multiples_of.empty() && !cell.range.integer)) return false;
+  try {
+    const Modulus common = Modulus::common(cell.range.multiples_of, cell.range.integer);
+    const Decimal step{.digits = std::to_string(common.modulus), .exponent = -int64_t{common.scale}};
+    const auto divides_all = [&](const Decimal& one) { return Modulus::common({one}, false).divides(step); };
+    return std::ranges::any_of(cell.not_multiples_of, divides_all);
+  } catch (const ResourceLimit&) {
+    return false;  // the automata decide, or refuse
+  }
+}
+
 std::optional<NumberCell> intersect(const NumberCell& a, const NumberCell& b) {
   NumberCell out = a;
   out.values.reset();
@@ -95,6 +110,7 @@ std::optional<NumberCell> intersect(const NumberCell& a, const NumberCell& b) {
   add_missing(out.excluded, b.excluded);
   if (out.range.lower && out.range.upper && compare(out.range.lower->value, out.range.upper->value) > 0)
     return std::nullopt;
+  if (excludes_all_multiples(out)) return std::nullopt;
   if (!a.values && !b.values) return out;
   out.values.emplace();
   for (const Decimal& value : a.values ? *a.values : *b.values) {

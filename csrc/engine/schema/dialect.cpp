@@ -127,12 +127,14 @@ std::string_view similar_keyword(std::string_view name) {
   constexpr size_t kShortest = 4;
   const std::string wanted = without_case(name);
   if (wanted.size() < kShortest) return {};
-  const auto is_similar = [&](const Keyword& one) {
-    const std::string known = without_case(one.name);
-    return known == wanted || one_edit_apart(known, wanted);
-  };
-  const auto found = std::ranges::find_if(kKeywords, is_similar);
-  return found == std::end(kKeywords) ? std::string_view() : found->name;
+  static const auto kKnown = [] {
+    std::vector<std::string> names;
+    for (const Keyword& one : kKeywords) names.push_back(without_case(one.name));
+    return names;
+  }();
+  const auto is_similar = [&](const std::string& known) { return known == wanted || one_edit_apart(known, wanted); };
+  const auto found = std::ranges::find_if(kKnown, is_similar);
+  return found == kKnown.end() ? std::string_view() : kKeywords[found - kKnown.begin()].name;
 }
 
 std::optional<Draft> draft_of(std::string_view uri) {

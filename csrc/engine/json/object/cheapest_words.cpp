@@ -52,8 +52,11 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
     const auto [whole, text, word, state] = queue.top();
     queue.pop();
     if (automaton_->accepting(state)) words.push_back(word);
+    // Of bytes of one length that lead to one state, later ones cannot begin an earlier word: a few of them are enough.
     for_each_range(automaton_->row(state), [&](int first, int last, State to) {
+      size_t wanted = count - words.size();
       for (int byte = first; byte <= last && to != kDead; ++byte) {
+        if (escaped_length(static_cast<uint8_t>(byte)) == 1 && wanted-- == 0) break;
         const std::string longer = text + escaped(static_cast<uint8_t>(byte));
         queue.emplace(longer.size() + to_end(to), longer, word + static_cast<char>(byte), to);
       }
