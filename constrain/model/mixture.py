@@ -20,7 +20,7 @@ from constrain.kernels import (
 )
 from constrain.model.forward_context import Adapter, ForwardContext
 from constrain.model.layout import ExpertLinearLayout, LayerLayout, LinearLayout, MixtureLayout
-from constrain.model.modules import GatedMLP, Linear, Module, RMSNorm, copy_rows, load_weight, make_mlp
+from constrain.model.modules import HalfLayer, Inner, Linear, RMSNorm, copy_rows, load_weight, make_mlp
 from constrain.model.tensor_reader import TensorSource
 
 
@@ -162,7 +162,7 @@ def _stacked(source: TensorSource, first: torch.Tensor, parts: list[dict[str, in
     return weight
 
 
-class Mixture(Module):
+class Mixture(HalfLayer):
     """Norm, mixture of experts, and residual sum."""
 
     def __init__(
@@ -203,17 +203,24 @@ class Mixture(Module):
         # The product with separate weights asks the host which experts were chosen.
         self.capturable = all(isinstance(part.weight, torch.Tensor) for part in (self.gate_up, self.down))
 
-    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+    def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
         rows = self.norm.forward(x, context).flatten(0, 1)
         experts, weights = route(self.router.forward(rows, context), self.routing, self.correction)
-        inner = self.gate_up.forward(rows.unsqueeze(1), experts, context, self.activation)
-        each = self.down.forward(inner, experts, context)
+        routed = self.gate_up.forward(rows.unsqueeze(1), experts, context, self.activation)
+        shared = () if self.shared is None else (self.shared.inner(rows, context),)
+        return Inner((routed, *shared), (rows, experts, weights))
+
+    def outer(
+        self, inner: Inner, x: torch.Tensor, context: ForwardContext, residual: torch.Tensor | None
+    ) -> torch.Tensor:
+        (routed, *shared), (rows, experts, weights) = inner.split, inner.whole
+        each = self.down.forward(routed, experts, context)
         y = torch.bmm(weights.to(each.dtype).unsqueeze(1), each).squeeze(1)
         if self.shared is not None:
-            y += self._shared(self.shared, rows, context)
-        y = y.view_as(x)
-        return x + y if self.post_norm is None else self.post_norm.forward(y, context).add_(x)
+            y += self._gated(self.shared.down.forward(shared[0], context), rows, context)
+        y = y.view(*x.shape[:-1], -1)
+        return y if residual is None else residual + y
 
-    def _shared(self, mlp: GatedMLP, rows: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        y = mlp.forward(rows, context)
+    def _gated(self, y: torch.Tensor, rows: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        """Weight the result of the shared MLP."""
         return y if self.shared_gate is None else y.mul_(self.shared_gate.forward(rows, context).sigmoid_())

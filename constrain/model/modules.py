@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -291,7 +291,51 @@ def _rows(ids: torch.Tensor, block: IndexedEmbeddings) -> torch.Tensor:
     return block.embeddings[(ids[_within(ids, block)] - block.first_index).to(block.embeddings.device)]
 
 
-class Attention(Module):
+@dataclass(frozen=True)
+class Inner:
+    """Features inside a half layer, between its first products and its last.
+
+    Attributes:
+        split: features ``[..., n]``, which a shard of the half layer has a part of.
+        whole: what all shards have alike.
+    """
+
+    split: tuple[torch.Tensor, ...]
+    whole: tuple[torch.Tensor, ...] = ()
+
+
+class HalfLayer(Module):
+    """A function of the states that is added to them, and perhaps normalised before.
+
+    It has two steps, so that several GPUs can share its work: :meth:`inner` computes features, of which every GPU may
+    have some, and :meth:`outer` what these add to the states, the sum of which over the GPUs :meth:`finish` takes.
+    """
+
+    post_norm: RMSNorm | None
+
+    @abstractmethod
+    def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
+        """Compute the features from states ``[batch, width, hidden]``."""
+
+    @abstractmethod
+    def outer(
+        self, inner: Inner, x: torch.Tensor, context: ForwardContext, residual: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Compute what features add to the states ``x``, plus ``residual``: ``[batch, width, hidden]``."""
+
+    def finish(self, y: torch.Tensor, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        """Compute the new states from those before, ``x``, and the result of :meth:`outer`.
+
+        That has ``x`` as its residual already if there is no norm.
+        """
+        return y if self.post_norm is None else self.post_norm.forward(y, context).add_(x)
+
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        residual = x if self.post_norm is None else None
+        return self.finish(self.outer(self.inner(x, context), x, context, residual), x, context)
+
+
+class Attention(HalfLayer):
     """Norm, projections, rotation, attention over the KV cache, and residual sum."""
 
     def __init__(
@@ -344,11 +388,13 @@ class Attention(Module):
             source.copy(self.sinks, sinks)
             self.layer = replace(self.layer, sinks=sinks)
 
-    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        out = self.attended(x, context, self.norm)
-        if self.post_norm is None:
-            return self.output.forward(out, context, residual=x)
-        return self.post_norm.forward(self.output.forward(out, context), context).add_(x)
+    def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
+        return Inner((self.attended(x, context, self.norm),))
+
+    def outer(
+        self, inner: Inner, x: torch.Tensor, context: ForwardContext, residual: torch.Tensor | None
+    ) -> torch.Tensor:
+        return self.output.forward(inner.split[0], context, residual=residual)
 
     def attended(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None) -> torch.Tensor:
         """Return the values ``[batch, width, heads * head_dim]`` that the queries of ``norm(x)`` attend to."""
@@ -396,17 +442,12 @@ class GatedMLP(Module):
         self.gate_up.load(source, self.device, dtype)
         self.down.load(source, self.device, dtype)
 
-    def forward(
-        self,
-        x: torch.Tensor,
-        context: ForwardContext,
-        residual: torch.Tensor | None = None,
-        norm: RMSNorm | None = None,
-    ) -> torch.Tensor:
-        """Compute ``down(act(gate(norm(x))) * up(norm(x))) + residual``."""
-        return self.down.forward(self._inner(x, context, norm), context, residual=residual)
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        """Compute ``down(act(gate(x)) * up(x))``."""
+        return self.down.forward(self.inner(x, context), context)
 
-    def _inner(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None) -> torch.Tensor:
+    def inner(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None = None) -> torch.Tensor:
+        """Compute ``act(gate(norm(x))) * up(norm(x))``."""
         weight, bias, update = self.gate_up.weight, self.gate_up.bias, self.gate_up.update(context)
         fused = None if norm is None else norm.fused
         return gated_linear(x, weight, bias, self.activation, fused, update, context.workspace)
@@ -415,7 +456,7 @@ class GatedMLP(Module):
 class PlainMLP(GatedMLP):
     """Up and down projection, without a gate: ``down(act(up(norm(x)))) + residual``."""
 
-    def _inner(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None) -> torch.Tensor:
+    def inner(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None = None) -> torch.Tensor:
         return activated(self.gate_up.forward(x, context, norm=norm), self.activation)
 
 
@@ -424,7 +465,7 @@ def make_mlp(key: str, layout: MLPLayout, activation: Activation) -> GatedMLP:
     return (GatedMLP if layout.gated else PlainMLP)(key, layout, activation)
 
 
-class MLP(Module):
+class MLP(HalfLayer):
     """Norm, gated MLP, and residual sum."""
 
     def __init__(
@@ -432,26 +473,29 @@ class MLP(Module):
     ) -> None:
         super().__init__(layer.mlp)
         self.norm, self.post_norm = norms.get(layer.mlp_norm or ""), norms.get(layer.mlp_post_norm or "")
-        self.inner = make_mlp(layer.mlp, layout, activation)
+        self.mlp = make_mlp(layer.mlp, layout, activation)
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         norm = self.norm or self.post_norm
-        for part in (norm, norm, self.inner):
+        for part in (norm, norm, self.mlp):
             if part is not None:
                 yield from part.weights()
 
     def submodules(self) -> Iterator[tuple[str, Linear]]:
-        return self.inner.submodules()
+        return self.mlp.submodules()
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
-        for part in (self.norm, self.post_norm, self.inner):
+        for part in (self.norm, self.post_norm, self.mlp):
             if part is not None:
                 part.load(source, self.device, dtype)
 
-    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        if self.post_norm is None:
-            return self.inner.forward(x, context, residual=x, norm=self.norm)
-        return self.post_norm.forward(self.inner.forward(x, context, norm=self.norm), context).add_(x)
+    def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
+        return Inner((self.mlp.inner(x, context, self.norm),))
+
+    def outer(
+        self, inner: Inner, x: torch.Tensor, context: ForwardContext, residual: torch.Tensor | None
+    ) -> torch.Tensor:
+        return self.mlp.down.forward(inner.split[0], context, residual=residual)
 
 
 class ParallelLayer(Attention):
@@ -474,11 +518,16 @@ class ParallelLayer(Attention):
         super()._load(source, dtype)
         self.mlp.load(source, self.device, dtype)
 
-    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+    def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
         assert self.norm is not None
         normed = self.norm.forward(x, context)
-        x = self.output.forward(self.attended(normed, context, None), context, residual=x)
-        return self.mlp.forward(normed, context, residual=x)
+        return Inner((self.attended(normed, context, None), self.mlp.inner(normed, context)))
+
+    def outer(
+        self, inner: Inner, x: torch.Tensor, context: ForwardContext, residual: torch.Tensor | None
+    ) -> torch.Tensor:
+        attended, features = inner.split
+        return self.mlp.down.forward(features, context, residual=self.output.forward(attended, context, residual))
 
 
 class Head(Module):

@@ -138,7 +138,7 @@ def test_layers_are_loaded_and_released(model: Any) -> None:
     for module in model.modules:
         module.unload()
     assert all(linear.weight.numel() == 0 for _, linear in model.modules[1].submodules())
-    assert model.modules_dict["model.layers.0.mlp.up_proj"] is model.modules[2].inner.gate_up
+    assert model.modules_dict["model.layers.0.mlp.up_proj"] is model.modules[2].mlp.gate_up
     for module in model.modules:
         module.load()
     assert torch.equal(model.forward(IDS), logits)
@@ -196,10 +196,10 @@ def test_a_tied_head_has_the_weight_of_an_embedding_that_is_not_loaded(tiny_dir:
 def test_weights_of_a_lower_rank(model: Any) -> None:
     model.load()
     model.modules[2].rank_reduce(1.0)
-    whole = model.modules[2].inner.gate_up.weight
+    whole = model.modules[2].mlp.gate_up.weight
     gate = whole[: len(whole) // 2].clone()
     model.modules[2].rank_reduce(0.25)
-    reduced = model.modules[2].inner.gate_up.weight[: len(gate)]
+    reduced = model.modules[2].mlp.gate_up.weight[: len(gate)]
     left, values, right = torch.linalg.svd(gate, full_matrices=False)
     assert torch.linalg.matrix_rank(reduced) == 8
     assert torch.allclose(reduced, (left[:, :8] * values[:8]) @ right[:8], atol=1e-4)
