@@ -3,62 +3,38 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
-import transformers
-from checkpoints import SIZES
 from click.testing import CliRunner
 from PIL import Image
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from seeing_models import SPECIAL, save_seeing_model
 
 import constrain
 from constrain import LLM
+from constrain.cli.extract import extract
 from constrain.cli.inspect import info
-from constrain.errors import ArgumentError, ModelError
+from constrain.completion import MessageImages
+from constrain.documents import Document, decode_image, read
+from constrain.errors import ArgumentError, DocumentError, ExtractionError, GenerationError, ModelError
 from constrain.generator import ExLlamaV2Sampler
-from constrain.llm.images import MessageImages
 from constrain.model import ExLlamaV2Cache, ExLlamaV2VisionTower
-
-SPECIAL = ["<s>", "</s>", "<pad>", "[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
-TEMPLATE = """{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}[INST]{% for part in
-message.content %}{% if part.type == 'text' %}{{ part.text }}{% elif part.type == 'image' %}[IMG]{% endif %}{% endfor
-%}[/INST]{% else %}{{ message.content }}</s>{% endif %}{% endfor %}"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with random weights, and its tokenizer."""
-    made = tmp_path_factory.mktemp("mistral3")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        ["yes no"],
-        trainers.BpeTrainer(vocab_size=280, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False),
-    )
-    tokenizer.save(str(made / "tokenizer.json"))
-    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "chat_template": TEMPLATE}
-    (made / "tokenizer_config.json").write_text(json.dumps(names))
-    vision = transformers.PixtralVisionConfig(
-        hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=2, patch_size=4, image_size=64,
-        initializer_range=0.2,
-    )  # fmt: skip
-    changed = {"vocab_size": tokenizer.get_vocab_size(), "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    text = transformers.MistralConfig(**{**SIZES, **changed, "max_position_embeddings": 1024, "sliding_window": None})
-    config = transformers.Mistral3Config(vision_config=vision, text_config=text, tie_word_embeddings=False)
-    torch.manual_seed(0)
-    transformers.Mistral3ForConditionalGeneration._from_config(config).eval().save_pretrained(made)
-    return made
+    return save_seeing_model(tmp_path_factory.mktemp("mistral3"))
 
 
 @pytest.fixture(scope="module")
 def llm(folder: Path) -> LLM:
-    return constrain.load(folder, images=True, max_seq_len=512, cache_tokens=1024)
+    return constrain.load(folder, images=True, max_seq_len=1024, cache_tokens=2048)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +80,89 @@ def test_images_take_the_place_of_their_tokens(llm: LLM, tower: ExLlamaV2VisionT
     assert answer.tokens == tokens
 
 
+def test_every_form_of_an_image(llm: LLM, tmp_path: Path) -> None:
+    """Paths, bytes and the parts of OpenAI's APIs are the same image, which the prefix cache knows."""
+    picture, path = image(8, 20, 24), tmp_path / "a picture.png"
+    picture.save(path)
+    content = path.read_bytes()
+    url = f"data:image/png;base64,{b64encode(content).decode()}"
+    text = {"type": "input_text", "text": "What?"}
+    forms: list[dict[str, Any]] = [
+        {"type": "image", "image": picture},
+        {"type": "image", "image": path},
+        {"type": "image", "image": path.as_uri()},
+        {"type": "image", "image": content},
+        {"type": "image_url", "image_url": {"url": url, "detail": "high"}},
+        {"type": "input_image", "image_url": url},
+    ]
+    encoded = [llm.encode_prompt([{"role": "user", "content": [form, text]}])[0] for form in forms]
+    assert all(torch.equal(each, encoded[0]) for each in encoded)
+
+
+def test_images_are_decoded_as_they_are_seen() -> None:
+    """Turned as their metadata says, in three colours, and not at all if they are too large."""
+    picture, turned = image(9, 4, 6), BytesIO()
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6
+    picture.convert("RGBA").save(turned, "PNG", exif=exif)
+    found = decode_image(turned.getvalue(), "it")
+    assert (found.mode, found.size) == ("RGB", (4, 6))
+    assert found.getpixel((3, 0)) == picture.getpixel((0, 0))
+    with pytest.raises(DocumentError, match="it: an image of 6 by 4 pixels; at most 20 are read"):
+        decode_image(turned.getvalue(), "it", 20)
+
+
+def test_two_images_share_no_page(llm: LLM) -> None:
+    """Prompts that differ in an image alone find nothing of each other in the prefix cache, though both fill pages."""
+    pairs = [asked(*[image(number, 64, 64)] * 4) for number in (20, 21)]
+    first, other = (llm.generate(messages=pair, max_new_tokens=2) for pair in pairs)
+    again = llm.generate(messages=pairs[0], max_new_tokens=2)
+    assert first.prompt_tokens > 256
+    assert other.cached_tokens <= 2 < again.cached_tokens
+
+
+def test_images_that_do_not_fit_are_refused_before_they_are_read(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExLlamaV2VisionTower, "features", None)
+    with pytest.raises(GenerationError, match="15 images have 1080 tokens and the context 1024"):
+        llm.generate(messages=asked(*(image(30 + number, 64, 64) for number in range(16))))
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"total": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["total"],
+    "additionalProperties": False,
+}
+
+
+def test_extraction_from_an_image(llm: LLM, tmp_path: Path) -> None:
+    """The prompt has the schema and the image; the record, its confidence and its document are as of a text."""
+    picture, path = image(10, 20, 20), tmp_path / "receipt.png"
+    picture.save(path)
+    document = read(path)
+    assert (document.text, document.metadata) == ("", {"width": 20, "height": 20})
+    found = llm.extract(SCHEMA, document, instructions="Round.")
+    assert 0 <= found.json["total"] <= 99 and found.document is document
+    assert set(found.confidence) == {"/total"}
+    assert llm.extract(SCHEMA, picture, instructions="Round.").json == found.json
+    (many,) = llm.extract_many(SCHEMA, [document], instructions="Round.", confidence="exact")
+    assert many.json == found.json
+    stream = llm.extract_stream(SCHEMA, document, instructions="Round.")
+    assert [*stream] and stream.extraction == found
+    other = llm.extract(SCHEMA, Document("", image=(tmp_path / "receipt.png").read_bytes()))
+    assert other.usage.prompt_tokens < found.usage.prompt_tokens
+
+
+def test_extraction_from_an_image_that_cannot_be(llm: LLM) -> None:
+    picture = image(11, 8, 8)
+    with pytest.raises(ExtractionError, match="the built-in model reads texts only"):
+        constrain.load(max_batch_size=1).extract(SCHEMA, picture)
+    with pytest.raises(ExtractionError, match=r"use load\(images=True\)"):
+        LLM(llm.runtime).extract(SCHEMA, picture)
+    with pytest.raises(ExtractionError, match="asks for quotes of a text"):
+        llm.extract({"type": "string", "x-verbatim": {"source": "text"}}, picture)
+
+
 def test_with_a_constraint_and_several_outputs(llm: LLM) -> None:
     found = llm.generate(messages=asked(image(3, 8, 8), "Is it?"), choices=["yes", "no"], n=3, seed=0)
     assert all(each.text in ("yes", "no") for each in found)
@@ -112,7 +171,7 @@ def test_with_a_constraint_and_several_outputs(llm: LLM) -> None:
 
 
 def test_the_same_image_has_the_same_ids(llm: LLM, tower: ExLlamaV2VisionTower) -> None:
-    images = MessageImages(tower, llm.model, llm.tokenizer)
+    images = MessageImages(tower, llm.model, llm.tokenizer, 512)
     prompt = torch.tensor([[0, SPECIAL.index("[IMG]"), 9]])
     first, (kept,) = images.placed(prompt, [image(4, 16, 16)])
     again, _ = images.placed(prompt, [image(4, 16, 16)])
@@ -124,13 +183,18 @@ def test_the_same_image_has_the_same_ids(llm: LLM, tower: ExLlamaV2VisionTower) 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{"type": "image", "image": "picture.png"}], "an image of PIL"),
+        ([{"type": "image", "image": "no such picture.png"}], "no such picture.png: no such file"),
         ([{"type": "image"}], "an image in a message is"),
-        ([{"type": "image_url", "image_url": {"url": "http://example.org/a.png"}}], "an image in a message is"),
+        ([{"type": "image", "image": 5}], "an image of PIL, bytes, a path or a data: URL"),
+        ([{"type": "image", "image": b"GIF89a and no more"}], "an image: "),
+        ([{"type": "image_url", "image_url": {"url": "http://example.org/a.png"}}], "other addresses are not fetched"),
+        ([{"type": "input_image", "image_url": "data:image/png;base64,###"}], "data: URL: not base64"),
+        ([{"type": "input_image", "image_url": "data:image/png"}], "data: URL: it has no comma"),
+        ([{"type": "image", "image": b"GIF87a"}], "an image: "),
     ],
 )
 def test_mistakes_are_named(llm: LLM, content: list[dict[str, Any]], message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises((ArgumentError, DocumentError), match=message):
         llm.generate(messages=[{"role": "user", "content": content}])
 
 
@@ -145,6 +209,28 @@ def test_a_template_that_leaves_images_out(llm: LLM) -> None:
     message = {"role": "assistant", "content": [{"type": "image", "image": image(7, 8, 8)}]}
     with pytest.raises(ArgumentError, match=r"writes 0 times \[IMG\] for 1 images"):
         llm.generate(messages=[message])
+
+
+def test_records_of_images_on_the_command_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llm: LLM
+) -> None:
+    """A model that sees gets a record; the built-in one tells why not. The next run knows the image by its content."""
+    monkeypatch.chdir(tmp_path)
+    image(12, 20, 20).save("receipt.jpg")
+    image(13, 20, 20).save("other.jpg")
+    Path("schema.json").write_text(json.dumps({"title": "receipt", **SCHEMA}))
+
+    def run(*args: str) -> list[dict[str, Any]]:
+        Path("out.jsonl").touch()
+        CliRunner().invoke(extract, ["--schema", "schema.json", "-o", "out.jsonl", *args])
+        return [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+
+    (found,) = run("--model", str(folder), "receipt.jpg")
+    assert found["record"] == llm.extract({"title": "receipt", **SCHEMA}, read("receipt.jpg")).json
+    assert run("--model", str(folder), "receipt.jpg") == [found]
+    Path("other.jpg").rename("receipt.jpg")
+    assert len(run("--model", str(folder), "receipt.jpg")) == 2
+    assert "the built-in model reads texts only" in run("receipt.jpg")[-1]["error"]["message"]
 
 
 def test_info_speaks_of_images(folder: Path) -> None:

@@ -105,9 +105,10 @@ def extract(
 ) -> None:
     """Extract one record from each of FILES.
 
-    FILES are texts, HTML, PDF, DOCX, e-mails, folders of them, patterns, or tables; - is standard input. Several are
-    worked on at a time. A line of JSON is written for each as soon as it is done: {"key": ..., "source": FILE,
-    "record": RECORD}, or with "error" instead of "record" if it failed; the exit code is then 1.
+    FILES are texts, HTML, PDF, DOCX, e-mails, folders of them, patterns, or tables; - is standard input. Models with a
+    vision tower read images too, but not those in folders. Several files are worked on at a time. A line of JSON is
+    written for each as soon as it is done: {"key": ..., "source": FILE, "record": RECORD}, or with "error" instead of
+    "record" if it failed; the exit code is then 1.
 
     With -o, a later run goes on where an earlier one ended, in whatever way it ended: it extracts what is missing in
     the file, and only that. A record is missing if the document, the schema, the model or a setting has changed, except
@@ -231,7 +232,7 @@ def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | No
     def load() -> LLM:
         from constrain.llm import load
 
-        return load(model_dir, max_batch_size=jobs, calibration=calibration)
+        return load(model_dir, max_batch_size=jobs, calibration=calibration, images=None)
 
     return LazyModel.open(model_dir or built_in(), load, calibration)
 

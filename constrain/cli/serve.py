@@ -58,6 +58,17 @@ _BACKLOG = 2048
     help="Most characters of stored responses, which later requests may continue; 0 stores none.",
 )
 @click.option(
+    "--images/--no-images",
+    default=True,
+    show_default=True,
+    help="Whether models that have a vision tower read images in messages.",
+)
+@click.option(
+    "--fetch-images",
+    is_flag=True,
+    help="Fetch images that clients give by http and https addresses, public ones only; else as data: URLs.",
+)
+@click.option(
     "--timeout", type=click.FloatRange(min=0), default=600, show_default=True, help="Most seconds for a request."
 )
 @click.option(
@@ -78,6 +89,8 @@ def serve(
     cache_tokens: int | None,
     max_requests: int,
     max_stored_characters: int,
+    images: bool,
+    fetch_images: bool,
     timeout: float,
     shutdown_timeout: int,
 ) -> None:
@@ -92,10 +105,11 @@ def serve(
         from constrain.serve import ServerSettings, create_app
     except ImportError as error:
         raise click.ClickException(f"{error}; pip install constrain-lm[serve]") from error
-    models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens)
-    app = create_app(
-        models, ServerSettings(api_keys, max_requests, timeout, max_stored_characters=max_stored_characters)
+    models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens, images)
+    limits = ServerSettings(
+        api_keys, max_requests, timeout, max_stored_characters=max_stored_characters, fetch_images=fetch_images
     )
+    app = create_app(models, limits)
     with _listening(host, port) as listener:
         click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{listener.getsockname()[1]}/v1", err=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)
@@ -116,13 +130,15 @@ def _models(
     tool_form: str | None,
     max_seq_len: int | None,
     cache_tokens: int | None,
+    images: bool,
 ) -> Models:
     from constrain.llm import load
     from constrain.serve import Models
 
     models = Models()
     for name, folder in map(_named_folder, model_dirs) if model_dirs else [(_BUILT_IN, None)]:
-        models.add(name, load(folder, max_seq_len=max_seq_len, cache_tokens=cache_tokens), tool_form)
+        llm = load(folder, max_seq_len=max_seq_len, cache_tokens=cache_tokens, images=None if images else False)
+        models.add(name, llm, tool_form)
     for given in loras:
         name, _, rest = given.partition("=")
         adapter, _, base = rest.partition("@")

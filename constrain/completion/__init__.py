@@ -1,5 +1,6 @@
 """Completions of prompts: options, submission as requests, and results, blocking, asynchronous or streamed."""
 
+from constrain.completion.images import MessageImages, no_images
 from constrain.completion.inputs import Inputs
 from constrain.completion.many import Failure, arun_many, run_many
 from constrain.completion.options import Options
@@ -15,6 +16,7 @@ __all__ = [
     "Failure",
     "FinishReason",
     "Inputs",
+    "MessageImages",
     "Options",
     "Pending",
     "PendingResult",
@@ -25,6 +27,7 @@ __all__ = [
     "arun_many",
     "encode",
     "fresh_filters",
+    "no_images",
     "run_many",
     "runtime_of",
     "submit",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from constrain.arguments import check_text
+from constrain.documents.images import encoded_image
 
 
 @dataclass(frozen=True)
@@ -48,36 +50,45 @@ class Page:
 
 @dataclass(frozen=True)
 class Document:
-    """A text to extract records from.
+    """A text, or an image, to extract records from.
 
     Attributes:
-        text: the text.
+        text: the text; empty for an image.
         source: where it comes from, such as a path; ``None`` if it was given as a string.
         metadata: further properties, such as the title of a PDF or the sender of an e-mail.
         pages: its pages, in order; empty if the format has none.
+        image: the file of an image, which models with a vision tower read in place of a text.
     """
 
     text: str
     source: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     pages: tuple[Page, ...] = ()
+    image: bytes | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         check_text("the text of a document", self.text)
 
     @classmethod
-    def of(cls, what: str | Document) -> Document:
-        """Return a document; a string becomes one without a source.
+    def of(cls, what: Any) -> Document:
+        """Return a document; a string, or an image of Pillow, becomes one without a source.
 
         Raises:
-            ArgumentError: ``what`` is neither a string nor a document.
+            ArgumentError: ``what`` is none of these.
         """
-        return what if isinstance(what, Document) else cls(what)
+        if isinstance(what, Document):
+            return what
+        return cls("", image=encoded_image(what)) if hasattr(what, "convert") else cls(what)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing but white space."""
-        return not self.text.strip()
+        """Whether there is nothing but white space, and no image."""
+        return self.image is None and not self.text.strip()
+
+    @property
+    def identity(self) -> str:
+        """What tells its content from that of others: the text, or a digest of the image."""
+        return self.text if self.image is None else f"image {blake2b(self.image, digest_size=16).hexdigest()}"
 
     def page_at(self, offset: int) -> Page | None:
         """Return the page that the character at ``offset`` stands on, or ``None`` if there are no pages."""

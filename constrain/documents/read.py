@@ -11,6 +11,7 @@ from constrain.documents.document import Document
 from constrain.documents.docx import read_docx
 from constrain.documents.encodings import decode
 from constrain.documents.html import read_html
+from constrain.documents.images import IMAGE_SUFFIXES, decode_image
 from constrain.documents.mail import read_mail
 from constrain.documents.pdf import read_pdf
 from constrain.errors import DocumentError
@@ -24,11 +25,16 @@ def read_text(content: bytes, source: str) -> Document:
     return Document(decode(content, source), source)
 
 
+def _read_image(content: bytes, source: str) -> Document:
+    width, height = decode_image(content, source).size
+    return Document("", source, {"width": width, "height": height}, image=content)
+
+
 def _refuse_parquet(content: bytes, source: str) -> Document:
     raise DocumentError(source, "it is a table: name the column of its texts, as the option --column of a run does")
 
 
-#: Readers by suffix.
+#: Readers by suffix. Images have none: they are read where they are named, and left out of folders.
 SUFFIXES: dict[str, Reader] = {
     **dict.fromkeys((".txt", ".text", ".md", ".markdown", ".rst", ".log"), read_text),
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
@@ -40,6 +46,7 @@ SUFFIXES: dict[str, Reader] = {
 _BEGINNINGS: tuple[tuple[re.Pattern[bytes], Reader], ...] = (
     (re.compile(rb"%PDF-"), read_pdf),
     (re.compile(rb"PK\x03\x04(?=.*word/)", re.DOTALL), read_docx),
+    (re.compile(rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP", re.DOTALL), _read_image),
     (re.compile(rb"PAR1"), _refuse_parquet),
     (re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype html|html)", re.I | re.S), read_html),
     (
@@ -54,7 +61,7 @@ _BEGINNINGS: tuple[tuple[re.Pattern[bytes], Reader], ...] = (
 
 
 def read(path: str | Path) -> Document:
-    """Read a document: text, Markdown, HTML, PDF, DOCX or e-mail.
+    """Read a document: text, Markdown, HTML, PDF, DOCX, e-mail or image.
 
     Args:
         path: the file. The format is that of its suffix, or, if that is not known, of its content.
@@ -89,7 +96,8 @@ def read_bytes(content: bytes, name: str) -> Document:
 
 
 def _reader(content: bytes, name: str) -> Reader:
-    known = SUFFIXES.get(PurePath(name).suffix.lower())
+    suffix = PurePath(name).suffix.lower()
+    known = _read_image if suffix in IMAGE_SUFFIXES else SUFFIXES.get(suffix)
     if known is not None:
         return known
     return next((reader for beginning, reader in _BEGINNINGS if beginning.match(content)), read_text)

@@ -11,6 +11,8 @@ from constrain.extract.subschemas import Place, with_subschemas
 MAX_DIGITS = 15
 #: Lower limit of the default ``maxLength`` of strings.
 MIN_LENGTH = 256
+#: Default ``maxLength`` of strings of an image: about a dense page.
+IMAGE_LENGTH = 4096
 
 _LIMIT = 10**MAX_DIGITS - 1
 _LOW, _HIGH = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")

@@ -19,6 +19,7 @@ from constrain.extract.distribution import Branch, Distribution
 from constrain.filters import combine
 from constrain.filters.engine import ExLlamaV2EngineFilter
 from constrain.filters.masks import TokenMask
+from constrain.model import ExLlamaV2MMEmbedding
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence
 from constrain.runtime.events import Output
@@ -33,6 +34,7 @@ def score_branches(
     written: Completion,
     leaves: Sequence[LeafConfidence],
     watched: TokenMask,
+    embeddings: Sequence[ExLlamaV2MMEmbedding] = (),
 ) -> Rounds[None]:
     """Score the branches of all leaves of a record, those that follow on them included.
 
@@ -42,8 +44,9 @@ def score_branches(
         written: what the model wrote.
         leaves: the leaves; their distributions are completed.
         watched: tokens that matter where many are allowed.
+        embeddings: embeddings that ids of the prompt refer to.
     """
-    scorer = _Scorer(runtime, grammar, written, watched)
+    scorer = _Scorer(runtime, grammar, written, watched, embeddings)
     rest = {leaf.first: MAX_BRANCHES for leaf in leaves}
     while True:
         found: list[tuple[LeafConfidence, Distribution, Branch]] = []
@@ -93,8 +96,16 @@ def _score(output: Output) -> TokenConfidence:
 class _Scorer:
     """Submits requests for the probabilities of the token after a branch of a record."""
 
-    def __init__(self, runtime: Runtime, grammar: CompiledGrammar, written: Completion, watched: TokenMask) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        grammar: CompiledGrammar,
+        written: Completion,
+        watched: TokenMask,
+        embeddings: Sequence[ExLlamaV2MMEmbedding],
+    ) -> None:
         self._runtime, self._grammar, self._written, self._watched = runtime, grammar, written, watched
+        self._embeddings = embeddings
 
     def submit(self, first: int, branch: Branch) -> PendingScore:
         """Submit a request for a branch of the value that begins with the token number ``first`` of the record."""
@@ -111,6 +122,7 @@ class _Scorer:
             max_new_tokens=1,
             return_confidence=True,
             watched_tokens=self._watched,
+            embeddings=self._embeddings,
         )
         return PendingScore(self._runtime.submit(request))
 

@@ -9,6 +9,7 @@ from collections.abc import (
     Callable,
     Generator,
     Iterable,
+    Mapping,
 )
 from dataclasses import replace
 from pathlib import Path
@@ -20,21 +21,23 @@ from constrain.arguments import check_type, refused
 from constrain.completion import (
     Completion,
     Failure,
+    MessageImages,
     Pending,
     PendingResult,
     PendingRounds,
     Rounds,
     arun_many,
     fresh_filters,
+    no_images,
     run_many,
     runtime_of,
     submit,
     submitted,
 )
-from constrain.documents import Document
+from constrain.documents import Document, decode_image
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
-from constrain.extract.bounds import bounded, max_length
+from constrain.extract.bounds import IMAGE_LENGTH, bounded, max_length
 from constrain.extract.calibration import Calibration
 from constrain.extract.confidence import ConfidenceReader
 from constrain.extract.evidence import SOURCE
@@ -43,6 +46,8 @@ from constrain.extract.extraction import Extraction
 from constrain.extract.long import LongExtraction
 from constrain.extract.options import ExtractionOptions, ExtractOptions
 from constrain.extract.partial import ExtractionStream, PartialReader
+from constrain.extract.prompts.builtin_form import BuiltinForm
+from constrain.extract.prompts.chat_form import ChatForm
 from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
 from constrain.extract.prompts.form import PromptForm
 from constrain.extract.reader import RecordReader
@@ -67,7 +72,7 @@ class Extractor:
 
     Numbers and strings that a schema does not bound are bounded by default, so that the model cannot repeat endlessly:
     numbers have at most 15 digits before the decimal point, and strings at most twice as many characters as the text,
-    rounded up to a power of two, and at least 256.
+    rounded up to a power of two, and at least 256; for an image, 4096.
 
     Attributes:
         runtime: the runtime that requests are submitted to.
@@ -76,7 +81,11 @@ class Extractor:
     """
 
     def __init__(
-        self, runtime: Any, prompt: Prompt | None = None, calibration: Calibration | str | Path | None = None
+        self,
+        runtime: Any,
+        prompt: Prompt | None = None,
+        calibration: Calibration | str | Path | None = None,
+        images: MessageImages | None = None,
     ) -> None:
         """
         Args:
@@ -85,6 +94,7 @@ class Extractor:
             prompt: builds the prompt from a schema and a text; by default it is made in the form that fits the model:
                 that of the built-in model, its own chat template, or a plain text.
             calibration: makes the probabilities of values the shares of right values; or the path of one.
+            images: encodes conversations with images, so that documents may be images.
 
         Raises:
             ArgumentError: an argument is of the wrong type.
@@ -97,6 +107,7 @@ class Extractor:
         self.form: PromptForm = choose_form(tokenizer) if prompt is None else OwnForm(tokenizer, prompt)
         self.calibration = Calibration.of(calibration)
         self._confidence = ConfidenceReader(tokenizer)
+        self._images = images
 
     def extract(self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[T]:
         """Extract one record.
@@ -167,6 +178,8 @@ class Extractor:
             raise ArgumentError("a stream has no exact confidence: it would have to wait for further requests")
 
         def submit_one(grammar: CompiledGrammar) -> PendingResult[Extraction[T]]:
+            if read.image is not None:
+                return self.submit_image(target, read, made)
             long = LongExtraction(self, target, read, made)
             if long.fits:
                 return self.submit_whole(target, read, made, grammar=grammar, prompt=long.prompt)
@@ -178,7 +191,32 @@ class Extractor:
         self, target: Target[T], document: str | Document, options: ExtractionOptions, index: int = 0
     ) -> PendingResult[Extraction[T]]:
         """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`."""
-        return PendingRounds(LongExtraction(self, target, _not_empty(document), options, index).rounds())
+        read = _not_empty(document)
+        if read.image is not None:
+            return self.submit_image(target, read, options, index)
+        return PendingRounds(LongExtraction(self, target, read, options, index).rounds())
+
+    def submit_image(
+        self, target: Target[T], document: Document, options: ExtractionOptions, index: int = 0
+    ) -> PendingResult[Extraction[T]]:
+        """Submit the extraction of a record from an image; errors as for :meth:`extract`."""
+        assert document.image is not None
+        if not isinstance(self.form, ChatForm) or self._images is None:
+            raise ExtractionError(f"the document is an image, but {self._no_images()}")
+        if _quotes(target.output_schema):
+            raise ExtractionError("the schema asks for quotes of a text, and the document is an image")
+        image = decode_image(document.image, document.source or "the document")
+        messages = self.form.image_messages(options.task)
+        prompt, embeddings = self._images.encode(messages, [image], enable_thinking=options.thinking > 0)
+        return self.submit_whole(target, document, replace(options, embeddings=embeddings), index, prompt=prompt)
+
+    def _no_images(self) -> str:
+        """Return why no record is extracted from an image."""
+        if isinstance(self.form, BuiltinForm):
+            return "the built-in model reads texts only: load a model with a vision tower"
+        if self._images is None:
+            return no_images(self.runtime.model)
+        return "the prompt is a function of a text" if isinstance(self.form, OwnForm) else "there is no chat template"
 
     def submit_whole(
         self,
@@ -216,7 +254,8 @@ class Extractor:
         """Extract a record, and score what is not known of the alternatives of its values."""
         (written,) = yield [self._submitted(reader, ids, options, lambda written: written)]
         leaves, watched = reader.leaves(written), self._confidence.watched_tokens
-        yield from score_branches(self.runtime, reader.grammar, written, leaves, watched)
+        embeddings = tuple(options.embeddings)
+        yield from score_branches(self.runtime, reader.grammar, written, leaves, watched, embeddings)
         return reader.extraction(written, leaves)
 
     def _submitted(
@@ -298,8 +337,9 @@ class Extractor:
             SchemaError: the schema does not compile.
         """
         schema, text = target.output_schema, document.text
+        longest = max_length(text) if document.image is None else IMAGE_LENGTH
         try:
-            return self._compiled(bounded(schema, max_length(text)), text)
+            return self._compiled(bounded(schema, longest), text)
         except GrammarError:
             return self._compiled(schema, text)
 
@@ -309,13 +349,18 @@ class Extractor:
     def _compiled(self, schema: dict[str, Any], text: str) -> CompiledGrammar:
         vocabulary = vocabulary_of(self.runtime.tokenizer)
         # Property order of the schema and spacing of json.dumps: the usual output of models, and the smallest grammar.
-        if '"x-verbatim"' in json.dumps(schema):
+        if _quotes(schema):
             return compile_json_schema(
                 schema, vocabulary, whitespace="single", property_order="schema", sources={SOURCE: text}
             )
         return grammar_cache.compile(
             compile_json_schema, schema, vocabulary, whitespace="single", property_order="schema"
         )
+
+
+def _quotes(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema copies strings from the document."""
+    return '"x-verbatim"' in json.dumps(schema)
 
 
 def _not_empty(document: str | Document) -> Document:

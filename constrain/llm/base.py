@@ -19,10 +19,12 @@ import torch
 from constrain.arguments import check_names
 from constrain.completion import (
     Completion,
+    MessageImages,
     Options,
     Pending,
     encode,
     fresh_filters,
+    no_images,
     runtime_of,
     submit,
     submit_faithful,
@@ -33,7 +35,7 @@ from constrain.extract import Calibration, Extractor, Prompt
 from constrain.filters.named import created
 from constrain.generator.settings import Settings
 from constrain.llm.constraints import make_filters
-from constrain.llm.images import MessageImages, images_in
+from constrain.llm.contents import with_images
 from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
 from constrain.runtime import Runtime
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -73,7 +75,13 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class BaseLLM:
-    """A loaded model and its runtime; converts calls into requests."""
+    """A loaded model and its runtime; converts calls into requests.
+
+    Attributes:
+        runtime: the runtime that runs the requests.
+        extractor: extracts records.
+        images: encodes conversations with images; ``None`` if no vision tower is loaded.
+    """
 
     def __init__(
         self,
@@ -95,8 +103,9 @@ class BaseLLM:
             ArgumentError: an argument is of the wrong type, or the calibration cannot be read.
         """
         self.runtime: Runtime = runtime_of(runtime)
-        self.extractor = Extractor(self.runtime, prompt, calibration)
-        self._images = MessageImages(tower, self.model, self.tokenizer) if tower else None
+        room = self.runtime.max_seq_len
+        self.images = MessageImages(tower, self.model, self.tokenizer, room) if tower else None
+        self.extractor = Extractor(self.runtime, prompt, calibration, self.images)
 
     @property
     def model(self) -> ExLlamaV2:
@@ -153,11 +162,12 @@ class BaseLLM:
         """
         if not isinstance(ask, (list, tuple)) or not all(isinstance(each, Mapping) for each in ask):
             return encode(self.tokenizer, ask), ()
-        images = images_in(ask)
-        if images and self._images is None:
-            raise ArgumentError("messages have images, but no vision tower is loaded; use load(images=True)")
-        ids = self.tokenizer.encode_chat(ask)
-        return self._images.placed(ids, images) if self._images and images else (ids, ())
+        messages, images = with_images(ask)
+        if not images:
+            return self.tokenizer.encode_chat(messages), ()
+        if self.images is None:
+            raise ArgumentError(f"messages have images, but {no_images(self.model)}")
+        return self.images.encode(messages, images)
 
 
 def one_of(prompt: str | None, messages: Messages | None) -> PromptOrMessages:

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from constrain.arguments import check_count
+from constrain.errors import ModelError
 from constrain.extract import Calibration, Prompt
 from constrain.llm.front import LLM
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2VisionTower
@@ -34,7 +35,7 @@ def load(
     cache_tokens: int | None = None,
     prompt: Prompt | None = None,
     calibration: Calibration | str | Path | None = None,
-    images: bool = False,
+    images: bool | None = False,
 ) -> LLM:
     """Load a model, onto the GPU if there is one.
 
@@ -49,8 +50,10 @@ def load(
         prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that fits
             the model, see :class:`~constrain.extract.Extractor`.
         calibration: makes the probabilities of extracted values the shares of right values; or the path of one.
-        images: load the vision tower too. Then messages may have contents with images of PIL: a list of parts, such as
-            ``{"type": "image", "image": image}`` and ``{"type": "text", "text": "What is the total?"}``.
+        images: load the vision tower too; ``None``: if the model has one that is supported. Then documents may be
+            images, and messages may have contents with images: a list of parts, such as
+            ``{"type": "image", "image": image}`` and ``{"type": "text", "text": "What is the total?"}``, or those of
+            OpenAI's APIs. An image is one of PIL, the path or the bytes of a file, or a ``data:`` URL.
 
     Raises:
         ModelError: the folder cannot be used, or ``max_seq_len`` is not supported; names the file, tensor or setting
@@ -61,7 +64,7 @@ def load(
         if number is not None:
             check_count(name, number, 1)
     model, tokenizer = load_model(path, max_seq_len)
-    tower = _load_tower(model) if images else None
+    tower = _load_tower(model) if images else _known_tower(model) if images is None else None
     tokens = _whole_pages(cache_tokens or _default_tokens(model, max_batch_size))
     cache = ExLlamaV2Cache(model, max_seq_len=tokens)
     return LLM(
@@ -78,6 +81,17 @@ def _load_tower(model: ExLlamaV2) -> ExLlamaV2VisionTower:
     tower = ExLlamaV2VisionTower(model.config)
     tower.load()
     return tower
+
+
+def _known_tower(model: ExLlamaV2) -> ExLlamaV2VisionTower | None:
+    """Load the vision tower, unless there is none, or one that is not supported."""
+    if not model.config.vision_model_type:
+        return None
+    try:
+        return _load_tower(model)
+    except ModelError as error:
+        _log.warning("images are not read: %s", error)
+        return None
 
 
 def load_model(path: str | Path | None = None, max_seq_len: int | None = None) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:

@@ -124,7 +124,7 @@ def _part(document: Document, line: Line) -> Document:
 def _is_unchanged(document: Document, line: Line) -> bool:
     """Whether a document is that of a record. The key has a digest of its text, unless another program wrote it."""
     key = line.get("key", "")
-    expected = work_key(key[:SETTINGS_DIGITS], line["source"], line.get("part", {}), document.text)
+    expected = work_key(key[:SETTINGS_DIGITS], line["source"], line.get("part", {}), document.identity)
     if len(key) == len(expected):
         return "error" in line or key == expected
     return all(0 <= start <= end <= len(document.text) for start, end in _spans(line))

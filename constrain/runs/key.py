@@ -52,16 +52,16 @@ def _jsonable(name: str, value: Any) -> Any:
         raise ArgumentError(f"{name} cannot be an option of a run that later runs continue: {error}") from error
 
 
-def work_key(settings: str, source: str | None, part: Mapping[str, Any], text: str | None) -> str:
+def work_key(settings: str, source: str | None, part: Mapping[str, Any], identity: str | None) -> str:
     """Return the key of a document, or of a part of one.
 
     Args:
         settings: see :func:`settings_key`.
         source: where the document comes from.
         part: which part of the source it is; empty for all of it.
-        text: its text; ``None`` if it cannot be read.
+        identity: its text, or what stands for it; ``None`` if it cannot be read.
     """
-    return settings + _digest([source, dict(sorted(part.items())), text], _DOCUMENT_BYTES)
+    return settings + _digest([source, dict(sorted(part.items())), identity], _DOCUMENT_BYTES)
 
 
 def model_identity(folder: str | Path) -> str:

@@ -56,7 +56,7 @@ def read_works(settings: str, inputs: Iterable[Input], each: PartKind | None = N
 def _work(settings: str, document: Document, part: dict[str, Any]) -> Work:
     if isinstance(document, Part):
         part["span"] = [document.start, document.end]
-    key = work_key(settings, document.source, part, document.text)
+    key = work_key(settings, document.source, part, document.identity)
     empty = ExtractionError("the document is empty") if document.is_empty else None
     return Work(key, document.source, empty or document, part)
 

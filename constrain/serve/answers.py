@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -70,7 +70,8 @@ def make_work(model: ServedModel, request: SamplingFields, asked: Conversation) 
         # Variables by which templates of Qwen3, of Command and of GPT-OSS are told.
         thinks = asked.effort != "none"
         variables = {"enable_thinking": thinks, "reasoning": thinks, "reasoning_effort": asked.effort, **variables}
-    ids = encode_conversation(model, asked.messages, functions, variables, asked.content or _only_call(asked.choice))
+    written = asked.content or _only_call(asked.choice)
+    ids, embeddings = encode_conversation(model, asked.messages, functions, variables, written)
     prompt = Prompt.of(model, ids[0].tolist())
     format = answer_format(prompt.form, asked.choice, asked.content, model.vocabulary)
     thinking = _thinking(model, prompt, asked) if format is not None else None
@@ -78,6 +79,7 @@ def make_work(model: ServedModel, request: SamplingFields, asked: Conversation) 
     options = make_options(
         request, model, asked.max_tokens, logprobs=asked.logprobs, special_tokens=shows_special or bool(thinking)
     )
+    options = replace(options, embeddings=embeddings)
     reader = partial(AnswerReader, prompt.form, asked.choice, _mark_texts(model), prompt.is_thinking)
     return Work(model, ids, format, options, thinking, reader, asked.content, asked.max_tokens)
 
@@ -109,7 +111,7 @@ class Prompt:
         marks, pieces = model.thinking_marks, model.tokenizer.get_id_to_piece_list(True)
         is_thinking = marks is not None and marks.are_open(ids)
         has_thought = marks is not None and not is_thinking and marks.closing[0] in ids[-1 - len(marks.closing) :]
-        end = "".join(pieces[idx] for idx in ids[-_END_TOKENS:])
+        end = "".join(pieces[idx] for idx in ids[-_END_TOKENS:] if idx < len(pieces))
         return cls(model.form.after(end, is_thinking or has_thought), is_thinking, has_thought)
 
 

@@ -21,6 +21,7 @@ from constrain.serve.endpoints.responses import conversation_of, messages_of, re
 from constrain.serve.errors import APIError, as_api_error
 from constrain.serve.generation import Work
 from constrain.serve.http import EventStream, Handler, error_response, guarded, read_body, unless_gone
+from constrain.serve.images import ImageReader
 from constrain.serve.jobs import Job, Server
 from constrain.serve.metrics import Metrics
 from constrain.serve.models import Models, ServedModel
@@ -83,7 +84,7 @@ class _Endpoints:
         asked, model = await self._read(request, ChatRequest)
         return await self._answer(
             request,
-            lambda: [chat_work(asked, model)],
+            lambda: [chat_work(asked, model, self._server.settings)],
             lambda job: ChatAnswer(asked, model, job),
             asked.n,
             bool(asked.stream),
@@ -104,15 +105,16 @@ class _Endpoints:
     async def responses(self, request: Request) -> Response:
         asked, model = await self._read(request, ResponsesRequest)
         continued, conversation = asked.previous_response_id, list[Message]()
+        images = ImageReader(model, self._server.settings)
 
         def works() -> list[Work]:
             earlier = self._stored.find(continued, "/previous_response_id", 400).messages if continued else ()
-            conversation.extend(conversation_of(asked, earlier))
+            conversation.extend(conversation_of(asked, earlier, images))
             return [responses_work(asked, model, conversation)]
 
         def keep(response: dict[str, Any]) -> None:
             items = [InputItem.model_validate(item) for item in response["output"]]
-            self._stored.put(response, [*conversation, *messages_of(items, "/output")])
+            self._stored.put(response, [*conversation, *messages_of(items, "/output", images)])
 
         stores = asked.store is not False and self._stored.max_characters > 0
         return await self._answer(
@@ -136,7 +138,7 @@ class _Endpoints:
         asked, model = await self._read(request, ExtractRequest)
         self._server.admission.enter(1)
         try:
-            work = extract(asked, model, self._server.settings.timeout)
+            work = extract(asked, model, self._server.settings)
             return JSONResponse(await unless_gone(request, work))
         finally:
             self._server.admission.leave(1, 0)

@@ -9,11 +9,14 @@ from typing import Any
 import torch
 
 from constrain.completion import encode
+from constrain.errors import ArgumentError
 from constrain.extract.prompts.builtin_form import BuiltinForm
 from constrain.extract.prompts.form import Task
+from constrain.model import ExLlamaV2MMEmbedding
 from constrain.serve.formats import OutputFormat
+from constrain.serve.images import image_of
 from constrain.serve.models import ServedModel
-from constrain.serve.protocol.chat import Message
+from constrain.serve.protocol.chat import Message, Picture
 from constrain.serve.tools import CallForm, Function
 
 
@@ -23,7 +26,7 @@ def encode_conversation(
     functions: Sequence[Function] = (),
     variables: Mapping[str, Any] | None = None,
     format: OutputFormat | None = None,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, Sequence[ExLlamaV2MMEmbedding]]:
     """Encode a conversation whose next message the model writes.
 
     The chat template of the model renders it. Where that does not show functions, a system message describes them;
@@ -38,27 +41,57 @@ def encode_conversation(
         format: form of the answer.
 
     Returns:
-        int64 ids of shape (1, n).
+        int64 ids of shape (1, n), and the embeddings of images that they refer to.
 
     Raises:
+        ArgumentError: the template shows no images.
+        GenerationError: the images do not fit in the context.
         TokenizerError: the template refuses the messages.
     """
     tokenizer, form = model.tokenizer, model.llm.extractor.form
     if isinstance(form, BuiltinForm) and format is not None and isinstance(format.grammar, dict):
-        return form.encode(Task(format.grammar), messages[-1].content or "")
+        return form.encode(Task(format.grammar), messages[-1].text), ()
     templates = tokenizer.chat_templates
     source = (templates.get("tool_use") or templates["default"]).source if "default" in templates else ""
+    pictures = [picture for message in messages for picture in message.pictures]
     if "tools" in source:
         rendered = for_template(messages, model.form)
         tools = [function.for_template() for function in functions]
-        return tokenizer.encode_chat(rendered, tools=tools or None, **(variables or {}))
+        return _encode(model, rendered, pictures, tools or None, variables)
     texts = [_as_text(message, model.form) for message in messages]
     if functions:
         texts = _with_system(texts, _description(functions, model.form))
     if source:
-        return tokenizer.encode_chat(texts, **(variables or {}))
+        return _encode(model, texts, pictures, None, variables)
+    if pictures:
+        raise ArgumentError("the model has no chat template, in which images would have a place")
     transcript = "".join(f"{each['role']}: {each['content']}\n\n" for each in texts)
-    return encode(tokenizer, f"{transcript}assistant:")
+    return encode(tokenizer, f"{transcript}assistant:"), ()
+
+
+def _encode(
+    model: ServedModel,
+    messages: Sequence[Mapping[str, Any]],
+    pictures: Sequence[Picture],
+    tools: Sequence[Mapping[str, Any]] | None,
+    variables: Mapping[str, Any] | None,
+) -> tuple[torch.Tensor, Sequence[ExLlamaV2MMEmbedding]]:
+    images = model.llm.images
+    if images is None or not pictures:
+        return model.tokenizer.encode_chat(messages, tools=tools, **(variables or {})), ()
+    # One after the other: decoded, all of them together may be large.
+    return images.encode(messages, map(image_of, pictures), tools=tools, **(variables or {}))
+
+
+def _content(message: Message) -> str | list[dict[str, str]]:
+    """Return the content as chat templates take it."""
+    if not isinstance(message.content, list):
+        return message.content or ""
+    return [
+        {"type": "text", "text": each} if isinstance(each, str) else {"type": "image"}
+        for each in message.content
+        if each
+    ]
 
 
 def _role(message: Message) -> str:
@@ -73,7 +106,7 @@ def for_template(messages: Sequence[Message], form: CallForm) -> list[dict[str, 
 
 
 def _rendered(message: Message, ids: Mapping[str, str]) -> dict[str, Any]:
-    rendered: dict[str, Any] = {"role": _role(message), "content": message.content or ""}
+    rendered: dict[str, Any] = {"role": _role(message), "content": _content(message)}
     thoughts = message.reasoning_content or message.reasoning
     answered = ids.get(message.tool_call_id or "", message.tool_call_id)
     # Templates of Command have a name of their own for thoughts.
@@ -92,16 +125,18 @@ def _rendered(message: Message, ids: Mapping[str, str]) -> dict[str, Any]:
     return rendered
 
 
-def _as_text(message: Message, form: CallForm) -> dict[str, str]:
+def _as_text(message: Message, form: CallForm) -> dict[str, Any]:
     """Return a message of a template that knows no calls: they are written as text."""
     calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
-    text = (message.content or "") + (form.written(calls) if calls else "")
+    if message.pictures:
+        return {"role": "user" if message.role == "tool" else _role(message), "content": _content(message)}
+    text = message.text + (form.written(calls) if calls else "")
     if message.role == "tool":
         return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
     return {"role": _role(message), "content": text}
 
 
-def _with_system(messages: list[dict[str, str]], text: str) -> list[dict[str, str]]:
+def _with_system(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
     if messages[0]["role"] == "system":
         return [{"role": "system", "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
     return [{"role": "system", "content": text}, *messages]

@@ -10,6 +10,7 @@ from constrain.errors import (
     ArgumentError,
     BudgetError,
     ConstrainError,
+    DocumentError,
     ExtractionError,
     GenerationError,
     GenerationTimeout,
@@ -131,7 +132,7 @@ def as_api_error(error: Exception, limit: str = "/max_tokens") -> APIError:
         return APIError(str(error), code="context_length_exceeded")
     if isinstance(error, ExtractionError):
         return APIError(str(error), status=422, code="extraction_failed")
-    if isinstance(error, (ArgumentError, GrammarError)):
+    if isinstance(error, (ArgumentError, DocumentError, GrammarError)):
         return APIError(str(error), code="invalid_value")
     _log.error("a request failed", exc_info=error)
     told = str(error) if isinstance(error, ConstrainError) else f"internal error: {type(error).__name__}"

@@ -32,4 +32,7 @@ def file_text(name: str | None, data: str | None, at: str) -> str:
         raise APIError(f"{where}: not base64: {error}", param=where, code="invalid_value") from error
     except DocumentError as error:
         raise APIError(f"{where}: {error}", param=where, code="invalid_value") from error
+    if document.image is not None:
+        message = f"{where}: an image; images are parts of their own, image_url or input_image"
+        raise APIError(message, param=where, code="unsupported_content")
     return f"{document.text}\n\n"

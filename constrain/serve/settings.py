@@ -15,6 +15,11 @@ class ServerSettings:
         timeout: seconds after which a request is cancelled; ``None``: never.
         max_body_bytes: largest body of a request.
         max_stored_characters: most characters of the responses that later requests may continue; 0: none is stored.
+        max_images: most images of a request.
+        max_image_pixels: most pixels of an image, width times height.
+        fetch_images: whether images may be given by ``http:`` and ``https:`` addresses, public ones only; else as
+            ``data:`` URLs.
+        max_image_bytes, fetch_timeout: most bytes of an image that is fetched, and most seconds that it takes.
     """
 
     api_keys: tuple[str, ...] = ()
@@ -22,3 +27,8 @@ class ServerSettings:
     timeout: float | None = 600.0
     max_body_bytes: int = 32 << 20
     max_stored_characters: int = 64 << 20
+    max_images: int = 64
+    max_image_pixels: int = 1 << 25
+    fetch_images: bool = False
+    max_image_bytes: int = 20 << 20
+    fetch_timeout: float = 10.0

@@ -177,12 +177,25 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         Returns:
             int64 ids of shape (1, n).
         """
+        return self.encode_prompt(
+            self.render_chat(messages, add_generation_prompt=add_generation_prompt, tools=tools, **variables)
+        )
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """Render a chat as :meth:`apply_chat_template` does, with what :meth:`encode_chat` keeps text hidden from
+        :meth:`encode_prompt`.
+        """
         hide = self._plain_text.hide_all
         hidden = [hide(message, strict_only=message.get("role") == "assistant") for message in messages]
-        return self.encode_prompt(
-            self.apply_chat_template(
-                hidden, add_generation_prompt=add_generation_prompt, tools=tools and hide(tools), **variables
-            )
+        return self.apply_chat_template(
+            hidden, add_generation_prompt=add_generation_prompt, tools=tools and hide(tools), **variables
         )
 
     @property

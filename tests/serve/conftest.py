@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 import uvicorn
+from seeing_models import save_seeing_model
 from starlette.applications import Starlette
 
 import constrain
@@ -22,8 +23,14 @@ def llm() -> LLM:
 
 
 @pytest.fixture(scope="session")
-def app(llm: LLM) -> Starlette:
-    return create_app(Models.of({"constrain": llm}), ServerSettings(api_keys=("secret",)))
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    """A random model with a vision tower."""
+    return constrain.load(save_seeing_model(tmp_path_factory.mktemp("seeing")), images=True, max_seq_len=1024)
+
+
+@pytest.fixture(scope="session")
+def app(llm: LLM, seeing: LLM) -> Starlette:
+    return create_app(Models.of({"constrain": llm, "seeing": seeing}), ServerSettings(api_keys=("secret",)))
 
 
 @pytest.fixture(scope="session")

@@ -179,6 +179,8 @@ DEEP: list[tuple[str, dict[str, Any], str]] = [
     ("chat/completions", {"stop": [""]}, "/stop/0"),
     ("chat/completions", {"messages": [{"role": "user", "content": "", "regex": "a"}]}, "/messages/0/regex"),
     ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+     "/messages/0/content/0/image_url/url"),
+    ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]},
      "/messages/0/content/0/type"),
     ("completions", {"suffix": "a"}, "/suffix"),
     ("completions", {"prompt": ["a", 5]}, "/prompt/1"),

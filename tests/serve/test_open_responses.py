@@ -1,15 +1,17 @@
-"""The cases of the Open Responses compliance suite, except those with images and searches."""
+"""The cases of the Open Responses compliance suite, except those with searches."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
+from io import BytesIO
 from typing import Any
 
 import fpdf
 import httpx
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
+from PIL import Image
 from pydantic import TypeAdapter
 
 from constrain.serve import APIError
@@ -35,6 +37,13 @@ def pdf_of(text: str) -> str:
     pdf.set_font("Helvetica")
     pdf.cell(text=text)
     return f"data:application/pdf;base64,{b64encode(pdf.output()).decode()}"
+
+
+def image_url(image: Image.Image) -> str:
+    """A ``data:`` URL of an image."""
+    png = BytesIO()
+    image.save(png, "PNG")
+    return f"data:image/png;base64,{b64encode(png.getvalue()).decode()}"
 
 
 PDF = pdf_of("Title: a fixture")
@@ -65,6 +74,19 @@ CASES: dict[str, dict[str, Any]] = {
                 ],
             }
         ]
+    },
+    "image input": {
+        "model": "seeing",
+        "input": [
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "What do you see in this image? Answer in one sentence."},
+                    {"type": "input_image", "image_url": image_url(Image.new("RGB", (32, 24), "red"))},
+                ],
+            }
+        ],
     },
     "tool calling": {
         "input": [{"type": "message", "role": "user", "content": "What's the weather like in San Francisco?"}],

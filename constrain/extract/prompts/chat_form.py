@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from constrain.errors import TokenizerError
@@ -37,12 +39,20 @@ class ChatForm:
 
     def messages(self, task: Task, document: str) -> list[dict[str, str]]:
         """Return the conversation whose next message is the record."""
-        head = task_text(task)
+        return self._messages(task_text(task), task, fenced(document))
+
+    def image_messages(self, task: Task) -> list[dict[str, Any]]:
+        """Return the conversation whose next message is the record of an image."""
+        messages: list[dict[str, Any]] = [*self._messages(task_text(task, is_image=True), task, "")]
+        messages[-1]["content"] = [{"type": "text", "text": messages[-1]["content"]}, {"type": "image"}]
+        return messages
+
+    def _messages(self, head: str, task: Task, document: str) -> list[dict[str, str]]:
         messages = [{"role": "system", "content": head}] if self._has_system_role else []
         for example in task.examples:
             messages.append({"role": "user", "content": fenced(example.text)})
             messages.append({"role": "assistant", "content": example.record})
-        messages.append({"role": "user", "content": fenced(document)})
+        messages.append({"role": "user", "content": document})
         if not self._has_system_role:
             messages[0]["content"] = f"{head}\n\n{messages[0]['content']}"
         return messages

@@ -25,11 +25,11 @@ _EVIDENCE = (
 )
 
 
-def task_text(task: Task) -> str:
-    """Return task, form, rules and instructions, which are the same for all documents."""
+def task_text(task: Task, is_image: bool = False) -> str:
+    """Return task, form, rules and instructions, which are the same for all documents, or for all images."""
+    place = "The document is the image." if is_image else "The document stands between two lines of backticks."
     parts = [
-        "Extract a record from the document, and answer with that record as JSON and nothing else. The document stands "
-        "between two lines of backticks.",
+        f"Extract a record from the document, and answer with that record as JSON and nothing else. {place}",
         f"The form of the record ({_NOTATION}):\n{describe(task.schema, FULL)}",
         "Rules:\n" + "\n".join(f"- {rule}" for rule in rules(task.schema)),
     ]

@@ -42,7 +42,7 @@ class Workers:
             calibration: see there, too.
         """
         self._address, self._number, self._model = address, number, None if model is None else str(model)
-        self._loading = {"max_batch_size": max_batch_size, "calibration": calibration}
+        self._loading = {"max_batch_size": max_batch_size, "calibration": calibration, "images": None}
 
     def extract_many(
         self,

@@ -127,6 +127,15 @@ class ExLlamaV2VisionTower:
             found.embeddings = found.embeddings.to(self.device)
         return found
 
+    def expanded(self, text: str) -> str:
+        """Return a rendered chat with all that the model reads around images, see :attr:`image_token`."""
+        return text
+
+    def length(self, pixels: torch.Tensor) -> int:
+        """Return the number of embeddings of what :meth:`pixels` returns, those after its rows included."""
+        rows, columns = (side // self.vision.cell for side in pixels.shape[1:])
+        return rows * (columns + 1)
+
     def pixels(self, image: Any) -> torch.Tensor:
         """Return the input of the tower for an image, see :func:`constrain.model.vision.images.pixels_of`.
 

@@ -14,11 +14,23 @@ from constrain.serve.errors import APIError, pointer
 from constrain.serve.files import file_text
 from constrain.serve.generation import Batch, Output, Work
 from constrain.serve.http import event
+from constrain.serve.images import ImageReader
 from constrain.serve.jobs import Job
 from constrain.serve.json_values import JSONReader
 from constrain.serve.models import ServedModel
-from constrain.serve.protocol.chat import ChatRequest, FilePart, Message, NamedTool, RequestMessage, TextPart
+from constrain.serve.protocol.chat import (
+    ChatRequest,
+    FilePart,
+    ImagePart,
+    Message,
+    NamedTool,
+    Picture,
+    RequestMessage,
+    TextPart,
+    joined,
+)
 from constrain.serve.protocol.fields import StreamOptions
+from constrain.serve.settings import ServerSettings
 from constrain.serve.tools import Function, ToolChoice
 from constrain.serve.tools.reader import CallArguments, CallStarted, Part, Text
 
@@ -28,8 +40,8 @@ def limit_field(request: ChatRequest) -> str:
     return "/max_completion_tokens" if request.max_completion_tokens is not None else "/max_tokens"
 
 
-def chat_work(request: ChatRequest, model: ServedModel) -> Work:
-    """Return the work of a request; errors as for :func:`make_work`."""
+def chat_work(request: ChatRequest, model: ServedModel, settings: ServerSettings) -> Work:
+    """Return the work of a request; errors as for :func:`make_work`, and for images that cannot be read."""
     if request.top_logprobs is not None and not request.logprobs:
         raise APIError("/top_logprobs: needs logprobs", param="/top_logprobs", code="invalid_value")
     functions = tuple(
@@ -43,8 +55,9 @@ def chat_work(request: ChatRequest, model: ServedModel) -> Work:
     )
     named = request.tool_choice.function.name if isinstance(request.tool_choice, NamedTool) else None
     word = None if isinstance(request.tool_choice, NamedTool) else request.tool_choice
+    images = ImageReader(model, settings)
     asked = Conversation(
-        [_message(message, pointer("messages", number)) for number, message in enumerate(request.messages)],
+        [_message(message, pointer("messages", number), images) for number, message in enumerate(request.messages)],
         functions,
         ToolChoice.of(functions, word, named, request.parallel_tool_calls),
         read_format(request, model.vocabulary),
@@ -56,15 +69,17 @@ def chat_work(request: ChatRequest, model: ServedModel) -> Work:
     return make_work(model, request, asked)
 
 
-def _message(given: RequestMessage, at: str) -> Message:
-    """Return a message with the texts of its parts; ``at`` is the JSON pointer to it."""
-    content = given.content
+def _message(given: RequestMessage, at: str, images: ImageReader) -> Message:
+    """Return a message with the texts and images of its parts; ``at`` is the JSON pointer to it."""
+    content: Any = given.content
     if isinstance(content, list):
-        content = "".join(_part_text(part, f"{at}/content/{number}") for number, part in enumerate(content))
+        content = joined([_part(part, f"{at}/content/{number}", images) for number, part in enumerate(content)])
     return Message(**{**dict(given), "content": content})
 
 
-def _part_text(part: TextPart | FilePart, at: str) -> str:
+def _part(part: TextPart | FilePart | ImagePart, at: str, images: ImageReader) -> str | Picture:
+    if isinstance(part, ImagePart):
+        return images.read(part.image_url.url, at, f"{at}/image_url/url")
     if isinstance(part, FilePart):
         return file_text(part.file.filename, part.file.file_data, f"{at}/file")
     return part.text or part.refusal

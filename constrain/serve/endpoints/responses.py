@@ -11,8 +11,9 @@ from constrain.serve.errors import APIError, pointer
 from constrain.serve.files import file_text
 from constrain.serve.formats import OutputFormat
 from constrain.serve.generation import Work
+from constrain.serve.images import ImageReader
 from constrain.serve.models import ServedModel
-from constrain.serve.protocol.chat import CalledFunction, Message, ToolCall
+from constrain.serve.protocol.chat import CalledFunction, Message, Picture, ToolCall, joined
 from constrain.serve.protocol.responses import InputItem, NamedResponseTool, ResponsesRequest
 from constrain.serve.tools import Function, ToolChoice
 
@@ -60,22 +61,25 @@ def _format(request: ResponsesRequest, model: ServedModel) -> OutputFormat | Non
     return format or given
 
 
-def conversation_of(request: ResponsesRequest, earlier: Sequence[Message]) -> list[Message]:
+def conversation_of(request: ResponsesRequest, earlier: Sequence[Message], images: ImageReader) -> list[Message]:
     """Return the messages that a request answers, without its instructions.
 
     Args:
         request: the request.
         earlier: messages of the response that it continues.
+        images: reads images.
 
     Raises:
         APIError: a part of a message cannot be read.
     """
+    if any(message.pictures for message in earlier):
+        images.check("/previous_response_id")
     if isinstance(request.input, str):
         return [*earlier, Message(role="user", content=request.input)]
-    return [*earlier, *messages_of(request.input, "/input")]
+    return [*earlier, *messages_of(request.input, "/input", images)]
 
 
-def messages_of(items: Sequence[InputItem], at: str) -> list[Message]:
+def messages_of(items: Sequence[InputItem], at: str, images: ImageReader) -> list[Message]:
     """Return the messages of some items; ``at`` is the JSON pointer to them.
 
     Raises:
@@ -83,26 +87,27 @@ def messages_of(items: Sequence[InputItem], at: str) -> list[Message]:
     """
     messages: list[Message] = []
     for number, item in enumerate(items):
-        _add(messages, item, f"{at}/{number}")
+        _add(messages, item, f"{at}/{number}", images)
     return messages
 
 
-def _add(messages: list[Message], item: InputItem, at: str) -> None:
+def _add(messages: list[Message], item: InputItem, at: str, images: ImageReader) -> None:
     """Add an item to the conversation; calls and thoughts belong to the message of the assistant that they stand at."""
     if item.type == "function_call_output":
-        messages.append(Message(role="tool", content=_text(item.output, f"{at}/output"), tool_call_id=item.call_id))
+        output = _content(item.output, f"{at}/output", images)
+        messages.append(Message(role="tool", content=output, tool_call_id=item.call_id))
     elif item.type == "function_call":
         function = CalledFunction(name=item.name or "", arguments=item.arguments or "{}")
         call = ToolCall(id=item.call_id or "", function=function)
         message = _assistant(messages)
         message.tool_calls = [*(message.tool_calls or ()), call]
     elif item.type == "reasoning":
-        text = _text(item.content or item.summary, f"{at}/content")
-        messages.append(Message(role="assistant", reasoning_content=text))
+        thoughts = Message(role="assistant", content=_content(item.content or item.summary, f"{at}/content", images))
+        messages.append(Message(role="assistant", reasoning_content=thoughts.text))
     elif item.role is None:
         raise APIError(f"{at}/role: a message has a role", param=f"{at}/role", code="invalid_value")
     else:
-        content = _text(item.content, f"{at}/content")
+        content = _content(item.content, f"{at}/content", images)
         if item.role == "assistant" and messages and _is_open(messages[-1]):
             messages[-1].content = content
         else:
@@ -120,17 +125,22 @@ def _assistant(messages: list[Message]) -> Message:
     return messages[-1]
 
 
-def _text(content: str | Sequence[Mapping[str, Any]] | None, at: str) -> str:
+def _content(
+    content: str | Sequence[Mapping[str, Any]] | None, at: str, images: ImageReader
+) -> str | list[str | Picture]:
     if content is None or isinstance(content, str):
         return content or ""
-    texts = []
-    for number, part in enumerate(content):
-        kind, where = part.get("type"), f"{at}/{number}"
-        if kind == "input_file":
-            texts.append(file_text(part.get("filename"), part.get("file_data"), where))
-        elif kind in _TEXT_PARTS:
-            texts.append(str(part.get("text", part.get("refusal", ""))))
-        else:
-            message = f"{where}/type: the model reads texts and documents only, not {kind!r}"
-            raise APIError(message, param=f"{where}/type", code="unsupported_content")
-    return "".join(texts)
+    return joined([_part(part, f"{at}/{number}", images) for number, part in enumerate(content)])
+
+
+def _part(part: Mapping[str, Any], at: str, images: ImageReader) -> str | Picture:
+    kind = part.get("type")
+    if kind == "input_file":
+        return file_text(part.get("filename"), part.get("file_data"), at)
+    if kind == "input_image":
+        url = part.get("image_url")
+        return images.read(url if isinstance(url, str) else None, at, f"{at}/image_url")
+    if kind in _TEXT_PARTS:
+        return str(part.get("text", part.get("refusal", "")))
+    message = f"{at}/type: the model reads texts, documents and images only, not {kind!r}"
+    raise APIError(message, param=f"{at}/type", code="unsupported_content")

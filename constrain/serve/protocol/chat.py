@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from constrain.serve.protocol.fields import (
     AccountFields,
@@ -73,6 +74,28 @@ class FilePart(Strict):
     file: FileData
 
 
+class ImageURL(Strict):
+    """Where an image is; all are read in the detail that the model can."""
+
+    url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class ImagePart(Strict):
+    """A part of a message that is an image."""
+
+    type: Literal["image_url"]
+    image_url: ImageURL
+
+
+class Picture(BaseModel):
+    """An image in a conversation: the content of its file."""
+
+    model_config = ConfigDict(ser_json_bytes="base64")
+
+    content: bytes
+
+
 class _MessageFields(Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     name: str | None = None
@@ -88,15 +111,26 @@ class _MessageFields(Strict):
 
 
 class Message(_MessageFields):
-    """A message of a conversation."""
+    """A message of a conversation; a list has its texts and images in order."""
 
-    content: str | None = None
+    content: str | list[str | Picture] | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts of the content."""
+        content = self.content or ""
+        return content if isinstance(content, str) else "".join(each for each in content if isinstance(each, str))
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The images of the content."""
+        return [each for each in self.content or () if isinstance(each, Picture)]
 
 
 class RequestMessage(_MessageFields):
     """A message of a conversation, whose content may have several parts."""
 
-    content: str | list[TextPart | FilePart] | None = None
+    content: str | list[TextPart | FilePart | ImagePart] | None = None
 
 
 class ChatRequest(ConstraintFields, SamplingFields, AccountFields):
@@ -119,3 +153,9 @@ class ChatRequest(ConstraintFields, SamplingFields, AccountFields):
     modalities: list[Literal["text"]] | None = None
     verbosity: str | None = None
     prediction: dict[str, Any] | None = None
+
+
+def joined(parts: Sequence[str | Picture]) -> str | list[str | Picture]:
+    """Return the content of a message with these parts: a text if there are no images."""
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(parts) else list(parts)

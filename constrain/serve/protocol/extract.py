@@ -17,10 +17,11 @@ class Example(Strict):
 
 
 class ExtractRequest(Strict):
-    """The body of the request: a document, and the JSON Schema of its record."""
+    """The body of the request: a document, as a text or an image, and the JSON Schema of its record."""
 
     model: str
-    document: str
+    document: str = ""
+    image: str | None = None
     schema_: dict[str, Any] | bool = Field(alias="schema")
     instructions: str = ""
     examples: tuple[Example, ...] = ()

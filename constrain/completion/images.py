@@ -1,0 +1,131 @@
+"""Images of conversations: embeddings in the place of the tokens by which a chat template names them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from constrain.errors import ArgumentError, GenerationError
+from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+#: Most images whose embeddings are kept, and most bytes of these.
+_MOST_KEPT, _MOST_BYTES = 64, 1 << 30
+
+
+class MessageImages:
+    """Encodes conversations with images.
+
+    Embeddings of recent images are kept: an image has the same ids again, and so its place in the prefix cache, and no
+    two images have an id in common.
+    """
+
+    def __init__(
+        self, tower: ExLlamaV2VisionTower, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, max_tokens: int
+    ) -> None:
+        """
+        Args:
+            tower: the loaded vision tower.
+            model, tokenizer: the loaded text model and its tokenizer.
+            max_tokens: most tokens of all images of a conversation.
+        """
+        self._tower, self._model, self._tokenizer, self._max_tokens = tower, model, tokenizer, max_tokens
+        self._kept: OrderedDict[bytes, ExLlamaV2MMEmbedding] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        images: Iterable[Any],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> tuple[torch.Tensor, list[ExLlamaV2MMEmbedding]]:
+        """Encode a conversation with the chat template.
+
+        Args:
+            messages: the conversation; ``{"type": "image"}`` stands for an image in a content.
+            images: the images of Pillow, in order.
+            tools, variables: see :meth:`constrain.tokenizer.ExLlamaV2Tokenizer.apply_chat_template`.
+
+        Returns:
+            The prompt, int64 of shape (1, n), and the embeddings that it refers to.
+
+        Raises:
+            ArgumentError: an image is none, or the chat template does not write a token for every image.
+            GenerationError: the images have too many tokens.
+            TokenizerError: the chat template refuses the messages.
+        """
+        text = self._tokenizer.render_chat(messages, tools=tools, **variables)
+        ids = self._tokenizer.encode_prompt(self._tower.expanded(text))
+        return self.placed(ids, images)
+
+    def placed(self, ids: torch.Tensor, images: Iterable[Any]) -> tuple[torch.Tensor, list[ExLlamaV2MMEmbedding]]:
+        """Put embeddings in the place of the tokens that stand for images.
+
+        Args:
+            ids: a prompt, int64 of shape (1, n).
+            images: its images, in order.
+
+        Returns:
+            The prompt, int64 of shape (1, m), and the embeddings that it refers to.
+
+        Raises:
+            ArgumentError: an image is none, or the prompt has not one token for every image.
+            GenerationError: the images have too many tokens.
+        """
+        token = self._tokenizer.single_id(self._tower.image_token)
+        places = [place for place, each in enumerate(ids[0].tolist()) if each == token]
+        inputs = self._inputs(images)
+        if len(places) != len(inputs):
+            raise ArgumentError(
+                f"the chat template writes {len(places)} times {self._tower.image_token} for {len(inputs)} images"
+            )
+        embeddings = [self._embedding(pixels) for pixels in inputs]
+        parts, start = [], 0
+        for place, embedding in zip(places, embeddings, strict=True):
+            parts += [ids[:, start:place], embedding.get_ids_tensor()]
+            start = place + 1
+        return torch.cat([*parts, ids[:, start:]], dim=1), embeddings
+
+    def _inputs(self, images: Iterable[Any]) -> list[torch.Tensor]:
+        """Return the inputs of the tower, which are many only as long as they fit."""
+        inputs: list[torch.Tensor] = []
+        length = 0
+        for image in images:
+            inputs.append(self._tower.pixels(image))
+            length += self._tower.length(inputs[-1])
+            if length > self._max_tokens:
+                raise GenerationError(
+                    f"{len(inputs)} images have {length} tokens and the context {self._max_tokens}: give fewer or "
+                    "smaller images, or load the model with a larger max_seq_len"
+                )
+        return inputs
+
+    def _embedding(self, pixels: torch.Tensor) -> ExLlamaV2MMEmbedding:
+        key = blake2b(pixels.numpy().tobytes() + str(pixels.shape).encode()).digest()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = self._tower.embeddings_of_pixels(self._model, self._tokenizer, pixels)
+            self._kept.move_to_end(key)
+            found = self._kept[key]
+            self._forget()
+        return found
+
+    def _forget(self) -> None:
+        """Forget the images that were used longest ago, as long as there are too many or too large ones."""
+        size = sum(each.get_size_in_bytes() for each in self._kept.values())
+        while len(self._kept) > _MOST_KEPT or (size > _MOST_BYTES and len(self._kept) > 1):
+            _, oldest = self._kept.popitem(last=False)
+            size -= oldest.get_size_in_bytes()
+
+
+def no_images(model: ExLlamaV2) -> str:
+    """Return why a model without a loaded vision tower reads no images, and what to do."""
+    if model.config.vision_model_type:
+        return "no vision tower is loaded; use load(images=True)"
+    return "the model reads texts only: it has no vision tower that is known; load one that has"

@@ -1,0 +1,114 @@
+"""Fetching what a client names by its address, from public addresses only.
+
+A server that fetches any address lets its clients reach what only it can: services of its own network, and the metadata
+of its cloud. So every name is resolved here, all its addresses have to be public, and the connection goes to the one
+that was checked, also after a redirect.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from time import monotonic
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+_PORTS = {"http": 80, "https": 443}
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS = 3
+_BLOCK = 1 << 16
+#: Networks of IPv6 whose addresses have one of IPv4 inside: NAT64 (RFC 6052), 6to4 (RFC 3056) and Teredo (RFC 4380).
+_EMBEDDING = tuple(map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+
+
+class FetchError(Exception):
+    """Something is not fetched; the message says why."""
+
+
+def fetch(url: str, max_bytes: int, timeout: float) -> bytes:
+    """Return the content of an ``http:`` or ``https:`` address.
+
+    Args:
+        url: the address.
+        max_bytes: length from which it is refused.
+        timeout: seconds, all redirects included, after which it is given up.
+
+    Raises:
+        FetchError: the address is not a public one, or does not answer with such a content.
+    """
+    deadline = monotonic() + timeout
+    try:
+        for _ in range(1 + _MOST_REDIRECTS):
+            content, target = _get(urlsplit(url), max_bytes, deadline)
+            if target is None:
+                return content
+            url = urljoin(url, target)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise FetchError(f"{url} cannot be fetched: {error}") from error
+    raise FetchError(f"{url}: more than {_MOST_REDIRECTS} redirects")
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Return whether an address is reached from everywhere, so that fetching it tells nothing of this network."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if any(address in network for network in _EMBEDDING):
+            return False
+    return address.is_global and not address.is_multicast
+
+
+def _get(url: SplitResult, max_bytes: int, deadline: float) -> tuple[bytes, str | None]:
+    """Return the content of an address, or where it redirects to."""
+    if url.scheme not in _PORTS or not url.hostname or url.username is not None:
+        raise FetchError(f"{url.geturl()}: only http and https addresses without credentials are fetched")
+    port = url.port or _PORTS[url.scheme]
+    connection = _Pinned(url.hostname, port, _checked(url.hostname, port), url.scheme == "https", deadline)
+    try:
+        target = url._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        connection.request("GET", target, headers={"Accept": "image/*", "Accept-Encoding": "identity"})
+        response = connection.getresponse()
+        if response.status in _REDIRECTS and response.headers["location"]:
+            return b"", response.headers["location"]
+        if response.status != http.client.OK:
+            raise FetchError(f"{url.geturl()} answers with status {response.status}")
+        return _read(response, max_bytes, deadline), None
+    finally:
+        connection.close()
+
+
+def _checked(host: str, port: int) -> str:
+    """Return an address of a host, all of whose addresses are public."""
+    found = [info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    for address in found:
+        if not is_public(ip_address(str(address).partition("%")[0])):
+            raise FetchError(f"{host} is not at a public address, and is not fetched")
+    return str(found[0])
+
+
+def _read(response: http.client.HTTPResponse, max_bytes: int, deadline: float) -> bytes:
+    content = bytearray()
+    while block := response.read1(_BLOCK):
+        content += block
+        if len(content) > max_bytes:
+            raise FetchError(f"more than {max_bytes:,} bytes")
+        if monotonic() > deadline:
+            raise TimeoutError("it took too long")
+    return bytes(content)
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection to an address that was checked, for a host that is not resolved again."""
+
+    def __init__(self, host: str, port: int, address: str, is_encrypted: bool, deadline: float) -> None:
+        super().__init__(host, port)
+        self._address, self._is_encrypted, self._deadline = address, is_encrypted, deadline
+
+    def connect(self) -> None:
+        rest = max(0.1, self._deadline - monotonic())
+        plain: Callable[..., socket.socket] = socket.create_connection
+        self.sock = plain((self._address, self.port), timeout=rest)
+        if self._is_encrypted:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
