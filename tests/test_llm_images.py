@@ -20,7 +20,7 @@ import constrain
 from constrain import LLM
 from constrain.cli.extract import extract
 from constrain.cli.inspect import info
-from constrain.completion import MessageImages
+from constrain.completion.images import MessageImages
 from constrain.documents import Document, decode_image, read
 from constrain.errors import ArgumentError, DocumentError, ExtractionError, GenerationError, ModelError
 from constrain.generator import ExLlamaV2Sampler

@@ -1,6 +1,5 @@
 """Completions of prompts: options, submission as requests, and results, blocking, asynchronous or streamed."""
 
-from constrain.completion.images import MessageImages, no_images
 from constrain.completion.inputs import Inputs
 from constrain.completion.many import Failure, arun_many, run_many
 from constrain.completion.options import Options
@@ -16,7 +15,6 @@ __all__ = [
     "Failure",
     "FinishReason",
     "Inputs",
-    "MessageImages",
     "Options",
     "Pending",
     "PendingResult",
@@ -27,7 +25,6 @@ __all__ = [
     "arun_many",
     "encode",
     "fresh_filters",
-    "no_images",
     "run_many",
     "runtime_of",
     "submit",

@@ -21,19 +21,18 @@ from constrain.arguments import check_type, refused
 from constrain.completion import (
     Completion,
     Failure,
-    MessageImages,
     Pending,
     PendingResult,
     PendingRounds,
     Rounds,
     arun_many,
     fresh_filters,
-    no_images,
     run_many,
     runtime_of,
     submit,
     submitted,
 )
+from constrain.completion.images import MessageImages, no_images
 from constrain.documents import Document, decode_image
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError

@@ -19,16 +19,15 @@ import torch
 from constrain.arguments import check_names
 from constrain.completion import (
     Completion,
-    MessageImages,
     Options,
     Pending,
     encode,
     fresh_filters,
-    no_images,
     runtime_of,
     submit,
     submit_faithful,
 )
+from constrain.completion.images import MessageImages, no_images
 from constrain.engine.lark import NamedGrammar
 from constrain.errors import ArgumentError
 from constrain.extract import Calibration, Extractor, Prompt

@@ -180,7 +180,7 @@ def test_errors_are_those_of_the_client(client: OpenAI) -> None:
         client.chat.completions.create(model="gpt", messages=MESSAGES)
     with pytest.raises(openai.AuthenticationError):
         OpenAI(base_url=client.base_url, api_key="wrong").models.list()
-    assert [model.id for model in client.models.list()] == ["constrain"]
+    assert [model.id for model in client.models.list()] == ["constrain", "seeing"]
 
 
 def test_values_are_reported_as_soon_as_they_are_complete(client: OpenAI) -> None:

@@ -11,9 +11,10 @@ from checkpoints import SIZES
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = ["<s>", "</s>", "<pad>", "[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
-TEMPLATE = """{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}[INST]{% if
-message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}{% if part.type == 'text'
-%}{{ part.text }}{% elif part.type == 'image' %}[IMG]{% endif %}{% endfor %}{% endif %}[/INST]{% else %}{{ message.content }}</s>{% endif %}{% endfor %}"""
+TEMPLATE = """{{ bos_token }}{% for message in messages %}{% if message.role != 'user' %}{{ message.content }}</s>{%
+else %}[INST]{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}{% if
+part.type == 'text' %}{{ part.text }}{% elif part.type == 'image' %}[IMG]{% endif %}{% endfor %}{% endif %}[/INST]{%
+endif %}{% endfor %}"""
 
 
 def save_seeing_model(made: Path) -> Path:
