@@ -32,7 +32,7 @@ def add_args(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-m", "--model_dir", metavar="DIR", help="folder of the model")
     add("-gs", "--gpu_split", metavar="GB,GB,...", help="gigabytes of weights for each GPU, or auto")
-    add("-tp", "--tensor_parallel", action="store_true", help="split every layer over all GPUs (not offered)")
+    add("-tp", "--tensor_parallel", action="store_true", help="split every layer over all GPUs")
     add("-l", "--length", type=int, metavar="TOKENS", help="maximum length of a sequence")
     add("-rs", "--rope_scale", type=float, metavar="FACTOR", help="divide positions by this")
     add("-ra", "--rope_alpha", type=float, metavar="ALPHA", help="NTK scaling of the rotary base")
@@ -126,16 +126,15 @@ def post_init_load(
     Raises:
         ModelError: the model cannot be loaded with these options.
     """
-    if args.tensor_parallel:
-        model.load_tp()
-    if args.gpu_split == _AUTO:
+    if args.gpu_split == _AUTO and not args.tensor_parallel:
         if not allow_auto_split:
             raise ConfigError("--gpu_split auto is not for this program; give gigabytes, or leave it out")
         return
     if not quiet:
         print(f"Loading {model.config.model_dir}")
     with Timer() as timer:
-        model.load(_gigabytes(args.gpu_split), progress=progress)
+        load = model.load_tp if args.tensor_parallel else model.load
+        load(_gigabytes(args.gpu_split), progress=progress)
     if benchmark:
         print(f"Loaded in {timer.interval:.2f} s")
 
@@ -167,7 +166,7 @@ def _config(args: argparse.Namespace) -> ExLlamaV2Config:
 
 
 def _gigabytes(text: str | None) -> list[float] | None:
-    if not text:
+    if not text or text == _AUTO:
         return None
     try:
         return [float(part) for part in text.split(",")]

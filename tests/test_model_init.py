@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from constrain import model_init
-from constrain.errors import ConfigError, ModelError
+from constrain.errors import ConfigError
 
 
 def parsed(*arguments: object) -> argparse.Namespace:
@@ -45,6 +45,12 @@ def test_loading_may_be_left_to_the_program(tiny_dir: Path) -> None:
         model_init.init(args, quiet=True)
 
 
+@pytest.mark.parametrize("split", [(), ("-gs", "auto"), ("-gs", "4")])
+def test_layers_are_split_over_devices(tiny_dir: Path, split: tuple[str, ...]) -> None:
+    model, _ = model_init.init(parsed("-m", tiny_dir, "-tp", *split), quiet=True)
+    assert model.loaded and model.tp_context is not None and len(model.tp_context.devices) == 1
+
+
 def test_what_cannot_be_is_refused(tiny_dir: Path) -> None:
     with pytest.raises(ConfigError, match="neither auto nor numbers"):
         model_init.init(parsed("-m", tiny_dir, "-gs", "much"), quiet=True)
@@ -52,8 +58,6 @@ def test_what_cannot_be_is_refused(tiny_dir: Path) -> None:
         model_init.init(parsed("-m", tiny_dir, "-ry", "-1"), quiet=True)
     with pytest.raises(ConfigError, match="has no experts"):
         model_init.init(parsed("-m", tiny_dir, "-ept", "2"))
-    with pytest.raises(ModelError, match="tensor-parallel"):
-        model_init.init(parsed("-m", tiny_dir, "-tp"), quiet=True)
 
 
 def test_folders_are_checked(tmp_path: Path, tiny_dir: Path) -> None:

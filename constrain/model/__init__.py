@@ -10,6 +10,7 @@ from constrain.model.cache_quant import (
     ExLlamaV2Cache_Q6,
     ExLlamaV2Cache_Q8,
 )
+from constrain.model.cache_tp import ExLlamaV2Cache_TP
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.embeddings import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
 from constrain.model.intervention import Intervention
@@ -29,6 +30,7 @@ __all__ = [
     "ExLlamaV2Cache_Q4",
     "ExLlamaV2Cache_Q6",
     "ExLlamaV2Cache_Q8",
+    "ExLlamaV2Cache_TP",
     "ExLlamaV2Config",
     "ExLlamaV2Lora",
     "ExLlamaV2MMEmbedding",

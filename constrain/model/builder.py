@@ -13,6 +13,7 @@ from constrain.model.modules import (
     MLP,
     Attention,
     Embedding,
+    HalfLayer,
     Head,
     LayerNorm,
     Module,
@@ -34,20 +35,31 @@ def build_modules(config: ExLlamaV2Config) -> list[Module]:
         config.final_logit_softcapping,
         embedding if layout.tied else None,
     )
-    layers = [module for index, layer in enumerate(layout.layers) for module in _layer(config, layer, index)]
+    layers = [module for index, layer in enumerate(layout.layers) for module in build_layer(config, layer, index)]
     return [embedding, *layers, _last_norm(config), head]
 
 
-def _layer(config: ExLlamaV2Config, layer: LayerLayout, index: int) -> Sequence[Module]:
+def build_layer(
+    config: ExLlamaV2Config, layer: LayerLayout, index: int, heads: tuple[int, int] | None = None
+) -> Sequence[HalfLayer]:
+    """Build the half layers of a layer, which may be a part of one.
+
+    Args:
+        config: the config of the model.
+        layer: layout of the layer, or of the part.
+        index: number of its keys and values in KV caches.
+        heads: number of its query heads, and of its heads of keys and values; by default those of the model.
+    """
     norms = _norms(config, layer)
+    attention = partial(_attention, config, layer, index, norms, heads)
     if layer.latent and config.latent:
         kind = partial(LatentAttention, layer.latent, config.latent)
-        return [_attention(config, layer, index, norms, kind), _feed_forward(config, layer, norms)]
+        return [attention(kind), _feed_forward(config, layer, norms)]
     if config.arch.lm.parallel:
         assert isinstance(layer.feed_forward, MLPLayout)
         mlp = make_mlp(layer.mlp, layer.feed_forward, config.arch.lm.activation)
-        return [_attention(config, layer, index, norms, partial(ParallelLayer, mlp))]
-    return [_attention(config, layer, index, norms, Attention), _feed_forward(config, layer, norms)]
+        return [attention(partial(ParallelLayer, mlp))]
+    return [attention(Attention), _feed_forward(config, layer, norms)]
 
 
 def _norms(config: ExLlamaV2Config, layer: LayerLayout) -> dict[str, RMSNorm]:
@@ -63,14 +75,16 @@ def _attention(
     layer: LayerLayout,
     index: int,
     norms: dict[str, RMSNorm],
+    heads: tuple[int, int] | None,
     kind: Callable[..., Attention],
 ) -> Attention:
+    queries, keys = heads or (config.num_attention_heads, config.num_key_value_heads)
     return kind(
         layer,
         index,
         norms,
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
+        heads=queries,
+        kv_heads=keys,
         head_dim=config.head_dim,
         scale=config.query_scale,
         cap=config.attn_logit_softcapping,

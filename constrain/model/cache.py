@@ -117,6 +117,11 @@ class ExLlamaV2CacheBase(ABC):
         """Dtype of ``key_states`` and ``value_states``."""
         return self.key_quantization.layout(self.head_dim)[0][1]
 
+    @property
+    def num_entries(self) -> int:
+        """Number of entries: one for each layer, and where layers are split over devices, for each part of a layer."""
+        return self.num_hidden_layers
+
     def update_cache_tensors(self) -> None:
         """Allocate memory on the devices of the layers of the loaded model, without the former content.
 
@@ -286,6 +291,8 @@ class ExLlamaV2CacheBase(ABC):
                 return torch.device(self.fixed_device)
             except (RuntimeError, TypeError) as error:
                 raise CacheError(f"fixed_device={self.fixed_device!r} is no device: {error}") from error
+        if getattr(self.model, "tp_context", None) is not None:
+            raise CacheError("the layers of the model are split over devices: use ExLlamaV2Cache_TP(model, base=...)")
         return torch.device(self.model.cache_map[layer])
 
     def _check_memory(self, devices: list[torch.device]) -> None:

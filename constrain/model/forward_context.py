@@ -82,12 +82,14 @@ class ForwardContext:
         loras: adapters to apply; the first one may replace embedding and head.
         embeddings: indexed embeddings for ids outside the vocabulary.
         workspace: scratch memory of adapters; each context has its own, since contexts may be used on several streams.
+        replicas: the last states on each device of a model whose layers are split over devices.
     """
 
     attention: AttentionMetadata
     loras: Sequence[Adapter] = ()
     embeddings: Sequence[IndexedEmbeddings] = ()
     workspace: LowRankWorkspace = field(default_factory=LowRankWorkspace)
+    replicas: dict[torch.device, torch.Tensor] = field(default_factory=dict)
     _copies: dict[torch.device, ForwardContext] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> ForwardContext:

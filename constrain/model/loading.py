@@ -12,12 +12,15 @@ from tqdm import tqdm
 from constrain.arguments import check_number, check_type
 from constrain.errors import ModelError
 from constrain.model.builder import build_modules
-from constrain.model.cache import ExLlamaV2CacheBase
+from constrain.model.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import default_dtype
 from constrain.model.memory import place, place_with_cache
 from constrain.model.modules import Attention, Module, find_linear
 from constrain.model.rope import RotaryTable
+from constrain.model.shard_memory import plan_shards
+from constrain.model.sharded_builder import build_sharded_modules
+from constrain.model.sharding import ShardingPlan
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.tensor_reader import LoadOrder, TensorSource
 
@@ -35,7 +38,7 @@ class LoadableModel:
         loaded: whether the weights are loaded.
         compute_dtype: dtype of weights and states; chosen by the load methods unless the config sets it.
         cache_map: device of each layer, for KV caches.
-        tp_context: always ``None``; tensor-parallel loading is not offered.
+        tp_context: the parts of a model loaded with :meth:`load_tp`; otherwise ``None``.
     """
 
     def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False) -> None:
@@ -50,17 +53,20 @@ class LoadableModel:
             )
         config.check()
         self.config = config
-        self.modules: list[Module] = build_modules(config)
-        self.modules_dict: dict[str, Module] = {
-            **{module.key: module for module in self.modules},
-            **find_linear(self.modules),
-        }
+        self._adopt(build_modules(config))
         self.loaded = False
-        self.tp_context = None
+        self.tp_context: ShardingPlan | None = None
         self.compute_dtype = config.compute_dtype or torch.float32
         self.cache_map: dict[int, str] = {}
         self._spread = False
         self._rotary: tuple[RotaryTable, RotaryTable] | None = None
+
+    def _adopt(self, modules: list[Module]) -> None:
+        self.modules = modules
+        self.modules_dict: dict[str, Module] = {
+            **{module.key: module for module in modules},
+            **find_linear(modules),
+        }
 
     def load(
         self,
@@ -98,10 +104,7 @@ class LoadableModel:
         callback_gen: CallbackGenerator | None = None,
     ) -> Generator[Any, None, None]:
         """:meth:`load` as a generator, which yields what ``callback_gen(index, total)`` yields."""
-        if gpu_split is not None:
-            check_type("gpu_split", gpu_split, (list, tuple), "a list of gigabytes")
-            for number, gigabytes in enumerate(gpu_split):
-                check_number(f"gpu_split[{number}]", gigabytes, 0)
+        _check_split(gpu_split)
         self.choose_dtype()
         self._place(place(self, gpu_split))
         if not lazy:
@@ -145,15 +148,58 @@ class LoadableModel:
         yield from self._load_modules(callback, callback_gen)
         cache.update_cache_tensors()
 
-    def load_tp(self, *args: Any, **kwargs: Any) -> None:
-        """Not offered.
+    def load_tp(
+        self,
+        gpu_split: list[float] | None = None,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+        progress: bool = False,
+        expect_cache_tokens: int = 0,
+        expect_cache_base: type[ExLlamaV2CacheBase] | None = None,
+        devices: Sequence[str | torch.device] | None = None,
+    ) -> None:
+        """Load with every layer split over the GPUs (tensor parallelism).
+
+        The KV cache of the model is an :class:`~constrain.model.ExLlamaV2Cache_TP`.
+
+        Args:
+            gpu_split: gigabytes of weights and cache for each GPU, to which its share is proportional. By default the
+                shares are equal, or proportional to free memory if equal ones do not fit.
+            callback, callback_gen, progress: as for :meth:`load`.
+            expect_cache_tokens: tokens of the cache, for which memory is left; by default those of one of full length.
+            expect_cache_base: class of the cache.
+            devices: device of each shard; devices may repeat. By default all GPUs, or the CPU.
 
         Raises:
-            ModelError: always.
+            ArgumentError: an argument is of the wrong type.
+            ModelError: the shares do not fit, or the model is loaded, or the devices are of several types.
+            WeightsError: a file changed or vanished, or holds weights in a layout that cannot be split.
         """
-        raise ModelError("tensor-parallel loading is not offered; use load or load_autosplit, which split by layers")
+        generator = self.load_tp_gen(
+            gpu_split, callback, callback_gen, expect_cache_tokens, expect_cache_base, devices=devices
+        )
+        _exhaust(generator, len(self.modules), progress)
 
-    load_tp_gen = load_tp
+    def load_tp_gen(
+        self,
+        gpu_split: list[float] | None = None,
+        callback: Callback | None = None,
+        callback_gen: CallbackGenerator | None = None,
+        expect_cache_tokens: int = 0,
+        expect_cache_base: type[ExLlamaV2CacheBase] | None = None,
+        devices: Sequence[str | torch.device] | None = None,
+    ) -> Generator[Any, None, None]:
+        """:meth:`load_tp` as a generator, which yields what ``callback_gen(index, total)`` yields."""
+        if self.loaded or not self.modules:
+            raise ModelError("tensor-parallel loading is for a model that has not been loaded; make another one")
+        _check_split(gpu_split)
+        self.choose_dtype()
+        kind, tokens = expect_cache_base or ExLlamaV2Cache, expect_cache_tokens or self.config.max_seq_len
+        plan = plan_shards(self, gpu_split, kind(self, max_seq_len=tokens, lazy=True), devices)
+        self._adopt(build_sharded_modules(self.config, plan))
+        self.tp_context = plan
+        self._place([plan.main] * len(self.modules))
+        yield from self._load_modules(callback, callback_gen)
 
     def unload(self) -> None:
         """Release the memory of all weights. The model cannot be used afterwards."""
@@ -168,7 +214,8 @@ class LoadableModel:
 
     def get_cache_devices(self) -> list[str]:
         """Distinct devices of layers."""
-        return list(dict.fromkeys(self.cache_map.values()))
+        shards = map(str, self.tp_context.devices) if self.tp_context else self.cache_map.values()
+        return list(dict.fromkeys(shards))
 
     def is_quant(self) -> bool:
         """Whether the files hold quantised weights."""
@@ -231,6 +278,13 @@ def rotary_tables(config: ExLlamaV2Config, dtype: torch.dtype) -> tuple[RotaryTa
     full = RotaryTable(config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, dtype)
     same = config.rope_local == config.rope
     return full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, dtype)
+
+
+def _check_split(gpu_split: list[float] | None) -> None:
+    if gpu_split is not None:
+        check_type("gpu_split", gpu_split, (list, tuple), "a list of gigabytes")
+        for number, gigabytes in enumerate(gpu_split):
+            check_number(f"gpu_split[{number}]", gigabytes, 0)
 
 
 def _notify(index: int, total: int, callback: Callback | None, generator: CallbackGenerator | None) -> Iterator[Any]:

@@ -163,7 +163,8 @@ class DecoderTraits:
         experts: mixtures of experts, if there are any.
         supported: values of keys of the config besides null, where others would change the model.
         requires_bos: the model needs a BOS token.
-        supports_tp, mrope: tensor-parallel loading and multi-axis RoPE, which no architecture has here.
+        supports_tp: tensor-parallel loading, which all architectures have here.
+        mrope: multi-axis RoPE, which none has here.
         defaults: defaults of keys of the config.
     """
 
@@ -195,6 +196,6 @@ class DecoderTraits:
     experts: ExpertTraits | None = None
     supported: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     requires_bos: bool = False
-    supports_tp: bool = False
+    supports_tp: bool = True
     mrope: bool = False
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

@@ -145,7 +145,7 @@ class DecodeGraphRunner:
         self._recorded = history.device.type == "cuda" and not model.config.no_graphs
         self._quantizations = cache.key_quantization, cache.value_quantization
         self._layers = [
-            tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_hidden_layers)
+            tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_entries)
         ]
         length = min(cache.max_seq_len, model.config.max_seq_len)
         full, sliding = model.rotary_tables

@@ -31,6 +31,35 @@ def test_everything_is_imported_under_the_names_of_exllamav2() -> None:
     assert set(names.split()) <= found.keys()
 
 
+@pytest.mark.parametrize("devices", [None, ["cpu"] * 3])
+def test_tensor_parallel_models(loaded: Any, devices: list[str] | None) -> None:
+    from exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Cache_TP, ExLlamaV2Config
+    from exllamav2.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
+
+    config = ExLlamaV2Config(loaded.config.model_dir)
+    config.no_graphs = True
+    model = ExLlamaV2(config)
+    seen = list(
+        model.load_tp_gen(
+            None,
+            callback_gen=lambda index, total: iter([(index, total)]),
+            expect_cache_base=ExLlamaV2Cache_Q4,
+            expect_cache_tokens=512,
+            **({"devices": devices} if devices else {}),
+        )
+    )
+    assert seen[-1] == (len(model.modules),) * 2 and model.tp_context is not None
+    cache = ExLlamaV2Cache_TP(model, base=ExLlamaV2Cache_Q4, max_seq_len=512, batch_size=1)
+    assert {type(each) for each in cache.caches} == {ExLlamaV2Cache_Q4}
+    cache = ExLlamaV2Cache_TP(model, max_seq_len=512)
+    greedy = ExLlamaV2Sampler.Settings.greedy()
+    texts = [
+        ExLlamaV2DynamicGenerator(of, kept, loaded.tokenizer).generate("hello there", 20, gen_settings=greedy)
+        for of, kept in ((loaded.model, ExLlamaV2Cache(loaded.model, max_seq_len=512)), (model, cache))
+    ]
+    assert texts[0] == texts[1]
+
+
 def test_what_a_tokenizer_offers(loaded: Any) -> None:
     from exllamav2 import ExLlamaV2Tokenizer
 

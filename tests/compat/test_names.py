@@ -13,14 +13,13 @@ import torch
 from safetensors.torch import save_file
 
 from constrain.compat.exllamav2 import absent, attention, config, extension, live_tensors, ngram, tensor_file, tools
-from constrain.errors import CacheError, ModelError, WeightsError
+from constrain.errors import ModelError, WeightsError
 from constrain.model import ExLlamaV2Config, ExLlamaV2VisionTower
 
 
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: absent.ExLlamaV2Cache_TP(SimpleNamespace()), CacheError),  # type: ignore[arg-type]
         (lambda: ExLlamaV2VisionTower(ExLlamaV2Config()), ValueError),
         (lambda: absent.ExLlamaV2MultimodalProjector(SimpleNamespace(vision_model_type="pixtral")), ValueError),
         (lambda: absent.ExLlamaV2PosEmbedding(), ModelError),

@@ -40,6 +40,7 @@ from constrain.model.latent_attention import LatentAttention
 from constrain.model.memory import module_sizes, packed_forms
 from constrain.model.mixture import Mixture
 from constrain.model.modules import Head
+from constrain.model.sharding import ShardingPlan
 from constrain.model.tensor_files import TensorFiles
 
 Write = Callable[[Writer, int, int], Written]
@@ -185,6 +186,44 @@ def test_a_model_is_what_its_dequantised_weights_make(llama_wide: Any, ids: torc
         assert sizes[4] - norms == sum(weight.nbytes for weight in packed)
         assert sum(sizes[1:]) < sum(weight.numel() for weight in plain.values()) * 4 * 0.4
     assert_same(found, load_plain(llama_wide, plain).forward(ids))
+
+
+@pytest.mark.parametrize(
+    "name", ["int4 groups", "int4 zeros", "int6 groups", "int8 bytes", "fp8 rows", "nvfp4", "awq", "gptq 4 bits v1"]
+)
+def test_groups_of_inputs_are_split_over_devices(llama_wide: Any, ids: torch.Tensor, name: str) -> None:
+    plan = _check_split(llama_wide, ids, *FORMATS[name][:2])
+    assert plan.layers[0].attention_outputs is None and plan.layers[0].mlp_outputs is None
+
+
+@pytest.mark.parametrize("name", ["gptq 4 bits, ordered v2", "int3 groups", "int8 ordered", "exl2"])
+def test_inputs_in_another_order_stay_together(llama_wide: Any, ids: torch.Tensor, name: str) -> None:
+    plan = _check_split(llama_wide, ids, *FORMATS[name][:2])
+    assert plan.layers[0].attention_outputs == (range(32), range(32, 64), range(64, 64))
+    assert [len(part) for part in plan.layers[0].mlp_outputs or ()] == [24, 20, 20]
+
+
+def test_experts_in_four_bits_are_split_over_devices(gpt_oss_wide: Any, ids: torch.Tensor) -> None:
+    writer = Writer()
+    for key in [key for key in gpt_oss_wide.tensors if key.endswith("_proj") and "experts" in key]:
+        experts, inputs, outputs = gpt_oss_wide.tensors.pop(key).shape
+        written = mxfp4_experts(writer, experts, outputs, inputs)
+        gpt_oss_wide.tensors |= {f"{key}_{part}": tensor for part, tensor in written.parts.items()}
+    gpt_oss_wide.config["quantization_config"] = {"quant_method": "mxfp4"}
+    _check_split(gpt_oss_wide, ids)
+
+
+def _check_split(copy: Any, ids: torch.Tensor, config: Any = None, write: Write | None = None) -> ShardingPlan:
+    """Load a model on one device and split over several, compare, and return the plan of the latter."""
+    if write is not None:
+        quantise(copy, matrices(copy), write, config)
+    whole = load(copy)
+    for shards in (2, 3):
+        model = ExLlamaV2(ExLlamaV2Config(copy.folder))
+        model.load_tp(devices=["cpu"] * shards)
+        assert_same(model.forward(ids), whole.forward(ids))
+    assert model.tp_context is not None
+    return model.tp_context
 
 
 @pytest.mark.parametrize("name", FORMATS)

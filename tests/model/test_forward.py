@@ -200,7 +200,7 @@ def test_an_unloaded_model_is_empty(llama: Any) -> None:
     assert (model.loaded, model.modules, model.modules_dict) == (False, [], {})
     with pytest.raises(GenerationError, match="not loaded"):
         model.forward(torch.tensor([[1]]))
-    with pytest.raises(ModelError, match="tensor-parallel"):
+    with pytest.raises(ModelError, match="tensor-parallel loading is for a model that has not been loaded"):
         model.load_tp()
 
 

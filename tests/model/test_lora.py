@@ -255,3 +255,23 @@ def test_missing_files(llama_model: ExLlamaV2, tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").unlink()
     with pytest.raises(ConfigError, match=r"adapter_config\.json: cannot be read"):
         ExLlamaV2Lora.from_directory(llama_model, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mixtral"])
+def test_adapters_are_split_as_the_weights_are(
+    checkpoint: Callable[[str], Any], tmp_path: Path, ids: torch.Tensor, kind: str
+) -> None:
+    mlp = {"mlp.up_proj": (48, 80), "mlp.down_proj": (80, 48)}
+    if kind == "mixtral":
+        mlp = {"block_sparse_moe.experts.2.w1": (48, 80), "block_sparse_moe.experts.1.w2": (80, 48)}
+    targets = {"self_attn.q_proj": (48, 48), "self_attn.v_proj": (48, 24), "self_attn.o_proj": (48, 48), **mlp}
+    tensors = adapter(targets=targets)
+    tensors["base_model.model.lm_head.weight"] = torch.randn(99, 48, generator=torch.Generator().manual_seed(1))
+    folder = save(tmp_path / "adapter", tensors)
+    whole, model = checkpoint(kind).load(), ExLlamaV2(ExLlamaV2Config(checkpoint(kind).folder))
+    model.load_tp(devices=["cpu"] * 3)
+    first, second = (ExLlamaV2Lora.from_directory(each, folder) for each in (whole, model))
+    plain = model.forward(ids)
+    torch.testing.assert_close(model.forward(ids, loras=second), whole.forward(ids, loras=first), atol=1e-3, rtol=1e-5)
+    second.unload()
+    assert torch.equal(model.forward(ids), plain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from constrain.errors import CacheError, ModelError
+from constrain.errors import ModelError
 from constrain.model import ExLlamaV2
 
 
@@ -24,17 +24,6 @@ class _Layer:
 
 class ExLlamaV2PosEmbedding(_Layer):
     """Learned position embeddings."""
-
-
-class ExLlamaV2Cache_TP:  # noqa: N801 (a name of exllamav2)
-    """A tensor-parallel KV cache; constrain has no tensor parallelism.
-
-    Raises:
-        CacheError: always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise CacheError("a tensor-parallel cache needs a model loaded with load_tp, which constrain does not offer")
 
 
 class ExLlamaV2MultimodalProjector(ExLlamaV2):

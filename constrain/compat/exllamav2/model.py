@@ -7,6 +7,7 @@ from typing import Any
 from constrain import model as native
 from constrain import model_init
 from constrain.compat.exllamav2.layers import adopt
+from constrain.model.modules import Module
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -16,6 +17,9 @@ class ExLlamaV2(native.ExLlamaV2):
     def __init__(self, config: native.ExLlamaV2Config, lazy_load: bool = False) -> None:
         """See :class:`constrain.model.ExLlamaV2`."""
         super().__init__(config, lazy_load)
+
+    def _adopt(self, modules: list[Module]) -> None:
+        super()._adopt(modules)
         adopt(self)
 
 

@@ -23,8 +23,7 @@ _MODEL = _same(_HERE + "model", "ExLlamaV2")
 _CONFIG = _same(_HERE + "config", "ExLlamaV2Config")
 _CACHES = {
     **_same("constrain.model", "ExLlamaV2CacheBase ExLlamaV2Cache ExLlamaV2Cache_8bit"),
-    **_same("constrain.model", "ExLlamaV2Cache_Q4 ExLlamaV2Cache_Q6 ExLlamaV2Cache_Q8"),
-    **_same(_HERE + "absent", "ExLlamaV2Cache_TP"),
+    **_same("constrain.model", "ExLlamaV2Cache_Q4 ExLlamaV2Cache_Q6 ExLlamaV2Cache_Q8 ExLlamaV2Cache_TP"),
 }
 _FILTERS = {
     "base": _same("constrain.filters", "ExLlamaV2Filter"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any, ClassVar
 
 import torch
@@ -73,6 +74,18 @@ class GroupedWeight(PackedWeight):
     def __getitem__(self, rows: torch.Tensor) -> GroupedWeight:
         changed: dict[str, Any] = {name: bytewise(lambda part: part[rows], part) for name, part in self._of_rows()}
         return replace(self, **changed)
+
+    def columns(self, inputs: range) -> GroupedWeight | None:
+        """See :class:`PackedWeight`; where the inputs have an order of their own, those of a group are anywhere."""
+        end = 0 if inputs.stop == self.shape[1] else inputs.stop
+        size = gcd(self.group_size, inputs.start, end)
+        if self.order is not None or gcd(inputs.start, end) * self.bits % 8:
+            return None
+        codes = self.codes[:, inputs.start * self.bits // 8 : inputs.stop * self.bits // 8].clone()
+        groups = torch.arange(inputs.start, inputs.stop, size, device=self.device) // self.group_size
+        scales = bytewise(lambda part: part[:, groups], self.scales)
+        zeros = None if self.zeros is None else self.zeros[:, groups]
+        return replace(self, codes=codes, scales=scales, group_size=size, zeros=zeros)
 
     def prepared(self, dtype: torch.dtype) -> PackedWeight:
         """See :class:`PackedWeight`."""

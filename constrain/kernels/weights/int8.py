@@ -47,6 +47,10 @@ class Int8Weight(PackedWeight):
             rows = torch.arange(self.outputs)[rows]
         return (self._codes_of(rows) * self.scales[rows].unsqueeze(-1)).to(dtype)
 
+    def columns(self, inputs: range) -> Int8Weight:
+        """See :class:`PackedWeight`."""
+        return Int8Weight(self.codes[:, inputs.start : inputs.stop].contiguous(), self.scales, self.outputs)
+
     def padded(self, outputs: int) -> Int8Weight:
         """See :class:`PackedWeight`."""
         rows = torch.arange(self.outputs)

@@ -55,6 +55,10 @@ class PackedWeight(ABC):
     def __getitem__(self, rows: torch.Tensor) -> PackedWeight:
         """Return the weight of rows, int64 ``[n]``."""
 
+    def columns(self, inputs: range) -> PackedWeight | None:
+        """Return the weight of some neighbouring inputs; ``None`` if they cannot be told apart from the others."""
+        return None
+
     @abstractmethod
     def padded(self, outputs: int) -> PackedWeight:
         """Return this weight with rows of zeros up to ``outputs``."""

@@ -22,7 +22,7 @@ class EXL2(StoredWeight):
 
     title, form = "EXL2", "exl2"
     required = (("q_weight", 2), ("q_groups", 1), ("q_scale", 2), ("q_scale_max", 1), ("q_invperm", 1))
-    stays_packed = True
+    stays_packed = has_order = True
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -75,6 +75,15 @@ class StoredWeight(ABC):
         """Memory of a row when it is packed."""
 
     @property
+    def has_order(self) -> bool:
+        """Whether the inputs are stored in an order of their own.
+
+        Raises:
+            WeightsError: the order cannot be.
+        """
+        return False
+
+    @property
     def order_bytes(self) -> int:
         """Memory of the order of the inputs, when it is packed."""
         return 0

@@ -1,0 +1,115 @@
+"""Memory of the shards of a model, and the choice of their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from constrain.arguments import check_type
+from constrain.errors import ModelError
+from constrain.model.cache import ExLlamaV2CacheBase
+from constrain.model.devices import free_memory
+from constrain.model.memory import SizedModel, module_sizes, working_bytes
+from constrain.model.modules import Attention, Head, Module
+from constrain.model.sharding import LayerShares, ShardingPlan, make_plan
+
+_GIGABYTE = 1024**3
+
+
+def plan_shards(
+    model: SizedModel,
+    gpu_split: Sequence[float] | None,
+    cache: ExLlamaV2CacheBase,
+    devices: Sequence[str | torch.device] | None = None,
+) -> ShardingPlan:
+    """Choose devices and parts of the shards of a model.
+
+    Args:
+        model: the model, not loaded; its dtype must be chosen.
+        gpu_split: gigabytes for each device; ``None``: free memory.
+        cache: a lazy cache as large as that of the model will be.
+        devices: the devices; ``None``: as many GPUs as ``gpu_split`` has numbers, or all, or else the CPU.
+
+    Raises:
+        ModelError: a shard does not fit, or the devices are of several types.
+    """
+    chosen = _devices(gpu_split, devices)
+    budgets = _budgets(chosen, gpu_split, working_bytes(model, cache))
+    if budgets is None:
+        return make_plan(model.config, chosen, [1.0] * len(chosen))
+    equal = make_plan(model.config, chosen, [1.0] * len(chosen))
+    if gpu_split is None and not _overflows(shard_bytes(model, equal, cache), budgets):
+        return equal
+    # What only the first device has is not shared.
+    only_first = module_sizes(model)[0]
+    plan = make_plan(model.config, chosen, [max(1, budgets[0] - only_first), *budgets[1:]])
+    sizes = shard_bytes(model, plan, cache)
+    for number in _overflows(sizes, budgets):
+        raise ModelError(
+            f"Insufficient VRAM for model and cache: shard {number}, on {chosen[number]}, needs "
+            f"{sizes[number] / _GIGABYTE:.2f} GiB of {budgets[number] / _GIGABYTE:.2f}"
+        )
+    return plan
+
+
+def shard_bytes(model: SizedModel, plan: ShardingPlan, cache: ExLlamaV2CacheBase) -> list[int]:
+    """Bytes of weights and cache of each shard of a model that is not loaded."""
+    sizes = module_sizes(model)
+    totals = [0] * len(plan.devices)
+    layers = iter(plan.layers)
+    shares: LayerShares | None = None
+    for module, size in zip(model.modules, sizes, strict=True):
+        shares = next(layers) if isinstance(module, Attention) else shares
+        for shard in range(len(totals)):
+            totals[shard] += int(size * _share(module, plan, shares, shard))
+    for shard in range(len(totals)):
+        heads = plan.cache_heads(shard) / model.config.num_key_value_heads
+        totals[shard] += int(cache.layer_bytes() * len(plan.layers) * heads)
+    return totals
+
+
+def _share(module: Module, plan: ShardingPlan, shares: LayerShares | None, shard: int) -> float:
+    """Return the part of the weights of a module that a shard has, about."""
+    if isinstance(module, Head):
+        parts = plan.vocabulary
+    elif module.key.endswith("norm") or shares is None:
+        return float(shard == 0)
+    else:
+        parts = shares.heads if isinstance(module, Attention) else shares.inner
+    return len(parts[shard]) / parts[-1].stop
+
+
+def _devices(
+    gpu_split: Sequence[float] | None, devices: Sequence[str | torch.device] | None
+) -> tuple[torch.device, ...]:
+    if devices is None:
+        count = len(gpu_split) if gpu_split else torch.cuda.device_count()
+        return tuple(torch.device("cuda", i) for i in range(count)) if torch.cuda.is_available() else (_CPU,)
+    check_type("devices", devices, (list, tuple), "a list of devices")
+    try:
+        chosen = tuple(_CUDA if torch.device(each) == torch.device("cuda") else torch.device(each) for each in devices)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(f"devices={list(devices)}: {error}") from error
+    if len({each.type for each in chosen}) != 1:
+        raise ModelError(f"devices={list(devices)}: name one device or more, all GPUs or all the CPU")
+    return chosen
+
+
+_CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+def _budgets(devices: Sequence[torch.device], gpu_split: Sequence[float] | None, working: int) -> list[float] | None:
+    """Bytes for weights and cache of each device; ``None`` where nothing limits them."""
+    if gpu_split:
+        if len(gpu_split) != len(devices):
+            raise ModelError(f"gpu_split has {len(gpu_split)} numbers for {len(devices)} devices")
+        return [gigabytes * _GIGABYTE for gigabytes in gpu_split]
+    if devices[0].type == "cpu":
+        return None
+    free = free_memory(None)
+    return [free[device.index or 0] / devices.count(device) - working for device in devices]
+
+
+def _overflows(sizes: Sequence[int], budgets: Sequence[float]) -> list[int]:
+    return [i for i, (size, budget) in enumerate(zip(sizes, budgets, strict=True)) if size > budget]

@@ -1,0 +1,153 @@
+"""Plans of tensor parallelism: which heads, features and rows of a model are on which device.
+
+Every device has a shard of each layer (Shoeybi et al. 2019, "Megatron-LM"): some heads of attention with their part of
+the KV cache, and some of the inner features of MLPs and experts. The first products of a layer are split by outputs,
+the last by inputs, so that the results of the shards have only to be summed. The head is split by its vocabulary. Norms
+and routers are on all devices; the embedding is on the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from constrain.model.config import ExLlamaV2Config
+from constrain.model.layout import LayerLayout, LinearLayout, MLPLayout
+from constrain.model.shares import best_unit, divide
+from constrain.model.traits import QKNorm
+
+# Codes of packed weights fill words with any multiple of this number of inputs.
+_PACKED_UNIT = 32
+_VOCABULARY_UNIT = 32
+
+
+@dataclass(frozen=True)
+class LayerShares:
+    """The parts of one layer, by shard.
+
+    Attributes:
+        heads, kv_heads: query heads, and heads of keys and values.
+        inner: inner features of the MLP, or of every expert.
+        shared: inner features of the MLP that all tokens of a mixture of experts pass through.
+        attention_outputs, mlp_outputs: outputs of the last product that each shard computes from the features of all
+            shards; ``None``: each computes all of them from its own features, and they are summed.
+    """
+
+    heads: tuple[range, ...]
+    kv_heads: tuple[range, ...]
+    inner: tuple[range, ...]
+    shared: tuple[range, ...]
+    attention_outputs: tuple[range, ...] | None
+    mlp_outputs: tuple[range, ...] | None
+
+
+@dataclass(frozen=True)
+class ShardingPlan:
+    """How a model is split over devices.
+
+    Attributes:
+        devices: the device of each shard; devices may repeat.
+        layers: parts of the layers.
+        vocabulary: rows of the head.
+    """
+
+    devices: tuple[torch.device, ...]
+    layers: tuple[LayerShares, ...]
+    vocabulary: tuple[range, ...]
+
+    @property
+    def main(self) -> torch.device:
+        """The device of the embedding, the states before the head, and the logits."""
+        return self.devices[0]
+
+    @property
+    def cache_shards(self) -> list[int]:
+        """The shards that have a part of the KV cache."""
+        return [shard for shard, heads in enumerate(self.layers[0].kv_heads) if len(heads)]
+
+    def cache_heads(self, shard: int) -> int:
+        """Number of heads of keys and values that a shard has, the same in every layer."""
+        return len(self.layers[0].kv_heads[shard])
+
+
+def make_plan(config: ExLlamaV2Config, devices: Sequence[torch.device], weights: Sequence[float]) -> ShardingPlan:
+    """Divide a prepared model among devices in proportion to ``weights``."""
+    heads, kv_heads = _divide_heads(config, weights)
+    working = [weight if len(own) else 0.0 for weight, own in zip(weights, heads, strict=True)]
+    # Attention and MLP in parallel are one step of a shard, so that one without heads has no part of either.
+    mlp_weights = working if config.arch.lm.parallel else weights
+    return ShardingPlan(
+        tuple(devices),
+        tuple(_divide_layer(config, layer, heads, kv_heads, mlp_weights) for layer in config.layout.layers),
+        divide(config.padded_vocab_size, weights, _VOCABULARY_UNIT),
+    )
+
+
+def _divide_heads(config: ExLlamaV2Config, weights: Sequence[float]) -> tuple[tuple[range, ...], tuple[range, ...]]:
+    """Divide query heads, and heads of keys and values: by the latter, as each belongs to a group of the former."""
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    if config.arch.lm.qk_norm is QKNorm.WHOLE and config.use_qk_norm:
+        # All heads are normalised together, so they stay together.
+        weights = [1.0, *[0.0] * (len(weights) - 1)]
+    if config.latent:
+        queries = divide(heads, weights)
+        return queries, tuple(range(min(1, len(own))) for own in queries)
+    group = heads // kv_heads
+    keys = divide(kv_heads, weights)
+    return tuple(range(own.start * group, own.stop * group) for own in keys), keys
+
+
+def _divide_layer(
+    config: ExLlamaV2Config,
+    layer: LayerLayout,
+    heads: tuple[range, ...],
+    kv_heads: tuple[range, ...],
+    weights: Sequence[float],
+) -> LayerShares:
+    feed_forward = layer.feed_forward
+    if isinstance(feed_forward, MLPLayout):
+        downs, inner, shared = [feed_forward.down], feed_forward.down.inputs, None
+    else:
+        shared = feed_forward.shared
+        downs = [*feed_forward.down.experts, *([shared.down] if shared else [])]
+        inner = feed_forward.down.shape[2]
+    by_outputs = _has_order(config, [layer.output]), _has_order(config, downs)
+    if config.arch.lm.parallel:
+        by_outputs = any(by_outputs), any(by_outputs)
+    parts = _divide_inner(inner, weights, least := _least_unit(config, downs))
+    return LayerShares(
+        heads,
+        kv_heads,
+        parts,
+        _divide_inner(shared.down.inputs, weights, least) if shared else (),
+        _divide_outputs(config, weights, heads) if by_outputs[0] else None,
+        _divide_outputs(config, weights, parts) if by_outputs[1] else None,
+    )
+
+
+def _divide_inner(inner: int, weights: Sequence[float], least: int) -> tuple[range, ...]:
+    return divide(inner, weights, best_unit(inner, len(weights), least))
+
+
+def _divide_outputs(config: ExLlamaV2Config, weights: Sequence[float], parts: Sequence[range]) -> tuple[range, ...]:
+    """Divide the hidden features among the shards that have a part of the half layer."""
+    working = [weight if len(part) else 0.0 for weight, part in zip(weights, parts, strict=True)]
+    return divide(config.hidden_size, working, best_unit(config.hidden_size, len(parts)))
+
+
+def _least_unit(config: ExLlamaV2Config, linears: Sequence[LinearLayout]) -> int:
+    return _PACKED_UNIT if any(_packed_keys(config, linear) for linear in linears) else 1
+
+
+def _has_order(config: ExLlamaV2Config, linears: Sequence[LinearLayout]) -> bool:
+    """Return whether the inputs of a packed weight have an order of their own, so that no shard can have some."""
+    files = config.files
+    keys = [key for linear in linears for key in _packed_keys(config, linear)]
+    return files is not None and any(files.quantized[key].has_order for key in keys)
+
+
+def _packed_keys(config: ExLlamaV2Config, linear: LinearLayout) -> list[str]:
+    keys = [f"{key}.weight" for key, _ in linear.parts()]
+    return [key for key in keys if config.files is not None and config.files.stays_packed(key)]

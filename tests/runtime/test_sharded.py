@@ -1,0 +1,83 @@
+"""Requests on a model whose layers are split over devices have the outputs that they have on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from request_kinds import EOS, WIDTH
+
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q8, ExLlamaV2Config, ExLlamaV2Tokenizer
+from constrain.filters import ExLlamaV2RegexFilter, combine
+from constrain.model import ExLlamaV2Cache_TP, ExLlamaV2CacheBase, ExLlamaV2MMEmbedding
+from constrain.runtime import Request, Runtime, SamplingParams
+from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.speculation import DraftModel, NgramProposer
+
+PROMPTS = [[5, 6, 7], [9, 30, 5, 6, 7, 5, 6], [100, 101] * 140]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def sharded(request: pytest.FixtureRequest, tiny_dir: Path) -> ExLlamaV2:
+    """Return the tiny model of two heads of keys, split over as many devices, or over one device more."""
+    config = ExLlamaV2Config(str(tiny_dir))
+    config.max_seq_len, config.no_graphs = 4096, True
+    loaded = ExLlamaV2(config)
+    loaded.load_tp(devices=["cpu"] * request.param)
+    return loaded
+
+
+def outputs(runtime: Runtime, embedding: ExLlamaV2MMEmbedding, **options: Any) -> list[list[int]]:
+    """Return the tokens of requests that run together: plain, constrained, random, of embeddings."""
+    tokenizer = runtime.tokenizer
+    given = {"sampling": SamplingParams(), "stop_tokens": frozenset([EOS]), "max_new_tokens": 24, **options}
+    constraint = combine([ExLlamaV2RegexFilter(runtime.model, tokenizer, "(he|yes)+[0-9]{3}")], tokenizer, WIDTH)
+    requests = [
+        *(Request([torch.tensor([prompt])], **given) for prompt in PROMPTS),
+        Request([torch.tensor([PROMPTS[0]])], constraint=constraint, **given),
+        Request(
+            [torch.tensor([PROMPTS[1]])], **{**given, "sampling": SamplingParams(temperature=2.0, top_k=0)}, seed=3
+        ),
+        Request(
+            [torch.cat((embedding.get_ids_tensor(), torch.tensor([[5]])), dim=1)], embeddings=(embedding,), **given
+        ),
+    ]
+    handles = [runtime.submit(each) for each in requests]
+    for handle in handles:
+        handle.result()
+    return [handle.sequence.rows[0].tokens() for handle in handles]
+
+
+def embedding_of(model: ExLlamaV2) -> ExLlamaV2MMEmbedding:
+    return ExLlamaV2MMEmbedding(model, torch.randn(5, 32, generator=torch.Generator().manual_seed(4)))
+
+
+@pytest.mark.parametrize("graphed", [False, True])
+@pytest.mark.parametrize("base", [ExLlamaV2Cache, ExLlamaV2Cache_Q8])
+def test_requests_have_the_same_outputs(
+    model: ExLlamaV2,
+    sharded: ExLlamaV2,
+    tokenizer: ExLlamaV2Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    base: type[ExLlamaV2CacheBase],
+    graphed: bool,
+) -> None:
+    monkeypatch.setattr(ModelRunner, "has_graphs", graphed)
+    embedding = embedding_of(model)
+    expected = outputs(Runtime(model, base(model, max_seq_len=4096), tokenizer), embedding)
+    cache = ExLlamaV2Cache_TP(sharded, base=base, max_seq_len=4096)
+    assert outputs(Runtime(sharded, cache, tokenizer), embedding) == expected
+
+
+@pytest.mark.parametrize("draft", ["n-grams", "model"])
+def test_drafts_change_nothing(model: ExLlamaV2, sharded: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, draft: str) -> None:
+    embedding = embedding_of(model)
+    expected = outputs(Runtime(model, ExLlamaV2Cache(model, max_seq_len=4096), tokenizer), embedding)
+    cache = ExLlamaV2Cache_TP(sharded, max_seq_len=4096)
+    proposer: Any = NgramProposer(2)
+    if draft == "model":
+        proposer = DraftModel(sharded, ExLlamaV2Cache_TP(sharded, max_seq_len=4096), 256, WIDTH)
+    runtime = Runtime(sharded, cache, tokenizer, proposer=proposer, num_draft_tokens=3)
+    assert outputs(runtime, embedding) == expected
