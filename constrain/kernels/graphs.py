@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -20,23 +20,69 @@ class Graph(Generic[T]):
     The computation reads and writes tensors that stay where they are. Each run overwrites the result of the last.
     """
 
-    def __init__(self, compute: Callable[[], T]) -> None:
-        """Run and record ``compute``, which must queue the same kernels each time."""
+    def __init__(
+        self, compute: Callable[[], T], device: torch.device | None = None, others: Sequence[torch.device] = ()
+    ) -> None:
+        """Run and record a computation.
+
+        Args:
+            compute: must queue the same kernels each time.
+            device: the GPU on which it begins and ends; by default the current one.
+            others: further GPUs that it uses.
+        """
         # The graph uses memory that `compute` may own.
         self._compute = compute
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._device = device or torch.device("cuda", torch.cuda.current_device())
+        self._others = tuple(others)
+        self._pools = [_memory_pool(other) for other in self._others]
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device):
+            side = self._warm_up()
+            with torch.cuda.graph(self._graph, stream=side), _without_collection(), self._on_all_devices():
+                self._out = compute()
+
+    def __call__(self) -> T:
+        # Work on the other devices is ordered with the graph as work on its own device is.
+        for other in self._others:
+            torch.cuda.current_stream(self._device).wait_stream(torch.cuda.current_stream(other))
+        self._graph.replay()
+        for other in self._others:
+            torch.cuda.current_stream(other).wait_stream(torch.cuda.current_stream(self._device))
+        return self._out
+
+    def _warm_up(self) -> Any:
+        """Run the computation on another stream, and return that."""
+        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP_RUNS):
-                compute()
+                self._compute()
         torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph), _without_collection():
-            self._out = compute()
+        return side
 
-    def __call__(self) -> T:
-        self._graph.replay()
-        return self._out
+    @contextmanager
+    def _on_all_devices(self) -> Iterator[None]:
+        """Record on the other devices too: their streams branch off the one that is recorded, and join it again."""
+        recorded = torch.cuda.current_stream(self._device)
+        with ExitStack() as stack:
+            sides = []
+            for other, pool in zip(self._others, self._pools, strict=True):
+                side = torch.cuda.Stream(other)  # type: ignore[no-untyped-call]
+                side.wait_stream(recorded)
+                stack.enter_context(torch.cuda.stream(side))
+                stack.enter_context(torch.cuda.use_mem_pool(pool, other))
+                sides.append(side)
+            # A stream also makes its device the current one.
+            stack.enter_context(torch.cuda.device(self._device))
+            yield
+            for side in sides:
+                recorded.wait_stream(side)
+
+
+def _memory_pool(device: torch.device) -> Any:
+    """Return a pool of memory of a device, which lasts as long as the graph that uses it."""
+    with torch.cuda.device(device):
+        return torch.cuda.MemPool()
 
 
 @contextmanager

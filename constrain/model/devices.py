@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from constrain.arguments import check_type
 from constrain.errors import ModelError
 
 _RESERVE_FIRST = 192 * 1024**2
@@ -59,8 +60,34 @@ def free_memory(reserve: int | Sequence[int] | None) -> list[int]:
     return [torch.cuda.mem_get_info(index)[0] - reserves[index] for index in range(count)]
 
 
+def listed_devices(devices: Sequence[str | torch.device]) -> tuple[torch.device, ...]:
+    """Return devices by their names; all of them are GPUs, or all the CPU, and they may repeat.
+
+    Raises:
+        ArgumentError: they are not listed.
+        ModelError: one is none, or they are of several types.
+    """
+    check_type("devices", devices, (list, tuple), "a list of devices")
+    try:
+        chosen = tuple(torch.device(each) for each in devices)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(f"devices={list(devices)}: {error}") from error
+    if len({each.type for each in chosen}) != 1:
+        raise ModelError(f"devices={list(devices)}: name one device or more, all GPUs or all the CPU")
+    return tuple(torch.device("cuda", each.index or 0) if each.type == "cuda" else each for each in chosen)
+
+
 def _fill(sizes: Sequence[int], budgets: list[int]) -> list[torch.device]:
-    devices: list[torch.device] = []
+    return [torch.device("cuda", index) for index in fill(sizes, budgets)]
+
+
+def fill(sizes: Sequence[int], budgets: list[int]) -> list[int]:
+    """Return the number of a place for every module: places are filled in order, up to their budgets.
+
+    Raises:
+        ModelError: the modules need more.
+    """
+    places: list[int] = []
     index = 0
     for number, size in enumerate(sizes):
         while index < len(budgets) and size > budgets[index]:
@@ -69,5 +96,5 @@ def _fill(sizes: Sequence[int], budgets: list[int]) -> list[torch.device]:
             missing = sum(sizes[number:]) / 1024**3
             raise ModelError(f"Insufficient VRAM for model and cache: {missing:.2f} GiB have no place on any device")
         budgets[index] -= size
-        devices.append(torch.device("cuda", index))
-    return devices
+        places.append(index)
+    return places

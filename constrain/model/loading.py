@@ -14,8 +14,8 @@ from constrain.errors import ModelError
 from constrain.model.builder import build_modules
 from constrain.model.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.devices import default_dtype
-from constrain.model.memory import place, place_with_cache
+from constrain.model.devices import default_dtype, listed_devices
+from constrain.model.memory import fill_in_order, place, place_with_cache
 from constrain.model.modules import Attention, Module, find_linear
 from constrain.model.rope import RotaryTable
 from constrain.model.shard_memory import plan_shards
@@ -58,7 +58,7 @@ class LoadableModel:
         self.tp_context: ShardingPlan | None = None
         self.compute_dtype = config.compute_dtype or torch.float32
         self.cache_map: dict[int, str] = {}
-        self._spread = False
+        self._spread, self._places = False, [0] * len(self.modules)
         self._rotary: tuple[RotaryTable, RotaryTable] | None = None
 
     def _adopt(self, modules: list[Module]) -> None:
@@ -76,6 +76,7 @@ class LoadableModel:
         callback: Callback | None = None,
         callback_gen: CallbackGenerator | None = None,
         progress: bool = False,
+        devices: Sequence[str | torch.device] | None = None,
     ) -> None:
         """Load onto the GPUs, or onto the CPU where there is none.
 
@@ -86,13 +87,14 @@ class LoadableModel:
             callback: called as ``callback(index, total)`` before each module and once after the last.
             callback_gen: see :meth:`load_gen`.
             progress: show a bar on the console.
+            devices: the devices that ``gpu_split`` has a number for each of, which may repeat; by default the GPUs.
 
         Raises:
             ArgumentError: the split is not a list of numbers.
-            ModelError: the split is too small.
+            ModelError: the split is too small, or the devices are of several types.
             WeightsError: a file changed or vanished since the config was prepared.
         """
-        generator = self.load_gen(gpu_split, lazy, stats, callback, callback_gen)
+        generator = self.load_gen(gpu_split, lazy, stats, callback, callback_gen, devices=devices)
         _exhaust(generator, len(self.modules), progress)
 
     def load_gen(
@@ -102,11 +104,17 @@ class LoadableModel:
         stats: bool = False,
         callback: Callback | None = None,
         callback_gen: CallbackGenerator | None = None,
+        devices: Sequence[str | torch.device] | None = None,
     ) -> Generator[Any, None, None]:
         """:meth:`load` as a generator, which yields what ``callback_gen(index, total)`` yields."""
         _check_split(gpu_split)
         self.choose_dtype()
-        self._place(place(self, gpu_split))
+        if devices is None:
+            self._place(place(self, gpu_split))
+        else:
+            chosen = listed_devices(devices)
+            places = fill_in_order(self, gpu_split or [], len(chosen))
+            self._place([chosen[i] for i in places], places)
         if not lazy:
             yield from self._load_modules(callback, callback_gen)
 
@@ -238,7 +246,10 @@ class LoadableModel:
             chosen = torch.bfloat16
         self.compute_dtype = chosen
 
-    def _place(self, devices: Sequence[torch.device]) -> None:
+    def _place(self, devices: Sequence[torch.device], places: Sequence[int] | None = None) -> None:
+        """Assign a device to every module; ``places`` tell apart those that are on one device in several steps."""
+        distinct = list(dict.fromkeys(devices))
+        self._places = list(places or (distinct.index(device) for device in devices))
         for module, device in zip(self.modules, devices, strict=True):
             module.device = device
         self.cache_map = {module.index: str(module.device) for module in self.modules if isinstance(module, Attention)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -13,9 +13,11 @@ from constrain.errors import ModelError
 from constrain.kernels import BLOCK, MOST_SCORES, Unquantized, multiplies_packed
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.devices import free_memory, split_by_free_memory, split_by_size
+from constrain.model.devices import fill, free_memory, split_by_free_memory, split_by_size
 from constrain.model.formats import StoredWeight
 from constrain.model.modules import Attention, Head, Module
+
+T = TypeVar("T")
 
 # A multiple of the page size, and of the block size of quantised caches.
 _STEP = 512
@@ -124,7 +126,19 @@ def place_with_cache(
     )
 
 
-def _place(model: SizedModel, sizes: list[int], split: Callable[[list[int]], list[torch.device]]) -> list[torch.device]:
+def fill_in_order(model: SizedModel, gpu_split: Sequence[float], count: int) -> list[int]:
+    """Choose one of ``count`` places for every module, which are filled in order up to ``gpu_split`` GB each.
+
+    Raises:
+        ModelError: the modules need more than the split allows, or it has another number of places.
+    """
+    if len(gpu_split) != count:
+        raise ModelError(f"gpu_split has {len(gpu_split)} numbers for {count} devices")
+    budgets = [int(gigabytes * 1024**3) for gigabytes in gpu_split]
+    return _place(model, module_sizes(model), lambda sizes: fill(sizes, [*budgets]))
+
+
+def _place(model: SizedModel, sizes: list[int], split: Callable[[list[int]], list[T]]) -> list[T]:
     devices = split(sizes)
     head = model.modules[-1]
     if isinstance(head, Head) and head.tied is not None and devices[0] != devices[-1]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +20,14 @@ from constrain.model.loading import LoadableModel
 from constrain.model.lora import ExLlamaV2Lora
 from constrain.model.modules import Attention, Head, Module
 from constrain.model.rope import RotaryTable
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring modules, by their numbers, that run on one device."""
+
+    device: torch.device
+    modules: range
 
 
 class ExLlamaV2(LoadableModel):
@@ -166,10 +176,25 @@ class ExLlamaV2(LoadableModel):
 
     def layers(self, ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         """Compute the input ``[batch, width, hidden]`` of :meth:`head` from ids ``[batch, width]``."""
-        x = ids
-        for module in self.modules[: self.head_layer_idx]:
-            x = self._run(module, x, context)
+        x = self.run_modules(range(self.head_layer_idx), ids, context)
+        return x.to(self.modules[self.head_layer_idx].device)
+
+    def run_modules(self, numbers: range, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        """Run some modules on ids, or on the states ``[batch, width, hidden]`` that the module before has computed."""
+        for number in numbers:
+            x = self._run(self.modules[number], x, context)
         return x
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The modules before the head by the places that they were loaded to; the last is on the device of the head.
+
+        It may be without modules.
+        """
+        last = self.head_layer_idx
+        starts = [0, *(i for i in range(1, last + 1) if self._places[i] != self._places[i - 1]), last]
+        runs = [range(start, stop) for start, stop in itertools.pairwise(starts)]
+        return [Segment(self.modules[run.start].device, run) for run in runs]
 
     def head(self, states: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
         """Compute logits ``[..., vocabulary rounded up to 32]`` from states ``[..., hidden]``.
@@ -182,10 +207,22 @@ class ExLlamaV2(LoadableModel):
 
     @property
     def capturable(self) -> bool:
-        """Whether passes can be captured as CUDA graphs: on one device, without hooks or length-dependent rotation."""
+        """Whether passes can be captured as CUDA graphs: without hooks or length-dependent rotation."""
         tables = self._rotary or ()
         fixed = not any(table.depends_on_length for table in tables)
-        return self.loaded and not self._spread and fixed and all(module.capturable for module in self.modules)
+        return self.loaded and fixed and all(module.capturable for module in self.modules)
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """Distinct devices of modules and of their shards."""
+        return list(dict.fromkeys([*(module.device for module in self.modules), *self.shard_devices]))
+
+    @property
+    def shard_devices(self) -> list[torch.device]:
+        """Devices of the shards of layers that are split over devices, without that of the logits."""
+        if self.tp_context is None:
+            return []
+        return [device for device in dict.fromkeys(self.tp_context.devices) if device != self.tp_context.main]
 
     @property
     def rotary_tables(self) -> tuple[RotaryTable, RotaryTable]:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from constrain.arguments import check_type
 from constrain.errors import ModelError
 from constrain.model.cache import ExLlamaV2CacheBase
-from constrain.model.devices import free_memory
+from constrain.model.devices import free_memory, listed_devices
 from constrain.model.memory import SizedModel, module_sizes, working_bytes
 from constrain.model.modules import Attention, Head, Module
 from constrain.model.sharding import LayerShares, ShardingPlan, make_plan
@@ -83,20 +82,12 @@ def _share(module: Module, plan: ShardingPlan, shares: LayerShares | None, shard
 def _devices(
     gpu_split: Sequence[float] | None, devices: Sequence[str | torch.device] | None
 ) -> tuple[torch.device, ...]:
-    if devices is None:
-        count = len(gpu_split) if gpu_split else torch.cuda.device_count()
-        return tuple(torch.device("cuda", i) for i in range(count)) if torch.cuda.is_available() else (_CPU,)
-    check_type("devices", devices, (list, tuple), "a list of devices")
-    try:
-        chosen = tuple(_CUDA if torch.device(each) == torch.device("cuda") else torch.device(each) for each in devices)
-    except (RuntimeError, TypeError) as error:
-        raise ModelError(f"devices={list(devices)}: {error}") from error
-    if len({each.type for each in chosen}) != 1:
-        raise ModelError(f"devices={list(devices)}: name one device or more, all GPUs or all the CPU")
-    return chosen
-
-
-_CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
+    if devices is not None:
+        return listed_devices(devices)
+    if not torch.cuda.is_available():
+        return (torch.device("cpu"),)
+    count = len(gpu_split) if gpu_split else torch.cuda.device_count()
+    return tuple(torch.device("cuda", i) for i in range(count))
 
 
 def _budgets(devices: Sequence[torch.device], gpu_split: Sequence[float] | None, working: int) -> list[float] | None:

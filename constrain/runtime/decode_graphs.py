@@ -8,7 +8,7 @@ same sequences continue.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -18,6 +18,10 @@ from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.forward_context import AttentionLayer, ForwardContext
 from constrain.runtime.batch import BatchRow
+from constrain.runtime.decode_segments import RecordedSegment, run_segments
+
+Rotation = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines by position."""
 
 _MIN_PAGES = 4
 _LEAST_ROTATED = 16
@@ -34,18 +38,26 @@ class DecodeAttention:
         window: number of positions that queries of sliding layers see.
         pages: pages of the KV cache, by layer.
         workspace: memory of the attention kernels.
+        copies: the metadata on the other devices of the model.
     """
 
     lengths: torch.Tensor
-    full: tuple[torch.Tensor, torch.Tensor]
-    sliding: tuple[torch.Tensor, torch.Tensor]
-    unrotated: tuple[torch.Tensor, torch.Tensor]
+    full: Rotation
+    sliding: Rotation
+    unrotated: Rotation
     window: int | None
     pages: Sequence[Pages]
     workspace: AttentionWorkspace
+    copies: dict[torch.device, DecodeAttention] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> DecodeAttention:
-        return self  # graphs are of one device
+        return self.copies.get(device, self)
+
+    def refresh(self) -> None:
+        """Copy lengths and block tables, which change from pass to pass, to the other devices."""
+        for copy in self.copies.values():
+            copy.lengths.copy_(self.lengths)
+            copy.pages[0].block_table.copy_(self.pages[0].block_table)
 
     def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
         rotations = self.sliding if layer.sliding else self.full
@@ -134,7 +146,7 @@ class DecodeGraphRunner:
     ) -> None:
         """
         Args:
-            model, cache: loaded, on one device.
+            model, cache: loaded; what enters and leaves a pass is on the device of the head.
             page_size: positions per page.
             history: int32 ``[pages, page_size]``, the tokens at the positions of the pages.
             sampled: int64 ``[rows]``, the tokens sampled in the previous pass.
@@ -148,9 +160,8 @@ class DecodeGraphRunner:
             tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_entries)
         ]
         length = min(cache.max_seq_len, model.config.max_seq_len)
-        full, sliding = model.rotary_tables
-        rotations = full.whole(length, history.device)
-        self._rotations = rotations, sliding.whole(length, history.device), _unrotated(*rotations)
+        self._others = [device for device in model.devices if device != history.device]
+        self._rotations = {device: self._rotations_on(device, length) for device in (history.device, *self._others)}
         self._graphs: dict[tuple[int, int, int, tuple[ExLlamaV2Lora, ...]], DecodeGraph] = {}
 
     def run(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
@@ -173,22 +184,63 @@ class DecodeGraphRunner:
 
     def _record(self, sequences: int, width: int, pages: int, loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
         graph = DecodeGraph(sequences, width, pages, self._history)
-        layers = [Pages(keys, values, graph.block_table, *self._quantizations) for keys, values in self._layers]
-        window = self._model.config.sliding_window
-        # Each graph has its own workspace, since a shared one would move when it grows.
-        attention = DecodeAttention(graph.sequence_lengths, *self._rotations, window, layers, AttentionWorkspace())
+        attention = self._attention(graph.sequence_lengths, graph.block_table)
+        for device in self._others:
+            lengths, block_table = (each.to(device) for each in (graph.sequence_lengths, graph.block_table))
+            attention.copies[device] = self._attention(lengths, block_table)
         graph.context = ForwardContext(attention, loras)
-        compute = partial(self._compute, graph)
-        graph.replay = Graph(compute) if self._recorded else compute
+        if len(self._model.segments) > 1:
+            graph.replay = self._segmented(graph, attention)
+        else:
+            graph.replay = self._recording(partial(self._compute, graph, attention))
         return graph
 
-    def _compute(self, graph: DecodeGraph) -> torch.Tensor:
+    def _rotations_on(self, device: torch.device, length: int) -> tuple[Rotation, Rotation, Rotation]:
+        """Return the rotations of full and of sliding layers, and of layers without."""
+        full, sliding = (table.whole(length, device) for table in self._model.rotary_tables)
+        return full, sliding, _unrotated(*full)
+
+    def _attention(self, lengths: torch.Tensor, block_table: torch.Tensor) -> DecodeAttention:
+        """Build metadata on the device of ``lengths``."""
+        layers = [Pages(keys, values, block_table, *self._quantizations) for keys, values in self._layers]
+        rotations, window = self._rotations[lengths.device], self._model.config.sliding_window
+        # Each graph has its own workspace, since a shared one would move when it grows.
+        return DecodeAttention(lengths, *rotations, window, layers, AttentionWorkspace())
+
+    def _recording(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        return Graph(compute, self._history.device, self._model.shard_devices) if self._recorded else compute
+
+    def _segmented(self, graph: DecodeGraph, attention: DecodeAttention) -> Callable[[], torch.Tensor]:
+        """Return a pass in segments of layers, each of which is recorded as a graph of its own device."""
+        enter = self._recording(partial(self._enter, graph))
+        segments = [
+            RecordedSegment(
+                segment.device,
+                partial(self._run_modules, graph, segment.modules),
+                self._recorded and len(segment.modules) > 0,
+            )
+            for segment in self._model.segments
+        ]
+        return partial(run_segments, enter, segments, attention.refresh)
+
+    def _compute(self, graph: DecodeGraph, attention: DecodeAttention) -> torch.Tensor:
+        """Run a pass that is recorded as one graph, of one device or several."""
+        with torch.inference_mode():
+            ids = self._enter(graph)
+            attention.refresh()
+            return self._model.layers(ids, graph.context).flatten(0, 1)
+
+    def _enter(self, graph: DecodeGraph) -> torch.Tensor:
+        """Write tokens and lengths of a pass, and return the ids ``[sequences, width]``."""
         with torch.inference_mode():
             enter_tokens(graph.tokens, self._sampled, graph.history)
             if graph.width > 1:
                 graph.sequence_lengths.copy_(graph.lengths.view(graph.sequences, graph.width)[:, -1])
-            ids = graph.tokens.ids.view(graph.sequences, graph.width)
-            return self._model.layers(ids, graph.context).flatten(0, 1)
+            return graph.tokens.ids.view(graph.sequences, graph.width)
+
+    def _run_modules(self, graph: DecodeGraph, numbers: range, x: torch.Tensor) -> torch.Tensor:
+        x = self._model.run_modules(numbers, x, graph.context)
+        return x.flatten(0, -2) if numbers.stop == self._model.head_layer_idx else x
 
 
 def _unrotated(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from constrain.errors import GenerationError
 from constrain.kernels import TokenPages
 from constrain.kernels import cuda as compiled
-from constrain.kernels.graphs import Uploads
+from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.forward_context import ForwardContext
 from constrain.runtime.batch import BatchRow, ForwardBatch, ragged_attention, row_slots
 from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ class ModelRunner:
     def has_graphs(self) -> bool:
         """Whether decode passes run as CUDA graphs."""
         return compiled.module is not None and self.device.type == "cuda" and self.model.capturable
+
+    def record(self, compute: Callable[[], T]) -> Graph[T]:
+        """Record work on the device of the logits, which may use the other shards of the model, as a CUDA graph."""
+        return Graph(compute, self.device, self.model.shard_devices)
 
     def prefill(
         self,

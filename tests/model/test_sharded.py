@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,7 +50,8 @@ def sharded(folder: Path, shards: int, **settings: Any) -> ExLlamaV2:
     for name, value in settings.items():
         setattr(config, name, value)
     model = ExLlamaV2(config)
-    model.load_tp(devices=["cpu"] * shards)
+    # One device for torch, and several with their own copies for the model.
+    model.load_tp(devices=["cpu", "cpu:0", "cpu:1", "cpu:2"][:shards])
     return model
 
 
@@ -140,7 +142,7 @@ def test_states_that_a_hook_changes_reach_all_shards(llama: Any, ids: torch.Tens
 def test_logits_of_some_tokens(llama: Any, ids: torch.Tensor) -> None:
     model, tokens = sharded(llama.folder, 3), torch.tensor([98, 3, 40, 39, 64])
     logits, states = model.forward(ids, return_last_state=True)
-    context = ForwardContext(None)  # type: ignore[arg-type]
+    context = ForwardContext(SimpleNamespace(to=lambda device: None))  # type: ignore[arg-type]
     torch.testing.assert_close(model.head(states, context, tokens), logits[..., tokens])
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from request_kinds import EOS, WIDTH
+from split_models import GPUS, check_graphs, sharded_model
 
-from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q8, ExLlamaV2Config, ExLlamaV2Tokenizer
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q8, ExLlamaV2Tokenizer
 from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.model import ExLlamaV2Cache_TP, ExLlamaV2CacheBase, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, Runtime, SamplingParams
@@ -19,14 +21,10 @@ from constrain.runtime.speculation import DraftModel, NgramProposer
 PROMPTS = [[5, 6, 7], [9, 30, 5, 6, 7, 5, 6], [100, 101] * 140]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[["cpu", "cpu"], ["cpu", "cpu:0", "cpu:1"]])
 def sharded(request: pytest.FixtureRequest, tiny_dir: Path) -> ExLlamaV2:
-    """Return the tiny model of two heads of keys, split over as many devices, or over one device more."""
-    config = ExLlamaV2Config(str(tiny_dir))
-    config.max_seq_len, config.no_graphs = 4096, True
-    loaded = ExLlamaV2(config)
-    loaded.load_tp(devices=["cpu"] * request.param)
-    return loaded
+    """Return the tiny model, of four heads, over two places of one device, or three devices: names of one, to torch."""
+    return sharded_model(tiny_dir, request.param, max_seq_len=4096, no_graphs=True)
 
 
 def outputs(runtime: Runtime, embedding: ExLlamaV2MMEmbedding, **options: Any) -> list[list[int]]:
@@ -81,3 +79,31 @@ def test_drafts_change_nothing(model: ExLlamaV2, sharded: ExLlamaV2, tokenizer: 
         proposer = DraftModel(sharded, ExLlamaV2Cache_TP(sharded, max_seq_len=4096), 256, WIDTH)
     runtime = Runtime(sharded, cache, tokenizer, proposer=proposer, num_draft_tokens=3)
     assert outputs(runtime, embedding) == expected
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mixtral", "deepseek_v3", "phi3"])
+def test_graphs_compute_what_one_device_does(checkpoint: Callable[[str], Any], name: str) -> None:
+    model = sharded_model(checkpoint(name).folder, ["cpu", "cpu:0", "cpu:1"])
+    check_graphs(model, checkpoint(name).load(), 1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("devices", GPUS)
+@pytest.mark.parametrize("name", ["mistral", "qwen3", "gemma3", "mixtral", "gpt_oss", "deepseek_v3"])
+def test_graphs_on_gpus(checkpoint: Callable[[str], Any], name: str, devices: list[str]) -> None:
+    settings = {"compute_dtype": torch.float16}
+    model = sharded_model(checkpoint(name).folder, devices, **settings)
+    assert model.capturable
+    check_graphs(model, checkpoint(name).load(**settings), 0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("devices", GPUS)
+def test_requests_on_gpus(tiny_dir: Path, tokenizer: ExLlamaV2Tokenizer, devices: list[str]) -> None:
+    """Sampling is recorded too, with a head that is split."""
+    settings = {"max_seq_len": 4096, "compute_dtype": torch.float32}
+    texts = []
+    for model in (sharded_model(tiny_dir, devices, **settings), sharded_model(tiny_dir, devices[:1], **settings)):
+        runtime = Runtime(model, ExLlamaV2Cache_TP(model, max_seq_len=4096), tokenizer)
+        texts.append(outputs(runtime, embedding_of(model)))
+    assert texts[0] == texts[1]

@@ -32,7 +32,7 @@ from constrain.kernels import (
     philox_uniform,
     sample,
 )
-from constrain.kernels.graphs import Graph, SideStream
+from constrain.kernels.graphs import SideStream
 from constrain.runtime.model_runner import ModelRunner, PassOutput
 from constrain.runtime.pools import BiasPool, MaskPool
 from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
@@ -294,7 +294,7 @@ class BatchSampler:
             return compute()
         run = self._graphs.get((output.static, variant))
         if run is None:
-            run = self._graphs[output.static, variant] = Graph(compute)
+            run = self._graphs[output.static, variant] = self._runner.record(compute)
         return run()
 
     def _compute(

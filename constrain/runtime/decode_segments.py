@@ -1,0 +1,60 @@
+"""Decode passes of a model whose layers are on several devices, one segment of layers after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from constrain.kernels.graphs import Graph
+
+Compute = Callable[[torch.Tensor], torch.Tensor]
+
+
+class RecordedSegment:
+    """A segment of layers on one device: a CUDA graph over a static tensor, to which its input is copied.
+
+    Args:
+        device: of the segment.
+        compute: runs its layers.
+        recorded: whether to record a graph.
+    """
+
+    def __init__(self, device: torch.device, compute: Compute, recorded: bool) -> None:
+        self._device, self._compute, self._recorded = device, compute, recorded
+        self._input: torch.Tensor | None = None
+        self._run: Callable[[], torch.Tensor]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Run the layers on states from any device."""
+        if self._input is None:
+            self._input = x.to(self._device, copy=True)
+            self._run = self._recording(self._input)
+        # Layers may overwrite their input, as they do while they are recorded.
+        self._input.copy_(x)
+        return self._run()
+
+    def _recording(self, x: torch.Tensor) -> Callable[[], torch.Tensor]:
+        def compute() -> torch.Tensor:
+            with torch.inference_mode():
+                return self._compute(x)
+
+        return Graph(compute, self._device) if self._recorded else compute
+
+
+def run_segments(
+    enter: Callable[[], torch.Tensor], segments: Sequence[RecordedSegment], refresh: Callable[[], None]
+) -> torch.Tensor:
+    """Run a pass.
+
+    Args:
+        enter: returns the ids of the tokens, and writes their lengths, on the device of the head.
+        segments: the layers in order.
+        refresh: copies lengths and block tables to the other devices.
+    """
+    with torch.inference_mode():
+        x = enter()
+        refresh()
+        for segment in segments:
+            x = segment(x)
+        return x
