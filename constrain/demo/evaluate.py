@@ -106,7 +106,8 @@ def _record(result: Extraction[Any] | Failure) -> Any | None:
 
 
 def _matches(record: object, schema: dict[str, object]) -> bool:
-    return jsonschema_rs.Draft202012Validator(with_quotes(schema)).is_valid(record)
+    # A record that is merged from parts of a document has no quotes.
+    return any(jsonschema_rs.Draft202012Validator(form).is_valid(record) for form in (with_quotes(schema), schema))
 
 
 def _sorts(documents: Sequence[Handwritten]) -> dict[str, list[Handwritten]]:
