@@ -155,6 +155,7 @@ def compile_json_schema(
     whitespace: str | int,
     in_order: bool,
     lenient: bool,
+    asserts_formats: bool,
     limits: Limits,
     retrieve: Callable[[str], Any],
     sources: dict[str, bytes],

@@ -34,6 +34,8 @@ _SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|true|false|null|-?[0-9][%b]*(?=[^%b])'
 #: What may stand in place of a value: the end of a list, or more white space before the value.
 _NO_VALUE = re.compile(rb"[\]\s]")
 _NUMBER_GOES_ON = re.compile(rb"[%b]" % _NUMBER)
+#: An integer that may be written with a fraction, and this fraction.
+_INTEGER = re.compile(rb"(-?[0-9]+)(\.0)?")
 
 
 def goes_on(text: bytes) -> bool:
@@ -51,6 +53,7 @@ class Alternatives:
         has_others: whether all other texts are one alternative, the last.
         json_value: whether the texts are JSON values, after which the document goes on, and not the rest of a text.
         drops_space: whether the decoder drops a space before them.
+        synonyms: other texts with the value of one, such as ``1.0`` for ``1``, each with its number.
     """
 
     gap: bytes
@@ -58,6 +61,7 @@ class Alternatives:
     has_others: bool = False
     json_value: bool = False
     drops_space: bool = False
+    synonyms: tuple[tuple[bytes, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts) + self.has_others
@@ -106,7 +110,8 @@ class Alternatives:
     def _wholes(self) -> list[tuple[bytes, int]]:
         """The ways to write each alternative, with its number: the decoder may drop a space at the start."""
         spaces = (b"", b" ") if self.drops_space else (b"",)
-        return [(space + self.gap + text, number) for number, text in enumerate(self.texts) for space in spaces]
+        texts = [(text, number) for number, text in enumerate(self.texts)] + [*self.synonyms]
+        return [(space + self.gap + text, number) for text, number in texts for space in spaces]
 
     def _may_be(self, written: bytes, whole: bytes, number: int) -> bool:
         if len(written) <= len(whole):
@@ -207,24 +212,29 @@ def find_alternatives(matcher: Matcher, limit: int, gap: bytes, json_value: bool
     here = matcher.clone()
     if not here.accept_bytes(gap):
         return None
-    texts = _texts(here, limit, json_value)
-    if texts:
+    values = _texts(here, limit, json_value)
+    if values:
+        texts = tuple(spellings[0] for spellings in values)
+        synonyms = tuple((text, number) for number, spellings in enumerate(values) for text in spellings[1:])
         drops_space = matcher.vocabulary.first_space_optional and matcher.accepted_tokens == 0 and not gap
         if drops_space:
             texts = tuple(dict.fromkeys(text.removeprefix(b" ") for text in texts))
-        return Alternatives(gap, texts, False, json_value, drops_space)
+        return Alternatives(gap, texts, False, json_value, drops_space, synonyms)
     if json_value and here.accept_bytes(_NULL):
         return Alternatives(gap, (_NULL,), has_others=True, json_value=True)
     return None
 
 
-def _texts(matcher: Matcher, limit: int, json_value: bool) -> tuple[bytes, ...]:
-    """Return the texts that may come next; nothing if they are too many, or more than a scalar."""
-    found: dict[bytes, None] = {}
+def _texts(matcher: Matcher, limit: int, json_value: bool) -> list[list[bytes]]:
+    """Return the texts that may come next, the shortest first of those with one JSON value.
+
+    Nothing is returned if they are too many, or more than a scalar.
+    """
+    found: dict[bytes, list[bytes]] = {}
     beginnings = [(b"", matcher)]
     while beginnings:
         if len(found) + len(beginnings) > limit:
-            return ()
+            return []
         text, here = beginnings.pop()
         here = here.clone()
         forced = here.forced_bytes()
@@ -232,16 +242,19 @@ def _texts(matcher: Matcher, limit: int, json_value: bool) -> tuple[bytes, ...]:
         text += forced
         scalar = _SCALAR.match(text) if json_value else None
         if scalar is not None:
-            found[scalar[0]] = None
+            integer = _INTEGER.fullmatch(scalar[0])
+            spellings = found.setdefault(integer[1] if integer else scalar[0], [])
+            if scalar[0] not in spellings:
+                spellings.append(scalar[0])
         elif json_value and _NO_VALUE.match(text):
             continue
         elif (json_value and text[:1] in (b"{", b"[")) or here.clone().accept_bytes(_SPECIAL):
-            return ()
+            return []
         else:
             if here.is_accepting():
-                found[text] = None
+                found[text] = [text]
             beginnings += _longer(text, here)
-    return tuple(found)
+    return [sorted(spellings, key=len) for spellings in found.values()]
 
 
 def _longer(text: bytes, matcher: Matcher) -> list[tuple[bytes, Matcher]]:

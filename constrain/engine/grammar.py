@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WhitespacePolicy: TypeAlias = Literal["compact", "single", "bounded", "any"] | int
 PropertyOrder = Literal["any", "schema"]
+FormatPolicy = Literal["asserted", "dialect"]
 
 _MAX_UINT64 = 2**64 - 1
 
@@ -178,6 +179,7 @@ def compile_json_schema(
     whitespace: WhitespacePolicy = "bounded",
     property_order: PropertyOrder = "any",
     lenient: bool = False,
+    formats: FormatPolicy = "asserted",
     registry: Registry[Any] | None = None,
     sources: Mapping[str, str] | None = None,
     limits: Limits = Limits(),
@@ -195,6 +197,8 @@ def compile_json_schema(
             ``"any"`` does not bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
         property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
         lenient: ignore keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
+        formats: ``"asserted"`` enforces ``format`` everywhere; ``"dialect"`` only where the dialect asserts it: up to
+            draft 7, and under a metaschema of the registry whose ``$vocabulary`` says so.
         registry: other documents that the schema refers to, a :class:`referencing.Registry`. Those of the JSON Schema
             specification are always available. Nothing is fetched unless the registry itself does so.
         sources: texts by name. A string under ``"x-verbatim": {"source": name}`` is a substring of that text; with
@@ -205,7 +209,7 @@ def compile_json_schema(
         SchemaError: the schema is malformed.
         UnsupportedSchema: a keyword cannot be enforced exactly.
         UnsatisfiableSchema: no document is valid.
-        GrammarError: the whitespace policy or property order is unknown, or a source is not a ``str``.
+        GrammarError: the whitespace policy, property order or format policy is unknown, or a source is not a ``str``.
         ResourceLimit: a limit was reached.
         ArgumentError: another argument is of the wrong type.
     """
@@ -218,6 +222,8 @@ def compile_json_schema(
         raise refused("whitespace", whitespace, "the name of a policy or a number of spaces", GrammarError)
     if property_order not in ("any", "schema"):
         raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
+    if formats not in ("asserted", "dialect"):
+        raise GrammarError(f"there is no format policy {formats!r}; there are 'asserted' and 'dialect'")
     check_type("lenient", lenient, bool, "a bool")
     check_type("sources", sources, (Mapping, type(None)), "texts by name", GrammarError)
     for name, text in (sources or {}).items():
@@ -229,6 +235,7 @@ def compile_json_schema(
         whitespace,
         property_order == "schema",
         lenient,
+        formats == "asserted",
         core_limits(limits),
         retriever(registry),
         {name: text.encode() for name, text in (sources or {}).items()},

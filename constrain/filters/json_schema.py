@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from constrain.engine import Limits, compile_json_schema, grammar_cache
-from constrain.engine.grammar import PropertyOrder, WhitespacePolicy
+from constrain.engine.grammar import FormatPolicy, PropertyOrder, WhitespacePolicy
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
         schema: the schema, as parsed JSON.
-        whitespace, property_order, lenient, registry, sources, limits: as for
+        whitespace, property_order, lenient, formats, registry, sources, limits: as for
             :func:`constrain.engine.compile_json_schema`.
 
     Raises:
@@ -38,6 +38,7 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
         whitespace: WhitespacePolicy = "bounded",
         property_order: PropertyOrder = "any",
         lenient: bool = False,
+        formats: FormatPolicy = "asserted",
         registry: Registry[Any] | None = None,
         sources: Mapping[str, str] | None = None,
         limits: Limits = Limits(),
@@ -49,6 +50,7 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
             whitespace=whitespace,
             property_order=property_order,
             lenient=lenient,
+            formats=formats,
             registry=registry,
             sources=sources,
             limits=limits,

@@ -61,9 +61,12 @@ schema::Retrieve retrieve_with(const py::function& retrieve, const Limits& limit
 
 }  // namespace
 
-schema::Options schema_options(const py::object& whitespace, bool in_order, bool lenient, const Limits& limits,
-                               std::map<std::string, std::string> sources, const py::function& retrieve) {
-  return {whitespace_of(whitespace), in_order, lenient, limits, std::move(sources), retrieve_with(retrieve, limits)};
+schema::Options schema_options(const py::object& whitespace, bool in_order, bool lenient, bool asserts_formats,
+                               const Limits& limits, std::map<std::string, std::string> sources,
+                               const py::function& retrieve) {
+  const auto formats = asserts_formats ? schema::Formats::asserted : schema::Formats::dialect;
+  return {whitespace_of(whitespace),      in_order, lenient, formats, limits, std::move(sources),
+          retrieve_with(retrieve, limits)};
 }
 
 PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
@@ -123,12 +126,12 @@ void bind_compilers(py::module_& module) {
   module.def(
       "compile_json_schema",
       [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace,
-         bool in_order, bool lenient, const Limits& limits, const py::function& retrieve,
+         bool in_order, bool lenient, bool asserts_formats, const Limits& limits, const py::function& retrieve,
          std::map<std::string, std::string> sources) {
         const Deadline deadline(limits.max_seconds);
         const json::Value value = to_json(schema, limits);
         const schema::Options options =
-            schema_options(whitespace, in_order, lenient, limits, std::move(sources), retrieve);
+            schema_options(whitespace, in_order, lenient, asserts_formats, limits, std::move(sources), retrieve);
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         Grammar grammar;
@@ -143,7 +146,7 @@ void bind_compilers(py::module_& module) {
         }
       },
       py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("lenient"),
-      py::arg("limits"), py::arg("retrieve"), py::arg("sources"));
+      py::arg("asserts_formats"), py::arg("limits"), py::arg("retrieve"), py::arg("sources"));
 
   module.def(
       "compile_regex",

@@ -76,6 +76,19 @@ def test_the_end_of_a_list_is_no_value() -> None:
     assert alternatives is not None and set(alternatives.texts) == {b'"x"', b'"y"'}
 
 
+def test_spellings_of_one_number_are_one_alternative() -> None:
+    numbers = found({"enum": [1, 12, "1"]})
+    assert numbers is not None and set(numbers.texts) == {b"1", b"12", b'"1"'}
+    one, twelve = numbers.texts.index(b"1"), numbers.texts.index(b"12")
+    assert set(numbers.remaining(b": 1")) == {one, twelve}
+    assert numbers.remaining(b": 1.") == numbers.remaining(b": 1.0}") == numbers.remaining(b": 1}") == (one,)
+    assert numbers.remaining(b": 12.0") == (twelve,)
+    assert numbers.remaining(b": 1.5") == ()
+    matcher = place({"enum": [1, 12, "1"]})
+    tree = numbers.tree(matcher)
+    assert tree.probabilities(np.zeros((len(tree.nodes), matcher.vocabulary.size))).sum() == pytest.approx(1, abs=1e-9)
+
+
 def test_a_gap_that_the_grammar_refuses() -> None:
     assert place({"type": "boolean"}).alternatives(gap=b"; ", json_value=True) is None
 

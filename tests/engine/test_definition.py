@@ -267,18 +267,20 @@ def sample(rng: random.Random, values: list[Any]) -> list[Any]:
     return rng.sample(values, min(3, len(values)))
 
 
-def serialisations(value: Any, in_order: tuple[str, ...] | None = None) -> Iterator[str]:
+def serialisations(value: Any, any_order: bool = True) -> Iterator[str]:
     """The compact serialisations of a value, with the members of objects in every order."""
     if isinstance(value, list):
-        for items in itertools.product(*(list(serialisations(item)) for item in value)):
+        for items in itertools.product(*(list(serialisations(item, any_order)) for item in value)):
             yield f"[{','.join(items)}]"
     elif isinstance(value, dict):
-        for members in itertools.permutations(value.items()):
+        for members in itertools.permutations(value.items()) if any_order else [value.items()]:
             keys = [json.dumps(name, ensure_ascii=False) for name, _ in members]
-            for values in itertools.product(*(list(serialisations(member)) for _, member in members)):
+            for values in itertools.product(*(list(serialisations(member, any_order)) for _, member in members)):
                 yield "{" + ",".join(f"{key}:{text}" for key, text in zip(keys, values, strict=True)) + "}"
     else:
         yield json.dumps(value, ensure_ascii=False)
+        if type(value) is int:
+            yield f"{value}.0"
 
 
 def random_schema(rng: random.Random) -> tuple[Any, Language]:
@@ -403,8 +405,8 @@ def compiled_instances(
     schema: dict[str, Any], instances: list[Any], property_order: Any, rng: random.Random
 ) -> Spelled | None:
     """The schema with all of its instances, in a vocabulary that suits them; None where it has none, and says so."""
-    orders = serialisations if property_order == "any" else lambda value: list(serialisations(value))[:1]
-    language = Language(text.encode() for value in instances for text in orders(value))
+    any_order = property_order == "any"
+    language = Language(text.encode() for value in instances for text in serialisations(value, any_order))
     options: Any = {"whitespace": "compact", "property_order": property_order}
     if not instances:
         with pytest.raises(UnsatisfiableSchema):

@@ -47,8 +47,8 @@ def test_several_types(verify: Verify) -> None:
 SPELLINGS: list[tuple[Any, list[bytes], list[bytes]]] = [
     (
         {"type": "integer"},
-        [b"0", b"-1", b"10"],
-        [b"-0", b"-", b"01", b"-01", b"1.0", b"1e2", b"0x1", b"1_0", b" 1", b"1 "],
+        [b"0", b"-1", b"10", b"1.0", b"0.0", b"-20.0"],
+        [b"-0", b"-", b"01", b"-01", b"1.00", b"1.", b"1.5", b"-0.0", b"1e2", b"1.0e2", b"0x1", b"1_0", b" 1", b"1 "],
     ),
     (
         {"type": "number"},
@@ -105,6 +105,28 @@ def test_enum(verify: Verify) -> None:
     verify({"enum": VALUES}, VALUES, [2, "b", [2], {"a": 1}, 0.25, [1, [1]]])
     verify({"enum": ["a", "ab", "abc"]}, ["a", "ab", "abc"], ["", "b", "abcd", "A"])
     verify({"enum": [1, 1, "x", "x"]}, [1, "x"], ["1"])
+
+
+def test_integers_may_be_written_with_a_fraction_of_zero(verify: Verify) -> None:
+    verify({"const": 2}, [b"2", b"2.0"], [b"2.5", b"20", b"2."])
+    verify({"const": -2.0}, [b"-2", b"-2.0"], [b"2.0"])
+    verify({"enum": [[1], {"a": 0}, 12]}, [b"[1.0]", b'{"a": 0.0}', b"12.0"], [b"[1.5]", b"1.0"])
+    verify({"type": "integer", "minimum": 1.5, "maximum": 3}, [b"2.0", b"3.0"], [b"1.0", b"3.1", b"4.0"])
+    verify({"type": "integer", "multipleOf": 1.5}, [b"3.0", b"0.0"], [b"1.0", b"1.5", b"2.0"])
+    verify({"enum": [1, 2, 3], "type": "integer", "minimum": 2}, [b"2.0", b"3"], [b"1.0", b"4.0"])
+    verify({"type": "integer", "not": {"const": 4}}, [b"5.0"], [b"4", b"4.0"])
+    verify({"not": {"type": "integer"}}, [b"1.5"], [b"1.0", b"1"])
+    verify({"type": "integer"}, [b"%d.0" % 10**14], [b"%d.0" % 10**15], oracle=False)
+    verify({"enum": [2**53, 2**53 + 1]}, [b"%d.0" % 2**53, b"%d" % (2**53 + 1)], [b"%d.0" % (2**53 + 1)], oracle=False)
+    verify({"type": "array", "uniqueItems": True, "maxItems": 3}, [b"[1.0, 2]"], [b"[1, 1.0]", b"[2.0, 1, 2]"])
+
+
+def test_integers_of_draft_4_have_no_fraction(verify: Verify) -> None:
+    draft4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
+    verify({**draft4, "type": "integer"}, [b"1"], [b"1.0"])
+    verify({**draft4, "type": "integer", "enum": [1, 2], "maximum": 1}, [b"1"], [b"1.0", b"2"])
+    verify({**draft4, "enum": [1]}, [b"1", b"1.0"], [b"2.0"])
+    verify({**draft4, "anyOf": [{"type": "integer"}, {"enum": [1]}]}, [b"7", b"1.0"], [b"7.0"])
 
 
 def test_enum_with_other_keywords(verify: Verify) -> None:

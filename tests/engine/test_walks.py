@@ -49,11 +49,22 @@ def test_every_text_is_a_valid_document(path: Path, bpe_vocab: Vocabulary) -> No
         document = walk(grammar, rng, steps=rng.choice([2, 10, 40]), structure=(i % 3) / 2)
         with localcontext() as context:
             context.prec = 400
-            validator.validate(json.loads(document, parse_float=Decimal))
-        assert second.is_valid(json.loads(document)), document
+            validator.validate(json.loads(document, parse_float=exact_number))
+        assert second.is_valid(json.loads(document, parse_float=short_number)), document
         for other in respelled(json.loads(document, parse_float=Number), rng, options):
             matcher = grammar.matcher()
             assert matcher.accept_bytes(other.encode()) and matcher.is_accepting(), other
+
+
+def exact_number(text: str) -> int | Decimal:
+    """A number with a fraction or an exponent; the validator knows integers only as ``int``."""
+    number = Decimal(text)
+    return int(number) if number == number.to_integral_value() else number
+
+
+def short_number(text: str) -> float:
+    """A number with a fraction or an exponent, as an ``int`` if it is one."""
+    return int(text[:-2]) if text.endswith(".0") else float(text)
 
 
 def walk(grammar: CompiledGrammar, rng: random.Random, steps: int, structure: float) -> bytes:

@@ -50,7 +50,7 @@ uint64_t WordCounter::count(State root) {
       continue;
     }
     const State target = row.target(frame.next_range);
-    if (target == kDead) {
+    if (target == kDead || (excluded_ != 0 && row.first(frame.next_range) == excluded_)) {
       ++frame.next_range;
       continue;
     }

@@ -80,8 +80,9 @@ uint64_t count_words(Automaton& automaton, State state, uint64_t cap, size_t bud
 /// Counts words from many states of one automaton, depth first; caches its results.
 class WordCounter {
  public:
-  WordCounter(AutomatonPtr automaton, uint64_t cap, size_t budget = kSearchBudget)
-      : automaton_(std::move(automaton)), cap_(cap), budget_(budget) {}
+  /// Only words without the byte `excluded` count, unless it is 0.
+  WordCounter(AutomatonPtr automaton, uint64_t cap, size_t budget = kSearchBudget, char excluded = '\0')
+      : automaton_(std::move(automaton)), cap_(cap), budget_(budget), excluded_(static_cast<uint8_t>(excluded)) {}
 
   /// Counts as `count_words`; 0 for kDead.
   uint64_t count(State state);
@@ -102,6 +103,7 @@ class WordCounter {
   AutomatonPtr automaton_;
   uint64_t cap_;
   size_t budget_;
+  uint8_t excluded_;
   std::vector<Frame> path_;
   std::unordered_map<State, uint64_t> counts_;
 };

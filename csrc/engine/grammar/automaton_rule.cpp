@@ -102,18 +102,20 @@ uint64_t AutomatonRule::max_growth(Local state, Reg, const Lengths&) {
 
 uint64_t AutomatonRule::max_to_differ(RuleBounds&) {
   constexpr size_t kMaxStates = 4096;
-  if (portable_id() && words_are_values_) return SharedAutomaton::kToDiffer;
-  const auto words = word_bounds(*automaton_, RuleBounds::kItems, kMaxStates, [](uint8_t) { return 1; });
-  return words && (words_are_values_ || !words->endless) ? words->rest : kInfinite;
+  if (portable_id() && words_ != Words::spellings) return SharedAutomaton::kToDiffer;
+  // Bytes of length 2 do not count as ways to further values.
+  const auto length = [&](uint8_t byte) { return words_ == Words::integers && byte == '.' ? 2 : 1; };
+  const auto words = word_bounds(*automaton_, RuleBounds::kItems, kMaxStates, length);
+  return words && (words_ != Words::spellings || !words->endless) ? words->rest : kInfinite;
 }
 
 uint64_t AutomatonRule::count_values(Local state, Reg, const ParseTable&) {
-  if (!words_are_values_ || !words_) return 1;
+  if (words_ == Words::spellings || !values_) return 1;
   try {
-    return words_->count(static_cast<State>(state));
+    return values_->count(static_cast<State>(state));
   } catch (const ResourceLimit&) {
     // The lower bound stays 1 from here on.
-    words_.reset();
+    values_.reset();
     return 1;
   }
 }

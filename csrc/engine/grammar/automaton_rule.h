@@ -9,12 +9,18 @@
 
 namespace constrain {
 
-/// Matches the words of an automaton, without calls or registers. Words are either spellings of a value, or all
-/// different values.
+/// What the words of an automaton are.
+enum class Words : uint8_t {
+  spellings,  ///< spellings of values, possibly several of one value
+  values,     ///< different values
+  integers    ///< different values if they have no point; `.0` makes no other value
+};
+
+/// Matches the words of an automaton, without calls or registers.
 class AutomatonRule final : public Rule, private MaskHints, private CompletionHints {
  public:
-  explicit AutomatonRule(AutomatonPtr automaton, bool words_are_values = false)
-      : automaton_(std::move(automaton)), words_are_values_(words_are_values) {}
+  explicit AutomatonRule(AutomatonPtr automaton, Words words = Words::spellings)
+      : automaton_(std::move(automaton)), words_(words) {}
 
   Local start() override { return automaton_->start(); }
   MaskHints& mask_hints() override { return *this; }
@@ -42,12 +48,12 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   uint64_t measure(State from);
 
   AutomatonPtr automaton_;
-  bool words_are_values_;
+  Words words_;
   WildcardFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
                         [this](State state) { return meet(state), true; },
                         [this](State state) { return automaton_->accepting(state); }};
-  std::optional<WordCounter> words_{std::in_place, automaton_, kManyValues,
-                                    kCountBudget};  // empty once counting has hit its limit
+  std::optional<WordCounter> values_{std::in_place, automaton_, kManyValues, kCountBudget,
+                                     words_ == Words::integers ? '.' : '\0'};  // empty once counting has hit its limit
   std::unordered_map<State, uint64_t> remaining_;
   std::vector<bool> met_;     // states that texts may reach
   std::vector<State> fresh_;  // those of `met_` that `farthest_` does not cover yet

@@ -101,6 +101,7 @@ std::optional<NumberCell> intersect(const NumberCell& a, const NumberCell& b) {
   NumberCell out = a;
   out.values.reset();
   out.range.integer |= b.range.integer;
+  out.range.max_digits_with_point = std::min(out.range.max_digits_with_point, b.range.max_digits_with_point);
   out.fractional |= b.fractional;
   if (out.range.integer && out.fractional) return std::nullopt;
   out.range.lower = stricter(a.range.lower, b.range.lower, 1);
@@ -119,7 +120,8 @@ std::optional<NumberCell> intersect(const NumberCell& a, const NumberCell& b) {
     if (in_both && holds(out, value)) out.values->push_back(value);
   }
   if (out.values->empty()) return std::nullopt;
-  return NumberCell{.values = std::move(out.values)};
+  return NumberCell{.range = {.max_digits_with_point = out.range.max_digits_with_point},
+                    .values = std::move(out.values)};
 }
 
 std::optional<StringCell> intersect(const StringCell& a, const StringCell& b) {

@@ -26,7 +26,7 @@ class Compiler {
       : options_(options),
         grammar_(grammar),
         scalars_(grammar),
-        document_(schema, options.retrieve),
+        document_(schema, options.retrieve, options.formats),
         normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits, options.sources) {}
 
   Report run() && {

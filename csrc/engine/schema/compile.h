@@ -8,6 +8,7 @@
 #include "engine/grammar/parse_table.h"
 #include "engine/json/value.h"
 #include "engine/json/whitespace.h"
+#include "engine/schema/dialect.h"
 #include "engine/schema/report.h"
 
 namespace constrain::schema {
@@ -16,6 +17,7 @@ struct Options {
   json::Whitespace whitespace;
   bool in_order = false;  ///< properties come in the order of the schema, not in any order
   bool lenient = false;   ///< drops keywords that cannot be enforced, and reports them; else the schema is refused
+  Formats formats = Formats::asserted;
   Limits limits;
   std::map<std::string, std::string> sources = {};  ///< texts for `x-verbatim`, by name
   Retrieve retrieve = [](const std::string&) { return std::nullopt; };

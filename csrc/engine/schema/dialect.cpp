@@ -68,7 +68,7 @@ constexpr Keyword kKeywords[] = {
     {"maxProperties", validation},
     {"required", validation},
     {"dependentRequired", validation, value, draft2019},
-    {"format", always},
+    {"format", Group::format},
     {"x-verbatim", always},
 
     {"title", annotation},
@@ -83,6 +83,8 @@ constexpr Keyword kKeywords[] = {
     {"contentMediaType", unchecked, value, draft7},
     {"contentSchema", unchecked, schema, draft2019},
 };
+
+constexpr uint8_t bit(Group group) { return static_cast<uint8_t>(1u << static_cast<int>(group)); }
 
 /// True if one character is missing, superfluous or different, or two neighbours are swapped.
 bool one_edit_apart(std::string_view a, std::string_view b) {
@@ -155,10 +157,19 @@ std::optional<Draft> draft_of(std::string_view uri) {
   return uri == "schema" || uri == "hyper-schema" ? std::optional(draft) : std::nullopt;
 }
 
-uint8_t groups_of(const json::Value& vocabularies) {
-  const auto bit = [](Group group) { return static_cast<uint8_t>(1u << static_cast<int>(group)); };
+Dialect standard_dialect(Draft draft, Formats formats) {
+  Dialect dialect{.draft = draft};
+  if (formats == Formats::dialect && draft >= draft2019) dialect.groups &= static_cast<uint8_t>(~bit(Group::format));
+  return dialect;
+}
+
+uint8_t groups_of(const json::Value& vocabularies, Formats formats) {
   uint8_t found = bit(always) | bit(annotation) | bit(unchecked);
-  for (const auto& [uri, unused] : vocabularies.members) {
+  if (formats == Formats::asserted) found |= bit(Group::format);
+  for (const auto& [uri, needed] : vocabularies.members) {
+    if (uri.ends_with("/vocab/format-assertion")) found |= bit(Group::format);
+    // In that edition, only an implementation that must know the vocabulary asserts formats.
+    if (uri.ends_with("2019-09/vocab/format") && needed.boolean) found |= bit(Group::format);
     if (uri.ends_with("/vocab/applicator")) found |= bit(applicator);
     if (uri.ends_with("/vocab/unevaluated")) found |= bit(unevaluated);
     if (uri.ends_with("/vocab/validation")) found |= bit(validation);
@@ -173,7 +184,9 @@ Schema::Schema(const json::Value& value, Dialect dialect) {
   const auto judge = [&](const Keyword& keyword) -> std::optional<Ignored::Why> {
     if (only_reference && keyword.name != "$ref") return Ignored::Why::hidden;
     if (dialect.draft < keyword.since || dialect.draft > keyword.until) return Ignored::Why::elsewhere;
-    if (!(dialect.groups >> static_cast<int>(keyword.group) & 1)) return Ignored::Why::elsewhere;
+    if (!(dialect.groups & bit(keyword.group))) {
+      return keyword.group == Group::format ? Ignored::Why::annotation : Ignored::Why::elsewhere;
+    }
     if (keyword.group == unchecked) return Ignored::Why::unchecked;
     return std::nullopt;
   };
@@ -200,6 +213,8 @@ std::string Ignored::note(Dialect dialect) const {
       return "no keyword of " + std::string(draft_name(dialect.draft));
     case Why::unchecked:
       return "the contents of strings are not checked";
+    case Why::annotation:
+      return "an annotation in this dialect of " + std::string(draft_name(dialect.draft));
     case Why::hidden:
       return "hidden by $ref, as in every draft before 2019-09";
   }

@@ -14,11 +14,12 @@ namespace constrain::schema {
 
 enum class Draft : uint8_t { draft4, draft6, draft7, draft2019, draft2020 };
 
-/// Purpose of a keyword. The first three are vocabularies that a metaschema can leave out.
+/// Purpose of a keyword. The first four are vocabularies that a metaschema can leave out.
 enum class Group : uint8_t {
   applicator,
   unevaluated,
   validation,
+  format,      ///< restricts documents in dialects that assert formats
   always,      ///< restrictions in every dialect
   annotation,  ///< does not restrict documents
   unchecked    ///< restricts documents in ways that validators do not check
@@ -51,8 +52,14 @@ std::string_view similar_keyword(std::string_view name);
 /// Finds the edition of a `$schema` URI of the specification.
 std::optional<Draft> draft_of(std::string_view uri);
 
+/// Where `format` restricts documents: everywhere, or as each dialect says.
+enum class Formats : uint8_t { asserted, dialect };
+
+/// The dialect of an edition's own metaschema.
+Dialect standard_dialect(Draft draft, Formats formats);
+
 /// The groups in a `$vocabulary`, and those that are always present.
-uint8_t groups_of(const json::Value& vocabularies);
+uint8_t groups_of(const json::Value& vocabularies, Formats formats);
 
 /// A member of a schema object that is not enforced.
 struct Ignored {
@@ -60,7 +67,8 @@ struct Ignored {
     unknown,    ///< no edition has such a keyword
     elsewhere,  ///< other dialects have it
     unchecked,
-    hidden  ///< next to a `$ref`, before 2019-09
+    annotation,  ///< a format that the dialect does not assert
+    hidden       ///< next to a `$ref`, before 2019-09
   };
   std::string_view name;
   Why why;

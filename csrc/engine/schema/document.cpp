@@ -44,13 +44,14 @@ std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"
 
 }  // namespace
 
-Document::Document(const Value& root, Retrieve retrieve) : retrieve_(std::move(retrieve)) {
+Document::Document(const Value& root, Retrieve retrieve, Formats formats)
+    : retrieve_(std::move(retrieve)), formats_(formats) {
   false_.type = Value::Type::boolean;
   nodes_.push_back({.value = &false_});
   static const Scope kNoAnchors;
   scopes_.push_back(&kNoAnchors);
   intern(Scope());
-  load(root, "", {});
+  load(root, "", standard_dialect(Draft::draft2020, formats));
 }
 
 NodeId Document::root() { return in_scope(resources_.front().root, enter(kEmptyScope, 0)); }
@@ -185,7 +186,7 @@ Dialect Document::dialect_of(NodeId root, Dialect inherited) {
   if (!schema->is(Value::Type::string)) {
     throw SchemaError(SchemaError::Kind::invalid, place(root), "$schema", "a string is needed");
   }
-  if (const auto draft = draft_of(schema->text)) return {.draft = *draft};
+  if (const auto draft = draft_of(schema->text)) return standard_dialect(*draft, formats_);
   const auto metaschema = retrieve_(join_uri("", schema->text));
   const Value* meta = metaschema ? find_string(*metaschema, "$schema") : nullptr;
   const auto draft = meta ? draft_of(meta->text) : std::nullopt;
@@ -196,7 +197,8 @@ Dialect Document::dialect_of(NodeId root, Dialect inherited) {
                           "`$schema` a schema is read as 2020-12");
   }
   const Value* vocabularies = metaschema->find("$vocabulary");
-  return {.draft = *draft, .groups = vocabularies ? groups_of(*vocabularies) : Dialect().groups};
+  if (!vocabularies) return standard_dialect(*draft, formats_);
+  return {.draft = *draft, .groups = groups_of(*vocabularies, formats_)};
 }
 
 std::string Document::Step::text() const {

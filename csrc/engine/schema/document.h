@@ -48,7 +48,7 @@ using Retrieve = std::function<std::optional<json::Value>(const std::string& uri
 /// SchemaError.
 class Document {
  public:
-  Document(const json::Value& root, Retrieve retrieve);
+  Document(const json::Value& root, Retrieve retrieve, Formats formats);
 
   NodeId root();
   const Node& operator[](NodeId id) const { return nodes_[id]; }
@@ -114,6 +114,7 @@ class Document {
   NodeId follow(NodeId at, std::string_view pointer, const char* keyword, NodeId origin);
 
   Retrieve retrieve_;
+  Formats formats_;
   std::deque<json::Value> retrieved_;
   json::Value false_;
   std::deque<Node> nodes_;

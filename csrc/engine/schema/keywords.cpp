@@ -49,7 +49,9 @@ void Normaliser::read_types(NodeId id, const Schema& schema, Cells& cells) {
   cells.booleans[0] = cells.booleans[1] = has("boolean");
   if (!has("number")) {
     if (has("integer")) {
-      cells.numbers.front().range.integer = true;
+      NumberRange& range = cells.numbers.front().range;
+      range.integer = true;
+      if (document_.dialect(id).draft == Draft::draft4) range.max_digits_with_point = 0;
       findings_.narrowed(id, "type", kPlainIntegers);
     } else {
       cells.numbers.clear();

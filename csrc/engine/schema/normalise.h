@@ -14,7 +14,7 @@
 namespace constrain::schema {
 
 // Text of the report for dropped values.
-inline constexpr const char* kPlainIntegers = "integers are written without fraction and exponent";
+inline constexpr const char* kPlainIntegers = "integers are written without exponent, and with no fraction but '.0'";
 inline constexpr const char* kAgreedTexts = "only texts that all common validators accept";
 
 /// Converts schemas to cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al.,

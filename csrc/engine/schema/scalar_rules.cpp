@@ -5,7 +5,6 @@
 
 #include "engine/automata/shared_automaton.h"
 #include "engine/base/errors.h"
-#include "engine/grammar/automaton_rule.h"
 #include "engine/json/bounded_string_rule.h"
 #include "engine/json/string_rule.h"
 #include "engine/json/verbatim_rule.h"
@@ -37,6 +36,8 @@ AutomatonPtr numbers(const NumberCell& cell) {
   }
   return language;
 }
+
+Words words_of(bool integers) { return integers ? Words::integers : Words::spellings; }
 
 bool is_format(const StringCell& cell) {
   const bool bounded = cell.min > 0 || cell.max != kInfinite;
@@ -70,20 +71,20 @@ void ScalarRules::add(const Cells& cells, std::vector<RuleId>& alternatives) {
   add_strings(cells.strings, alternatives);
 }
 
-RuleId ScalarRules::regular(AutomatonPtr automaton, bool words_are_values) {
-  return grammar_.add(std::make_unique<AutomatonRule>(std::move(automaton), words_are_values));
+RuleId ScalarRules::regular(AutomatonPtr automaton, Words words) {
+  return grammar_.add(std::make_unique<AutomatonRule>(std::move(automaton), words));
 }
 
 template <class Make>
-RuleId ScalarRules::shared(const std::string& key, const Make& make, bool words_are_values) {
+RuleId ScalarRules::shared(const std::string& key, const Make& make, Words words) {
   const auto [it, added] = shared_.try_emplace(key, 0);
-  if (added) it->second = regular(make(), words_are_values);
+  if (added) it->second = regular(make(), words);
   return it->second;
 }
 
 template <class Make>
-RuleId ScalarRules::common(const std::string& key, const Make& make, bool words_are_values) {
-  return shared(key, [&] { return shared_automaton(key, make); }, words_are_values);
+RuleId ScalarRules::common(const std::string& key, const Make& make, Words words) {
+  return shared(key, [&] { return shared_automaton(key, make); }, words);
 }
 
 void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {
@@ -99,19 +100,17 @@ void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {
 void ScalarRules::add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out) {
   if (cells.empty()) return;
   const auto plain = [](const NumberCell& cell) {
-    NumberCell other = cell;
-    other.range.integer = false;
-    return other == NumberCell();
+    return cell == NumberCell{.range = {.integer = cell.range.integer,
+                                        .max_digits_with_point = cell.range.max_digits_with_point}};
   };
-  for (const bool integer : {false, true}) {
-    const bool all =
-        std::any_of(cells.begin(), cells.end(), [&](auto& c) { return plain(c) && c.range.integer == integer; });
-    if (!all) continue;
-    NumberRange range;
-    range.integer = integer;
-    const char* key = integer ? "integer" : "number";
-    out.push_back(common(key, [&] { return number_language(range); }, integer));
-    if (!integer) return;
+  static const NumberRange kAll[] = {{}, {.integer = true}, {.integer = true, .max_digits_with_point = 0}};
+  static constexpr const char* kKeys[] = {"number", "integer", "integer without fraction"};
+  for (size_t i = 0; i < std::size(kAll); ++i) {
+    const NumberRange& range = kAll[i];
+    if (std::ranges::none_of(cells, [&](const NumberCell& cell) { return plain(cell) && cell.range == range; }))
+      continue;
+    out.push_back(common(kKeys[i], [&] { return number_language(range); }, words_of(range.integer)));
+    if (!range.integer) return;
   }
   std::vector<AutomatonPtr> parts;
   bool integers = true;
@@ -123,11 +122,11 @@ void ScalarRules::add_numbers(const std::vector<NumberCell>& cells, std::vector<
       continue;
     }
     for (const Decimal& value : *cell.values) {
-      parts.push_back(number_literal(value));
+      parts.push_back(number_literal(value, cell.range.max_digits_with_point));
       integers &= value.is_integer();
     }
   }
-  if (!parts.empty()) out.push_back(regular(unite(std::move(parts)), integers));
+  if (!parts.empty()) out.push_back(regular(unite(std::move(parts)), words_of(integers)));
 }
 
 void ScalarRules::add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/automata/automaton.h"
+#include "engine/grammar/automaton_rule.h"
 #include "engine/grammar/parse_table.h"
 #include "engine/json/source_text.h"
 #include "engine/schema/cells.h"
@@ -32,14 +33,13 @@ class ScalarRules {
   RuleId free_string(uint64_t min, uint64_t max);
   RuleId verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max);
 
-  /// Compiles an automaton. The words of strings with one spelling, of literals and of integers are different values;
-  /// other numbers have several spellings.
-  RuleId regular(AutomatonPtr automaton, bool words_are_values = true);
+  /// Compiles an automaton.
+  RuleId regular(AutomatonPtr automaton, Words words = Words::values);
   template <class Make>
-  RuleId shared(const std::string& key, const Make& make, bool words_are_values = true);
+  RuleId shared(const std::string& key, const Make& make, Words words = Words::values);
   /// Compiles one of the common languages, shared by all grammars.
   template <class Make>
-  RuleId common(const std::string& key, const Make& make, bool words_are_values = true);
+  RuleId common(const std::string& key, const Make& make, Words words = Words::values);
 
   Grammar& grammar_;
   std::map<std::pair<uint64_t, uint64_t>, RuleId> free_strings_;

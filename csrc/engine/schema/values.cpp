@@ -11,7 +11,7 @@ namespace {
 
 using Type = json::Value::Type;
 
-/// True if the value contains an integer at any depth; integers have one spelling.
+/// True if the value contains an integer at any depth; integers have few spellings.
 bool has_integer(const json::Value& value) {
   const auto inside = [](const auto& member) { return has_integer(member.second); };
   return (value.is(Type::number) && Decimal::parse(value.text).is_integer()) ||

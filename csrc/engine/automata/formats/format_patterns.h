@@ -25,7 +25,13 @@ std::string uri_template();
 
 // format_time.cpp
 std::string date(bool with_year_zero);
-std::string time(bool strict);  ///< strict: no leap seconds, at most nine fraction digits
-std::string duration(bool strict);
+std::string time();        ///< without leap seconds
+std::string loose_time();  ///< with a second 60 in any minute
+/// Leap seconds, which begin at 23:59:60 UTC, with offsets of whole quarters of an hour, as time zones have them. Their
+/// local date is that of UTC, or the next.
+std::string leap_second(bool next_day);
+/// Local dates on which they are inserted.
+std::string leap_day(bool next_day);
+std::string duration();
 
 }  // namespace constrain::format_patterns

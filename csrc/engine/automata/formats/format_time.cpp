@@ -2,6 +2,18 @@
 
 namespace constrain::format_patterns {
 
+namespace {
+
+const std::string kHour = "(?:[01][0-9]|2[0-3])", kSixty = "[0-5][0-9]", kFraction = "(?:\\.[0-9]+)?";
+const std::string kOffset = "(?:[Zz]|[+-]" + kHour + ":" + kSixty + ")";
+
+std::string two_digits(int number) { return (number < 10 ? "0" : "") + std::to_string(number); }
+
+/// `hh:mm` of a number of minutes.
+std::string clock(int minutes) { return two_digits(minutes / 60) + ":" + two_digits(minutes % 60); }
+
+}  // namespace
+
 // RFC 3339, section 5.6, with the days that the months have.
 std::string date(bool with_year_zero) {
   const std::string year = with_year_zero ? "[0-9]{4}" : "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})";
@@ -13,24 +25,32 @@ std::string date(bool with_year_zero) {
   return "(?:" + year + "-(?:" + long_month + "|" + short_month + "|" + february + ")|" + leap_year + "-02-29)";
 }
 
-std::string time(bool strict) {
-  const std::string hour = "(?:[01][0-9]|2[0-3])", sixty = "[0-5][0-9]";
-  const std::string second = strict ? sixty : "(?:" + sixty + "|60)";
-  const std::string fraction = strict ? "(?:\\.[0-9]{1,9})?" : "(?:\\.[0-9]+)?";
-  const std::string offset = "(?:[Zz]|[+-]" + hour + ":" + sixty + ")";
-  return hour + ":" + sixty + ":" + second + fraction + offset;
+std::string time() { return kHour + ":" + kSixty + ":" + kSixty + kFraction + kOffset; }
+
+std::string loose_time() { return kHour + ":" + kSixty + ":(?:" + kSixty + "|60)" + kFraction + kOffset; }
+
+std::string leap_second(bool next_day) {
+  constexpr int kQuarter = 15, kDay = 24 * 60;  // minutes
+  std::string times = next_day ? "" : "23:59:60" + kFraction + "[Zz]";
+  for (int offset = next_day ? kQuarter : 0; offset < kDay; offset += kQuarter) {
+    const int local = next_day ? offset - 1 : kDay - 1 - offset;
+    const std::string sign = next_day ? "[+]" : offset == 0 ? "[+-]" : "-";
+    times += (times.empty() ? "" : "|") + clock(local) + ":60" + kFraction + sign + clock(offset);
+  }
+  return "(?:" + times + ")";
 }
 
+std::string leap_day(bool next_day) { return next_day ? "[0-9]{4}-(?:07-01|01-01)" : "[0-9]{4}-(?:06-30|12-31)"; }
+
 // RFC 3339, appendix A.
-std::string duration(bool strict) {
-  const std::string digits = strict ? "[0-9]{1,9}" : "[0-9]+";
-  auto part = [&](const char* unit, const std::string& rest) {
-    return "(?:" + digits + unit + (rest.empty() ? ")" : "(?:" + rest + ")?)");
+std::string duration() {
+  auto part = [](const char* unit, const std::string& rest) {
+    return std::string("(?:[0-9]+") + unit + (rest.empty() ? ")" : "(?:" + rest + ")?)");
   };
   const std::string second = part("S", ""), minute = part("M", second), hour = part("H", minute);
   const std::string time = "T(?:" + hour + "|" + minute + "|" + second + ")";
   const std::string day = part("D", ""), month = part("M", day), year = part("Y", month);
-  return "P(?:(?:" + day + "|" + month + "|" + year + ")(?:" + time + ")?|" + time + "|" + digits + "W)";
+  return "P(?:(?:" + day + "|" + month + "|" + year + ")(?:" + time + ")?|" + time + "|[0-9]+W)";
 }
 
 }  // namespace constrain::format_patterns

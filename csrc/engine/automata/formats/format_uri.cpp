@@ -59,11 +59,11 @@ std::string absolute(Charset charset) { return UriPatterns(charset).absolute(); 
 
 std::string relative_reference(Charset charset) { return UriPatterns(charset).relative_reference(); }
 
-// RFC 6570, section 2, less what validators refuse: prefixes of four digits, percent signs in names.
+// RFC 6570, section 2.
 std::string uri_template() {
   const std::string literal = std::string("(?:[!#$&-;=?-\\[\\]_a-z~") + kUcschar + kIprivate + "]|" + kPercent + ")";
-  const std::string letter = "[A-Za-z0-9_]";
-  const std::string variable = letter + "(?:\\.?" + letter + ")*(?::[1-9][0-9]{0,2}|\\*)?";
+  const std::string letter = std::string("(?:[A-Za-z0-9_]|") + kPercent + ")";
+  const std::string variable = letter + "(?:\\.?" + letter + ")*(?::[1-9][0-9]{0,3}|\\*)?";
   return "(?:" + literal + "|\\{[+#./;?&]?" + variable + "(?:," + variable + ")*\\})*";
 }
 

@@ -18,15 +18,20 @@ AutomatonPtr pattern(const std::string& text) {
 
 Format exact(AutomatonPtr language) { return {language, language}; }
 
+// RFC 3339 has a year 0, but many programs cannot represent it.
 Format make_date() { return {pattern(date(false)), pattern(date(true))}; }
 
-Format make_time() { return {pattern(time(true)), pattern(time(false))}; }
-
-Format make_date_time() {
-  return {pattern(date(false) + "[Tt]" + time(true)), pattern(date(true) + "[Tt ]" + time(false))};
+Format make_time() {
+  return {unite({pattern(time()), pattern(leap_second(false)), pattern(leap_second(true))}), pattern(loose_time())};
 }
 
-Format make_duration() { return {pattern(duration(true)), pattern(duration(false))}; }
+Format make_date_time() {
+  const auto leap = [](bool next_day) { return pattern(leap_day(next_day) + "[Tt]" + leap_second(next_day)); };
+  return {unite({pattern(date(false) + "[Tt]" + time()), leap(false), leap(true)}),
+          pattern(date(true) + "[Tt ]" + loose_time())};
+}
+
+Format make_duration() { return exact(pattern(duration())); }
 
 AutomatonPtr at_most(int characters) { return pattern("[^]{0," + std::to_string(characters) + "}"); }
 
@@ -78,23 +83,27 @@ const std::string kPointer = "(?:/(?:[^/~]|~[01])*)*";
 Format make_json_pointer() { return exact(pattern(kPointer)); }
 
 Format make_relative_json_pointer() {
-  // One validator accepts no digit after a zero.
-  return {pattern("(?:0|[1-9]{1,8}0?)(?:#|" + kPointer + ")"), pattern("[0-9]+(?:#|" + kPointer + ")")};
+  return {pattern("(?:0|[1-9][0-9]*)(?:#|" + kPointer + ")"), pattern("[0-9]+(?:#|" + kPointer + ")")};
 }
 
-/// Regular expressions that every dialect accepts, with groups nested at most twice.
+/// Regular expressions of ECMA-262 without backreferences, with groups nested at most twice. As names of groups must
+/// differ, only one is written.
 Format make_regex() {
-  const std::string escape = "\\\\(?:[dDwWsSnrt]|[.*+?^$|()\\[\\]{}\\\\/])";
+  const std::string escape = "\\\\(?:[dDwWsSnrt]|c[A-Za-z]|[.*+?^$|()\\[\\]{}\\\\/])";
   const std::string member = "(?:[A-Za-z0-9 _.,:;@#!%*+?$()|/\"'<>=]|" + escape + ")";
-  const std::string set = "\\[\\^?(?:" + member + "|0-9|a-z|A-Z)+\\]";
+  const std::string set = "\\[\\^?(?:" + member + "|0-9|a-z|A-Z)*\\]";
   const std::string quantifier = "(?:[*+?]\\??|\\{[1-9]\\}|\\{[1-9],\\})?";
-  std::string atom = "(?:[A-Za-z0-9 _,:;@#!%\"'<>=&~`-]|\\.|/|" + escape + "|" + set + ")";
+  const std::string name = "\\?<[A-Za-z_$][A-Za-z0-9_$]*>";
+  const std::string atom = "(?:[A-Za-z0-9 _,:;@#!%\"'<>=&~`-]|\\.|/|" + escape + "|" + set + ")";
+  std::string term = atom + quantifier;
   for (int depth = 0; depth < 2; ++depth) {
-    const std::string sequence = "(?:" + atom + quantifier + ")*";
-    atom = "(?:" + atom + "|\\((?:\\?:)?" + sequence + "(?:\\|" + sequence + ")*\\))";
+    const std::string inside = "(?:" + term + "|[|])*\\)";
+    const std::string group = "\\((?:\\?:|" + name + ")?" + inside + quantifier;
+    const std::string assertion = "\\(\\?<?[=!]" + inside;
+    term = "(?:" + atom + quantifier + "|" + group + "|" + assertion + ")";
   }
-  const std::string sequence = "\\^?(?:" + atom + quantifier + ")*\\$?";
-  return {pattern(sequence + "(?:\\|" + sequence + ")*"), any_text()};
+  const AutomatonPtr several_names = pattern("[^]*\\(" + name + "[^]*\\(" + name + "[^]*");
+  return {subtract(pattern("(?:" + term + "|[|^$])*"), several_names), any_text()};
 }
 
 struct Entry {
@@ -107,7 +116,7 @@ constexpr Entry kFormats[] = {
     {"date", make_date},
     {"time", make_time},
     {"date-time", make_date_time},
-    {"duration", make_duration},
+    {"duration", make_duration, true},
     {"email", make_email},
     {"idn-email", make_idn_email},
     {"hostname", make_hostname},

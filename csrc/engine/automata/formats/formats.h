@@ -8,8 +8,8 @@
 
 namespace constrain {
 
-/// Language of a format over string content. `inner` is accepted by every common validator, `outer` by at least one;
-/// both are the same object if the format is exact.
+/// Language of a format over string content. `inner` holds only what the standard of the format defines, `outer` all
+/// that it defines or a common validator accepts; both are the same object if the format is exact.
 struct Format {
   AutomatonPtr inner, outer;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 
 #include "engine/automata/lazy.h"
 #include "engine/automata/numbers/modulus.h"
@@ -38,7 +40,8 @@ class PlainNumber : public PrunedAutomaton {
       : PrunedAutomaton(kSearchBudget),
         integer_(range.integer),
         max_integer_(range.max_integer_digits),
-        max_fraction_(range.max_fraction_digits),
+        max_fraction_(range.integer ? 1 : range.max_fraction_digits),
+        max_digits_with_point_(range.integer ? range.max_digits_with_point : UINT32_MAX),
         sides_{make_side(range, false), make_side(range, true)},
         stepped_(!range.multiples_of.empty()),
         modulus_(Modulus::common(range.multiples_of, range.integer)) {
@@ -89,7 +92,7 @@ class PlainNumber : public PrunedAutomaton {
       if (!side) continue;
       least_integer = std::min(least_integer, side->lower ? side->lower->integer.size() : 1);
       for (const auto* bound : {&side->lower, &side->upper}) {
-        if (*bound) max_fraction_ = std::max<uint32_t>(max_fraction_, (*bound)->fraction.size() + 1);
+        if (*bound && !integer_) max_fraction_ = std::max<uint32_t>(max_fraction_, (*bound)->fraction.size() + 1);
       }
     }
     max_integer_ = std::max<uint32_t>(max_integer_, least_integer + 1);
@@ -108,9 +111,8 @@ class PlainNumber : public PrunedAutomaton {
     const Place at = place(state);
     for (char digit = '0'; digit <= '9'; ++digit) row[static_cast<uint8_t>(digit)] = after_digit(at, digit);
     if (at.phase == kStart && sides_[1]) row['-'] = name({.phase = kMinus, .negative = 1});
-    if ((at.phase == kZero || at.phase == kInteger) && !integer_ && max_fraction_ > 0) {
-      row['.'] = name(without_integer(at));
-    }
+    const bool whole = at.phase == kZero || at.phase == kInteger;
+    if (whole && max_fraction_ > 0 && at.digits <= max_digits_with_point_) row['.'] = name(without_integer(at));
   }
 
   State after_digit(Place at, char digit) {
@@ -143,7 +145,7 @@ class PlainNumber : public PrunedAutomaton {
     const Side& side = *sides_[at.negative];
     if (side.lower) at.lower = side.lower->after_fraction_digit(at.lower, at.digits, digit);
     if (side.upper) at.upper = side.upper->after_fraction_digit(at.upper, at.digits, digit);
-    if (stepped_ && at.digits >= modulus_.scale) {
+    if (integer_ || (stepped_ && at.digits >= modulus_.scale)) {
       if (digit != '0') return kDead;
     } else {
       set_remainder(at, modulus_.after_digit(remainder(at), digit));
@@ -244,12 +246,24 @@ class PlainNumber : public PrunedAutomaton {
   }
 
   bool integer_;
-  uint32_t max_integer_, max_fraction_;
+  uint32_t max_integer_, max_fraction_, max_digits_with_point_;
   std::array<std::optional<Side>, 2> sides_;  // conditions for x >= 0 and for x <= 0
   bool stepped_;
   Modulus modulus_;
   SequenceInterner states_;
 };
+
+}  // namespace
+
+namespace {
+
+/// True if a double has exactly this value.
+bool is_double(const Decimal& value) {
+  const PlainDigits digits = plain_digits(value);
+  std::array<char, 2 * kMaxPlainDigits> text{};
+  std::snprintf(text.data(), text.size(), "%.0f", std::strtod(digits.integer.c_str(), nullptr));
+  return digits.integer == text.data();
+}
 
 }  // namespace
 
@@ -259,9 +273,10 @@ AutomatonPtr number_language(const NumberRange& range) {
   return unite({plain, scientific_numbers(range)});
 }
 
-AutomatonPtr number_literal(const Decimal& value) {
+AutomatonPtr number_literal(const Decimal& value, uint32_t max_digits_with_point) {
   NumberRange range;
   range.integer = value.is_integer();
+  range.max_digits_with_point = max_digits_with_point > 0 && is_double(value) ? UINT32_MAX : max_digits_with_point;
   range.lower = range.upper = Bound{value, false};
   return number_language(range);
 }

@@ -29,7 +29,9 @@ struct Bound {
 };
 
 struct NumberRange {
-  bool integer = false;  ///< only integers, written without fraction and exponent
+  bool integer = false;  ///< only integers, written without exponent, and with no fraction but `.0`
+  /// Integers of more digits are written without `.0`, for programs that read it as a float; 0 in draft 4.
+  uint32_t max_digits_with_point = 15;
   std::optional<Bound> lower, upper;
   std::vector<Decimal> multiples_of;  ///< positive; the number is a multiple of each
   uint32_t max_integer_digits = 30, max_fraction_digits = 30,
@@ -41,7 +43,8 @@ struct NumberRange {
 /// (`d(.d+)?[eE][+-]?d+`) and never together with multiples. `-0` is not written for integers.
 AutomatonPtr number_language(const NumberRange& range);
 
-/// Spellings of one number, for `const` and `enum`: integers without fraction and exponent.
-AutomatonPtr number_literal(const Decimal& value);
+/// Spellings of one number, for `const` and `enum`; integers as in NumberRange, but with `.0` also if they are long, as
+/// long as a double is exact.
+AutomatonPtr number_literal(const Decimal& value, uint32_t max_digits_with_point = NumberRange().max_digits_with_point);
 
 }  // namespace constrain
