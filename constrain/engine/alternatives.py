@@ -66,6 +66,10 @@ class Alternatives:
     def __len__(self) -> int:
         return len(self.texts) + self.has_others
 
+    def main_text(self, text: bytes) -> bytes:
+        """Return the text of the alternative that has a synonym; other texts as they are."""
+        return next((self.texts[number] for other, number in self.synonyms if other == text), text)
+
     def remaining(self, written: bytes, is_end: bool = False) -> tuple[int, ...]:
         """Return the numbers of the alternatives that are possible after a text, which begins with the gap's.
 

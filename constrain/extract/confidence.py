@@ -61,8 +61,10 @@ class LeafConfidence:
     def confidence(self) -> Confidence:
         """The confidence, without calibration."""
         alternatives = None if self.distribution is None else self.distribution.probabilities()
-        probability = self.probability if alternatives is None else alternatives.get(self.text, self.probability)
-        return Confidence(probability, self.removed, alternatives)
+        if self.distribution is None or alternatives is None:
+            return Confidence(self.probability, self.removed)
+        text = self.distribution.alternatives.main_text(self.text.encode()).decode()
+        return Confidence(alternatives.get(text, self.probability), self.removed, alternatives)
 
 
 class ConfidenceReader:

@@ -84,6 +84,7 @@ def test_spellings_of_one_number_are_one_alternative() -> None:
     assert numbers.remaining(b": 1.") == numbers.remaining(b": 1.0}") == numbers.remaining(b": 1}") == (one,)
     assert numbers.remaining(b": 12.0") == (twelve,)
     assert numbers.remaining(b": 1.5") == ()
+    assert [numbers.main_text(text) for text in (b"1.0", b"1", b'"1"')] == [b"1", b"1", b'"1"']
     matcher = place({"enum": [1, 12, "1"]})
     tree = numbers.tree(matcher)
     assert tree.probabilities(np.zeros((len(tree.nodes), matcher.vocabulary.size))).sum() == pytest.approx(1, abs=1e-9)
