@@ -16,12 +16,13 @@ class Activation(Enum):
     """Activation of the gate of an MLP.
 
     ``CLAMPED_SWIGLU`` is that of gpt-oss, and only for MLPs with a gate: both halves are clamped, the gate is activated
-    by ``x * sigmoid(1.702 * x)``, and one is added to the other half.
+    by ``x * sigmoid(1.702 * x)``, and one is added to the other half. ``QUICK_GELU`` is that activation alone.
     """
 
     SILU = "silu"
     GELU_TANH = "gelu_pytorch_tanh"
     GELU = "gelu"
+    QUICK_GELU = "quick_gelu"
     CLAMPED_SWIGLU = "clamped_swiglu"
 
     @property
@@ -30,12 +31,19 @@ class Activation(Enum):
         return self in (Activation.SILU, Activation.GELU_TANH)
 
 
+_CLAMP, _SHARPNESS = 7.0, 1.702
+
+
+def _quick_gelu(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.sigmoid(_SHARPNESS * x)
+
+
 _FUNCTIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     Activation.SILU: F.silu,
     Activation.GELU: F.gelu,
     Activation.GELU_TANH: partial(F.gelu, approximate="tanh"),
+    Activation.QUICK_GELU: _quick_gelu,
 }
-_CLAMP, _SHARPNESS = 7.0, 1.702
 
 
 def gated_activation(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:

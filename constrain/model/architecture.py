@@ -393,16 +393,23 @@ _GEMMA_2_DECODER = replace(_GEMMA_DECODER, norms=_BOTH_NORMS, sliding=_even_laye
 _GEMMA_3_DECODER = replace(_GEMMA_2_DECODER, qk_norm=QKNorm.HEADS, sliding=_all_but_each_nth, defaults=_GEMMA3)
 
 _PIXTRAL_TEXT = replace(_MISTRAL, defaults={**_MISTRAL.defaults, "num_attention_heads": 32})
-_PIXTRAL = VisionTraits("pixtral", merging=True)
+_PIXTRAL = VisionTraits("pixtral", ("pixtral",), merging=True)
 _LLAVA_PIXTRAL = VisionTraits(
     "pixtral",
-    merging=False,
+    ("pixtral",),
     defaults={
         "multimodal_projector_bias": True,
         "vision_feature_layer": -2,
         "vision_feature_select_strategy": "default",
     },
 )
+_QWEN2_VL = replace(_QWEN2, mrope=True)
+_QWEN3_VL = replace(_QWEN3, mrope=True, mrope_sections=(24, 20, 20), mrope_interleaved=True)
+_QWEN2_VISION = VisionTraits("qwen2_vl", (None, "qwen2_vl", "qwen2_vl_vision"))
+_QWEN25_VISION = VisionTraits("qwen2_5_vl", (None, "qwen2_5_vl", "qwen2_5_vl_vision"))
+_QWEN3_VISION = VisionTraits("qwen3_vl", (None, "qwen3_vl", "qwen3_vl_vision"))
+_GEMMA_3_IMAGES = replace(_GEMMA_3_DECODER, images_both_ways=True)
+_SIGLIP = VisionTraits("siglip", ("siglip_vision_model",))
 _INSIDE = (KeyPrefix("language_model.model.", "language_model."), KeyPrefix("model.language_model."))
 _QWEN_INSIDE = (KeyPrefix(), *_INSIDE)
 
@@ -436,13 +443,13 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("Qwen3MoeForCausalLM", _QWEN3_MOE),
             Architecture("Mistral3ForConditionalGeneration", _MISTRAL, _INSIDE, multimodal=True, vision=_PIXTRAL),
             Architecture("LlavaForConditionalGeneration", _PIXTRAL_TEXT, _INSIDE, True, ("mistral",), _LLAVA_PIXTRAL),
-            Architecture("Qwen2VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
-            Architecture("Qwen2_5_VLForConditionalGeneration", _QWEN2, _QWEN_INSIDE, multimodal=True),
-            Architecture("Qwen3VLForConditionalGeneration", _QWEN3, _QWEN_INSIDE, multimodal=True),
+            Architecture("Qwen2VLForConditionalGeneration", _QWEN2_VL, _QWEN_INSIDE, True, vision=_QWEN2_VISION),
+            Architecture("Qwen2_5_VLForConditionalGeneration", _QWEN2_VL, _QWEN_INSIDE, True, vision=_QWEN25_VISION),
+            Architecture("Qwen3VLForConditionalGeneration", _QWEN3_VL, _QWEN_INSIDE, True, vision=_QWEN3_VISION),
             Architecture("GemmaForCausalLM", _GEMMA_DECODER),
             Architecture("Gemma2ForCausalLM", _GEMMA_2_DECODER),
             Architecture("Gemma3ForCausalLM", _GEMMA_3_DECODER),
-            Architecture("Gemma3ForConditionalGeneration", _GEMMA_3_DECODER, _INSIDE, multimodal=True),
+            Architecture("Gemma3ForConditionalGeneration", _GEMMA_3_IMAGES, _INSIDE, multimodal=True, vision=_SIGLIP),
             Architecture("Phi3ForCausalLM", _PHI3),
             Architecture("GptOssForCausalLM", _GPT_OSS),
         )

@@ -335,10 +335,11 @@ def _architecture(path: Path, data: dict[str, Any]) -> Architecture:
 
 
 def _vision_type(data: dict[str, Any], arch: Architecture) -> str | None:
-    """Return the ``model_type`` of the vision tower if it is one that is read."""
+    """Return the kind of the vision tower if it is one that is read."""
     vision = data.get("vision_config")
-    found = vision.get("model_type") if isinstance(vision, dict) else None
-    return arch.vision.model_type if arch.vision and found == arch.vision.model_type else None
+    if arch.vision is None or not isinstance(vision, dict) or vision.get("model_type") not in arch.vision.model_types:
+        return None
+    return arch.vision.kind
 
 
 def _check_text(path: Path, text: Any, arch: Architecture) -> None:

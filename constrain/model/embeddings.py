@@ -49,7 +49,11 @@ class ExLlamaV2MMEmbedding:
         embeddings: ``[length, hidden_size]``.
         first_index, length: the ids are ``first_index`` to ``first_index + length - 1``.
         text_alias: string that refers to them in a text, see ``ExLlamaV2Tokenizer.encode``.
-        thw_grid, pre_tokens, post_tokens, metadata: for use by the caller.
+        thw_grid: images, rows and columns of embeddings of an image, without the tokens before and after it.
+        pre_tokens, post_tokens: numbers of tokens before and after it that are among the embeddings.
+        added: ``[layers, length of the image, hidden_size]``, added to the states of the image after each of the first
+            layers; ``None``: nothing.
+        metadata: for use by the caller.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class ExLlamaV2MMEmbedding:
         self.first_index = ID_ALLOCATOR.allocate(self.length)
         self.text_alias = text_alias if text_alias is not None else f"<$EMB_{self.first_index}$>"
         self.thw_grid, self.pre_tokens, self.post_tokens = thw_grid, pre_tokens, post_tokens
+        self.added: torch.Tensor | None = None
         self.metadata: dict[str, Any] = {}
 
     def get_ids(self) -> list[int]:

@@ -120,13 +120,15 @@ class VisionTraits:
     """Vision towers of an architecture.
 
     Attributes:
-        model_type: the one of ``vision_config`` that is read.
-        merging: the projector makes one embedding of a square of patches, as of Mistral 3.
+        kind: ``"pixtral"``, ``"siglip"``, ``"qwen2_vl"``, ``"qwen2_5_vl"`` or ``"qwen3_vl"``.
+        model_types: those of ``vision_config`` that are read; ``None``: it may have none.
+        merging: the projector of Pixtral makes one embedding of a square of patches, as of Mistral 3.
         defaults: defaults of keys of the config.
     """
 
-    model_type: str
-    merging: bool
+    kind: str
+    model_types: tuple[str | None, ...]
+    merging: bool = False
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -163,8 +165,11 @@ class DecoderTraits:
         experts: mixtures of experts, if there are any.
         supported: values of keys of the config besides null, where others would change the model.
         requires_bos: the model needs a BOS token.
+        mrope: tokens of images have positions on three axes: time, row and column.
+        mrope_sections: numbers of pairs of features that turn with each axis, unless the config says otherwise.
+        mrope_interleaved: the axes alternate from pair to pair.
+        images_both_ways: tokens of an image attend to all of them, earlier and later ones.
         supports_tp: tensor-parallel loading, which all architectures have here.
-        mrope: multi-axis RoPE, which none has here.
         defaults: defaults of keys of the config.
     """
 
@@ -198,4 +203,7 @@ class DecoderTraits:
     requires_bos: bool = False
     supports_tp: bool = True
     mrope: bool = False
+    mrope_sections: tuple[int, int, int] = (16, 24, 24)
+    mrope_interleaved: bool = False
+    images_both_ways: bool = False
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

@@ -17,7 +17,7 @@ from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImag
 
 from constrain.errors import ArgumentError, ConfigError, GenerationError, ModelError, WeightsError
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2VisionTower
-from constrain.model.vision.images import fitted, pixels_of
+from constrain.model.vision.images import pixels_of
 
 BREAK, END, IMAGE = 12, 13, 10
 PREPROCESSOR = {"size": {"longest_edge": 48}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
@@ -77,7 +77,7 @@ def test_pixels(written: tuple[Path, Any], picture: Image.Image) -> None:
         found = pixels_of(image, tower.vision)
         assert found.shape == expected.shape
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    assert fitted(1, 10_000, tower.vision) == (cell, 48)
+    assert tower.vision.fitted(1, 10_000) == (cell, 48)
 
 
 def test_features(written: tuple[Path, Any], picture: Image.Image) -> None:
@@ -149,7 +149,7 @@ def test_mistakes_are_named(written: tuple[Path, Any], picture: Image.Image, lla
         tower.get_image_embeddings(model, Names(), "picture.png")
     names = Names()
     names.single_id = lambda token: None  # type: ignore[method-assign]
-    with pytest.raises(GenerationError, match=r"the tokenizer has no \[IMG_BREAK\]"):
+    with pytest.raises(GenerationError, match=r"the tokenizer has no \[IMG_BREAK\] and"):
         tower.get_image_embeddings(model, names, picture)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -11,13 +12,27 @@ from constrain.model.forward_context import ForwardContext
 from constrain.model.layout import LinearLayout, Shape
 from constrain.model.modules import Linear, Module, RMSNorm
 from constrain.model.tensor_reader import TensorSource
-from constrain.model.vision_config import VisionConfig
+
+
+class ProjectorConfig(Protocol):
+    """What a config has for the projector."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def merge_size(self) -> int: ...
+    @property
+    def merging(self) -> bool: ...
+    @property
+    def projector_bias(self) -> bool: ...
+    @property
+    def projector_eps(self) -> float: ...
 
 
 class Merger(Module):
     """Norm, and merging of the patches of a square."""
 
-    def __init__(self, key: str, config: VisionConfig) -> None:
+    def __init__(self, key: str, config: ProjectorConfig) -> None:
         super().__init__(key)
         hidden, self.side = config.hidden_size, config.merge_size
         self.norm = RMSNorm(f"{key}.norm", (hidden,), config.projector_eps)
@@ -46,7 +61,7 @@ class Merger(Module):
 class Projector(Module):
     """Merging of the patches of a square, if there is any, and two projections."""
 
-    def __init__(self, key: str, config: VisionConfig, text_size: int) -> None:
+    def __init__(self, key: str, config: ProjectorConfig, text_size: int) -> None:
         """Build from the name in the files, the config of the tower, and the hidden size of the text model."""
         super().__init__(key)
         bias = config.projector_bias

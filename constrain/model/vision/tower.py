@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from tqdm import tqdm
 
 from constrain.errors import GenerationError, ModelError
@@ -15,16 +13,15 @@ from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import default_dtype
 from constrain.model.embeddings import ExLlamaV2MMEmbedding
 from constrain.model.forward_context import ForwardContext
-from constrain.model.layout import Shape
-from constrain.model.modules import Module, RMSNorm
-from constrain.model.vision.images import pixels_of
-from constrain.model.vision.layers import NORM_EPS, image_attention, layer_layout, layer_modules, layer_tensors
-from constrain.model.vision.projector import Projector
-from constrain.model.vision_config import VisionConfig, read_vision
-
-_COLOURS = 3
-_PREFIXES = ("", "model.")
-_END_OF_ROW, _END_OF_IMAGE = "[IMG_BREAK]", "[IMG_END]"
+from constrain.model.tensor_files import TensorFiles
+from constrain.model.traits import VisionTraits
+from constrain.model.vision.encoder import Encoder, Features
+from constrain.model.vision.layers import unrotated
+from constrain.model.vision.pixtral import PixtralEncoder, read_pixtral
+from constrain.model.vision.qwen import TRAITS as QWEN
+from constrain.model.vision.qwen import QwenEncoder, read_qwen
+from constrain.model.vision.siglip import SiglipEncoder, read_siglip
+from constrain.model.vision_config import VisionConfig
 
 
 class TokenNames(Protocol):
@@ -37,18 +34,16 @@ class TokenNames(Protocol):
 class ExLlamaV2VisionTower:
     """The vision tower of a multimodal model, with the projector to the embeddings of its text model.
 
-    Towers of Pixtral are read, as Pixtral and Mistral 3 have them.
+    Towers of Pixtral and Mistral 3, of Qwen2-VL, Qwen2.5-VL and Qwen3-VL, and of Gemma 3 are read.
 
     Attributes:
         config: the config of the model.
         vision: that of the tower.
-        modules: first norm, attention and MLP of every layer, and the projector.
+        modules: its parts, in the order of computation.
         device, dtype: of weights and computation, once loaded.
         loaded: whether the weights are loaded.
-        image_token: the token that chat templates write for an image.
+        image_token: the token in whose place embeddings stand.
     """
-
-    image_token = "[IMG]"
 
     def __init__(self, config: ExLlamaV2Config) -> None:
         """Build the modules of a prepared config, without weights.
@@ -61,23 +56,16 @@ class ExLlamaV2VisionTower:
         traits = config.arch.vision if config.vision_model_type else None
         if traits is None or config.files is None:
             raise ModelError(
-                f"{config.model_dir}: has no vision tower that is read; those of Mistral 3 and Pixtral are"
+                f"{config.model_dir}: has no vision tower that is read; those of Mistral 3, Pixtral, Qwen2-VL, "
+                "Qwen2.5-VL, Qwen3-VL and Gemma 3 are"
             )
         self.config, self._files = config, config.files
-        self.vision: VisionConfig = read_vision(Path(config.model_config), traits)
-        prefix = next((each for each in _PREFIXES if f"{each}vision_tower.patch_conv.weight" in self._files), "")
-        at = f"{prefix}vision_tower."
-        self._patches = f"{at}patch_conv.weight"
-        count = self.vision.num_hidden_layers
-        self._layouts = [layer_layout(self.vision, f"{at}transformer.layers.{number}.") for number in range(count)]
-        self.modules: list[Module] = [
-            RMSNorm(f"{at}ln_pre", (self.vision.hidden_size,), NORM_EPS),
-            *(part for index, each in enumerate(self._layouts) for part in layer_modules(self.vision, each, index)),
-        ]
-        self.projector = Projector(f"{prefix}multi_modal_projector", self.vision, config.hidden_size)
-        self.device, self.dtype, self.loaded = torch.device("cpu"), torch.float32, False
-        self._patch_weight = torch.empty(0)
-        for key, shape in self._tensors():
+        self._encoder = _encoder(Path(config.model_config), traits, config.files, config.hidden_size)
+        self.vision: VisionConfig = self._encoder.config
+        self.modules, self.words = self._encoder.modules, self._encoder.words
+        self.image_token = self.words.placeholder
+        self.device, self.dtype, self.loaded = self._encoder.device, self._encoder.dtype, False
+        for key, shape in self._encoder.tensors():
             self._files.require(key, shape)
 
     def load(self, progress: bool = False) -> None:
@@ -90,11 +78,11 @@ class ExLlamaV2VisionTower:
             WeightsError: a file changed or vanished since the config was prepared.
         """
         self.device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-        self.dtype = self.config.compute_dtype or default_dtype(self.device, self._files.dtype(self._patches))
-        self._patch_weight = torch.empty(self._patch_shape(), dtype=self.dtype, device=self.device)
+        first, _ = next(self._encoder.tensors())
+        self.dtype = self.config.compute_dtype or default_dtype(self.device, self._files.dtype(first))
+        self._encoder.device, self._encoder.dtype = self.device, self.dtype
         with self._files.kept_open() as source:
-            source.copy(self._patches, self._patch_weight)
-            for module in tqdm([*self.modules, self.projector], desc="Loading", disable=not progress):
+            for module in tqdm(self.modules, desc="Loading", disable=not progress):
                 module.load(source, self.device, self.dtype)
         self.loaded = True
 
@@ -106,10 +94,11 @@ class ExLlamaV2VisionTower:
         text_alias: str | None = None,
         embeddings_cpu: bool = True,
     ) -> ExLlamaV2MMEmbedding:
-        """Compute the embeddings by which a prompt refers to an image.
+        """Compute the embeddings by which a prompt refers to an image, with those of the tokens around it.
 
-        An embedding stands for a square of patches; those of a row are followed by that of the token ``[IMG_BREAK]``,
-        and those of the last row by that of ``[IMG_END]``.
+        An embedding stands for a square of patches. Of Pixtral, those of a row are followed by that of the token
+        ``[IMG_BREAK]``, and those of the last row by that of ``[IMG_END]``. Of Qwen and Gemma, the tokens by which an
+        image begins and ends are within (``pre_tokens`` and ``post_tokens``).
 
         Args:
             model: the loaded text model.
@@ -119,53 +108,66 @@ class ExLlamaV2VisionTower:
             embeddings_cpu: keep the embeddings on the CPU.
 
         Raises:
-            ArgumentError: ``image`` is no image.
+            ArgumentError: ``image`` is no image, or of a form that is not read.
             GenerationError: tower or model are not loaded, or the tokenizer has not the tokens of images.
         """
-        found = self.embeddings_of_pixels(model, tokenizer, self.pixels(image), text_alias)
+        found = self.embeddings_of_pixels(model, tokenizer, self.pixels(image), text_alias, framed=True)
         if not embeddings_cpu:
             found.embeddings = found.embeddings.to(self.device)
         return found
 
     def expanded(self, text: str) -> str:
-        """Return a rendered chat with all that the model reads around images, see :attr:`image_token`."""
-        return text
+        """Return a rendered chat with all that the model reads around images."""
+        return text.replace(self.words.written, self.words.expanded)
 
     def length(self, pixels: torch.Tensor) -> int:
         """Return the number of embeddings of what :meth:`pixels` returns, those after its rows included."""
-        rows, columns = (side // self.vision.cell for side in pixels.shape[1:])
-        return rows * (columns + 1)
+        rows, columns = self._encoder.size(pixels)
+        return rows * (columns + 1 if self.words.row_end else columns)
 
     def pixels(self, image: Any) -> torch.Tensor:
         """Return the input of the tower for an image, see :func:`constrain.model.vision.images.pixels_of`.
 
         Raises:
-            ArgumentError: ``image`` is no image.
+            ArgumentError: ``image`` is no image, or of a form that is not read.
         """
-        return pixels_of(image, self.vision)
+        return self._encoder.pixels(image)
 
     def embeddings_of_pixels(
-        self, model: Any, tokenizer: TokenNames, pixels: torch.Tensor, text_alias: str | None = None
+        self,
+        model: Any,
+        tokenizer: TokenNames,
+        pixels: torch.Tensor,
+        text_alias: str | None = None,
+        framed: bool = False,
     ) -> ExLlamaV2MMEmbedding:
-        """:meth:`get_image_embeddings` of what :meth:`pixels` returns, on the CPU."""
+        """:meth:`get_image_embeddings` of what :meth:`pixels` returns, on the CPU.
+
+        With ``framed`` the tokens before and after the image are within, else only those after its rows.
+        """
         if not model.loaded:
             raise GenerationError("the text model is not loaded; call load() first")
-        ends = [tokenizer.single_id(_END_OF_ROW), tokenizer.single_id(_END_OF_IMAGE)]
-        if None in ends:
-            raise GenerationError(
-                f"the tokenizer has no {_END_OF_ROW} and {_END_OF_IMAGE}, by which rows of images end"
-            )
-        features = self.features(pixels)
-        rows, _, hidden = features.shape
-        ids = torch.tensor([[ends[0]] * (rows - 1) + [ends[1]]])
-        context = ForwardContext(image_attention(self.vision, 1, 1, self.dtype))
-        with torch.inference_mode():
-            after = model.modules[0].forward(ids, context).view(rows, 1, hidden).to(features)
-            embeddings = torch.cat((features, after), dim=1).flatten(0, 1)
-        return ExLlamaV2MMEmbedding(model, embeddings.cpu(), text_alias)
+        words = self.words
+        row_ends = self._states(model, tokenizer, words.row_end, words.image_end)
+        frame = self._states(model, tokenizer, words.before, words.after) if framed else None
+        found = self._features(pixels)
+        rows, columns = found.grid.shape[:2]
+        grid = found.grid.cpu()
+        if row_ends is not None:
+            after = row_ends[:1].expand(rows, -1).clone()
+            after[-1] = row_ends[1]
+            grid = torch.cat((grid, after.unsqueeze(1).to(grid)), dim=1)
+        embeddings, around = grid.flatten(0, 1), 0 if frame is None else 1
+        if frame is not None:
+            embeddings = torch.cat((frame[:1].to(embeddings), embeddings, frame[1:].to(embeddings)))
+        block = ExLlamaV2MMEmbedding(
+            model, embeddings, text_alias, (1, rows, columns), pre_tokens=around, post_tokens=around
+        )
+        block.added = None if found.added is None else found.added.flatten(1, 2).cpu()
+        return block
 
     def features(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Compute the embeddings of an image, without those after its rows.
+        """Compute the embeddings of an image alone.
 
         Args:
             pixels: float32 ``[3, height, width]``, both multiples of ``vision.cell``.
@@ -176,25 +178,32 @@ class ExLlamaV2VisionTower:
         Raises:
             GenerationError: the tower is not loaded.
         """
+        return self._features(pixels).grid
+
+    def _features(self, pixels: torch.Tensor) -> Features:
         if not self.loaded:
             raise GenerationError("the vision tower is not loaded; call load() first")
-        size = self.vision.patch_size
-        rows, columns = (side // size for side in pixels.shape[1:])
-        context = ForwardContext(image_attention(self.vision, rows, columns, self.dtype).to(self.device))
         with torch.inference_mode():
-            patches = F.conv2d(pixels.to(self.device, self.dtype).unsqueeze(0), self._patch_weight, stride=size)
-            x = patches.flatten(2).transpose(1, 2).contiguous()
-            for module in self.modules:
-                x = module.forward(x, context)
-            return self.projector.forward(x.view(rows, columns, -1), context)
+            return self._encoder.features(pixels)
 
-    def _patch_shape(self) -> Shape:
-        return self.vision.hidden_size, _COLOURS, self.vision.patch_size, self.vision.patch_size
+    def _states(self, model: Any, tokenizer: TokenNames, *tokens: str | None) -> torch.Tensor | None:
+        """Return the embeddings ``[2, hidden]`` of two tokens; ``None`` if there are none of these."""
+        names = [token for token in tokens if token is not None]
+        if not names:
+            return None
+        ids = [tokenizer.single_id(name) for name in names]
+        if None in ids:
+            raise GenerationError(f"the tokenizer has no {' and '.join(names)}, which stand around images")
+        context = ForwardContext(unrotated(self.dtype))
+        with torch.inference_mode():
+            found: torch.Tensor = model.modules[0].forward(torch.tensor([ids]), context)[0].cpu()
+        return found
 
-    def _tensors(self) -> Iterator[tuple[str, Shape]]:
-        """All tensors that the files must have."""
-        yield self._patches, self._patch_shape()
-        yield f"{self.modules[0].key}.weight", (self.vision.hidden_size,)
-        for layout in self._layouts:
-            yield from layer_tensors(self.vision, layout)
-        yield from self.projector.tensors()
+
+def _encoder(path: Path, traits: VisionTraits, files: TensorFiles, text_size: int) -> Encoder:
+    """Build the tower of a kind."""
+    if traits.kind in QWEN:
+        return QwenEncoder(read_qwen(path, traits), files, text_size)
+    if traits.kind == "siglip":
+        return SiglipEncoder(read_siglip(path, traits), files, text_size)
+    return PixtralEncoder(read_pixtral(path, traits), files, text_size)
