@@ -21,7 +21,7 @@ from constrain.model.expert_config import ExpertConfig, read_experts
 from constrain.model.formats import Quantization, read_quantization
 from constrain.model.latent_config import LatentConfig, read_latent
 from constrain.model.layout import ModelLayout, model_layout
-from constrain.model.rope import read_rope
+from constrain.model.rope import read_axes, read_rope
 from constrain.model.stored_layout import as_stored
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.unused import check_unused
@@ -270,6 +270,10 @@ class ExLlamaV2Config:
         lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
         self.max_seq_len = next((length for length in lengths if length is not None), 2048)
         self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len)
+        if self.vision_model_type and self.arch.lm.mrope:
+            traits, pairs = self.arch.lm, self.rope.dim // 2
+            axes = read_axes(reader, traits.mrope_sections, traits.mrope_interleaved, pairs)
+            self.rope, self.rope_local = (replace(rope, axes=axes) for rope in (self.rope, self.rope_local))
         if self.latent:
             self.query_scale = self.rope.score_factor / math.sqrt(self.latent.query)
         self.original_max_seq_len = self.rope.original_length if self.rope.method == "su" else self.max_seq_len

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -97,3 +98,25 @@ class ExLlamaV2MMEmbedding:
     def get_size_in_bytes(self) -> int:
         """Memory of the embeddings in bytes."""
         return self.embeddings.numel() * self.embeddings.element_size()
+
+
+def add_to_layer(x: torch.Tensor, ids: torch.Tensor, blocks: Sequence[IndexedEmbeddings], layer: int) -> torch.Tensor:
+    """Add what embeddings have for the states after a layer (DeepStack: Meng et al. 2024).
+
+    Args:
+        x: states ``[batch, width, hidden]``, changed in place.
+        ids: their ids, int64 ``[batch, width]`` on the CPU.
+        blocks: the embeddings that ids refer to.
+        layer: index of the layer.
+
+    Returns:
+        ``x``.
+    """
+    for block in blocks:
+        added: torch.Tensor | None = getattr(block, "added", None)
+        if added is None or layer >= len(added):
+            continue
+        first = block.first_index + getattr(block, "pre_tokens", 0)
+        within = (ids >= first) & (ids < first + added.shape[1])
+        x[within.to(x.device)] += added[layer][ids[within] - first].to(x)
+    return x

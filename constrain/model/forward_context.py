@@ -12,6 +12,7 @@ import torch
 from constrain.kernels import LowRankWorkspace, attention, rotate
 from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.prompt_images import NO_IMAGES, PromptImages, Span, whole_end
 from constrain.model.rope import RotaryTable
 
 T = TypeVar("T")
@@ -160,16 +161,19 @@ def rotated(
     )
 
 
-def chunk_widths(past: int, total: int, limit: int, max_attention: int) -> Iterator[int]:
+def chunk_widths(
+    past: int, total: int, limit: int, max_attention: int, both_ways: Sequence[Span] = ()
+) -> Iterator[int]:
     """Split ``total`` tokens after ``past`` cached ones into passes, and yield their widths.
 
-    A width is at most ``limit``, and queries times keys at most ``max_attention``, except for single tokens.
+    A width is at most ``limit``, and queries times keys at most ``max_attention``, except for single tokens, and where
+    a range of ``both_ways`` is not to be divided, see :class:`~constrain.model.prompt_images.PromptImages`.
     """
     end = past + total
     while past < end:
         # The largest n with n * (past + n) <= max_attention.
         bound = (math.isqrt(past**2 + 4 * max_attention) - past) // 2
-        width = max(1, min(limit, bound, end - past))
+        width = whole_end(past + max(1, min(limit, bound, end - past)), both_ways) - past
         yield width
         past += width
 
@@ -185,6 +189,7 @@ def contiguous_attention(
     offsets: torch.Tensor | None,
     dtype: torch.dtype,
     device: torch.device,
+    images: PromptImages = NO_IMAGES,
 ) -> ContiguousAttention:
     """Build the metadata of a pass whose sequences all have ``past`` cached and ``width`` new positions.
 
@@ -196,12 +201,13 @@ def contiguous_attention(
         offsets: int ``[batch]``, added to the positions.
         dtype: dtype of masks.
         device: device of all tensors.
+        images: the images of the prompt that the new positions belong to.
     """
 
     def build(table: RotaryTable, limit: int | None) -> _LayerMetadata:
-        start, mask, causal = visible(past, width, limit, padding, dtype, device)
+        start, mask, causal = visible(past, width, limit, padding, dtype, device, images.both_ways)
         if offsets is None:
-            cos, sin = table.rows(slice(past, past + width), past + width, device)
+            cos, sin = rotations(table, past, past + width, images, device)
         else:
             # Offsets for left padding give negative positions to the padding, whose rotation does not matter.
             positions = (torch.arange(past, past + width) + offsets.view(-1, 1).cpu()).clamp_(min=0)
@@ -209,6 +215,16 @@ def contiguous_attention(
         return _LayerMetadata(cos, sin, past, start, mask, causal)
 
     return ContiguousAttention(*full_and_sliding(build, tables, window, past + width), cache)
+
+
+def rotations(
+    table: RotaryTable, past: int, end: int, images: PromptImages, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cosines and sines of the tokens from ``past`` to ``end - 1`` of a prompt, see ``RotaryTable.rows``."""
+    positions = images.between(past, end)
+    if positions is None:
+        return table.rows(slice(past, end), end, device)
+    return table.mixed_rows(positions, images.start + images.num_tokens, device)
 
 
 def full_and_sliding(
@@ -222,25 +238,30 @@ def full_and_sliding(
 
 
 def visible(
-    past: int, width: int, window: int | None, padding: torch.Tensor | None, dtype: torch.dtype, device: torch.device
+    past: int,
+    width: int,
+    window: int | None,
+    padding: torch.Tensor | None,
+    dtype: torch.dtype,
+    device: torch.device,
+    both_ways: Sequence[Span] = (),
 ) -> tuple[int, torch.Tensor | None, bool]:
-    """Compute ``start``, ``mask`` and ``causal`` for ``width`` queries after ``past`` keys, see ``_LayerMetadata``."""
+    """Compute ``start``, ``mask`` and ``causal`` for ``width`` queries after ``past`` keys, see ``_LayerMetadata``.
+
+    Queries in a range of ``both_ways`` attend to later keys of it too.
+    """
+    spans = [(first, last) for first, last in both_ways if first < past + width and last > past]
     start = 0 if window is None else max(0, past + 1 - window)
     keys = past + width - start
     narrow = window is not None and keys > window
     # On a GPU, attention kernels support causal attention with cached keys. Elsewhere each layer would make a mask.
     maskless = keys == width or device.type == "cuda"
-    if padding is None and (width == 1 or (maskless and not narrow)):
+    if padding is None and not spans and (width == 1 or (maskless and not narrow)):
         return start, None, width > 1
     mask = torch.zeros(1, 1, width, keys, dtype=dtype, device=device)
     excluded = torch.finfo(dtype).min / 2
     if width > 1:
-        query = torch.arange(past - start, keys, device=device).unsqueeze(1)
-        key = torch.arange(keys, device=device)
-        hidden = key > query
-        if window is not None:
-            hidden |= key <= query - window
-        mask.masked_fill_(hidden, excluded)
+        mask.masked_fill_(_hidden(past, width, start, window, spans, device), excluded)
     if padding is not None:
         shown = torch.zeros(padding.shape[0], 1, 1, keys, dtype=dtype, device=device)
         given = padding[:, start : past + width].to(device, dtype)
@@ -248,3 +269,18 @@ def visible(
         # If all keys of a row are excluded, its softmax must not be NaN: the mask is finite, and excluded only once.
         mask = torch.minimum(mask, shown.clamp_(min=excluded))
     return start, mask, False
+
+
+def _hidden(
+    past: int, width: int, start: int, window: int | None, spans: Sequence[Span], device: torch.device
+) -> torch.Tensor:
+    """Return which keys from ``start`` on each query does not attend to, bool ``[width, keys]``."""
+    keys = past + width - start
+    query = torch.arange(past - start, keys, device=device).unsqueeze(1)
+    key = torch.arange(keys, device=device)
+    hidden = key > query
+    for first, last in spans:
+        hidden[max(0, first - past) : last - past, max(0, first - start) : last - start] = False
+    if window is not None:
+        hidden |= key <= query - window
+    return hidden

@@ -14,11 +14,12 @@ from constrain.arguments import refused
 from constrain.errors import GenerationError
 from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.embeddings import IndexedEmbeddings, add_to_layer
 from constrain.model.forward_context import AttentionMetadata, ForwardContext, chunk_widths, contiguous_attention
 from constrain.model.loading import LoadableModel
 from constrain.model.lora import ExLlamaV2Lora
 from constrain.model.modules import Attention, Head, Module
+from constrain.model.prompt_images import NO_IMAGES, PromptImages, prompt_images
 from constrain.model.rope import RotaryTable
 
 
@@ -41,6 +42,8 @@ class ExLlamaV2(LoadableModel):
         """Build the modules, as :class:`~constrain.model.loading.LoadableModel` does."""
         super().__init__(config, lazy_load)
         self.head_layer_idx = len(self.modules) - 1
+        per_layer = (self.head_layer_idx - 2) // config.num_hidden_layers
+        self._layer_ends = {per_layer * (layer + 1): layer for layer in range(config.num_hidden_layers)}
         self.last_kv_layer_idx = max(i for i, each in enumerate(self.modules) if isinstance(each, Attention))
 
     def forward(
@@ -92,7 +95,8 @@ class ExLlamaV2(LoadableModel):
         self._check(input_ids, cache if attention is None else None, last_id_only or preprocess_only, attention is None)
         if input_ids.shape[1] == 0:
             return None
-        chunks = [input_ids] if attention is not None else list(self._chunks(input_ids, cache))
+        images = self._images(input_ids, cache, indexed_embeddings) if attention is None else NO_IMAGES
+        chunks = [input_ids] if attention is not None else list(self._chunks(input_ids, cache, images))
         logits: list[torch.Tensor] = []
         states: list[torch.Tensor] = []
         for number, chunk in enumerate(chunks):
@@ -109,6 +113,7 @@ class ExLlamaV2(LoadableModel):
                 abort_event=abort_event,
                 indexed_embeddings=indexed_embeddings,
                 attention=attention,
+                images=images,
             )
             if abort_event is not None and abort_event.is_set():
                 return None
@@ -134,11 +139,13 @@ class ExLlamaV2(LoadableModel):
         extract_state_indices: Sequence[int] | None = None,
         indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
         attention: AttentionMetadata | None = None,
+        images: PromptImages | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Run one pass of :meth:`forward` over all tokens.
 
         Args:
+            images: the images of the prompt that the tokens are a part of; by default those that the tokens have.
             extract_state_indices: positions in ``modules`` whose inputs to return.
 
         Returns:
@@ -146,7 +153,8 @@ class ExLlamaV2(LoadableModel):
             Empty when aborted.
         """
         if attention is None:
-            attention = self._contiguous(input_ids, cache, input_mask, position_offsets)
+            images = self._images(input_ids, cache, indexed_embeddings) if images is None else images
+            attention = self._contiguous(input_ids, cache, input_mask, position_offsets, images)
         else:
             cache = None
         context = ForwardContext(attention, ExLlamaV2Lora.listed(loras), indexed_embeddings or ())
@@ -161,6 +169,8 @@ class ExLlamaV2(LoadableModel):
                 if index in wanted:
                     result["states"][index] = x.clone()
                 x = self._run(module, x, context)
+                if index in self._layer_ends and context.embeddings:
+                    x = add_to_layer(x, input_ids, context.embeddings, self._layer_ends[index])
         if cache is not None:
             cache.current_seq_len += input_ids.shape[1]
         if preprocess_only:
@@ -266,14 +276,29 @@ class ExLlamaV2(LoadableModel):
     def _pass_limit(self, batch: int) -> int:
         return max(1, self.config.max_input_len * self.config.max_batch_size // batch)
 
-    def _chunks(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None) -> Iterator[torch.Tensor]:
+    def _images(
+        self,
+        input_ids: torch.Tensor,
+        cache: ExLlamaV2CacheBase | None,
+        embeddings: Sequence[IndexedEmbeddings] | None,
+    ) -> PromptImages:
+        """Find the images of a prompt, which is alone in its batch."""
+        past = cache.current_seq_len if cache is not None else 0
+        found = [prompt_images(self.config.arch.lm, row.tolist(), embeddings or (), past) for row in input_ids]
+        if len(found) > 1 and any(each is not NO_IMAGES for each in found):
+            raise GenerationError("prompts with images of this model are to be given one at a time")
+        return found[0] if found else NO_IMAGES
+
+    def _chunks(
+        self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, images: PromptImages
+    ) -> Iterator[torch.Tensor]:
         """Split the input into parts that are small enough for one pass."""
         if cache is None:
             yield input_ids
             return
         limit, bound = self._pass_limit(input_ids.shape[0]), self.config.max_attention_size
         start = 0
-        for width in chunk_widths(cache.current_seq_len, input_ids.shape[1], limit, bound):
+        for width in chunk_widths(cache.current_seq_len, input_ids.shape[1], limit, bound, images.both_ways):
             yield input_ids[:, start : start + width]
             start += width
 
@@ -283,6 +308,7 @@ class ExLlamaV2(LoadableModel):
         cache: ExLlamaV2CacheBase | None,
         input_mask: torch.Tensor | None,
         position_offsets: torch.Tensor | None,
+        images: PromptImages,
     ) -> AttentionMetadata:
         return contiguous_attention(
             self.rotary_tables,
@@ -292,6 +318,7 @@ class ExLlamaV2(LoadableModel):
             width=input_ids.shape[1],
             padding=input_mask,
             offsets=position_offsets,
+            images=images,
             dtype=self.compute_dtype,
             device=self.modules[0].device,
         )

@@ -43,6 +43,7 @@ class RopeParameters:
         low_freq_factor, high_freq_factor: bounds of the llama3 bands.
         beta_fast, beta_slow, truncate: bounds of the YaRN ramp, in rotations over the original context.
         short_factor, long_factor: divisors of each frequency up to, and beyond, the original context ("su").
+        axes: the axis, 0 to 2, by which each pair of features turns; empty: there is one axis.
     """
 
     theta: float
@@ -59,6 +60,32 @@ class RopeParameters:
     truncate: bool = True
     short_factor: tuple[float, ...] = ()
     long_factor: tuple[float, ...] = ()
+    axes: tuple[int, ...] = ()
+
+
+def read_axes(reader: ConfigReader, sections: tuple[int, int, int], interleaved: bool, pairs: int) -> tuple[int, ...]:
+    """Read by which of three axes each of some pairs of features turns (M-RoPE).
+
+    Args:
+        reader: of the config.
+        sections: numbers of pairs for each axis, where the config has none.
+        interleaved: whether the axes alternate, where the config does not say it.
+        pairs: number of pairs.
+
+    Raises:
+        ConfigError: the sections are not those of as many pairs.
+    """
+    newer = reader.section("rope_parameters")
+    scaling = newer if newer.has("mrope_section") else reader.section("rope_scaling")
+    found = scaling.integers("mrope_section") if scaling.has("mrope_section") else sections
+    if len(found) != 3 or sum(found) != pairs:
+        raise scaling.error("mrope_section", f"{list(found)} are not three numbers with the sum {pairs}")
+    if not scaling.boolean("mrope_interleaved", interleaved):
+        return tuple(axis for axis, count in enumerate(found) for _ in range(count))
+    axes = [0] * pairs
+    for axis in (1, 2):
+        axes[axis : 3 * found[axis] : 3] = [axis] * len(axes[axis : 3 * found[axis] : 3])
+    return tuple(axes)
 
 
 def read_rope(reader: ConfigReader, head_dim: int, max_length: int) -> tuple[RopeParameters, RopeParameters]:
@@ -218,6 +245,21 @@ class RotaryTable:
         if isinstance(positions, slice):
             return cos[positions].unsqueeze(0), sin[positions].unsqueeze(0)
         return cos[positions], sin[positions]
+
+    def mixed_rows(self, positions: torch.Tensor, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of positions on three axes, each pair of features by its own axis.
+
+        Args:
+            positions: int64 ``[3, length]``, all below ``end``.
+            end: length of the sequence.
+            device: device of the result.
+
+        Returns:
+            Two tensors ``[1, length, 1, dim]``.
+        """
+        index = positions[torch.tensor(self._rope.axes * 2)].T.to(device)
+        cos, sin = (part[:, 0].gather(0, index)[None, :, None] for part in self._table(end, device))
+        return cos, sin
 
     @property
     def depends_on_length(self) -> bool:

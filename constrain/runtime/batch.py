@@ -11,7 +11,8 @@ import torch
 
 from constrain.kernels import KVQuantization, Parts, attention
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
-from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, visible
+from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, rotations, visible
+from constrain.model.prompt_images import NO_IMAGES, PromptImages
 from constrain.model.rope import RotaryTable
 
 #: Positions in the concatenated rows of the cache: a range, or int64 ``[n]``.
@@ -26,12 +27,14 @@ class BatchRow(NamedTuple):
         past: number of positions before them.
         block_table: the pages of the sequence, in order.
         source: row of the previous pass whose sampled token is the first of ``ids``; -1: ``ids`` has it.
+        images: the images of the prompt that the tokens are a part of.
     """
 
     ids: Sequence[int]
     past: int
     block_table: Sequence[int]
     source: int = -1
+    images: PromptImages = NO_IMAGES
 
     @property
     def end(self) -> int:
@@ -168,14 +171,15 @@ def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2Cach
     device, dtype, size = model.modules[0].device, model.compute_dtype, batch.page_size
 
     def view(table: RotaryTable, window: int | None) -> _View:
-        rotations, spans = [], []
+        turned, spans = [], []
         for row, place in zip(batch.rows, batch.places, strict=True):
-            start, mask, causal = visible(row.past, len(row.ids), window, None, dtype, device)
+            both_ways = row.images.both_ways
+            start, mask, causal = visible(row.past, len(row.ids), window, None, dtype, device, both_ways)
             # Row by row: with some scaling methods, the rotation depends on the sequence length.
-            rotations.append(table.rows(slice(row.past, row.end), row.end, device))
+            turned.append(rotations(table, row.past, row.end, row.images, device))
             write = row_slots(row.block_table, size, row.past, row.end, device)
             spans.append(_Span(place, write, row_slots(row.block_table, size, start, row.end, device), mask, causal))
-        cos, sin = (torch.cat(parts, dim=1) for parts in zip(*rotations, strict=True))
+        cos, sin = (torch.cat(parts, dim=1) for parts in zip(*turned, strict=True))
         return _View(cos, sin, spans)
 
     end = max(row.end for row in batch.rows)

@@ -8,6 +8,7 @@ from copy import copy
 import torch
 
 from constrain.model import SeqTensor
+from constrain.model.prompt_images import NO_IMAGES, whole_end
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.page_table import KVPage, PageAllocator, pages_of
 
@@ -29,6 +30,7 @@ class CachedTokens:
         draft_position: number of positions that are cached for a draft model.
         cached_pages, cached_tokens: number of full pages and of tokens of the prompt that were cache hits.
         copied: whether some of these tokens came from a page of another sequence.
+        images: the images of the prompt.
     """
 
     def __init__(self, input_ids: torch.Tensor) -> None:
@@ -39,6 +41,7 @@ class CachedTokens:
         self.position = self.draft_position = 0
         self.cached_pages = self.cached_tokens = 0
         self.copied = False
+        self.images = NO_IMAGES
         self._committed = self._final = 0
         self._commit_after = _COMMIT_INTERVAL
         self.prompt_end = 0
@@ -106,7 +109,10 @@ class CachedTokens:
         return self.position - before
 
     def prompt_chunk(self, page_size: int, limit: int) -> BatchRow | None:
-        """Return the next chunk of the prompt, ``limit`` tokens at most, up to the end of a page or of the prompt."""
+        """Return the next chunk of the prompt, ``limit`` tokens at most, up to the end of a page or of the prompt.
+
+        It is longer where an image would be divided whose tokens attend to each other.
+        """
         end = min(self.prompt_end, self.position + limit)
         if self.pages:
             if end < self.prompt_end and end // page_size * page_size > self.position:
@@ -117,7 +123,9 @@ class CachedTokens:
                     break
         if end <= self.position:
             return None
-        return BatchRow(self.tokens(self.position)[: end - self.position], self.position, self.block_table)
+        end = min(whole_end(end, self.images.both_ways), self.prompt_end)
+        ids = self.tokens(self.position)[: end - self.position]
+        return BatchRow(ids, self.position, self.block_table, images=self.images)
 
     def computed(self, allocator: PageAllocator, end: int, final: int) -> None:
         """Record that keys and values up to ``end`` are cached, and those up to ``final`` will not change."""

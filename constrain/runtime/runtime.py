@@ -23,6 +23,7 @@ import torch
 
 from constrain.errors import BudgetError
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+from constrain.model.prompt_images import prompt_images
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import MaskWorkers
@@ -177,10 +178,14 @@ class Runtime:
             longest = max(ids.shape[-1] for ids in request.prompt)
             request = replace(request, max_new_tokens=self.max_seq_len - longest)
         check_budget(request)
+        traits, embeddings = self.model.config.arch.lm, request.embeddings
+        images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
         with self._between_steps():
             width = self.model.config.padded_vocab_size
             sequence = SequenceState(request, self.tokenizer, width, self._num_added)
             self._num_added += 1
+            for row, found in zip(sequence.rows, images, strict=False):
+                row.images = found
             for row, table in zip(sequence.rows, block_tables, strict=False):
                 self.allocator.forget(table)
                 row.start_at(table, position)
@@ -339,9 +344,9 @@ class Runtime:
         if self.scheduler.num_rows + request.num_rows > self.max_batch_size:
             return False
         if not sequence.is_running:
-            root = self._prefix_root(request.loras)
             assert request.max_new_tokens is not None
             for number, row in enumerate(rows):
+                root = self._prefix_root(request.loras, row.images.shift)
                 if not row.start(self.allocator, request.max_new_tokens, root, request.particles):
                     for other in rows[:number]:
                         other.stop(self.allocator)
@@ -349,10 +354,11 @@ class Runtime:
         sequence.mark("started")
         return True
 
-    def _prefix_root(self, loras: Sequence[ExLlamaV2Lora]) -> bytes:
-        """Return the root of page keys, which separates prefixes that were computed with different adapters."""
+    def _prefix_root(self, loras: Sequence[ExLlamaV2Lora], shift: int) -> bytes:
+        """Return the root of page keys, which separates prefixes of different adapters, or with raised positions."""
         numbers = [self._lora_numbers.setdefault(lora, next(self._counter)) for lora in loras]
-        return array("q", numbers).tobytes()[:_MAX_ROOT_BYTES]
+        # Numbers of adapters are positive.
+        return array("q", [-shift, *numbers] if shift else numbers).tobytes()[:_MAX_ROOT_BYTES]
 
     def _release(self, sequence: SequenceState) -> None:
         self._particles.drop(sequence)

@@ -17,10 +17,11 @@ from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from constrain.errors import ArgumentError, ConfigError
-from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2VisionTower
+from constrain.errors import ArgumentError, ConfigError, GenerationError
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
 from constrain.model.vision.images import patches_of
 from constrain.model.vision.qwen import windows_of
+from constrain.runtime import Request, Runtime, SamplingParams
 
 IMAGE, BEGIN, END = 90, 91, 92
 QWEN_IMAGES = {"min_pixels": 8 * 8 * 4, "max_pixels": 8 * 8 * 24, "patch_size": 4}
@@ -155,7 +156,7 @@ def test_features(written: Written, size: tuple[int, int]) -> None:
     if written.name == "qwen3_vl":
         assert found.added is not None
         for mine, theirs in zip(found.added, expected.deepstack_features, strict=True):
-            torch.testing.assert_close(mine.flatten(0, 1), theirs, atol=1e-4, rtol=0)
+            torch.testing.assert_close(mine.flatten(0, 1), torch.cat([*theirs]), atol=1e-4, rtol=0)
 
 
 def test_windows() -> None:
@@ -176,3 +177,118 @@ def test_images_that_are_not_read(tmp_path: Path, written: Written) -> None:
     else:
         with pytest.raises(ArgumentError, match="an image of 201 by 1 pixels is too oblong"):
             ExLlamaV2VisionTower(config).pixels(picture(1, 201))
+
+
+# Prompts
+
+
+class Names:
+    """The tokens around images."""
+
+    def single_id(self, token: str) -> int | None:
+        ids = {"<|vision_start|>": BEGIN, "<|vision_end|>": END, "<start_of_image>": BEGIN, "<end_of_image>": END}
+        return ids.get(token)
+
+
+class Pieces:
+    """A tokenizer of 99 letters."""
+
+    eos_token_id = 2
+
+    def get_vocab_size(self) -> int:
+        return 99
+
+    def get_id_to_piece_list(self, special: bool = False) -> list[str]:
+        return [chr(200 + token) for token in range(99)]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Two images and texts.
+
+    Attributes:
+        ids: with the ids of embeddings.
+        blocks: these embeddings.
+        expected: logits of transformers, which has another position for every token.
+    """
+
+    ids: torch.Tensor
+    blocks: list[ExLlamaV2MMEmbedding]
+    expected: torch.Tensor
+
+
+def prompt_of(written: Written, model: ExLlamaV2, tower: ExLlamaV2VisionTower) -> Prompt:
+    images = [picture(37, 70), picture(30, 20)]
+    blocks = [tower.get_image_embeddings(model, Names(), image) for image in images]
+    texts = [torch.tensor([each]) for each in ([1, 40, 41], [42], [43, 44, 45, 46, 47])]
+    ids = torch.cat([texts[0], blocks[0].get_ids_tensor(), texts[1], blocks[1].get_ids_tensor(), texts[2]], dim=1)
+    plain = ids.clone()
+    for block in blocks:
+        first, end = block.get_vision_token_range()
+        plain[(ids >= first) & (ids < end)] = IMAGE
+        plain[ids == first - 1], plain[ids == end] = BEGIN, END
+    processed = [written.processed(image) for image in images]
+    given = {key: torch.cat([each[key] for each in processed]) for key in processed[0]}
+    kinds = (plain == IMAGE).int()
+    given |= {"token_type_ids" if written.name == "gemma3" else "mm_token_type_ids": kinds}
+    with torch.no_grad():
+        expected = written.reference(input_ids=plain, **given).logits
+    return Prompt(ids, blocks, expected)
+
+
+def test_prompts_with_images(written: Written) -> None:
+    """In one pass; in passes of few tokens, which divide no image whose tokens attend to each other; and after it."""
+    model, tower = written.loaded()
+    prompt = prompt_of(written, model, tower)
+    for limit in (2048, 5):
+        model.config.max_input_len = limit
+        cache = ExLlamaV2Cache(model, max_seq_len=256)
+        last = prompt.ids[:, -2:]
+        found = [model.forward(prompt.ids[:, :-2], cache, indexed_embeddings=prompt.blocks)]
+        found += [model.forward(each, cache) for each in last.split(1, dim=1)]
+        torch.testing.assert_close(torch.cat(found, dim=1)[..., :99], prompt.expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("chunk", [16, 256])
+def test_generation_after_images(written: Written, chunk: int) -> None:
+    """The runtime: whatever the chunks, the greedy tokens of transformers, and again from the prefix cache."""
+    model, tower = written.loaded()
+    prompt = prompt_of(written, model, tower)
+    cache = ExLlamaV2Cache(model, max_seq_len=256)
+    tokenizer: Any = Pieces()
+    runtime = Runtime(model, cache, tokenizer, page_size=16, max_chunk_size=chunk)
+
+    def logits(ids: torch.Tensor) -> tuple[torch.Tensor, int]:
+        asked = SamplingParams(top_k=1)
+        request = Request([ids], asked, max_new_tokens=1, embeddings=prompt.blocks, return_logits=True)
+        handle = runtime.submit(request)
+        return handle.result().tokens[0].logits, handle.sequence.rows[0].cached_tokens
+
+    found, cached = logits(prompt.ids)
+    assert cached == 0
+    torch.testing.assert_close(found[..., :99].flatten(), prompt.expected[0, -1], atol=1e-4, rtol=0)
+    again, cached = logits(prompt.ids)
+    assert cached >= prompt.ids.shape[1] // 16 * 16 - 1
+    torch.testing.assert_close(again[..., :99].flatten(), prompt.expected[0, -1], atol=1e-4, rtol=0)
+    # The beginning of the same prompt, up to the first image, has the same keys only if its positions are the same.
+    end = prompt.blocks[0].length + 4
+    before, cached = logits(prompt.ids[:, :end])
+    assert (cached == 0) is model.config.arch.lm.mrope
+    torch.testing.assert_close(before[..., :99].flatten(), prompt.expected[0, end - 1], atol=1e-4, rtol=0)
+
+
+def test_images_that_are_not_whole(written: Written) -> None:
+    model, tower = written.loaded()
+    prompt = prompt_of(written, model, tower)
+    with pytest.raises(GenerationError, match="only a part of the image"):
+        model.forward(prompt.ids[:, :9], indexed_embeddings=prompt.blocks)
+    cache = ExLlamaV2Cache(model, max_seq_len=256)
+    model.forward(prompt.ids[:, :3], cache)
+    if model.config.arch.lm.mrope:
+        with pytest.raises(GenerationError, match="in one call with all that stands before it"):
+            model.forward(prompt.ids[:, 3:], cache, indexed_embeddings=prompt.blocks)
+    else:
+        found = model.forward(prompt.ids[:, 3:], cache, indexed_embeddings=prompt.blocks)
+        torch.testing.assert_close(found[..., :99], prompt.expected[:, 3:], atol=1e-4, rtol=0)
+    with pytest.raises(GenerationError, match="one at a time"):
+        model.forward(prompt.ids.expand(2, -1), indexed_embeddings=prompt.blocks)
