@@ -23,7 +23,7 @@ from constrain.cli.inspect import info
 from constrain.completion.images import MessageImages
 from constrain.documents import Document, decode_image, read
 from constrain.errors import ArgumentError, DocumentError, ExtractionError, GenerationError, ModelError
-from constrain.generator import ExLlamaV2Sampler
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2Cache, ExLlamaV2VisionTower
 
 
@@ -161,6 +161,39 @@ def test_extraction_from_an_image_that_cannot_be(llm: LLM) -> None:
         LLM(llm.runtime).extract(SCHEMA, picture)
     with pytest.raises(ExtractionError, match="asks for quotes of a text"):
         llm.extract({"type": "string", "x-verbatim": {"source": "text"}}, picture)
+
+
+@pytest.mark.parametrize(
+    ("family", "around", "length"),
+    [
+        ("qwen2_5_vl", ("<|vision_start|>", "<|vision_end|>"), 6 * 10),
+        ("gemma3", ("\n\n<start_of_image>", "<end_of_image>\n\n"), 4 * 4),
+    ],
+)
+def test_what_families_read_around_images(family: str, around: tuple[str, str], length: int, tmp_path: Path) -> None:
+    """The tokens around an image, whoever writes them, and nothing of them in a text; greedy text of both doors."""
+    llm = constrain.load(save_seeing_model(tmp_path, family), images=True, max_seq_len=256)
+    picture, encode = image(14, 24, 40), llm.tokenizer.tokenizer_model.hf_tokenizer.encode
+    ids, (block,) = llm.encode_prompt(asked("a", picture, "b"))
+    before, after = (encode(text).ids for text in (f"<s>[INST]a{around[0]}", f"{around[1]}b[/INST]"))
+    assert ids[0].tolist() == [*before, *block.get_ids(), *after]
+    assert block.length == length
+    hidden, _ = llm.encode_prompt(asked(around[0].strip(), picture))
+    assert hidden[0].tolist().count(before[-1]) == 1
+    tower = ExLlamaV2VisionTower(llm.model.config)
+    tower.load()
+    framed = tower.get_image_embeddings(llm.model, llm.tokenizer, picture)
+    assert (framed.length, framed.pre_tokens, framed.post_tokens) == (length + 2, 1, 1)
+    inner = framed.get_ids_tensor()
+    inner = torch.cat([torch.tensor([before[:-1]]), inner, torch.tensor([after[1:]])], dim=1)
+    greedy = ExLlamaV2Sampler.Settings.greedy()
+    generator = ExLlamaV2DynamicGenerator(llm.model, ExLlamaV2Cache(llm.model, max_seq_len=512), llm.tokenizer)
+    job = ExLlamaV2DynamicJob(inner, max_new_tokens=5, gen_settings=greedy, embeddings=[framed], identifier=1)
+    generator.enqueue(job)
+    text = ""
+    while generator.num_remaining_jobs():
+        text += "".join(each.get("text", "") for each in generator.iterate())
+    assert text == llm.generate(messages=asked("a", picture, "b"), max_new_tokens=5, settings=greedy).text
 
 
 def test_with_a_constraint_and_several_outputs(llm: LLM) -> None:

@@ -17,6 +17,7 @@ from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from constrain.compat.exllamav2.config import ExLlamaV2Config as CompatConfig
 from constrain.errors import ArgumentError, ConfigError, GenerationError
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
 from constrain.model.vision.images import patches_of
@@ -157,6 +158,18 @@ def test_features(written: Written, size: tuple[int, int]) -> None:
         assert found.added is not None
         for mine, theirs in zip(found.added, expected.deepstack_features, strict=True):
             torch.testing.assert_close(mine.flatten(0, 1), torch.cat([*theirs]), atol=1e-4, rtol=0)
+
+
+def test_axes_of_positions(written: Written) -> None:
+    """Which pairs of features turn with time, row and column."""
+    config = CompatConfig(str(written.folder))
+    expected = {
+        "qwen2_vl": ((0, 0, 1, 1, 2, 2), [2, 2, 2]),
+        "qwen2_5_vl": ((0, 1, 1, 2, 2, 2), [1, 2, 3]),
+        "qwen3_vl": ((0, 1, 2, 0, 1, 2, 0, 0), [4, 2, 2]),
+        "gemma3": ((), None),
+    }
+    assert (config.rope.axes, config.mrope_section) == expected[written.name]
 
 
 def test_windows() -> None:

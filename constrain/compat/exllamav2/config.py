@@ -13,7 +13,7 @@ class ExLlamaV2Config(native.ExLlamaV2Config):
         logit_scale: factor of the logits.
         scale_depth, scale_emb: multipliers that no supported model has.
         checkpoint_fused_mlp, checkpoint_offset_qzeros: forms of quantised weights that are not supported.
-        mrope_section: for multi-axis RoPE, which no supported model has.
+        mrope_section: numbers of pairs of features that turn with each axis of multi-axis RoPE.
         scale_long_factor, scale_short_factor: divisors of the frequencies beyond, and up to, the original context.
         yarn_rope_factor, yarn_rope_original_max_position_embeddings: parameters of YaRN.
         l3_rope_factor, l3_rope_low_freq_factor, l3_rope_high_freq_factor, l3_rope_original_max_position_embeddings:
@@ -40,6 +40,8 @@ class ExLlamaV2Config(native.ExLlamaV2Config):
         """See :meth:`constrain.model.ExLlamaV2Config.prepare`."""
         super().prepare(no_tensors)
         rope = self.rope
+        if rope.axes:
+            self.mrope_section = [rope.axes.count(axis) for axis in range(3)]
         if rope.method == "su":
             self.scale_long_factor, self.scale_short_factor = list(rope.long_factor), list(rope.short_factor)
         elif rope.method == "yarn":

@@ -11,8 +11,8 @@ import torch
 
 from constrain.model.layout import Shape
 from constrain.model.modules import LayerNorm, Module, RMSNorm
+from constrain.model.vision.config import VisionConfig
 from constrain.model.vision.images import pixels_of
-from constrain.model.vision_config import VisionConfig
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from constrain.arguments import refused
-from constrain.model.vision_config import VisionConfig
+from constrain.model.vision.config import VisionConfig
 
 
 def pixels_of(image: Any, config: VisionConfig) -> torch.Tensor:

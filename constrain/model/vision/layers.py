@@ -14,7 +14,7 @@ from constrain.model.forward_context import AttentionLayer, ForwardContext, rota
 from constrain.model.layout import LayerLayout, LinearLayout, MLPLayout, Shape
 from constrain.model.modules import MLP, Attention, LayerNorm, Module, RMSNorm
 from constrain.model.tensor_reader import TensorSource
-from constrain.model.vision_config import VisionConfig
+from constrain.model.vision.config import VisionConfig
 
 COLOURS = 3
 

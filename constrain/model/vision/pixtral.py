@@ -12,11 +12,7 @@ from constrain.model.forward_context import ForwardContext
 from constrain.model.modules import RMSNorm
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.traits import VisionTraits
-from constrain.model.vision.encoder import Encoder, Features, ImageWords
-from constrain.model.vision.images import patches_of
-from constrain.model.vision.layers import BlockNames, ImageAttention, PatchEmbedding, image_attention, layer_modules
-from constrain.model.vision.projector import Projector
-from constrain.model.vision_config import (
+from constrain.model.vision.config import (
     MAX_PIXELS,
     ImageSettings,
     VisionConfig,
@@ -26,6 +22,10 @@ from constrain.model.vision_config import (
     read_shape,
     read_theta,
 )
+from constrain.model.vision.encoder import Encoder, Features, ImageWords
+from constrain.model.vision.images import patches_of
+from constrain.model.vision.layers import BlockNames, ImageAttention, PatchEmbedding, image_attention, layer_modules
+from constrain.model.vision.projector import Projector
 from constrain.tokenizer.files import read_json_object
 
 _NORM_EPS = 1e-5

@@ -18,18 +18,7 @@ from constrain.model.modules import Linear, Module
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.tensor_reader import TensorSource
 from constrain.model.traits import VisionTraits
-from constrain.model.vision.encoder import Encoder, Features, ImageWords
-from constrain.model.vision.images import patches_of
-from constrain.model.vision.layers import (
-    BlockNames,
-    ImageAttention,
-    PatchEmbedding,
-    PositionTable,
-    image_attention,
-    layer_modules,
-    make_norm,
-)
-from constrain.model.vision_config import (
+from constrain.model.vision.config import (
     MAX_AREA,
     MAX_LAYERS,
     MAX_WIDTH,
@@ -40,6 +29,17 @@ from constrain.model.vision_config import (
     read_images,
     read_shape,
     read_theta,
+)
+from constrain.model.vision.encoder import Encoder, Features, ImageWords
+from constrain.model.vision.images import patches_of
+from constrain.model.vision.layers import (
+    BlockNames,
+    ImageAttention,
+    PatchEmbedding,
+    PositionTable,
+    image_attention,
+    layer_modules,
+    make_norm,
 )
 from constrain.tokenizer.files import read_json_object
 

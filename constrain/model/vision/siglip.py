@@ -17,6 +17,16 @@ from constrain.model.modules import Module, RMSNorm
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.tensor_reader import TensorSource
 from constrain.model.traits import VisionTraits
+from constrain.model.vision.config import (
+    BILINEAR,
+    MAX_PIXELS,
+    ImageSettings,
+    VisionConfig,
+    image_reader,
+    read_activation,
+    read_images,
+    read_shape,
+)
 from constrain.model.vision.encoder import Encoder, Features, ImageWords
 from constrain.model.vision.images import patches_of
 from constrain.model.vision.layers import (
@@ -26,16 +36,6 @@ from constrain.model.vision.layers import (
     layer_modules,
     make_norm,
     unrotated,
-)
-from constrain.model.vision_config import (
-    BILINEAR,
-    MAX_PIXELS,
-    ImageSettings,
-    VisionConfig,
-    image_reader,
-    read_activation,
-    read_images,
-    read_shape,
 )
 from constrain.tokenizer.files import read_json_object
 

@@ -15,13 +15,13 @@ from constrain.model.embeddings import ExLlamaV2MMEmbedding
 from constrain.model.forward_context import ForwardContext
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.traits import VisionTraits
+from constrain.model.vision.config import VisionConfig
 from constrain.model.vision.encoder import Encoder, Features
 from constrain.model.vision.layers import unrotated
 from constrain.model.vision.pixtral import PixtralEncoder, read_pixtral
 from constrain.model.vision.qwen import TRAITS as QWEN
 from constrain.model.vision.qwen import QwenEncoder, read_qwen
 from constrain.model.vision.siglip import SiglipEncoder, read_siglip
-from constrain.model.vision_config import VisionConfig
 
 
 class TokenNames(Protocol):
