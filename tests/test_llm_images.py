@@ -18,6 +18,7 @@ from seeing_models import SPECIAL, save_seeing_model
 
 import constrain
 from constrain import LLM
+from constrain.chat import Chat
 from constrain.cli.extract import extract
 from constrain.cli.inspect import info
 from constrain.completion.images import MessageImages
@@ -196,6 +197,23 @@ def test_what_families_read_around_images(family: str, around: tuple[str, str], 
     assert text == llm.generate(messages=asked("a", picture, "b"), max_new_tokens=5, settings=greedy).text
 
 
+def test_chats_with_images(llm: LLM) -> None:
+    """An image stays in the conversation, so that the next question is about it too."""
+    chat = Chat(llm, settings=ExLlamaV2Sampler.Settings.greedy(), max_new_tokens=4)
+    first = "".join(chat.answer(asked(image(15, 16, 16), "What?")[0]["content"]))
+    assert chat.messages[0]["content"][0]["type"] == "image"
+    second = "".join(chat.answer("And?"))
+    whole = [*asked(image(15, 16, 16), "What?"), {"role": "assistant", "content": first.strip()}]
+    whole.append({"role": "user", "content": "And?"})
+    again = llm.generate(messages=whole, max_new_tokens=4, settings=ExLlamaV2Sampler.Settings.greedy())
+    assert again.text == second
+    blind = Chat(llm.runtime)
+    with pytest.raises(ArgumentError, match=r"use load\(images=True\)"):
+        next(blind.answer(asked(image(15, 16, 16), "What?")[0]["content"]))
+    with pytest.raises(ArgumentError, match="message must be"):
+        next(chat.answer(5))  # type: ignore[arg-type]
+
+
 def test_with_a_constraint_and_several_outputs(llm: LLM) -> None:
     found = llm.generate(messages=asked(image(3, 8, 8), "Is it?"), choices=["yes", "no"], n=3, seed=0)
     assert all(each.text in ("yes", "no") for each in found)
@@ -204,7 +222,7 @@ def test_with_a_constraint_and_several_outputs(llm: LLM) -> None:
 
 
 def test_the_same_image_has_the_same_ids(llm: LLM, tower: ExLlamaV2VisionTower) -> None:
-    images = MessageImages(tower, llm.model, llm.tokenizer, 512)
+    images = MessageImages(tower, llm.runtime)
     prompt = torch.tensor([[0, SPECIAL.index("[IMG]"), 9]])
     first, (kept,) = images.placed(prompt, [image(4, 16, 16)])
     again, _ = images.placed(prompt, [image(4, 16, 16)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from constrain.errors import ArgumentError, GenerationError
 from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
-from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.runtime import Runtime
 
 #: Most images whose embeddings are kept, and most bytes of these.
 _MOST_KEPT, _MOST_BYTES = 64, 1 << 30
@@ -25,16 +26,14 @@ class MessageImages:
     two images have an id in common.
     """
 
-    def __init__(
-        self, tower: ExLlamaV2VisionTower, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, max_tokens: int
-    ) -> None:
+    def __init__(self, tower: ExLlamaV2VisionTower, runtime: Runtime) -> None:
         """
         Args:
             tower: the loaded vision tower.
-            model, tokenizer: the loaded text model and its tokenizer.
-            max_tokens: most tokens of all images of a conversation.
+            runtime: runs the text model.
         """
-        self._tower, self._model, self._tokenizer, self._max_tokens = tower, model, tokenizer, max_tokens
+        self._tower, self._runtime = tower, runtime
+        self._tokenizer, self._max_tokens = runtime.tokenizer, runtime.max_seq_len
         self._kept: OrderedDict[bytes, ExLlamaV2MMEmbedding] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -108,13 +107,17 @@ class MessageImages:
 
     def _embedding(self, pixels: torch.Tensor) -> ExLlamaV2MMEmbedding:
         key = blake2b(pixels.numpy().tobytes() + str(pixels.shape).encode()).digest()
-        with self._lock:
+        with self._exclusively(), self._lock:
             if key not in self._kept:
-                self._kept[key] = self._tower.embeddings_of_pixels(self._model, self._tokenizer, pixels)
+                self._kept[key] = self._tower.embeddings_of_pixels(self._runtime.model, self._tokenizer, pixels)
             self._kept.move_to_end(key)
             found = self._kept[key]
             self._forget()
         return found
+
+    def _exclusively(self) -> AbstractContextManager[None]:
+        """Keep steps from running on a GPU: one of them may record a graph, which other work would spoil."""
+        return self._runtime.between_steps() if self._tower.device.type == "cuda" else nullcontext()
 
     def _forget(self) -> None:
         """Forget the images that were used longest ago, as long as there are too many or too large ones."""

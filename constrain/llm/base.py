@@ -102,8 +102,7 @@ class BaseLLM:
             ArgumentError: an argument is of the wrong type, or the calibration cannot be read.
         """
         self.runtime: Runtime = runtime_of(runtime)
-        room = self.runtime.max_seq_len
-        self.images = MessageImages(tower, self.model, self.tokenizer, room) if tower else None
+        self.images = MessageImages(tower, self.runtime) if tower else None
         self.extractor = Extractor(self.runtime, prompt, calibration, self.images)
 
     @property

@@ -180,7 +180,7 @@ class Runtime:
         check_budget(request)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
-        with self._between_steps():
+        with self.between_steps():
             width = self.model.config.padded_vocab_size
             sequence = SequenceState(request, self.tokenizer, width, self._num_added)
             self._num_added += 1
@@ -201,7 +201,7 @@ class Runtime:
             GenerationError: the request can never fit, or its prompt has ids that the model does not know.
             BudgetError: every output that the constraint allows is longer than the request allows.
         """
-        with self._between_steps():
+        with self.between_steps():
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
         with self._progress:
@@ -210,7 +210,7 @@ class Runtime:
 
     def cancel(self, sequence: SequenceState) -> None:
         """Cancel a sequence without an event; does nothing if it is neither waiting nor running."""
-        with self._between_steps():
+        with self.between_steps():
             self._handles.pop(sequence, None)
             if self.scheduler.remove(sequence):
                 self._release(sequence)
@@ -219,8 +219,11 @@ class Runtime:
             self._progress.notify_all()
 
     @contextmanager
-    def _between_steps(self) -> Iterator[None]:
-        """Hold the lock; as locks are not fair, a stepping thread lets waiting threads go first after each step."""
+    def between_steps(self) -> Iterator[None]:
+        """Hold the lock, so that no step runs; other work on the model's devices may be done meanwhile.
+
+        As locks are not fair, a stepping thread lets waiting threads go first after each step.
+        """
         with self._progress:
             self._num_waiting += 1
         try:

@@ -104,6 +104,7 @@ class Written:
 
     def loaded(self) -> tuple[ExLlamaV2, ExLlamaV2VisionTower]:
         config = ExLlamaV2Config(self.folder)
+        config.compute_dtype = torch.float32
         model, tower = ExLlamaV2(config), ExLlamaV2VisionTower(config)
         model.load()
         tower.load()
@@ -288,6 +289,23 @@ def test_generation_after_images(written: Written, chunk: int) -> None:
     before, cached = logits(prompt.ids[:, :end])
     assert (cached == 0) is model.config.arch.lm.mrope
     torch.testing.assert_close(before[..., :99].flatten(), prompt.expected[0, end - 1], atol=1e-4, rtol=0)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(written: Written) -> None:
+    """Prefill and decode, the latter as graphs: the logits of transformers, whatever the chunks."""
+    model, tower = written.loaded()
+    prompt = prompt_of(written, model, tower)
+    tokenizer: Any = Pieces()
+    for chunk in (16, 256):
+        runtime = Runtime(model, ExLlamaV2Cache(model, max_seq_len=512), tokenizer, max_chunk_size=chunk)
+        for end in (prompt.ids.shape[1] - 2, prompt.ids.shape[1]):
+            asked = SamplingParams(top_k=1)
+            request = Request(
+                [prompt.ids[:, :end]], asked, max_new_tokens=3, embeddings=prompt.blocks, return_logits=True
+            )
+            logits = runtime.submit(request).result().tokens[0].logits
+            torch.testing.assert_close(logits.cpu()[..., :99].flatten(), prompt.expected[0, end - 1], atol=5e-4, rtol=0)
 
 
 def test_images_that_are_not_whole(written: Written) -> None:
