@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 
 import constrain
-from constrain import LLM
+from constrain import LLM, ExLlamaV2Cache_TP
 from constrain.engine import GrammarCache
 from constrain.errors import (
     ArgumentError,
@@ -390,6 +390,17 @@ def test_the_cache_has_room_for_several_contexts(tiny_dir: Path) -> None:
     for wrong in ({"max_batch_size": 0}, {"cache_tokens": -1}):
         with pytest.raises(ArgumentError, match="must be a whole number of at least 1"):
             constrain.load(tiny_dir, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"tensor_parallel": ["cpu"] * 3}, {"gpu_split": [0.001]}])
+def test_models_are_split_over_devices(tiny_dir: Path, options: dict[str, Any]) -> None:
+    split, whole = (constrain.load(tiny_dir, max_seq_len=256, **each) for each in (options, {}))
+    assert split.generate("hello", max_new_tokens=9, temperature=0) == whole.generate(
+        "hello", max_new_tokens=9, temperature=0
+    )
+    if "tensor_parallel" in options:
+        assert isinstance(split.runtime.cache, ExLlamaV2Cache_TP)
+        assert split.runtime.cache.max_seq_len == whole.runtime.cache.max_seq_len
 
 
 def test_a_cache_takes_half_of_the_free_memory_at_most(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
         "read_bandwidth": bandwidth,
         "limit": batch * bandwidth / size,
         "model": step_rate(model, cache, batch, prompt, new_tokens),
-        "generator": _generator(model, cache, tokenizer, batch, prompt, new_tokens),
+        "generator": generator_rate(model, cache, tokenizer, batch, prompt, new_tokens),
     }
     model.unload()
     del model, cache
@@ -96,14 +96,15 @@ def step_rate(model: ExLlamaV2, cache: ExLlamaV2CacheBase, batch: int, past: int
     return _median_rate(batch * new_tokens, run)
 
 
-def _generator(
+def generator_rate(
     model: ExLlamaV2,
-    cache: ExLlamaV2Cache,
+    cache: ExLlamaV2CacheBase,
     tokenizer: ExLlamaV2Tokenizer,
     batch: int,
     prompt: int,
     new_tokens: int,
 ) -> float:
+    """Return tokens per second of the dynamic generator, decoding greedily."""
     settings = ExLlamaV2Sampler.Settings.greedy()
     # Shared by all runs, so that only the first one captures CUDA graphs.
     generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer, max_batch_size=batch)

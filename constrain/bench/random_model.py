@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
 from typing import Any, cast
+from zlib import crc32
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -52,7 +54,8 @@ class _RandomTensors:
         if "norm" in key:
             target.fill_(1.0)
         else:
-            target.normal_(0.0, _SPREAD)
+            generator = torch.Generator(target.device).manual_seed(crc32(key.encode()))
+            target.normal_(0.0, _SPREAD, generator=generator)
 
     def stays_packed(self, key: str) -> bool:
         return False
@@ -71,7 +74,11 @@ class _RandomTensors:
 
 
 def random_model(
-    shape: Shape, folder: Path, tokenizer_dir: Path | None = None, form: str | None = None
+    shape: Shape,
+    folder: Path,
+    tokenizer_dir: Path | None = None,
+    form: str | None = None,
+    load: Callable[[ExLlamaV2], None] = ExLlamaV2.load,
 ) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
     """Return a loaded model with random weights, and a tokenizer.
 
@@ -81,6 +88,7 @@ def random_model(
         tokenizer_dir: has the tokenizer files, with no more tokens than the model; by default, the tokenizer has one
             word per id.
         form: of the weights, one of ``FORMS`` where weights stay packed; ``None``: plain.
+        load: loads the model; however it does, the weights are the same.
     """
     (folder / "config.json").write_text(json.dumps(shape.config()))
     if tokenizer_dir is None:
@@ -96,7 +104,7 @@ def random_model(
     config.prepare(no_tensors=True)
     config.files = cast(TensorFiles, _RandomTensors(form))
     model = ExLlamaV2(config)
-    model.load()
+    load(model)
     return model, ExLlamaV2Tokenizer(config)
 
 

@@ -220,6 +220,39 @@ def measure_weights(shape: str, batch: int, output: Path | None) -> None:
     Console().print(table)
 
 
+@bench.command("devices")
+@_shape_option
+@click.option("--device", "devices", multiple=True, help="A device, given once for each.  [default: all GPUs]")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at a time.")
+@click.option("--prompt", type=click.IntRange(min=1), default=128, show_default=True, help="Tokens of each prompt.")
+@click.option("--tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Tokens of each answer.")
+@_json_option
+def measure_devices(
+    shape: str, devices: tuple[str, ...], batch: int, prompt: int, tokens: int, output: Path | None
+) -> None:
+    """Measure decoding over several devices, with every layer split and by layers, compared with the first of them.
+
+    The weights are random, and the same each time. Rates are tokens per second of all sequences together.
+    """
+    import torch
+
+    from constrain.bench import devices as over_devices
+
+    given = devices or tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    if not given:
+        _require_gpu()
+    figures = over_devices.measure_devices(SHAPES[shape], given, batch, prompt, tokens) | {"shape": shape}
+    _write(figures, output)
+    title = f"{shape}, batch {batch}, {' '.join(given)}, {figures['device']}"
+    table = Table(Column("", no_wrap=True), "model", "generator", "times one device", "same tokens", title=title)
+    one = figures["ways"][0]["generator"]
+    for way in figures["ways"]:
+        rate = way["generator"]
+        numbers = f"{way['model']:,.0f}", f"{rate:,.0f}", f"{rate / one:.2f}", f"{way['same_tokens']} of 64"
+        table.add_row(way["name"], *numbers)
+    Console().print(table)
+
+
 @bench.command("step")
 @click.argument("data_dir", type=FOLDER)
 @_tokenizer_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from constrain.cli.options import SchemaParam, max_new_tokens_option, model_option, seed_option
+from constrain.cli.options import GpuOptions, SchemaParam, gpu_options, max_new_tokens_option, model_option, seed_option
 from constrain.errors import ConstrainError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ PROMPT = "> "
 @click.option("--regex", help="Answer with texts that this regular expression matches.")
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0.8]")
 @model_option
+@gpu_options
 @max_new_tokens_option
 @seed_option
 def chat(
@@ -35,6 +36,7 @@ def chat(
     model_dir: Path | None,
     max_new_tokens: int,
     seed: int | None,
+    gpus: GpuOptions,
 ) -> None:
     """Talk to the model.
 
@@ -45,7 +47,7 @@ def chat(
     from constrain.generator import ExLlamaV2Sampler
     from constrain.llm import load, make_filters
 
-    llm = load(model_dir, max_batch_size=1)
+    llm = load(model_dir, max_batch_size=1, **gpus)
     settings = ExLlamaV2Sampler.Settings()
     if temperature is not None:
         settings = replace(settings, temperature=temperature)

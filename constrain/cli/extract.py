@@ -15,9 +15,11 @@ import click
 from constrain.cli.counted import counted
 from constrain.cli.interrupt import Interrupt
 from constrain.cli.options import (
+    GpuOptions,
     OutputFile,
     SchemaParam,
     filters_option,
+    gpu_options,
     max_new_tokens_option,
     model_option,
     prompt_options,
@@ -56,6 +58,7 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 @click.option("--sample", type=click.IntRange(min=1), help="Take N documents at random, other ones for each --seed.")
 @click.option("--retry-failed", is_flag=True, help="Try documents again that failed in an earlier run.")
 @model_option
+@gpu_options
 @max_new_tokens_option
 @prompt_options
 @filters_option
@@ -101,6 +104,7 @@ def extract(
     address: str | None,
     workers: int | None,
     calibration: Path | None,
+    gpus: GpuOptions,
     **options: Any,
 ) -> None:
     """Extract one record from each of FILES.
@@ -118,14 +122,13 @@ def extract(
     """
     from constrain.runs import run_extraction
 
-    if workers is not None and address is None:
-        raise click.UsageError("--workers needs --ray")
+    _check_workers(address, workers, gpus)
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
     if column is None:
         _warn_of_tables(files)
     _warn_of_others(files, column, output)
     _check(target, model_dir)
-    model = _model(model_dir, jobs, calibration)
+    model = _model(model_dir, jobs, calibration, gpus)
     if address is not None:
         model = _on_ray(model, address, workers, model_dir, jobs)
     with _opened(output) as lines:
@@ -222,7 +225,14 @@ def _check(target: Target[Any], model_dir: Path | None) -> None:
     warn_of_mistakes(check_schema(target.schema, Vocabulary.from_pretrained(model_dir or built_in())))
 
 
-def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | None) -> LazyModel:
+def _check_workers(address: str | None, workers: int | None, gpus: GpuOptions) -> None:
+    if workers is not None and address is None:
+        raise click.UsageError("--workers needs --ray")
+    if address is not None and any(gpus.values()):
+        raise click.UsageError("a worker of --ray has one GPU: --gpu-split and --tensor-parallel are for a run without")
+
+
+def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | None, gpus: GpuOptions) -> LazyModel:
     from constrain.demo import model_dir as built_in
     from constrain.extract import Calibration
     from constrain.runs import LazyModel
@@ -232,7 +242,7 @@ def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | No
     def load() -> LLM:
         from constrain.llm import load
 
-        return load(model_dir, max_batch_size=jobs, calibration=calibration, images=None)
+        return load(model_dir, max_batch_size=jobs, calibration=calibration, images=None, **gpus)
 
     return LazyModel.open(model_dir or built_in(), load, calibration)
 

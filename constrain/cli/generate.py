@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from constrain.cli.options import (
+    GpuOptions,
     SchemaParam,
     TextFile,
     filters_option,
+    gpu_options,
     max_new_tokens_option,
     model_option,
     seed_option,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 @filters_option
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0.8]")
 @model_option
+@gpu_options
 @max_new_tokens_option
 @seed_option
 def generate(
@@ -45,6 +48,7 @@ def generate(
     model_dir: Path | None,
     max_new_tokens: int,
     seed: int | None,
+    gpus: GpuOptions,
 ) -> None:
     """Continue PROMPT and print what was written.
 
@@ -53,7 +57,7 @@ def generate(
     """
     from constrain.llm import load
 
-    answer = load(model_dir, max_batch_size=1).generate(
+    answer = load(model_dir, max_batch_size=1, **gpus).generate(
         prompt,
         json_schema=target,
         regex=regex,

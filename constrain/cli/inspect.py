@@ -40,7 +40,8 @@ def plugins() -> None:
 
 @click.command("info")
 @click.argument("model_dir", type=FOLDER)
-def info(model_dir: Path) -> None:
+@click.option("--tensor-parallel", "gpus", type=click.IntRange(min=1), help="Show the parts of this many GPUs, too.")
+def info(model_dir: Path, gpus: int | None) -> None:
     """Describe the model in MODEL_DIR.
 
     Its weights are not loaded; said is also how much memory it would take here. Caches are given as bytes for a token
@@ -74,6 +75,8 @@ def info(model_dir: Path) -> None:
     console = Console()
     console.print(table)
     console.print(_memory(model))
+    if gpus is not None:
+        console.print(_shards(model, gpus))
 
 
 def _experts(config: ExLlamaV2Config) -> dict[str, str]:
@@ -109,6 +112,25 @@ def _memory(model: ExLlamaV2) -> Table:
             table.add_row(kind.__name__, f"{token_bytes(model, kind):,}", f"{longest_cache(model, kind):,} tokens")
         except CacheError:
             continue  # this cache type does not support the head size
+    return table
+
+
+def _shards(model: ExLlamaV2, gpus: int) -> Table:
+    """Describe the equal parts of a model of which every layer is split."""
+    import torch
+
+    from constrain.model import ExLlamaV2Cache
+    from constrain.model.memory import token_bytes
+    from constrain.model.shard_memory import cache_shares, shard_weights
+    from constrain.model.sharding import make_plan
+
+    plan = make_plan(model.config, [torch.device("cuda", gpu) for gpu in range(gpus)], [1.0] * gpus)
+    token, shares = token_bytes(model, ExLlamaV2Cache), cache_shares(model, plan)
+    weights, parts = shard_weights(model, plan), plan.layers[-1]
+    table = Table("GPU", "heads", "for keys and values", "inner features", "weights", "cache, bytes a token")
+    for gpu in range(gpus):
+        counts = (str(len(part[gpu])) for part in (parts.heads, parts.kv_heads, parts.inner))
+        table.add_row(str(gpu), *counts, _memory_size(weights[gpu]), f"{int(token * shares[gpu]):,}")
     return table
 
 

@@ -6,9 +6,10 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
@@ -29,6 +30,37 @@ max_new_tokens_option = click.option(
     help="Most tokens to write for one answer.",
 )
 seed_option = click.option("--seed", type=int, help="Seed of the draw, to get the same answer again.")
+
+
+class GigabytesParam(click.ParamType[Any]):
+    """Gigabytes for each GPU, separated by commas."""
+
+    name = "GB,GB,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        try:
+            return [float(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not numbers separated by commas", param, ctx)
+
+
+class GpuOptions(TypedDict):
+    """Arguments of :func:`constrain.load` that split a model over several GPUs."""
+
+    gpu_split: list[float] | None
+    tensor_parallel: bool
+
+
+def gpu_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that split a model over several GPUs; the command gets them as ``gpus``."""
+
+    @click.option("--gpu-split", type=GigabytesParam(), help="Split the model by layers: gigabytes for each GPU.")
+    @click.option("--tensor-parallel", is_flag=True, help="Split every layer over the GPUs, in place of whole layers.")
+    @wraps(command)
+    def with_gpus(*args: Any, gpu_split: list[float] | None, tensor_parallel: bool, **others: Any) -> None:
+        command(*args, gpus=GpuOptions(gpu_split=gpu_split, tensor_parallel=tensor_parallel), **others)
+
+    return with_gpus
 
 
 class OutputFile(click.Path):

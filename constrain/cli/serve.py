@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from constrain.cli.options import GpuOptions, gpu_options
+
 if TYPE_CHECKING:
     from constrain.serve import Models
 
@@ -31,6 +33,7 @@ _BACKLOG = 2048
     metavar="NAME=FOLDER[@MODEL]",
     help="An adapter of a model, by default of the first one; several are allowed.",
 )
+@gpu_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen at.")
 @click.option(
@@ -93,6 +96,7 @@ def serve(
     fetch_images: bool,
     timeout: float,
     shutdown_timeout: int,
+    gpus: GpuOptions,
 ) -> None:
     """Serve models by the API of OpenAI.
 
@@ -105,7 +109,7 @@ def serve(
         from constrain.serve import ServerSettings, create_app
     except ImportError as error:
         raise click.ClickException(f"{error}; pip install constrain-lm[serve]") from error
-    models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens, images)
+    models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens, images, gpus)
     limits = ServerSettings(
         api_keys, max_requests, timeout, max_stored_characters=max_stored_characters, fetch_images=fetch_images
     )
@@ -131,13 +135,15 @@ def _models(
     max_seq_len: int | None,
     cache_tokens: int | None,
     images: bool,
+    gpus: GpuOptions,
 ) -> Models:
     from constrain.llm import load
     from constrain.serve import Models
 
     models = Models()
     for name, folder in map(_named_folder, model_dirs) if model_dirs else [(_BUILT_IN, None)]:
-        llm = load(folder, max_seq_len=max_seq_len, cache_tokens=cache_tokens, images=None if images else False)
+        vision = None if images else False
+        llm = load(folder, max_seq_len=max_seq_len, cache_tokens=cache_tokens, images=vision, **gpus)
         models.add(name, llm, tool_form)
     for given in loras:
         name, _, rest = given.partition("=")

@@ -83,7 +83,8 @@ class ForwardContext:
         loras: adapters to apply; the first one may replace embedding and head.
         embeddings: indexed embeddings for ids outside the vocabulary.
         workspace: scratch memory of adapters; each context has its own, since contexts may be used on several streams.
-        replicas: the last states on each device of a model whose layers are split over devices.
+        replicas: the last states on each device of a model whose layers are split over devices; to be cleared where
+            states are changed in place.
     """
 
     attention: AttentionMetadata

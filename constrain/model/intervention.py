@@ -40,13 +40,20 @@ class Intervention(Module):
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         """Run the module between the two hooks."""
-        if self.pre_forward is not None:
-            x = self.pre_forward(x, context)
-        x = self.inner.forward(x, context)
-        return x if self.post_forward is None else self.post_forward(x, context)
+        x = _changed(self.pre_forward, x, context)
+        return _changed(self.post_forward, self.inner.forward(x, context), context)
 
     def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
         self.inner.load(source, self.device, dtype)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+def _changed(hook: Hook | None, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+    """Apply a hook, which may change states in place."""
+    if hook is None:
+        return x
+    x = hook(x, context)
+    context.replicas.clear()
+    return x

@@ -171,6 +171,7 @@ class ExLlamaV2(LoadableModel):
                 x = self._run(module, x, context)
                 if index in self._layer_ends and context.embeddings:
                     x = add_to_layer(x, input_ids, context.embeddings, self._layer_ends[index])
+                    context.replicas.clear()
         if cache is not None:
             cache.current_seq_len += input_ids.shape[1]
         if preprocess_only:

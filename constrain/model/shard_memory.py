@@ -53,18 +53,26 @@ def plan_shards(
 
 
 def shard_bytes(model: SizedModel, plan: ShardingPlan, cache: ExLlamaV2CacheBase) -> list[int]:
-    """Bytes of weights and cache of each shard of a model that is not loaded."""
-    sizes = module_sizes(model)
+    """Bytes of weights and cache of each shard of a model that is not loaded, about."""
+    layer, layers = cache.layer_bytes(), model.config.num_hidden_layers
+    caches = (int(layer * layers * share) for share in cache_shares(model, plan))
+    return [weights + own for weights, own in zip(shard_weights(model, plan), caches, strict=True)]
+
+
+def cache_shares(model: SizedModel, plan: ShardingPlan) -> list[float]:
+    """The part of the KV cache that each shard has; more than one in all where shards have the same heads."""
+    return [plan.cache_heads(shard) / model.config.num_key_value_heads for shard in range(len(plan.devices))]
+
+
+def shard_weights(model: SizedModel, plan: ShardingPlan) -> list[int]:
+    """Bytes of the weights of each shard of a model that is not loaded, about."""
     totals = [0] * len(plan.devices)
     layers = iter(plan.layers)
     shares: LayerShares | None = None
-    for module, size in zip(model.modules, sizes, strict=True):
+    for module, size in zip(model.modules, module_sizes(model), strict=True):
         shares = next(layers) if isinstance(module, Attention) else shares
         for shard in range(len(totals)):
             totals[shard] += int(size * _share(module, plan, shares, shard))
-    for shard in range(len(totals)):
-        heads = plan.cache_heads(shard) / model.config.num_key_value_heads
-        totals[shard] += int(cache.layer_bytes() * len(plan.layers) * heads)
     return totals
 
 

@@ -27,7 +27,7 @@ def test_rates_of_decoding(loaded: tuple[ExLlamaV2, ExLlamaV2Tokenizer]) -> None
     model, tokenizer = loaded
     cache = ExLlamaV2Cache(model, max_seq_len=2 * 256)
     assert decode.step_rate(model, cache, 2, 5, 3) > 0
-    assert decode._generator(model, cache, tokenizer, 2, 5, 4) > 0
+    assert decode.generator_rate(model, cache, tokenizer, 2, 5, 4) > 0
 
 
 def test_rates_of_prompts(loaded: tuple[ExLlamaV2, ExLlamaV2Tokenizer]) -> None:

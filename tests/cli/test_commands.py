@@ -195,6 +195,24 @@ def test_info_describes_a_model(tiny_dir: Path) -> None:
     assert re.search(r"ExLlamaV2Cache_Q4 .*[1-9][0-9,]* tokens", result.stdout)
 
 
+def test_info_describes_the_parts_of_several_gpus(tiny_dir: Path) -> None:
+    result = run("info", str(tiny_dir), "--tensor-parallel", "3")
+    assert result.exit_code == 0, result.output
+    assert [line.split()[1:8:2] for line in result.stdout.splitlines()[-4:-1]] == [
+        ["0", "2", "2", "24"],
+        ["1", "1", "1", "20"],
+        ["2", "1", "1", "20"],
+    ]
+
+
+@pytest.mark.parametrize("option", [["--tensor-parallel"], ["--gpu-split", "4"]])
+def test_models_may_be_split_over_gpus(tiny_dir: Path, option: list[str]) -> None:
+    arguments = ["generate", "hello", "--model", str(tiny_dir), "--max-new-tokens", "8", "--temperature", "0"]
+    assert run(*arguments, *option).stdout == run(*arguments).stdout
+    wrong = run(*arguments, "--gpu-split", "4,much")
+    assert wrong.exit_code == 2 and "'4,much' is not numbers separated by commas" in wrong.stderr
+
+
 def test_info_says_that_weights_stay_in_eight_bits() -> None:
     from constrain.demo import model_dir
 

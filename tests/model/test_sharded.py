@@ -21,6 +21,7 @@ from constrain.model import (
     ExLlamaV2Cache_TP,
     ExLlamaV2CacheBase,
     ExLlamaV2Config,
+    ExLlamaV2MMEmbedding,
     Intervention,
 )
 from constrain.model.forward_context import ForwardContext
@@ -132,11 +133,24 @@ def test_caches_and_models_that_do_not_fit_together(llama: Any, llama_model: ExL
         ExLlamaV2Cache_TP(sharded(llama.folder, 2), base=dict)  # type: ignore[arg-type]
 
 
-def test_states_that_a_hook_changes_reach_all_shards(llama: Any, ids: torch.Tensor) -> None:
+@pytest.mark.parametrize("hook", [lambda x, context: x * 1.5, lambda x, context: x.mul_(1.5)])
+def test_states_that_a_hook_changes_reach_all_shards(llama: Any, ids: torch.Tensor, hook: Any) -> None:
     whole, model = llama.load(), sharded(llama.folder, 2)
+    plain = whole.forward(ids)
     for each in (whole, model):
-        each.modules[3] = Intervention(each.modules[3], pre_forward=lambda x, context: x * 1.5)
+        each.modules[3] = Intervention(each.modules[3], pre_forward=hook)
+        each.modules[4] = Intervention(each.modules[4], post_forward=hook)
     assert_same(model.forward(ids), whole.forward(ids))
+    assert not torch.allclose(whole.forward(ids), plain)
+
+
+def test_embeddings_with_states_for_layers(llama: Any, ids: torch.Tensor) -> None:
+    whole, model = llama.load(), sharded(llama.folder, 2)
+    block = ExLlamaV2MMEmbedding(whole, torch.randn(4, 48, generator=torch.Generator().manual_seed(3)))
+    block.added = torch.randn(2, 4, 48, generator=torch.Generator().manual_seed(4))
+    mixed = ids.clone()
+    mixed[0, 3:7] = block.get_ids_tensor()[0]
+    assert_same(*(each.forward(mixed, indexed_embeddings=[block]) for each in (model, whole)))
 
 
 def test_logits_of_some_tokens(llama: Any, ids: torch.Tensor) -> None:

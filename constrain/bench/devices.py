@@ -1,0 +1,105 @@
+"""Decode throughput of a model over several devices, compared with one."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from constrain.bench.decode import generator_rate, step_rate
+from constrain.bench.device import conditions
+from constrain.bench.random_model import random_model
+from constrain.bench.shapes import Shape
+from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_TP, ExLlamaV2CacheBase
+from constrain.model.memory import module_sizes
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.tokenizer import ExLlamaV2Tokenizer
+
+_COMPARED_TOKENS = 64
+_ANY_SIZE = 1e6
+
+Load = Callable[[ExLlamaV2], None]
+
+
+def measure_devices(shape: Shape, devices: Sequence[str], batch: int, prompt: int, new_tokens: int) -> dict[str, Any]:
+    """Measure greedy decoding of one model on one device, with every layer split, and split by layers.
+
+    Args:
+        shape: of the model, whose weights are random.
+        devices: to split it over; the first one is that of the comparison.
+        batch: number of sequences.
+        prompt, new_tokens: tokens of each sequence.
+
+    Returns:
+        ``ways``: for each its ``name``, and tokens per second of all sequences together: ``model``, of forward passes
+        and argmax only, and ``generator``, of the dynamic generator. ``same_tokens``: number of greedy tokens, of
+        64, before the first that one device has otherwise.
+    """
+    lengths = batch, prompt, new_tokens
+    ways = [{"name": name} | _measure(shape, load, lengths) for name, load in _ways(devices).items()]
+    greedy = [way.pop("tokens") for way in ways]
+    for way, tokens in zip(ways, greedy, strict=True):
+        pairs = zip(tokens, greedy[0], strict=False)
+        way["same_tokens"] = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return conditions() | {
+        "devices": list(devices),
+        "batch": batch,
+        "prompt": prompt,
+        "new_tokens": new_tokens,
+        "ways": ways,
+    }
+
+
+def _ways(devices: Sequence[str]) -> dict[str, Load]:
+    def by_layers(model: ExLlamaV2) -> None:
+        model.choose_dtype()
+        share = sum(module_sizes(model)) / len(devices) / 1024**3
+        model.load([*[share] * (len(devices) - 1), _ANY_SIZE], devices=list(devices))
+
+    return {
+        "one device": lambda model: model.load([_ANY_SIZE], devices=[devices[0]]),
+        "tensor parallel": lambda model: model.load_tp(devices=list(devices)),
+        "by layers": by_layers,
+    }
+
+
+def _measure(shape: Shape, load: Load, lengths: tuple[int, int, int]) -> dict[str, Any]:
+    batch, prompt, new_tokens = lengths
+    with tempfile.TemporaryDirectory() as folder:
+        model, tokenizer = random_model(shape, Path(folder), load=load)
+    pages = -(-(prompt + max(new_tokens, _COMPARED_TOKENS)) // PAGED_PAGE_SIZE)
+    cache = (ExLlamaV2Cache_TP if model.tp_context else ExLlamaV2Cache)(
+        model, max_seq_len=batch * pages * PAGED_PAGE_SIZE
+    )
+    figures = {
+        "tokens": _greedy_tokens(model, cache, tokenizer, prompt),
+        "model": step_rate(model, cache, batch, prompt, new_tokens),
+        "generator": generator_rate(model, cache, tokenizer, batch, prompt, new_tokens),
+    }
+    model.unload()
+    del model, cache
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return figures
+
+
+def _greedy_tokens(
+    model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer, prompt: int
+) -> list[int]:
+    """Return the tokens that follow a prompt which is the same every time."""
+    generator = ExLlamaV2DynamicGenerator(model, cache, tokenizer)
+    ids = torch.arange(prompt).unsqueeze(0) % model.config.vocab_size
+    settings = ExLlamaV2Sampler.Settings.greedy()
+    generator.enqueue(ExLlamaV2DynamicJob(ids, max_new_tokens=_COMPARED_TOKENS, gen_settings=settings))
+    tokens: list[int] = []
+    while generator.num_remaining_jobs():
+        for result in generator.iterate():
+            tokens += result["token_ids"].flatten().tolist() if "token_ids" in result else []
+    return tokens
