@@ -124,7 +124,8 @@ def _shards(model: ExLlamaV2, gpus: int) -> Table:
     from constrain.model.shard_memory import cache_shares, shard_weights
     from constrain.model.sharding import make_plan
 
-    plan = make_plan(model.config, [torch.device("cuda", gpu) for gpu in range(gpus)], [1.0] * gpus)
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    plan = make_plan(model.config, [torch.device(kind, gpu) for gpu in range(gpus)], [1.0] * gpus, model.compute_dtype)
     token, shares = token_bytes(model, ExLlamaV2Cache), cache_shares(model, plan)
     weights, parts = shard_weights(model, plan), plan.layers[-1]
     table = Table("GPU", "heads", "for keys and values", "inner features", "weights", "cache, bytes a token")

@@ -174,7 +174,7 @@ class LoadableModel:
             gpu_split: gigabytes of weights and cache for each GPU, to which its share is proportional. By default the
                 shares are equal, or proportional to free memory if equal ones do not fit.
             callback, callback_gen, progress: as for :meth:`load`.
-            expect_cache_tokens: tokens of the cache, for which memory is left; by default those of one of full length.
+            expect_cache_tokens: tokens of the cache, for which memory is left.
             expect_cache_base: class of the cache.
             devices: device of each shard; devices may repeat. By default all GPUs, or the CPU.
 
@@ -202,8 +202,9 @@ class LoadableModel:
             raise ModelError("tensor-parallel loading is for a model that has not been loaded; make another one")
         _check_split(gpu_split)
         self.choose_dtype()
-        kind, tokens = expect_cache_base or ExLlamaV2Cache, expect_cache_tokens or self.config.max_seq_len
-        plan = plan_shards(self, gpu_split, kind(self, max_seq_len=tokens, lazy=True), devices)
+        kind = expect_cache_base or ExLlamaV2Cache
+        cache = kind(self, max_seq_len=max(1, expect_cache_tokens), lazy=True)
+        plan = plan_shards(self, gpu_split, cache, devices)
         self._adopt(build_sharded_modules(self.config, plan))
         self.tp_context = plan
         self._place([plan.main] * len(self.modules))

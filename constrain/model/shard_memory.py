@@ -36,13 +36,13 @@ def plan_shards(
     chosen = _devices(gpu_split, devices)
     budgets = _budgets(chosen, gpu_split, working_bytes(model, cache))
     if budgets is None:
-        return make_plan(model.config, chosen, [1.0] * len(chosen))
-    equal = make_plan(model.config, chosen, [1.0] * len(chosen))
+        return _plan(model, chosen, [1.0] * len(chosen))
+    equal = _plan(model, chosen, [1.0] * len(chosen))
     if gpu_split is None and not _overflows(shard_bytes(model, equal, cache), budgets):
         return equal
     # What only the first device has is not shared.
     only_first = module_sizes(model)[0]
-    plan = make_plan(model.config, chosen, [max(1, budgets[0] - only_first), *budgets[1:]])
+    plan = _plan(model, chosen, [max(1, budgets[0] - only_first), *budgets[1:]])
     sizes = shard_bytes(model, plan, cache)
     for number in _overflows(sizes, budgets):
         raise ModelError(
@@ -50,6 +50,10 @@ def plan_shards(
             f"{sizes[number] / _GIGABYTE:.2f} GiB of {budgets[number] / _GIGABYTE:.2f}"
         )
     return plan
+
+
+def _plan(model: SizedModel, devices: Sequence[torch.device], weights: Sequence[float]) -> ShardingPlan:
+    return make_plan(model.config, devices, weights, model.compute_dtype)
 
 
 def shard_bytes(model: SizedModel, plan: ShardingPlan, cache: ExLlamaV2CacheBase) -> list[int]:

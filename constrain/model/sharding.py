@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 import torch
 
+from constrain.kernels import multiplies_packed
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.layout import LayerLayout, LinearLayout, MLPLayout
+from constrain.model.formats import StoredWeight
+from constrain.model.layout import LayerLayout, MLPLayout
 from constrain.model.shares import best_unit, divide
+from constrain.model.tensor_files import TensorFiles
 from constrain.model.traits import QKNorm
 
 # Codes of packed weights fill words with any multiple of this number of inputs.
@@ -72,17 +75,39 @@ class ShardingPlan:
         return len(self.layers[0].kv_heads[shard])
 
 
-def make_plan(config: ExLlamaV2Config, devices: Sequence[torch.device], weights: Sequence[float]) -> ShardingPlan:
-    """Divide a prepared model among devices in proportion to ``weights``."""
+def make_plan(
+    config: ExLlamaV2Config, devices: Sequence[torch.device], weights: Sequence[float], dtype: torch.dtype
+) -> ShardingPlan:
+    """Divide a prepared model, of states of ``dtype``, among devices in proportion to ``weights``."""
     heads, kv_heads = _divide_heads(config, weights)
     working = [weight if len(own) else 0.0 for weight, own in zip(weights, heads, strict=True)]
     # Attention and MLP in parallel are one step of a shard, so that one without heads has no part of either.
     mlp_weights = working if config.arch.lm.parallel else weights
+    packed = _PackedWeights(config.files if multiplies_packed(devices[0], dtype) else None)
     return ShardingPlan(
         tuple(devices),
-        tuple(_divide_layer(config, layer, heads, kv_heads, mlp_weights) for layer in config.layout.layers),
+        tuple(_divide_layer(config, layer, heads, kv_heads, mlp_weights, packed) for layer in config.layout.layers),
         divide(config.padded_vocab_size, weights, _VOCABULARY_UNIT),
     )
+
+
+@dataclass(frozen=True)
+class _PackedWeights:
+    """The weights in files that stay packed where they are multiplied; ``None``: none does."""
+
+    files: TensorFiles | None
+
+    def unit(self, keys: Sequence[str]) -> int:
+        """Return the least number of inputs by which weights can be split."""
+        return _PACKED_UNIT if self._among(keys) else 1
+
+    def have_order(self, keys: Sequence[str]) -> bool:
+        """Return whether the inputs of a weight have an order of their own, so that no shard can have some of them."""
+        return any(weight.has_order for weight in self._among(keys))
+
+    def _among(self, keys: Sequence[str]) -> list[StoredWeight]:
+        files = self.files
+        return [] if files is None else [files.quantized[key] for key in keys if files.stays_packed(key)]
 
 
 def _divide_heads(config: ExLlamaV2Config, weights: Sequence[float]) -> tuple[tuple[range, ...], tuple[range, ...]]:
@@ -105,18 +130,16 @@ def _divide_layer(
     heads: tuple[range, ...],
     kv_heads: tuple[range, ...],
     weights: Sequence[float],
+    packed: _PackedWeights,
 ) -> LayerShares:
     feed_forward = layer.feed_forward
-    if isinstance(feed_forward, MLPLayout):
-        downs, inner, shared = [feed_forward.down], feed_forward.down.inputs, None
-    else:
-        shared = feed_forward.shared
-        downs = [*feed_forward.down.experts, *([shared.down] if shared else [])]
-        inner = feed_forward.down.shape[2]
-    by_outputs = _has_order(config, [layer.output]), _has_order(config, downs)
+    shared = None if isinstance(feed_forward, MLPLayout) else feed_forward.shared
+    inner = feed_forward.down.inputs if isinstance(feed_forward, MLPLayout) else feed_forward.down.shape[2]
+    downs = [name for part in (feed_forward.down, shared and shared.down) if part for name, _ in part.tensors()]
+    by_outputs = packed.have_order([name for name, _ in layer.output.tensors()]), packed.have_order(downs)
     if config.arch.lm.parallel:
         by_outputs = any(by_outputs), any(by_outputs)
-    parts = _divide_inner(inner, weights, least := _least_unit(config, downs))
+    parts = _divide_inner(inner, weights, least := packed.unit(downs))
     return LayerShares(
         heads,
         kv_heads,
@@ -135,19 +158,3 @@ def _divide_outputs(config: ExLlamaV2Config, weights: Sequence[float], parts: Se
     """Divide the hidden features among the shards that have a part of the half layer."""
     working = [weight if len(part) else 0.0 for weight, part in zip(weights, parts, strict=True)]
     return divide(config.hidden_size, working, best_unit(config.hidden_size, len(parts)))
-
-
-def _least_unit(config: ExLlamaV2Config, linears: Sequence[LinearLayout]) -> int:
-    return _PACKED_UNIT if any(_packed_keys(config, linear) for linear in linears) else 1
-
-
-def _has_order(config: ExLlamaV2Config, linears: Sequence[LinearLayout]) -> bool:
-    """Return whether the inputs of a packed weight have an order of their own, so that no shard can have some."""
-    files = config.files
-    keys = [key for linear in linears for key in _packed_keys(config, linear)]
-    return files is not None and any(files.quantized[key].has_order for key in keys)
-
-
-def _packed_keys(config: ExLlamaV2Config, linear: LinearLayout) -> list[str]:
-    keys = [f"{key}.weight" for key, _ in linear.parts()]
-    return [key for key in keys if config.files is not None and config.files.stays_packed(key)]

@@ -21,10 +21,13 @@ from constrain.runtime.speculation import DraftModel, NgramProposer
 PROMPTS = [[5, 6, 7], [9, 30, 5, 6, 7, 5, 6], [100, 101] * 140]
 
 
-@pytest.fixture(scope="module", params=[["cpu", "cpu"], ["cpu", "cpu:0", "cpu:1"]])
-def sharded(request: pytest.FixtureRequest, tiny_dir: Path) -> ExLlamaV2:
-    """Return the tiny model, of four heads, over two places of one device, or three devices: names of one, to torch."""
-    return sharded_model(tiny_dir, request.param, max_seq_len=4096, no_graphs=True)
+#: Names of one device, to torch, and of several that have copies of their own, to a model.
+DEVICES = ["cpu", "cpu:0", "cpu:1", "cpu:2"]
+
+
+def load_split(tiny_dir: Path, devices: list[str]) -> ExLlamaV2:
+    """Load the tiny model, of four heads of keys and values."""
+    return sharded_model(tiny_dir, devices, max_seq_len=4096, no_graphs=True)
 
 
 def outputs(runtime: Runtime, embedding: ExLlamaV2MMEmbedding, **options: Any) -> list[list[int]]:
@@ -52,26 +55,27 @@ def embedding_of(model: ExLlamaV2) -> ExLlamaV2MMEmbedding:
     return ExLlamaV2MMEmbedding(model, torch.randn(5, 32, generator=torch.Generator().manual_seed(4)))
 
 
-@pytest.mark.parametrize("graphed", [False, True])
-@pytest.mark.parametrize("base", [ExLlamaV2Cache, ExLlamaV2Cache_Q8])
+@pytest.mark.parametrize("devices", [["cpu"] * 2, DEVICES[:1], DEVICES[:3], DEVICES])
+@pytest.mark.parametrize(("base", "graphed"), [(ExLlamaV2Cache, True), (ExLlamaV2Cache_Q8, False)])
 def test_requests_have_the_same_outputs(
     model: ExLlamaV2,
-    sharded: ExLlamaV2,
+    tiny_dir: Path,
     tokenizer: ExLlamaV2Tokenizer,
+    devices: list[str],
     monkeypatch: pytest.MonkeyPatch,
     base: type[ExLlamaV2CacheBase],
     graphed: bool,
 ) -> None:
     monkeypatch.setattr(ModelRunner, "has_graphs", graphed)
-    embedding = embedding_of(model)
+    sharded, embedding = load_split(tiny_dir, devices), embedding_of(model)
     expected = outputs(Runtime(model, base(model, max_seq_len=4096), tokenizer), embedding)
     cache = ExLlamaV2Cache_TP(sharded, base=base, max_seq_len=4096)
     assert outputs(Runtime(sharded, cache, tokenizer), embedding) == expected
 
 
 @pytest.mark.parametrize("draft", ["n-grams", "model"])
-def test_drafts_change_nothing(model: ExLlamaV2, sharded: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, draft: str) -> None:
-    embedding = embedding_of(model)
+def test_drafts_change_nothing(model: ExLlamaV2, tiny_dir: Path, tokenizer: ExLlamaV2Tokenizer, draft: str) -> None:
+    sharded, embedding = load_split(tiny_dir, DEVICES[:3]), embedding_of(model)
     expected = outputs(Runtime(model, ExLlamaV2Cache(model, max_seq_len=4096), tokenizer), embedding)
     cache = ExLlamaV2Cache_TP(sharded, max_seq_len=4096)
     proposer: Any = NgramProposer(2)
@@ -83,7 +87,7 @@ def test_drafts_change_nothing(model: ExLlamaV2, sharded: ExLlamaV2, tokenizer: 
 
 @pytest.mark.parametrize("name", ["gemma3", "mixtral", "deepseek_v3", "phi3"])
 def test_graphs_compute_what_one_device_does(checkpoint: Callable[[str], Any], name: str) -> None:
-    model = sharded_model(checkpoint(name).folder, ["cpu", "cpu:0", "cpu:1"])
+    model = sharded_model(checkpoint(name).folder, DEVICES[:3])
     check_graphs(model, checkpoint(name).load(), 1e-5)
 
 
