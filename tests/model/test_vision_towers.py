@@ -20,8 +20,11 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from constrain.compat.exllamav2.config import ExLlamaV2Config as CompatConfig
 from constrain.errors import ArgumentError, ConfigError, GenerationError
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
+from constrain.model.architecture import ARCHITECTURES
+from constrain.model.vision.config import VisionConfig
 from constrain.model.vision.images import patches_of
-from constrain.model.vision.qwen import windows_of
+from constrain.model.vision.qwen import read_qwen, windows_of
+from constrain.model.vision.siglip import read_siglip
 from constrain.runtime import Request, Runtime, SamplingParams
 
 IMAGE, BEGIN, END = 90, 91, 92
@@ -159,6 +162,59 @@ def test_features(written: Written, size: tuple[int, int]) -> None:
         assert found.added is not None
         for mine, theirs in zip(found.added, expected.deepstack_features, strict=True):
             torch.testing.assert_close(mine.flatten(0, 1), torch.cat([*theirs]), atol=1e-4, rtol=0)
+
+
+CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+HALVES = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[int, int], tuple[int, ...]]] = {
+    "Qwen2-VL-7B": (
+        "Qwen2VLForConditionalGeneration",
+        {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3, "hidden_size": 3584,
+         "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2},
+        {**CLIP, "min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2},
+        (756, 1008), (1280, 5120, 32, 80),
+    ),
+    "Qwen2.5-VL-7B": (
+        "Qwen2_5_VLForConditionalGeneration",
+        {"depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16,
+         "in_chans": 3, "out_hidden_size": 3584, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14,
+         "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31], "tokens_per_second": 2},
+        {**CLIP, "min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2},
+        (756, 1008), (1280, 3420, 32, 80),
+    ),
+    "Qwen3-VL-8B": (
+        "Qwen3VLForConditionalGeneration",
+        {"deepstack_visual_indexes": [8, 16, 24], "depth": 27, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1152,
+         "in_channels": 3, "intermediate_size": 4304, "model_type": "qwen3_vl", "num_heads": 16,
+         "num_position_embeddings": 2304, "out_hidden_size": 4096, "patch_size": 16, "spatial_merge_size": 2},
+        {**HALVES, "size": {"longest_edge": 16777216, "shortest_edge": 65536}, "patch_size": 16, "merge_size": 2},
+        (736, 992), (1152, 4304, 27, 72),
+    ),
+    "gemma-3-4b": (
+        "Gemma3ForConditionalGeneration",
+        {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "model_type": "siglip_vision_model",
+         "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": False},
+        {**HALVES, "do_pan_and_scan": None, "resample": 2, "size": {"height": 896, "width": 896}},
+        (896, 896), (1152, 4304, 27, 72),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("file", ["preprocessor_config.json", "processor_config.json"])
+def test_published_configs(name: str, file: str, tmp_path: Path) -> None:
+    """The shapes of towers, and the size to which they resize a photo of 1000 by 750 pixels."""
+    arch, vision, images, size, shape = PUBLISHED[name]
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [arch], "vision_config": vision}))
+    found = images if file.startswith("pre") else {"image_processor": images}
+    (tmp_path / file).write_text(json.dumps(found))
+    traits = ARCHITECTURES[arch].vision
+    assert traits is not None and vision.get("model_type") in traits.model_types
+    read = read_siglip if traits.kind == "siglip" else read_qwen
+    config: VisionConfig = read(tmp_path / "config.json", traits)
+    assert config.fitted(750, 1000) == size
+    assert (config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.head_dim) == shape
+    assert config.images.mean == tuple(images["image_mean"])
 
 
 def test_axes_of_positions(written: Written) -> None:

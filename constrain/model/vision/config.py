@@ -120,15 +120,23 @@ def read_theta(vision: ConfigReader) -> float:
 
 
 def image_reader(path: Path) -> ConfigReader:
-    """Return a reader of the ``preprocessor_config.json`` beside a ``config.json``; of nothing if there is none."""
+    """Return a reader of what the folder of a ``config.json`` says of its images; of nothing if it says nothing.
+
+    That is ``preprocessor_config.json``, or ``image_processor`` in ``processor_config.json``, as newer versions of
+    transformers write it.
+    """
     found = path.parent / "preprocessor_config.json"
-    return ConfigReader(found, [read_json_object(found) if found.is_file() else {}])
+    if found.is_file():
+        return ConfigReader(found, [read_json_object(found)])
+    found = path.parent / "processor_config.json"
+    whole = ConfigReader(found, [read_json_object(found) if found.is_file() else {}])
+    return whole.section("image_processor")
 
 
 def read_images(reader: ConfigReader, default: ImageSettings) -> ImageSettings:
     """Read how colours become input."""
     return ImageSettings(
-        reader.numbers("image_mean", 3) if reader.has("image_mean") else default.mean,
-        reader.numbers("image_std", 3) if reader.has("image_std") else default.spread,
+        reader.numbers("image_mean", 3) if reader.raw("image_mean", None) else default.mean,
+        reader.numbers("image_std", 3) if reader.raw("image_std", None) else default.spread,
         reader.integer("resample", default.resample, low=0, high=5),
     )
