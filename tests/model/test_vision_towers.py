@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from constrain.compat.exllamav2.config import ExLlamaV2Config as CompatConfig
-from constrain.errors import ArgumentError, ConfigError, GenerationError
+from constrain.errors import ArgumentError, ConfigError, GenerationError, WeightsError
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
 from constrain.model.architecture import ARCHITECTURES
 from constrain.model.vision.config import VisionConfig
@@ -120,15 +121,26 @@ class Written:
         return {key: found[key] for key in ("pixel_values", "image_grid_thw") if key in found}
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    torch.manual_seed(0)
-    reference = FAMILIES[request.param].model().eval()
-    randomise(reference)
-    folder = tmp_path_factory.mktemp(request.param)
-    reference.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(FAMILIES[request.param].preprocessor))
-    return Written(request.param, folder, reference)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Written]:
+    """Saves the model of a family, once."""
+
+    @cache
+    def save(name: str) -> Written:
+        torch.manual_seed(0)
+        reference = FAMILIES[name].model().eval()
+        randomise(reference)
+        folder = tmp_path_factory.mktemp(name)
+        reference.save_pretrained(folder)
+        (folder / "preprocessor_config.json").write_text(json.dumps(FAMILIES[name].preprocessor))
+        return Written(name, folder, reference)
+
+    return save
+
+
+@pytest.fixture(params=FAMILIES)
+def written(request: pytest.FixtureRequest, saved: Callable[[str], Written]) -> Written:
+    return saved(request.param)
 
 
 def picture(height: int, width: int) -> Image.Image:
@@ -234,6 +246,43 @@ def test_windows() -> None:
     order, sizes = windows_of(3, 5, 2)
     assert sizes == ((2, 4), (3, 2), (1, 1))
     assert order.tolist() == [0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14]
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "changes", "message"),
+    [
+        ("qwen2_5_vl", "vision_config", {"window_size": 4}, "window_size: a window has not one square"),
+        (
+            "qwen2_5_vl",
+            "vision_config",
+            {"fullatt_block_indexes": [3]},
+            r"fullatt_block_indexes: \[3\] are no layers of 3",
+        ),
+        ("qwen2_5_vl", "vision_config", {"hidden_act": "relu"}, "hidden_act: 'relu' is not supported"),
+        ("qwen2_5_vl", "vision_config", {"num_heads": 3}, "hidden_size: 32 are no 3 heads"),
+        ("qwen2_vl", "vision_config", {"spatial_merge_size": 0}, "spatial_merge_size: must be from 1"),
+        ("qwen3_vl", "vision_config", {"deepstack_visual_indexes": [-1]}, r"deepstack_visual_indexes: \[-1\] are no"),
+        ("qwen3_vl", "vision_config", {"num_position_embeddings": 35}, "pos_embed.weight"),
+        ("qwen3_vl", "text_config", {"rope_parameters": {"mrope_section": [1, 2, 3]}}, "mrope_section: .* the sum 8"),
+        ("gemma3", "vision_config", {"image_size": 36}, "image_size: 36 pixels are not 4 times"),
+        ("gemma3", "vision_config", {"image_size": 1 << 14}, "image_size: must be from 1 to 8192"),
+    ],
+)
+def test_bad_values_are_named(
+    name: str,
+    section: str,
+    changes: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    saved: Callable[[str], Written],
+) -> None:
+    found = saved(name).folder
+    source = json.loads((found / "config.json").read_text())
+    source[section] |= changes
+    (tmp_path / "config.json").write_text(json.dumps(source))
+    (tmp_path / "model.safetensors").symlink_to(found / "model.safetensors")
+    with pytest.raises((ConfigError, WeightsError), match=message):
+        ExLlamaV2VisionTower(ExLlamaV2Config(tmp_path))
 
 
 def test_images_that_are_not_read(tmp_path: Path, written: Written) -> None:

@@ -14,7 +14,8 @@ from constrain.tokenizer.files import read_json_object
 MAX_WIDTH = 1 << 20
 MAX_LAYERS = 1 << 10
 MAX_PIXELS = 1 << 14
-MAX_AREA = 1 << 28
+#: Small images are made larger: up to this width times height, so that a checkpoint cannot ask for all memory.
+MAX_AREA = 1 << 26
 ACTIVATIONS = {
     "gelu": Activation.GELU,
     "silu": Activation.SILU,

@@ -19,6 +19,7 @@ from constrain.model.tensor_reader import TensorSource
 from constrain.model.traits import VisionTraits
 from constrain.model.vision.config import (
     BILINEAR,
+    MAX_AREA,
     MAX_PIXELS,
     ImageSettings,
     VisionConfig,
@@ -91,7 +92,7 @@ def read_siglip(path: Path, traits: VisionTraits) -> SiglipConfig:
     if images.boolean("do_pan_and_scan", False):
         raise images.error("do_pan_and_scan", "images that are divided into crops are not supported")
     shape = read_shape(vision, {}, _DEFAULTS)
-    size = vision.integer("image_size", 896, high=MAX_PIXELS)
+    size = vision.integer("image_size", 896, high=math.isqrt(MAX_AREA))
     tokens = math.isqrt(reader.integer("mm_tokens_per_image", 256, high=MAX_PIXELS))
     patches = size // shape["patch_size"]
     if size % shape["patch_size"] or not tokens or patches % tokens:
