@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from constrain.errors import GenerationError
+
 T = TypeVar("T")
 
 _WARM_UP_RUNS = 2
@@ -29,6 +31,9 @@ class Graph(Generic[T]):
             compute: must queue the same kernels each time.
             device: the GPU on which it begins and ends; by default the current one.
             others: further GPUs that it uses.
+
+        Raises:
+            GenerationError: work on several GPUs cannot be recorded.
         """
         # The graph uses memory that `compute` may own.
         self._compute = compute
@@ -38,8 +43,16 @@ class Graph(Generic[T]):
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device):
             side = self._warm_up()
-            with torch.cuda.graph(self._graph, stream=side), _without_collection(), self._on_all_devices():
-                self._out = compute()
+            try:
+                with torch.cuda.graph(self._graph, stream=side), _without_collection(), self._on_all_devices():
+                    self._out = compute()
+            except RuntimeError as cause:
+                if not self._others:
+                    raise
+                raise GenerationError(
+                    f"work on {1 + len(self._others)} GPUs cannot be recorded as a CUDA graph here; run it without, by "
+                    "config.no_graphs = True"
+                ) from cause
 
     def __call__(self) -> T:
         # Work on the other devices is ordered with the graph as work on its own device is.

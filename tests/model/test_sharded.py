@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 import torch
 from checkpoints import Family, make_checkpoint
 
-from constrain.errors import CacheError, ModelError
+from constrain.errors import CacheError, ModelError, WeightsError
+from constrain.kernels import GroupedWeight, Int4Weight
+from constrain.kernels.weights.grouped import GroupedInt3Weight
 from constrain.model import (
     ExLlamaV2,
     ExLlamaV2Cache,
@@ -26,7 +29,9 @@ from constrain.model import (
 )
 from constrain.model.forward_context import ForwardContext
 from constrain.model.memory import module_sizes
+from constrain.model.shard_layout import Slice
 from constrain.model.shard_memory import shard_bytes
+from constrain.model.shard_source import ShardSource, WholeTensors
 from constrain.model.sharding import ShardingPlan
 from constrain.model.shares import best_unit, divide
 
@@ -192,6 +197,35 @@ def test_shares_follow_the_split(llama: Any) -> None:
     model.load_tp(gpu_split=[1, 3], devices=["cpu", "cpu"])
     assert [len(part) for part in plan_of(model).layers[0].inner] == [16, 64]
     assert model.get_cache_devices() == ["cpu"]
+
+
+def _grouped(kind: type[GroupedWeight], inputs: int, size: int, zeros: bool) -> GroupedWeight:
+    random = torch.Generator().manual_seed(0)
+    groups = -(-inputs // size)
+    codes = torch.randint(0, 256, (8, inputs * (kind.kind % 100) // 8), dtype=torch.uint8, generator=random)
+    points = torch.randint(0, 8, (8, groups), dtype=torch.uint8, generator=random) if zeros else None
+    return kind(codes, torch.rand(8, groups, generator=random), size, points)
+
+
+@pytest.mark.parametrize("part", [range(64), range(64, 192), range(96, 192), range(32, 64)])
+@pytest.mark.parametrize("size", [32, 64, 192])
+def test_groups_of_some_inputs(part: range, size: int) -> None:
+    weight = _grouped(Int4Weight, 192, size, zeros=True)
+    found = weight.columns(part)
+    assert found is not None and found.shape == (8, len(part))
+    expected = weight.dequantized(slice(0, 8), torch.float32)[:, part.start : part.stop]
+    assert torch.equal(found.dequantized(slice(0, 8), torch.float32), expected)
+
+
+def test_inputs_that_share_a_byte_stay_together() -> None:
+    weight = _grouped(GroupedInt3Weight, 96, 32, zeros=False)
+    assert weight.columns(range(36)) is None and weight.columns(range(48)) is not None
+    ordered = replace(weight, order=torch.arange(96).flip(0).int())
+    assert ordered.columns(range(48)) is None
+    source = SimpleNamespace(packed=lambda key, shape: weight)
+    part = Slice((8, 96), 1, (range(36),), by_inputs=True)
+    with pytest.raises(WeightsError, match=r"o_proj.weight: the inputs of a GroupedInt3Weight cannot be split"):
+        ShardSource(WholeTensors(source), {"o_proj.weight": part}).packed("o_proj.weight", (8, 36))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
