@@ -17,6 +17,7 @@ from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2CacheBase
+from constrain.model.modules import find_linear
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE
@@ -25,7 +26,9 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 _REPEATS = 3
 
 
-def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers: bool) -> dict[str, Any]:
+def measure_decode(
+    shape: Shape, batch: int, prompt: int, new_tokens: int, peers: bool, form: str | None = None
+) -> dict[str, Any]:
     """Measure greedy decoding at a model shape, in tokens per second of all sequences together.
 
     Args:
@@ -33,6 +36,8 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
         batch: number of sequences.
         prompt, new_tokens: tokens of each sequence.
         peers: also measure transformers, compiled and with a static cache.
+        form: of the weights of all layers but the head, one of ``FORMS`` of :mod:`constrain.bench.random_model`;
+            ``None``: bfloat16.
 
     Returns:
         ``limit``: upper bound from reading weights and cache at the measured bandwidth. ``model``: forward passes and
@@ -40,11 +45,13 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
     """
     bandwidth = read_bandwidth()
     with tempfile.TemporaryDirectory() as folder:
-        model, tokenizer = random_model(shape, Path(folder))
+        model, tokenizer = random_model(shape, Path(folder), form=form)
     pages = -(-(prompt + new_tokens) // PAGED_PAGE_SIZE)
     cache = ExLlamaV2Cache(model, max_seq_len=batch * pages * PAGED_PAGE_SIZE)
-    size = 2 * (shape.weights_read + batch * (prompt + new_tokens // 2) * shape.cache_elements)
+    size = _bytes_read(model, shape) + 2 * batch * (prompt + new_tokens // 2) * shape.cache_elements
     figures = conditions() | {
+        "weights": form or "bfloat16",
+        "weight_bytes": _bytes_read(model, shape),
         "batch": batch,
         "prompt": prompt,
         "new_tokens": new_tokens,
@@ -57,6 +64,13 @@ def measure_decode(shape: Shape, batch: int, prompt: int, new_tokens: int, peers
     del model, cache
     torch.cuda.empty_cache()
     return figures | {"transformers": _transformers(shape, batch, prompt, new_tokens) if peers else None}
+
+
+def _bytes_read(model: ExLlamaV2, shape: Shape) -> int:
+    """Return the bytes of weights that a decode step reads."""
+    packed = {id(layer): layer.weight for layer in find_linear(model.modules).values()}
+    saved = sum(2 * weight.shape[0] * weight.shape[1] - weight.nbytes for weight in packed.values())
+    return 2 * shape.weights_read - saved
 
 
 def _median_rate(tokens: int, work: Callable[[], float]) -> float:

@@ -35,11 +35,21 @@ FORMS: dict[str, tuple[type[GroupedWeight], int]] = {
 }
 
 
+def random_weight(form: str, outputs: int, inputs: int, device: torch.device) -> PackedWeight:
+    """Return a random weight in one of ``FORMS``, not prepared for products."""
+    kind, size = FORMS[form]
+    codes = torch.randint(0, 256, (outputs, inputs * (kind.kind % 100) // 8), dtype=torch.uint8, device=device)
+    scales = torch.full((outputs, -(-inputs // size)), _SPREAD / 8, device=device)
+    # Without the codes of floats that are not numbers.
+    return kind(codes & 0x77, scales.half(), size)
+
+
 class _RandomTensors:
     """A substitute for checkpoint files: norm weights are 1, all others normally distributed, or packed."""
 
     def __init__(self, form: str | None) -> None:
         self._form = form
+        self.quantized: dict[str, object] = {}
 
     def dtype(self, key: str) -> torch.dtype:
         return torch.bfloat16
@@ -57,17 +67,14 @@ class _RandomTensors:
             generator = torch.Generator(target.device).manual_seed(crc32(key.encode()))
             target.normal_(0.0, _SPREAD, generator=generator)
 
-    def stays_packed(self, key: str) -> bool:
+    def stays_packed(self, key: str, device: torch.device) -> bool:
         return False
 
-    def packed(self, key: str, shape: tuple[int, int]) -> PackedWeight | None:
-        if self._form is None:
+    def packed(self, key: str, shape: tuple[int, int], device: torch.device) -> PackedWeight | None:
+        # On a GPU a head that is not quantised is what people have.
+        if self._form is None or (device.type == "cuda" and ("embed" in key or "lm_head" in key)):
             return None
-        kind, size = FORMS[self._form]
-        rows, inputs = shape
-        codes = torch.randint(0, 256, (rows, inputs * (kind.kind % 100) // 8), dtype=torch.uint8)
-        # Without the codes of floats that are not numbers.
-        return kind(codes & 0x77, torch.full((rows, -(-inputs // size)), _SPREAD / 8).half(), size)
+        return random_weight(self._form, *shape, device)
 
     def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
         pass

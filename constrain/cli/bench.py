@@ -23,6 +23,8 @@ _tokenizer_option = click.option(
 _shape_option = click.option(
     "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
 )
+# Names in constrain.bench.random_model, which needs torch.
+_WEIGHT_FORMS = "int8", "int4", "fp8", "mxfp4"
 _json_option = click.option("--json", "output", type=OutputFile(), help="File for all figures.")
 
 
@@ -82,6 +84,26 @@ def masks(
         console.print(_times(figures, "compiled_by_all"))
 
 
+@bench.command("quantized")
+@_shape_option
+@_json_option
+def measure_quantized(shape: str, output: Path | None) -> None:
+    """Measure products with weights of few bits.
+
+    Compares them with the memory bandwidth of the GPU.
+    """
+    from constrain.bench import quantized
+
+    _require_gpu()
+    figures = quantized.measure_quantized(SHAPES[shape]) | {"shape": shape}
+    _write(figures, output)
+    table = Table("product", "weight", "rows", Column("us", justify="right"), Column("% of limit", justify="right"))
+    for each in figures["products"]:
+        share = f"{each['share_of_read_limit']:.0%}"
+        table.add_row(each["product"], each["weight"], str(each["rows"]), f"{each['seconds'] * 1e6:.1f}", share)
+    Console().print(table)
+
+
 @bench.command("kernels")
 @_shape_option
 @_json_option
@@ -114,9 +136,12 @@ def measure_kernels(shape: str, output: Path | None) -> None:
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at a time.")
 @click.option("--prompt", type=click.IntRange(min=1), default=128, show_default=True, help="Tokens of each prompt.")
 @click.option("--tokens", type=click.IntRange(min=8), default=256, show_default=True, help="New tokens of each.")
+@click.option("--weights", type=click.Choice(_WEIGHT_FORMS), help="Form of the layers' weights, instead of bfloat16.")
 @click.option("--peers", is_flag=True, help="Measure transformers too, with a static cache and compiled.")
 @_json_option
-def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool, output: Path | None) -> None:
+def measure_decode(
+    shape: str, batch: int, prompt: int, tokens: int, weights: str | None, peers: bool, output: Path | None
+) -> None:
     """Measure decoding with random weights.
 
     Tokens per second of all sequences together: of steps of the model alone, of the dynamic generator, and as a share
@@ -125,7 +150,7 @@ def measure_decode(shape: str, batch: int, prompt: int, tokens: int, peers: bool
     from constrain.bench import decode
 
     _require_gpu()
-    figures = decode.measure_decode(SHAPES[shape], batch, prompt, tokens, peers) | {"shape": shape}
+    figures = decode.measure_decode(SHAPES[shape], batch, prompt, tokens, peers, weights) | {"shape": shape}
     _write(figures, output)
     title = f"{shape}, {batch} x {prompt} + {tokens} tokens, {figures['device']}"
     Console().print(_rates(title, figures))

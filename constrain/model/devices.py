@@ -14,6 +14,11 @@ _RESERVE_FIRST = 192 * 1024**2
 _RESERVE_OTHERS = 64 * 1024**2
 
 
+def first_device() -> torch.device:
+    """The first GPU, or the CPU where there is none."""
+    return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
 def default_dtype(device: torch.device, stored: torch.dtype) -> torch.dtype:
     """Choose a compute dtype: float32 on the CPU (none is faster); on a GPU bfloat16 if stored as such, or float16."""
     if device.type == "cpu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from constrain.model.builder import build_modules
 from constrain.model.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import default_dtype, listed_devices
-from constrain.model.memory import fill_in_order, place, place_with_cache
+from constrain.model.memory import dequantized_forms, fill_in_order, place, place_with_cache
 from constrain.model.modules import Attention, Module, find_linear
 from constrain.model.rope import RotaryTable
 from constrain.model.shard_memory import plan_shards
@@ -23,6 +24,8 @@ from constrain.model.sharded_builder import build_sharded_modules
 from constrain.model.sharding import ShardingPlan
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.tensor_reader import LoadOrder, TensorSource
+
+_log = logging.getLogger(__name__)
 
 Callback = Callable[[int, int], Any]
 CallbackGenerator = Callable[[int, int], Iterable[Any]]
@@ -257,6 +260,7 @@ class LoadableModel:
         self._spread = len({*devices}) > 1
 
     def _load_modules(self, callback: Callback | None, callback_gen: CallbackGenerator | None) -> Iterator[Any]:
+        self._say_what_is_dequantized()
         devices = [module.device for module in self.modules]
         total = len(devices)
         with self._source(devices) as source:
@@ -266,6 +270,12 @@ class LoadableModel:
         self._rotary = rotary_tables(self.config, self.compute_dtype)
         self.loaded = True
         yield from _notify(total, total, callback, callback_gen)
+
+    def _say_what_is_dequantized(self) -> None:
+        forms = dequantized_forms(self)
+        if forms:
+            listed = ", ".join(f"{count} in {form}" for form, count in sorted(forms.items()))
+            _log.warning("quantised weights are dequantised, as there are no products with them: %s", listed)
 
     def _source(self, devices: Sequence[torch.device]) -> AbstractContextManager[TensorSource]:
         """The files; for GPUs a reader that prefetches tensors in the order in which the modules copy them."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import torch
 
 from constrain.errors import ModelError
-from constrain.kernels import BLOCK, MOST_SCORES, Unquantized, multiplies_packed
+from constrain.kernels import BLOCK, MOST_SCORES, PIECE, Unquantized, multiplies_packed
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.devices import fill, free_memory, split_by_free_memory, split_by_size
+from constrain.model.devices import fill, first_device, free_memory, split_by_free_memory, split_by_size
 from constrain.model.formats import StoredWeight
 from constrain.model.modules import Attention, Head, Module
 
@@ -49,14 +50,25 @@ def packed_forms(model: SizedModel) -> list[str]:
     return sorted({weight.form for weight in names})
 
 
+def dequantized_forms(model: SizedModel) -> Counter[str]:
+    """The forms of the quantised weights that become plain when they are loaded, as ``exl2``, and their numbers."""
+    files = model.config.files
+    if files is None:
+        return Counter()
+    keys = (name for module in model.modules for names, _ in module.weights() for name in names)
+    kept = {name for name in keys if _packed(model, [name])}
+    wanted = {name for name, _ in model.config.layout.tensors() if name in files.quantized}
+    return Counter(files.quantized[name].form for name in wanted - kept)
+
+
 def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
     """Memory of the tensor in which tensors of these names are, with ``count`` elements in all."""
-    packed = _packed(model, names)
+    packed, device = _packed(model, names), first_device()
     if packed and len(names) == 1:
-        return packed[0].memory(count // packed[0].shape[1])
+        return packed[0].memory(count // packed[0].shape[1], device)
     rows, plain = sum(each.shape[0] for each in packed), count - sum(math.prod(each.shape) for each in packed)
-    if plain:
-        return plain * model.compute_dtype.itemsize + sum(each.memory(each.shape[0]) for each in packed)
+    if plain or device.type == "cuda":
+        return plain * model.compute_dtype.itemsize + sum(each.memory(each.shape[0], device) for each in packed)
     # Together they have zeros only at the end.
     parts = sum(each.shape[0] * each.row_bytes + each.order_bytes for each in packed)
     return parts + -rows % BLOCK * packed[-1].row_bytes
@@ -64,11 +76,10 @@ def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
 
 def _packed(model: SizedModel, names: Sequence[str]) -> list[StoredWeight]:
     """Return those weights of these names that stay packed."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    files = model.config.files
+    device, files = first_device(), model.config.files
     if files is None or not multiplies_packed(device, model.compute_dtype):
         return []
-    return [files.quantized[name] for name in names if files.stays_packed(name)]
+    return [files.quantized[name] for name in names if files.stays_packed(name, device)]
 
 
 def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:
@@ -89,6 +100,8 @@ def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:
     all_scores = config.num_attention_heads * config.max_attention_size
     scores = min(all_scores, MOST_SCORES) if config.attends_by_scores else 0
     elements = tokens * states + 2 * positions * row + rotations + _SCORE_COPIES * scores
+    if packed_forms(model) and first_device().type == "cuda":
+        elements += PIECE
     return elements * model.compute_dtype.itemsize + dequantization
 
 

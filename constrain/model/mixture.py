@@ -10,17 +10,18 @@ import torch
 from constrain.kernels import (
     Activation,
     ExpertWeight,
+    GroupedWeight,
     LowRankUpdate,
-    PackedWeight,
     Routing,
     expert_linear,
     gated_activation,
     multiplies_packed,
     route,
 )
+from constrain.model.devices import first_device
 from constrain.model.forward_context import Adapter, ForwardContext
 from constrain.model.layout import ExpertLinearLayout, LayerLayout, LinearLayout, MixtureLayout
-from constrain.model.modules import HalfLayer, Inner, Linear, RMSNorm, copy_rows, load_weight, make_mlp
+from constrain.model.modules import HalfLayer, Inner, Linear, RMSNorm, copy_rows, load_plain, load_weight, make_mlp
 from constrain.model.tensor_reader import TensorSource
 
 
@@ -58,7 +59,10 @@ class ExpertLinear:
     def weights(self) -> Iterator[tuple[list[str], int]]:
         """See :meth:`constrain.model.modules.Module.weights`."""
         experts, rows, inputs = self.layout.shape
-        if self.layout.stacked:
+        if _dequantises(first_device()):
+            # Without names, the memory is that of plain weights.
+            yield [], experts * rows * inputs
+        elif self.layout.stacked:
             yield [self.layout.stacked], experts * rows * inputs
         else:
             for expert in self.layout.experts:
@@ -85,7 +89,7 @@ class ExpertLinear:
             expert.device, expert.weight = device, self.weight[number]
 
     def _load_stacked(self, source: TensorSource, key: str, device: torch.device, dtype: torch.dtype) -> ExpertWeight:
-        if multiplies_packed(device, dtype):
+        if multiplies_packed(device, dtype) and not _dequantises(device):
             packed = source.packed_experts(key, self.layout.stored_shape)
             if packed is not None:
                 return [self._ordered_rows(weight).prepared(dtype) for weight in packed]
@@ -93,7 +97,7 @@ class ExpertLinear:
         source.copy(key, stored)
         return self._ordered(stored.transpose(1, 2) if self.layout.transposed else stored)
 
-    def _ordered_rows(self, weight: PackedWeight) -> PackedWeight:
+    def _ordered_rows(self, weight: GroupedWeight) -> GroupedWeight:
         """:meth:`_ordered` for the weight of one expert."""
         rows = torch.arange(weight.shape[0])
         return weight[torch.cat((rows[::2], rows[1::2]))] if self.layout.alternating else weight
@@ -107,7 +111,8 @@ class ExpertLinear:
     def _load_each(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         _, rows, inputs = self.layout.shape
         parts = [dict(expert.parts()) for expert in self.layout.experts]
-        first = load_weight(source, parts[0], rows, inputs, dtype, device)
+        load = load_plain if _dequantises(device) else load_weight
+        first = load(source, parts[0], rows, inputs, dtype, device)
         if isinstance(first, torch.Tensor):
             self.weight = _stacked(source, first, parts)
         else:
@@ -151,6 +156,11 @@ class ExpertLinear:
                 all_down[number, : len(update.down)] = update.down
                 all_up[number, :, : len(update.down)] = update.up
         return all_down, all_up
+
+
+def _dequantises(device: torch.device) -> bool:
+    """Whether a device takes experts as plain weights only: a step that is one graph has them in one tensor."""
+    return device.type == "cuda"
 
 
 def _stacked(source: TensorSource, first: torch.Tensor, parts: list[dict[str, int]]) -> torch.Tensor:

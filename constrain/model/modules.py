@@ -578,20 +578,21 @@ def load_weight(
     Those that are stored packed stay so if ``device`` multiplies them.
     """
     if multiplies_packed(device, dtype):
-        found = [source.packed(f"{key}.weight", (count, inputs)) for key, count in parts.items()]
+        found = [source.packed(f"{key}.weight", (count, inputs), device) for key, count in parts.items()]
         if any(weight is not None for weight in found):
             each = zip(parts.items(), found, strict=True)
             weights = [
-                _load_plain(source, {key: count}, count, inputs, dtype, device) if weight is None else weight
+                load_plain(source, {key: count}, count, inputs, dtype, device) if weight is None else weight
                 for (key, count), weight in each
             ]
             return join_weights(weights, rows, dtype)
-    return _load_plain(source, parts, rows, inputs, dtype, device)
+    return load_plain(source, parts, rows, inputs, dtype, device)
 
 
-def _load_plain(
+def load_plain(
     source: TensorSource, parts: dict[str, int], rows: int, inputs: int, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
+    """Load weights as :func:`load_weight` does, but dequantise all of them."""
     weight = torch.zeros(rows, inputs, dtype=dtype, device=device)
     copy_rows(source, parts, weight)
     return weight

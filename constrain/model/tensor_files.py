@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from constrain.errors import WeightsError
-from constrain.kernels import PackedWeight
+from constrain.kernels import GroupedWeight, PackedWeight
 from constrain.model.formats import Quantization, StackedFloat4, StoredTensor, StoredWeight, find_quantized
 from constrain.model.tensor_reader import Region, TensorReader
 from constrain.tokenizer.files import read_json_object
@@ -51,6 +51,7 @@ class TensorFiles:
         for file in self.files:
             self._add(file)
         self._open: dict[Path, Any] = {}
+        self._device = torch.device("cpu")
         self.quantized: dict[str, StoredWeight] = find_quantized(self.tensors, quantization, self.stored)
 
     @classmethod
@@ -107,27 +108,33 @@ class TensorFiles:
         """
         self.require(key, tuple(target.shape))
         if key in self.quantized:
-            self.quantized[key].fill(target)
+            with self._read_to(target.device):
+                self.quantized[key].fill(target)
         else:
             target.copy_(self.stored(key))
 
-    def stays_packed(self, key: str) -> bool:
-        """Whether ``key`` is a quantised weight that products can be computed with as it is."""
-        return key in self.quantized and self.quantized[key].stays_packed
+    def stays_packed(self, key: str, device: torch.device) -> bool:
+        """Whether ``key`` is a quantised weight that products on a device can be computed with as it is."""
+        return key in self.quantized and self.quantized[key].stays_packed(device)
 
-    def packed(self, key: str, shape: tuple[int, int]) -> PackedWeight | None:
+    def packed(self, key: str, shape: tuple[int, int], device: torch.device) -> PackedWeight | None:
         """See :class:`~constrain.model.tensor_reader.TensorSource`.
 
         Raises:
             WeightsError: as for :meth:`copy`.
         """
         self.require(key, shape)
-        if not self.stays_packed(key):
+        if not self.stays_packed(key, device):
             return None
-        weight = self.quantized[key].packed()
-        return weight if weight.shape == shape else weight[torch.arange(shape[0])]
+        with self._read_to(device):
+            weight = self.quantized[key].packed()
+        if weight.shape == shape:
+            return weight
+        chosen = weight[torch.arange(shape[0], device=device)]
+        assert isinstance(chosen, PackedWeight)
+        return chosen
 
-    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[PackedWeight] | None:
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[GroupedWeight] | None:
         """See :class:`~constrain.model.tensor_reader.TensorSource`.
 
         Raises:
@@ -135,7 +142,7 @@ class TensorFiles:
         """
         self.require(key, shape)
         stored = self.quantized.get(key)
-        return stored.packed_experts() if isinstance(stored, StackedFloat4) and stored.stays_packed else None
+        return stored.packed_experts() if isinstance(stored, StackedFloat4) else None
 
     def reader(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> TensorReader:
         """Create a reader that prefetches tensors.
@@ -153,7 +160,16 @@ class TensorFiles:
                 plain.append(key)
         headers = {file: _read_header(file) for file in {self.tensors[key].file for key in plain}}
         regions = [self._region(key, headers[self.tensors[key].file]) for key in plain]
-        return TensorReader(regions, self.copy)
+        return TensorReader(regions, self)
+
+    @contextmanager
+    def _read_to(self, device: torch.device) -> Iterator[None]:
+        """Read to a device, so that what is computed of stored tensors is computed there."""
+        self._device = device
+        try:
+            yield
+        finally:
+            self._device = torch.device("cpu")
 
     def stored(self, key: str) -> torch.Tensor:
         """Read an existing tensor in its stored dtype.
@@ -164,7 +180,7 @@ class TensorFiles:
         path = self.tensors[key].file
         with nullcontext(self._open[path]) if path in self._open else _opened(path) as file:
             tensor: torch.Tensor = file.get_tensor(key)
-            return tensor
+            return tensor.to(self._device)
 
     @contextmanager
     def kept_open(self) -> Iterator[TensorFiles]:

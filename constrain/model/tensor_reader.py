@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from constrain.errors import WeightsError
-from constrain.kernels import PackedWeight
+from constrain.kernels import GroupedWeight, PackedWeight
 
 # Enough to saturate the bus to an H200 when the files are in the page cache; larger values are not faster.
 PART_BYTES = 8 * 1024**2
@@ -31,13 +31,13 @@ class TensorSource(Protocol):
     def copy(self, key: str, target: torch.Tensor) -> None:
         """Fill ``target`` with the tensor ``key``, converted to its dtype; on a GPU by its current stream."""
 
-    def packed(self, key: str, shape: tuple[int, int]) -> PackedWeight | None:
-        """Return a weight in the quantised form in which it is stored.
+    def packed(self, key: str, shape: tuple[int, int], device: torch.device) -> PackedWeight | None:
+        """Return a weight on ``device`` in the quantised form in which it is stored.
 
-        ``None`` if it is stored in another way, or the source only fills tensors.
+        ``None`` if it is stored in another way, there are no products with it, or the source only fills tensors.
         """
 
-    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[PackedWeight] | None:
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[GroupedWeight] | None:
         """Return the weights ``[outputs, inputs]`` of all experts in the quantised form in which they are stored.
 
         ``None`` if they are stored in another way, or the source only fills tensors. ``shape`` is that of the tensor
@@ -54,7 +54,7 @@ class LoadOrder:
     def copy(self, key: str, target: torch.Tensor) -> None:
         self.tensors.append((key, tuple(target.shape)))
 
-    def packed(self, key: str, shape: tuple[int, int]) -> None:
+    def packed(self, key: str, shape: tuple[int, int], device: torch.device) -> None:
         pass
 
     def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
@@ -118,15 +118,15 @@ class TensorReader:
 
     Args:
         regions: regions of the tensors that files hold unquantised.
-        other: copies the other tensors.
+        others: has the other tensors.
 
     Raises:
         WeightsError: a file cannot be opened. Also raised by ``copy`` if a part cannot be read.
     """
 
-    def __init__(self, regions: Sequence[Region], other: Callable[[str, torch.Tensor], None]) -> None:
+    def __init__(self, regions: Sequence[Region], others: TensorSource) -> None:
         self._regions = {region.key: region for region in regions}
-        self._other = other
+        self._others = others
         parts = [part for region in regions for part in region.parts()]
         self._parts = iter(parts)
         self._filled: deque[tuple[_Buffer, Future[None]]] = deque()
@@ -159,7 +159,7 @@ class TensorReader:
         """See :class:`TensorSource`; ``target`` is contiguous, and of the shape of the tensor."""
         region = self._regions.get(key)
         if region is None:
-            self._other(key, target)
+            self._others.copy(key, target)
             return
         for part in torch.split(target.view(-1), PART_BYTES // region.dtype.itemsize):
             buffer, filled = self._filled.popleft()
@@ -167,11 +167,13 @@ class TensorReader:
             buffer.copy_to(part, region.dtype)
             self._prefetch(buffer)
 
-    def packed(self, key: str, shape: tuple[int, int]) -> None:
-        """See :class:`TensorSource`; this source only fills tensors."""
+    def packed(self, key: str, shape: tuple[int, int], device: torch.device) -> PackedWeight | None:
+        """See :class:`TensorSource`."""
+        return self._others.packed(key, shape, device)
 
-    def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
-        """See :class:`TensorSource`; this source only fills tensors."""
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[GroupedWeight] | None:
+        """See :class:`TensorSource`."""
+        return self._others.packed_experts(key, shape)
 
     def _prefetch(self, buffer: _Buffer) -> None:
         part = next(self._parts, None)

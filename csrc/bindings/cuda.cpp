@@ -1,5 +1,5 @@
-// The module constrain._cuda. Tensors are passed as addresses, shapes and strides, which the Python layer has checked,
-// and the stream as its handle: nothing depends on libtorch, so one build serves every version of torch.
+#include "bindings/cuda.h"
+
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
@@ -24,37 +24,12 @@ using py::arg;
 
 namespace {
 
-// Address of a tensor's first element; 0 for no tensor.
-using Address = uintptr_t;
-
-template <typename T>
-T* pointer(Address address) {
-  return reinterpret_cast<T*>(address);
-}
-
-void* data(Address address) { return pointer<void>(address); }
-
-cudaStream_t stream_of(Address handle) { return reinterpret_cast<cudaStream_t>(handle); }
-
-FloatType float_type(const std::string& name) {
-  if (name == "float32") return FloatType::float32;
-  if (name == "float16") return FloatType::float16;
-  if (name == "bfloat16") return FloatType::bfloat16;
-  throw std::invalid_argument("unknown floating point type " + name);
-}
-
 KVFormat kv_format(const std::string& name) {
   if (name == "plain") return KVFormat::plain;
   if (name == "float8") return KVFormat::float8;
   if (name == "group8") return KVFormat::group8;
   if (name == "group4") return KVFormat::group4;
   throw std::invalid_argument("unknown format of keys and values " + name);
-}
-
-Gate gate(const std::string& name) {
-  if (name == "silu") return Gate::silu;
-  if (name == "gelu_pytorch_tanh") return Gate::gelu_tanh;
-  throw std::invalid_argument("unknown activation " + name);
 }
 
 void bind_bitmask(py::module_& m) {
@@ -367,6 +342,7 @@ PYBIND11_MODULE(_cuda, m) {
   bind_bitmask(m);
   bind_rows(m);
   bind_products(m);
+  bind_packed(m);
   bind_attention(m);
   bind_logits(m);
   bind_sampling(m);

@@ -49,7 +49,8 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;
-  bool may_overlap = true;  // not where the kernel follows work of two streams
+  bool may_overlap = true;   // not where the kernel follows work of two streams
+  dim3 cluster = {1, 1, 1};  // blocks that share their memory, for compute capability 9.0 and later
 };
 
 template <typename... Parameters>
@@ -61,16 +62,24 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shape.shared_bytes)),
                name);
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  const bool in_cluster = shape.cluster.x * shape.cluster.y * shape.cluster.z > 1;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (shape.may_overlap) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (in_cluster) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = shape.may_overlap && device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? count : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

@@ -51,6 +51,8 @@ from constrain.kernels import (
     rms_norm,
     sample,
 )
+from constrain.kernels.weights.fragments import BITS
+from constrain.kernels.weights.tensor_core import TensorCoreWeight
 
 HALVES = torch.float16, torch.bfloat16
 # Lengths below and at the borders of tiles and pages; 0 is idle.
@@ -97,6 +99,23 @@ def updates() -> None:
             for _ in range(2):  # the second uses the workspace as the first has left it
                 linear(x, weight[:outputs], bias[:outputs], residual, norm, first, workspace)
                 gated_linear(x, weight, bias, Activation.SILU, norm, both, workspace)
+
+
+def packed_products() -> None:
+    for kind, dtype, rows in product(BITS, HALVES, (1, 8, 16, 20)):
+        codes = torch.randint(0, 1 << BITS[kind], (64, 328)).to(torch.uint8)
+        for size, zeros in (
+            (32, None),
+            (128, torch.zeros(64, 3, dtype=torch.uint8) if kind.startswith("int") else None),
+        ):
+            scales = torch.rand(64, -(-328 // size)).to(dtype)
+            weight = TensorCoreWeight.of_codes(kind, codes, scales, zeros, size, dtype)
+            assert weight is not None
+            x, residual, bias = (torch.randn(rows, each).to(dtype) for each in (328, 64, 64))
+            for norm in (None, RowNorm(torch.randn(328).to(dtype), 1e-5)):
+                linear(x, weight, bias[0], residual, norm)
+                gated_linear(x, weight, bias[0], Activation.SILU, norm)
+            linear(torch.randn(65, 328).to(dtype), weight)
 
 
 def attend(
@@ -200,7 +219,18 @@ def reading() -> None:
 def launch_all() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
-        for family in (bitmasks, norms, products, updates, attentions, sampling, steps, rows_of_logits, reading):
+        for family in (
+            bitmasks,
+            norms,
+            products,
+            updates,
+            packed_products,
+            attentions,
+            sampling,
+            steps,
+            rows_of_logits,
+            reading,
+        ):
             family()
             torch.cuda.synchronize()
             print(family.__name__, file=sys.stderr, flush=True)

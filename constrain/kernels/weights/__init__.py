@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from constrain.kernels.weights.cpu import BLOCK, multiplies_packed
+from constrain.kernels.weights.cpu import BLOCK
+from constrain.kernels.weights.devices import multiplies_packed
+from constrain.kernels.weights.fragments import RecordForm, find_form, record_codes
 from constrain.kernels.weights.grouped import (
     INTEGERS,
     Float4Weight,
@@ -20,10 +22,12 @@ from constrain.kernels.weights.int8 import Int8Weight
 from constrain.kernels.weights.interleaved import InterleavedWeight, fills_words
 from constrain.kernels.weights.joined import JoinedWeight, join_weights
 from constrain.kernels.weights.packed import PackedWeight, Weight
+from constrain.kernels.weights.tensor_core import PIECE, TensorCoreWeight
 
 __all__ = [
     "BLOCK",
     "INTEGERS",
+    "PIECE",
     "Float4Weight",
     "Float8Weight",
     "GroupedInt2Weight",
@@ -37,9 +41,13 @@ __all__ = [
     "InterleavedWeight",
     "JoinedWeight",
     "PackedWeight",
+    "RecordForm",
+    "TensorCoreWeight",
     "Weight",
     "fills_words",
+    "find_form",
     "group_table",
     "join_weights",
     "multiplies_packed",
+    "record_codes",
 ]

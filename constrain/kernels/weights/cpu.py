@@ -23,8 +23,8 @@ BLOCK = 32
 """Rows of a weight whose codes are interleaved."""
 
 
-def multiplies_packed(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether products of states of ``dtype`` with packed weights are computed by a kernel for the CPU.
+def multiplies_interleaved(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether products of states of ``dtype`` with packed weights are computed by a kernel on the CPU.
 
     The processor must have AVX2 or AVX-512.
     """

@@ -11,9 +11,11 @@ import torch
 from torch.nn.functional import pad
 
 from constrain.kernels.weights.bits import FLOAT4, FLOAT8, bytewise, decode, unpack_bits
-from constrain.kernels.weights.cpu import multiplies_packed
+from constrain.kernels.weights.cpu import multiplies_interleaved
+from constrain.kernels.weights.fragments import MIDDLES, record_codes
 from constrain.kernels.weights.interleaved import Groups, InterleavedWeight, fills_words, signed_words
 from constrain.kernels.weights.packed import PackedWeight
+from constrain.kernels.weights.tensor_core import TensorCoreWeight, multiplies_fragments
 
 Rows = torch.Tensor | slice
 
@@ -89,8 +91,10 @@ class GroupedWeight(PackedWeight):
 
     def prepared(self, dtype: torch.dtype) -> PackedWeight:
         """See :class:`PackedWeight`."""
-        if multiplies_packed(self.device, dtype) and fills_words(self.groups):
+        if multiplies_interleaved(self.device, dtype) and fills_words(self.groups):
             return self._interleaved()
+        if multiplies_fragments(self.device, dtype):
+            return self._arranged(dtype) or self
         return self
 
     def padded(self, outputs: int) -> GroupedWeight:
@@ -128,6 +132,17 @@ class GroupedWeight(PackedWeight):
     def _of_rows(self) -> list[tuple[str, torch.Tensor]]:
         """The tensors with an element or more for each row, by name."""
         return [(name, tensor) for name, tensor in self._tensors() if name != "order"]
+
+    def _arranged(self, dtype: torch.dtype) -> TensorCoreWeight | None:
+        name = record_codes(self.kind)
+        codes, zeros, scales = self.unpacked(slice(None)), self.zeros, self.scales
+        if name in MIDDLES:
+            # Codes of other widths are in the middle of a wider range.
+            more = MIDDLES[name] - self.middle
+            codes, zeros = codes + more, None if zeros is None else zeros + more
+        if self.factors is not None:
+            scales = scales.float() * self.factors.unsqueeze(-1)
+        return TensorCoreWeight.of_codes(name, codes, scales, zeros, self.group_size, dtype, self.order)
 
     def _fits(self, other: PackedWeight) -> bool:
         if not isinstance(other, GroupedWeight) or self.group_size != other.group_size:

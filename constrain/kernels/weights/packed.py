@@ -52,8 +52,8 @@ class PackedWeight(ABC):
         """Return rows as ``dtype``: int64 ``[...]`` or a slice of n to ``[..., inputs]`` or ``[n, inputs]``."""
 
     @abstractmethod
-    def __getitem__(self, rows: torch.Tensor) -> PackedWeight:
-        """Return the weight of rows, int64 ``[n]``."""
+    def __getitem__(self, rows: torch.Tensor) -> Weight:
+        """Return the weight of rows, int64 ``[n]``, packed or plain."""
 
     def columns(self, inputs: range) -> PackedWeight | None:
         """Return the weight of some neighbouring inputs; ``None`` if they cannot be told apart from the others."""

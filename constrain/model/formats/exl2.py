@@ -22,7 +22,7 @@ class EXL2(StoredWeight):
 
     title, form = "EXL2", "exl2"
     required = (("q_weight", 2), ("q_groups", 1), ("q_scale", 2), ("q_scale_max", 1), ("q_invperm", 1))
-    stays_packed = has_order = True
+    fills_words = has_order = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -39,7 +39,8 @@ class EXL2(StoredWeight):
     def packed(self) -> PackedWeight:
         """See :class:`StoredWeight`."""
         groups = self._groups()
-        words = self._stored("q_weight") ^ torch.cat([_signs(*group) for group in groups]).unsqueeze(1)
+        stored = self._stored("q_weight")
+        words = stored ^ torch.cat([_signs(*group) for group in groups]).unsqueeze(1).to(stored.device)
         return InterleavedWeight.of_rows(words.T, self._scales().T, None, self._order(), groups)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
@@ -78,7 +79,7 @@ class EXL2(StoredWeight):
 
     def _order(self) -> torch.Tensor:
         places = self._stored("q_invperm").long() & 0xFFFFFFFF
-        if not torch.equal(places.sort().values, torch.arange(len(places))):
+        if not torch.equal(places.sort().values, torch.arange(len(places), device=places.device)):
             raise self.error("q_invperm", "is not a permutation")
         return places.argsort()
 

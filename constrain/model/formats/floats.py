@@ -8,10 +8,20 @@ from typing import ClassVar
 
 import torch
 
-from constrain.kernels import Float4Weight, Float8Weight, PackedWeight, fills_words, group_table
+from constrain.kernels import (
+    Float4Weight,
+    Float8Weight,
+    GroupedWeight,
+    PackedWeight,
+    RecordForm,
+    fills_words,
+    find_form,
+    group_table,
+    record_codes,
+)
 from constrain.kernels.weights.bits import FLOAT4, FLOAT8
 from constrain.model.formats.groups import ScaleGrid
-from constrain.model.formats.stored import FLOATS, StoredWeight, fill_rows
+from constrain.model.formats.stored import DTYPES, FLOATS, StoredWeight, fill_rows
 
 _POWERS = ("U8", "F8_E8M0")
 
@@ -32,8 +42,13 @@ class Float8(StoredWeight):
         return outputs, inputs
 
     @property
-    def stays_packed(self) -> bool:
+    def fills_words(self) -> bool:
         return fills_words(group_table(FLOAT8, self.shape[1], self.grid.columns))
+
+    @property
+    def records(self) -> RecordForm | None:
+        scales = DTYPES.get(self.parts[self.scale].dtype, torch.bfloat16)
+        return find_form(record_codes(FLOAT8), self.grid.columns, self.shape[1], scales, zeros=False)
 
     @property
     def row_bytes(self) -> int:
@@ -94,8 +109,12 @@ class _Float4(StoredWeight):
         return outputs, 2 * half
 
     @property
-    def stays_packed(self) -> bool:
+    def fills_words(self) -> bool:
         return fills_words(group_table(FLOAT4, self.shape[1], self.size))
+
+    @property
+    def records(self) -> RecordForm | None:
+        return find_form(record_codes(FLOAT4), self.size, self.shape[1], torch.bfloat16, zeros=False)
 
     @property
     def _groups(self) -> int:
@@ -176,7 +195,7 @@ class StackedFloat4(StoredWeight):
 
     title, form, separator = "MXFP4", "mxfp4", "_"
     required = (("blocks", 4), ("scales", 3))
-    stays_packed = True
+    fills_words = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -187,17 +206,17 @@ class StackedFloat4(StoredWeight):
     def row_bytes(self) -> int:
         return self.shape[1] // 2 + 2 * self.parts["scales"].shape[2]
 
-    def memory(self, rows: int) -> int:
+    def memory(self, rows: int, device: torch.device) -> int:
         """See :class:`StoredWeight`."""
         experts = self.shape[0]
-        return experts * super().memory(rows // experts)
+        return experts * super().memory(rows // experts, device)
 
-    def packed(self) -> PackedWeight:
+    def packed(self) -> Float4Weight:
         """Return the rows of all experts as one weight."""
         blocks, scales = self._stored("blocks"), self._powers("scales")
         return Float4Weight(blocks.flatten(2).flatten(0, 1), scales.flatten(0, 1), 32)
 
-    def packed_experts(self) -> list[PackedWeight]:
+    def packed_experts(self) -> list[GroupedWeight]:
         """Read the weight of each expert, ``[outputs, inputs]``.
 
         Raises:

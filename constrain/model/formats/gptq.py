@@ -7,10 +7,19 @@ from functools import cached_property
 
 import torch
 
-from constrain.kernels import INTEGERS, Int4Weight, PackedWeight, fills_words, group_table
+from constrain.kernels import (
+    INTEGERS,
+    Int4Weight,
+    PackedWeight,
+    RecordForm,
+    fills_words,
+    find_form,
+    group_table,
+    record_codes,
+)
 from constrain.kernels.weights.bits import WORD, pack_nibbles, unpack_bits
 from constrain.model.formats.groups import order_of_groups, reordered
-from constrain.model.formats.stored import FLOATS, StoredWeight
+from constrain.model.formats.stored import DTYPES, FLOATS, StoredWeight
 
 _BITS = (2, 3, 4, 8)
 # The places of eight outputs in a word of AWQ.
@@ -35,8 +44,13 @@ class _Columns(StoredWeight):
         return f"int{self.bits}"
 
     @property
-    def stays_packed(self) -> bool:
+    def fills_words(self) -> bool:
         return fills_words(group_table(self.bits, self.shape[1], self.group_size))
+
+    @property
+    def records(self) -> RecordForm | None:
+        scales = DTYPES[self.parts["scales"].dtype]
+        return find_form(record_codes(self.bits), self.group_size, self.shape[1], scales, not self._symmetric)
 
     @property
     def row_bytes(self) -> int:

@@ -59,7 +59,7 @@ def order_of_groups(listed: torch.Tensor, size: int) -> torch.Tensor | None:
     Raises:
         ValueError: groups have other sizes.
     """
-    own = torch.arange(len(listed)) // size
+    own = torch.arange(len(listed), device=listed.device) // size
     if (listed == -1).all() or torch.equal(listed.long(), own):
         return None
     groups, order = listed.long().sort(stable=True)

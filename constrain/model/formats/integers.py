@@ -7,10 +7,19 @@ from functools import cached_property
 
 import torch
 
-from constrain.kernels import INTEGERS, Int8Weight, PackedWeight, fills_words, group_table
+from constrain.kernels import (
+    INTEGERS,
+    Int8Weight,
+    PackedWeight,
+    RecordForm,
+    fills_words,
+    find_form,
+    group_table,
+    record_codes,
+)
 from constrain.kernels.weights.bits import WORD, unpack_bits
 from constrain.model.formats.groups import ScaleGrid, order_of_groups, reordered
-from constrain.model.formats.stored import FLOATS, StoredWeight
+from constrain.model.formats.stored import DTYPES, FLOATS, StoredWeight
 
 # Of few inputs, several widths make the same number of words; these are the likely ones first.
 _BITS = (4, 8, 2, 3, 5, 6)
@@ -45,8 +54,13 @@ class _Integers(StoredWeight):
         return grid
 
     @property
-    def stays_packed(self) -> bool:
+    def fills_words(self) -> bool:
         return fills_words(group_table(self.bits, self.shape[1], self.grid.columns))
+
+    @property
+    def records(self) -> RecordForm | None:
+        scales, zeros = DTYPES[self.parts["weight_scale"].dtype], "weight_zero_point" in self.parts
+        return find_form(record_codes(self.bits), self.grid.columns, self.shape[1], scales, zeros)
 
     @property
     def row_bytes(self) -> int:
@@ -173,8 +187,8 @@ class PlainIntegers(_Integers):
         return outputs, inputs
 
     @property
-    def stays_packed(self) -> bool:
-        return self._has_rows or super().stays_packed
+    def fills_words(self) -> bool:
+        return self._has_rows or super().fills_words
 
     @property
     def row_bytes(self) -> int:
@@ -183,7 +197,7 @@ class PlainIntegers(_Integers):
     def packed(self) -> PackedWeight:
         """See :class:`StoredWeight`."""
         weight = self._stored("weight")
-        if self._has_rows:
+        if self._has_rows and weight.device.type == "cpu":
             scales = self.grid.of_rows(self._finite("weight_scale").float()).squeeze(1)
             return Int8Weight.of_rows(weight, scales, self.shape[0])
         zeros = None

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from constrain.errors import WeightsError
-from constrain.kernels import BLOCK, PackedWeight
+from constrain.kernels import BLOCK, PackedWeight, RecordForm
 from constrain.model.formats.settings import Quantization
 
 Read = Callable[[str], torch.Tensor]
@@ -21,7 +21,7 @@ FLOATS = ("F32", "F16", "BF16")
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1}
 # Elements that are dequantised at a time.
 _PIECE = 1 << 24
-_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,18 @@ class StoredWeight(ABC):
 
     @property
     @abstractmethod
-    def stays_packed(self) -> bool:
-        """Whether products can be computed with the codes as they are; groups must fill words of memory."""
+    def fills_words(self) -> bool:
+        """Whether groups fill words of memory, which products on a CPU need."""
+
+    @property
+    def records(self) -> RecordForm | None:
+        """What products on a GPU take; ``None`` if they take no such weights."""
+        return None
 
     @property
     @abstractmethod
     def row_bytes(self) -> int:
-        """Memory of a row when it is packed."""
+        """Memory of a row when it is packed on a CPU."""
 
     @property
     def has_order(self) -> bool:
@@ -85,16 +90,22 @@ class StoredWeight(ABC):
 
     @property
     def order_bytes(self) -> int:
-        """Memory of the order of the inputs, when it is packed."""
+        """Memory of the order of the inputs, when it is packed on a CPU."""
         return 0
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of float that the weight was made from, as far as the scales say so."""
-        return next((_DTYPES[part.dtype] for part in self.parts.values() if part.dtype in _DTYPES), torch.bfloat16)
+        return next((DTYPES[part.dtype] for part in self.parts.values() if part.dtype in DTYPES), torch.bfloat16)
 
-    def memory(self, rows: int) -> int:
+    def stays_packed(self, device: torch.device) -> bool:
+        """Whether products on a device can be computed without dequantising the whole weight before."""
+        return self.fills_words if device.type == "cpu" else self.records is not None
+
+    def memory(self, rows: int, device: torch.device) -> int:
         """Bytes of the weight with ``rows`` rows when it is packed; zeros are added as products want them."""
+        if device.type != "cpu" and self.records is not None:
+            return self.records.size(rows, self.shape[1]) + self.order_bytes // 2
         return -(-rows // BLOCK) * BLOCK * self.row_bytes + self.order_bytes
 
     def fill(self, target: torch.Tensor) -> None:

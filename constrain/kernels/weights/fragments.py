@@ -1,0 +1,153 @@
+"""Codes of a few bits in the order in which a GPU's tensor cores take them.
+
+A weight is cut into tiles of 16 outputs, and these into spans of 128 inputs. A span of a tile is a record of bytes:
+codes by quarter (32 inputs) and lane, then scales, then zero points. ``csrc/cuda/packed/packed.cuh`` has the order in
+full. Everything here is plain torch, on any device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import pad
+
+from constrain.kernels.weights.bits import FLOAT4, FLOAT8, decode
+
+TILE, SPAN = 16, 128
+_QUARTERS, _LANES, _HALVES = 4, 32, 2
+
+BITS = {"int4": 4, "int8": 8, "float8": 8, "float4": 4}
+"""Bits of a code, by the names that the kernels know."""
+
+MIDDLES = {"int4": 8, "int8": 128}
+"""Zero points of integers that have none of their own."""
+
+_FLOATS = {"float4": FLOAT4, "float8": FLOAT8}
+_SCALES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@dataclass(frozen=True)
+class RecordForm:
+    """The form of a record.
+
+    Attributes:
+        codes: a key of :data:`BITS`.
+        group: inputs of a scale: 32, 64 or 128, the last also for larger groups, whose scales are repeated.
+        scales: float16, bfloat16 or float32.
+        zeros: whether there are zero points.
+    """
+
+    codes: str
+    group: int
+    scales: torch.dtype
+    zeros: bool = False
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of the codes of a record."""
+        return TILE * SPAN * BITS[self.codes] // 8
+
+    @property
+    def groups(self) -> int:
+        """Groups of a span."""
+        return SPAN // self.group
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a record."""
+        return self.code_bytes + self.groups * TILE * (self.scales.itemsize + self.zeros)
+
+    def size(self, outputs: int, inputs: int) -> int:
+        """Bytes of the records of a weight ``[outputs, inputs]``."""
+        return -(-outputs // TILE) * -(-inputs // SPAN) * self.bytes
+
+
+def record_codes(kind: int) -> str:
+    """Return the codes, a key of :data:`BITS`, of records of a kind of :mod:`constrain.kernels.weights.bits`."""
+    if kind in (FLOAT4, FLOAT8):
+        return "float4" if kind == FLOAT4 else "float8"
+    return "int4" if kind <= BITS["int4"] else "int8"
+
+
+def find_form(codes: str, group_size: int, inputs: int, scales: torch.dtype, zeros: bool) -> RecordForm | None:
+    """Return the form of the records of a weight with groups of ``group_size`` inputs; ``None``: there is none."""
+    if inputs % 8 or (group_size < inputs and group_size not in (32, 64) and group_size % SPAN):
+        return None
+    group = group_size if group_size in (32, 64) and group_size < inputs else SPAN
+    return RecordForm(codes, group, scales if scales in _SCALES else torch.float32, zeros)
+
+
+def make_records(
+    codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, group_size: int, form: RecordForm
+) -> torch.Tensor:
+    """Arrange a weight.
+
+    Args:
+        codes: uint8 ``[outputs, inputs]``, one to a byte.
+        scales: ``[outputs, groups]``.
+        zeros: uint8 ``[outputs, groups]``, or ``None``.
+        group_size: inputs of a group.
+        form: of the records.
+
+    Returns:
+        uint8 ``[tiles, spans, form.bytes]``.
+    """
+    inputs = codes.shape[1]
+    parts = [_arrange_codes(codes, BITS[form.codes]), _arrange_groups(scales.to(form.scales), group_size, inputs, form)]
+    if zeros is not None:
+        parts.append(_arrange_groups(zeros, group_size, inputs, form))
+    return torch.cat(parts, dim=-1)
+
+
+def read_records(records: torch.Tensor, form: RecordForm) -> torch.Tensor:
+    """Dequantise records ``[tiles, spans, form.bytes]`` to float32 ``[tiles * 16, spans * 128]``."""
+    ends = [form.code_bytes, form.groups * TILE * form.scales.itemsize]
+    codes, scales, zeros = torch.split(records, [*ends, form.bytes - sum(ends)], dim=-1)
+    values = _values(_read_codes(codes, BITS[form.codes]), form.codes)
+    if form.codes in MIDDLES:
+        values = values - (_read_groups(zeros, form).float() if form.zeros else MIDDLES[form.codes])
+    return values * _read_groups(scales.contiguous().view(form.scales), form).float()
+
+
+def _values(codes: torch.Tensor, kind: str) -> torch.Tensor:
+    return decode(codes, _FLOATS[kind]) if kind in _FLOATS else codes.float()
+
+
+def _arrange_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    rows, columns = codes.shape
+    whole = pad(codes, (0, -columns % SPAN, 0, -rows % TILE))
+    tiles, spans = whole.shape[0] // TILE, whole.shape[1] // SPAN
+    # Row halves and rows; spans, quarters, and in these lanes, halves of a lane's words, pairs of inputs, and inputs.
+    split = whole.view(tiles, _HALVES, 8, spans, _QUARTERS, 4, 2, 2, 2)
+    if bits == 8:
+        return split.permute(0, 3, 4, 2, 5, 6, 7, 8, 1).reshape(tiles, spans, -1)
+    nibbles = split.permute(0, 3, 4, 2, 5, 6, 8, 7, 1)
+    return (nibbles[..., 0] | nibbles[..., 1] << 4).reshape(tiles, spans, -1)
+
+
+def _read_codes(arranged: torch.Tensor, bits: int) -> torch.Tensor:
+    tiles, spans, _ = arranged.shape
+    if bits == 8:
+        split = arranged.reshape(tiles, spans, _QUARTERS, 8, 4, 2, 2, 2, _HALVES).permute(0, 8, 3, 1, 2, 4, 5, 6, 7)
+    else:
+        nibbles = torch.stack((arranged & 15, arranged >> 4), dim=-1)
+        split = nibbles.reshape(tiles, spans, _QUARTERS, 8, 4, 2, 2, 2, _HALVES).permute(0, 8, 3, 1, 2, 4, 5, 7, 6)
+    return split.reshape(tiles * TILE, spans * SPAN)
+
+
+def _arrange_groups(values: torch.Tensor, group_size: int, inputs: int, form: RecordForm) -> torch.Tensor:
+    """Arrange values of groups ``[outputs, groups]`` as bytes ``[tiles, spans, bytes]``, with rows of zeros."""
+    firsts = torch.arange(0, inputs, form.group, device=values.device)
+    own = values[:, firsts // group_size]
+    own = pad(own, (0, -own.shape[1] % form.groups, 0, -own.shape[0] % TILE))
+    tiles, spans = own.shape[0] // TILE, own.shape[1] // form.groups
+    arranged = own.view(tiles, _HALVES, 8, spans, form.groups).permute(0, 3, 4, 2, 1)
+    return arranged.contiguous().view(torch.uint8).view(tiles, spans, -1)
+
+
+def _read_groups(values: torch.Tensor, form: RecordForm) -> torch.Tensor:
+    """Return the values of records ``[tiles, spans, values]`` for each weight, ``[tiles * 16, spans * 128]``."""
+    tiles, spans, _ = values.shape
+    rows = values.reshape(tiles, spans, form.groups, 8, _HALVES).permute(0, 4, 3, 1, 2)
+    return rows.reshape(tiles * TILE, spans * form.groups).repeat_interleave(form.group, dim=1)

@@ -1,0 +1,206 @@
+"""Packed weights on a GPU, and their products by tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.functional import pad
+
+from constrain.kernels import cuda
+from constrain.kernels.activation import Activation, gated_activation
+from constrain.kernels.norm import RowNorm, normed
+from constrain.kernels.weights.fragments import TILE, RecordForm, find_form, make_records, read_records
+from constrain.kernels.weights.packed import PackedWeight, Weight
+
+MAX_ROWS = 64
+"""Rows of a product that the kernels take; with more, a weight is dequantised for a dense product."""
+
+# With more rows, a kernel of its own for the norm is faster than one in every block.
+_FUSED_NORM_ROWS = 8
+PIECE = 1 << 26
+"""Elements that are dequantised at a time for a product of many rows."""
+
+
+def multiplies_fragments(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether products of states of ``dtype`` with a :class:`TensorCoreWeight` are computed by a kernel."""
+    return device.type == "cuda" and dtype in (torch.float16, torch.bfloat16) and cuda.module is not None
+
+
+@dataclass(frozen=True, eq=False)
+class TensorCoreWeight(PackedWeight):
+    """A weight in the order of :mod:`constrain.kernels.weights.fragments`.
+
+    Attributes:
+        records: uint8 ``[tiles, spans, form.bytes]``.
+        form: of the records.
+        outputs, inputs: shape of the weight.
+        dtype: of rows that are taken out: float16 or bfloat16.
+        order: int32 ``[inputs]``; activations are gathered by it first. ``None`` for their own order.
+    """
+
+    records: torch.Tensor
+    form: RecordForm
+    outputs: int
+    inputs: int
+    dtype: torch.dtype
+    order: torch.Tensor | None = None
+
+    @classmethod
+    def of_codes(
+        cls,
+        kind: str,
+        codes: torch.Tensor,
+        scales: torch.Tensor,
+        zeros: torch.Tensor | None,
+        group_size: int,
+        dtype: torch.dtype,
+        order: torch.Tensor | None = None,
+    ) -> TensorCoreWeight | None:
+        """Arrange codes uint8 ``[outputs, inputs]``, one to a byte; ``None`` if there is no form for such groups.
+
+        Other arguments are those of :func:`constrain.kernels.weights.fragments.make_records`, and attributes.
+        """
+        outputs, inputs = codes.shape
+        form = find_form(kind, group_size, inputs, scales.dtype, zeros is not None)
+        if form is None:
+            return None
+        return cls(make_records(codes, scales, zeros, group_size, form), form, outputs, inputs, dtype, order)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.outputs, self.inputs
+
+    def padded(self, outputs: int) -> TensorCoreWeight:
+        """See :class:`PackedWeight`; rows that fill up the last tile have scales of zero."""
+        tiles = -(-outputs // TILE) - len(self.records)
+        return replace(self, records=pad(self.records, (0, 0, 0, 0, 0, tiles)), outputs=outputs)
+
+    def __getitem__(self, rows: torch.Tensor) -> Weight:
+        """Return rows ``[n]``, which are plain."""
+        return self.dequantized(rows, self.dtype)
+
+    def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
+        """See :class:`PackedWeight`."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.outputs)
+            tiles = self.records[start // TILE : -(-stop // TILE)]
+            found = self._dense(tiles, dtype)[start % TILE : start % TILE + stop - start]
+        else:
+            flat = torch.split(rows.reshape(-1).to(self.device), max(1, PIECE // (TILE * self.inputs)))
+            found = torch.cat([self._chosen(each, dtype) for each in flat]).view(*rows.shape, self.inputs)
+        return found if self.order is None else torch.empty_like(found).index_copy_(-1, self.order.long(), found)
+
+    def _chosen(self, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Dequantise rows ``[n]`` with the whole of their tiles."""
+        whole = self._dense(self.records[rows // TILE], dtype).view(-1, TILE, self.inputs)
+        return whole[torch.arange(len(rows), device=rows.device), rows % TILE]
+
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        """See :class:`PackedWeight`."""
+        return self.linear(x)
+
+    def linear(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        residual: torch.Tensor | None = None,
+        norm: RowNorm | None = None,
+    ) -> torch.Tensor:
+        """See :func:`constrain.kernels.linear`."""
+        x, norm = self._ordered(x, norm)
+        if self._is_small(x):
+            return self._few_rows(x, bias, residual, None, norm)
+        y = self._many_rows(normed(x, norm), bias)
+        return y if residual is None else y.add_(residual)
+
+    def gated_linear(
+        self, x: torch.Tensor, bias: torch.Tensor | None, activation: Activation, norm: RowNorm | None = None
+    ) -> torch.Tensor:
+        """See :func:`constrain.kernels.gated_linear`."""
+        x, norm = self._ordered(x, norm)
+        if self._is_small(x) and self.outputs % (2 * TILE) == 0:
+            return self._few_rows(x, bias, None, activation, norm)
+        return gated_activation(replace(self, order=None).linear(x, bias, norm=norm), activation)
+
+    def _ordered(self, x: torch.Tensor, norm: RowNorm | None) -> tuple[torch.Tensor, RowNorm | None]:
+        """Gather activations, and apply the norm where the kernel does not."""
+        rows = x.numel() // max(1, self.inputs)
+        # The kernel multiplies by the norm's weight before it divides by the root, which float16 has no range for.
+        fused = self.order is None and rows <= _FUSED_NORM_ROWS and x.dtype is torch.bfloat16
+        if norm is not None and (norm.centred or not fused):
+            x, norm = normed(x, norm), None
+        return (x if self.order is None else x.index_select(-1, self.order)), norm
+
+    def _is_small(self, x: torch.Tensor) -> bool:
+        rows = x.numel() // max(1, self.inputs)
+        return 0 < rows <= MAX_ROWS and cuda.takes(x) and self.records.is_cuda
+
+    def _many_rows(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        step = max(TILE, PIECE // self.inputs // TILE * TILE)
+        if self.outputs <= step:
+            return F.linear(x, self._dense(self.records, x.dtype)[: self.outputs], bias)
+        pieces = [F.linear(x, self._dense(each, x.dtype)) for each in torch.split(self.records, step // TILE)]
+        y = torch.cat(pieces, dim=-1)[..., : self.outputs].contiguous()
+        return y if bias is None else y.add_(bias)
+
+    def _dense(self, records: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Dequantise some tiles ``[tiles, spans, bytes]`` to ``[tiles * 16, inputs]``, without regard to the order."""
+        if not records.is_cuda or dtype not in (torch.float16, torch.bfloat16):
+            return read_records(records, self.form)[:, : self.inputs].to(dtype)
+        out = records.new_empty(len(records) * TILE, self.inputs, dtype=dtype)
+        if len(records):
+            with torch.cuda.device(records.device):
+                cuda.module.unpack_weight(
+                    self._view(records, len(out)),
+                    out=cuda.address(out),
+                    dtype=cuda.DTYPES[dtype],
+                    stream=cuda.stream(out),
+                )
+        return out
+
+    def _view(self, records: torch.Tensor, outputs: int) -> Any:
+        """Describe records to the kernels."""
+        return cuda.module.PackedWeight(
+            records=cuda.address(records),
+            codes=self.form.codes,
+            group=self.form.group,
+            scales=cuda.DTYPES[self.form.scales],
+            zeros=self.form.zeros,
+            outputs=outputs,
+            inputs=self.inputs,
+        )
+
+    def _few_rows(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        activation: Activation | None,
+        norm: RowNorm | None,
+    ) -> torch.Tensor:
+        outputs = self.outputs if activation is None else self.outputs // 2
+        rows = cuda.as_rows(x)
+        out = x.new_empty(*x.shape[:-1], outputs)
+        added = None if residual is None else cuda.as_rows(residual)
+        with torch.cuda.device(x.device):
+            cuda.module.packed_product(
+                x=cuda.address(rows),
+                norm_weight=0 if norm is None else cuda.address(norm.weight),
+                weight=self._view(self.records, self.outputs),
+                bias=cuda.address(bias),
+                residual=cuda.address(added),
+                out=cuda.address(out),
+                x_stride=rows.stride(0),
+                residual_stride=0 if added is None else added.stride(0),
+                out_stride=outputs,
+                rows=rows.shape[0],
+                eps=0.0 if norm is None else norm.eps,
+                gated=activation is not None,
+                activation=(activation or Activation.SILU).value,
+                dtype=cuda.DTYPES[x.dtype],
+                stream=cuda.stream(x),
+            )
+        return out

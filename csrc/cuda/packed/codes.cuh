@@ -1,0 +1,167 @@
+// Codes of a few bits to 16-bit floats, in registers.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/packed/packed.cuh"
+#include "cuda/types.cuh"
+
+namespace constrain::cuda {
+
+template <typename T>
+using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+
+template <typename T>
+__device__ __forceinline__ uint32_t subtract2(uint32_t x, uint32_t y) {
+  const Pair<T> z = __hsub2(reinterpret_cast<const Pair<T>&>(x), reinterpret_cast<const Pair<T>&>(y));
+  return reinterpret_cast<const uint32_t&>(z);
+}
+
+template <typename T>
+__device__ __forceinline__ uint32_t multiply2(uint32_t x, uint32_t y) {
+  const Pair<T> z = __hmul2(reinterpret_cast<const Pair<T>&>(x), reinterpret_cast<const Pair<T>&>(y));
+  return reinterpret_cast<const uint32_t&>(z);
+}
+
+template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, __half>;
+
+// The number whose last bits are an integer's: 1024 as a half, 128 as a bfloat16. With the integer in these bits, it is
+// the sum of both.
+template <typename T>
+constexpr uint32_t kCarrier2 = kIsHalf<T> ? 0x64006400u : 0x43004300u;
+
+// A kind of codes has `Words`, those of a lane for 32 inputs of two rows, and `operands<T>`, the operand of a tensor
+// core's product for half of them: element i of `a` is a pair of weights of row g (i even) or g + 8, of the first pair
+// of inputs (i < 2) or the second. `zero` is what `offset<T>` makes of a zero point, for both rows.
+
+// Nibbles of a word from the lowest: element 0 to 3 of the first of each pair, then of the second.
+struct Int4Codes {
+  using Words = uint2;
+  static constexpr Codes kCodes = Codes::int4;
+  static constexpr int kMiddle = 8;
+
+  template <typename T>
+  static __device__ __forceinline__ uint32_t offset(int zero) {
+    return zero * 0x00010001u | kCarrier2<T>;
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&zero)[2],
+                                                  uint32_t (&a)[4]) {
+    const uint32_t word = half == 0 ? words.x : words.y;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = subtract2<T>((word >> 4 * i & 0x000f000fu) | kCarrier2<T>, zero[i % 2]);
+  }
+};
+
+// Bytes of a word from the lowest: of rows g and g + 8 the first of a pair, of both rows the second. A word for each
+// pair.
+struct Int8Codes {
+  using Words = uint4;
+  static constexpr Codes kCodes = Codes::int8;
+  static constexpr int kMiddle = 128;
+  // 2**23, in whose last bits as a float32 an integer is as in the carriers of 16 bits.
+  static constexpr uint32_t kCarrier = 0x4b000000u;
+
+  template <typename T>
+  static __device__ __forceinline__ uint32_t offset(int zero) {
+    return kIsHalf<T> ? zero * 0x00010001u | kCarrier2<T> : kCarrier | zero;
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ uint32_t pair(uint32_t word, int row, uint32_t zero) {
+    if constexpr (kIsHalf<T>) {
+      return subtract2<T>((word >> 8 * row & 0x00ff00ffu) | kCarrier2<T>, zero);
+    } else {
+      const float first = __uint_as_float(__byte_perm(word, kCarrier, 0x7650 + row)) - __uint_as_float(zero);
+      const float second = __uint_as_float(__byte_perm(word, kCarrier, 0x7652 + row)) - __uint_as_float(zero);
+      const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);  // exact: no integer has more than 8 bits
+      return reinterpret_cast<const uint32_t&>(both);
+    }
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&zero)[2],
+                                                  uint32_t (&a)[4]) {
+    const uint32_t word[2] = {half == 0 ? words.x : words.z, half == 0 ? words.y : words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = pair<T>(word[i / 2], i % 2, zero[i % 2]);
+  }
+};
+
+// As integers of eight bits. Exponent and mantissa are moved to the places of those of T, subnormal numbers included;
+// the product with a power of two makes up for the difference of the exponents' biases.
+struct Float8Codes {
+  using Words = uint4;
+  static constexpr Codes kCodes = Codes::float8;
+  static constexpr int kMiddle = 0;
+
+  template <typename T>
+  static __device__ __forceinline__ uint32_t offset(int) {
+    return 0;
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ uint32_t pair(uint32_t word, int row) {
+    constexpr int kShift = kIsHalf<T> ? 7 : 4;  // of the mantissa's end, from 0
+    constexpr uint32_t kMagnitude = 0x007f007fu << kShift, kBias = kIsHalf<T> ? 0x5c005c00u : 0x7b807b80u;
+    const uint32_t magnitude = (row == 0 ? word << kShift : word >> (8 - kShift)) & kMagnitude;
+    const uint32_t sign = (row == 0 ? word << 8 : word) & 0x80008000u;
+    return multiply2<T>(magnitude | sign, kBias);
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&)[2],
+                                                  uint32_t (&a)[4]) {
+    const uint32_t word[2] = {half == 0 ? words.x : words.z, half == 0 ? words.y : words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = pair<T>(word[i / 2], i % 2);
+  }
+};
+
+// As integers of four bits, and to floats as those of eight bits are.
+struct Float4Codes {
+  using Words = uint2;
+  static constexpr Codes kCodes = Codes::float4;
+  static constexpr int kMiddle = 0;
+
+  template <typename T>
+  static __device__ __forceinline__ uint32_t offset(int) {
+    return 0;
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ uint32_t pair(uint32_t word, int i) {
+    constexpr int kShift = kIsHalf<T> ? 9 : 6;
+    constexpr uint32_t kMagnitude = 0x00070007u << kShift, kBias = kIsHalf<T> ? 0x74007400u : 0x7e807e80u;
+    const int places = kShift - 4 * i;
+    const uint32_t magnitude = (places >= 0 ? word << places : word >> -places) & kMagnitude;
+    return multiply2<T>(magnitude | (word << (12 - 4 * i) & 0x80008000u), kBias);
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&)[2],
+                                                  uint32_t (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = pair<T>(half == 0 ? words.x : words.y, i);
+  }
+};
+
+// Calls `use` with a value of the kind of codes, for the sake of its type.
+template <typename Use>
+void with_codes(Codes codes, Use&& use) {
+  switch (codes) {
+    case Codes::int4:
+      return use(Int4Codes{});
+    case Codes::int8:
+      return use(Int8Codes{});
+    case Codes::float8:
+      return use(Float8Codes{});
+    case Codes::float4:
+      return use(Float4Codes{});
+  }
+}
+
+}  // namespace constrain::cuda

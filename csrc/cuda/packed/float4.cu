@@ -1,0 +1,8 @@
+#include "cuda/packed/codes.cuh"
+#include "cuda/packed/launch.cuh"
+
+namespace constrain::cuda {
+
+void float4_product(const PackedProduct& product, cudaStream_t stream) { launch_product<Float4Codes>(product, stream); }
+
+}  // namespace constrain::cuda

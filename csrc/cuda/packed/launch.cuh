@@ -1,0 +1,39 @@
+// Choice of the kernel for a product with a packed weight. Each file of one kind of codes compiles its own.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/packed/few_rows.cuh"
+#include "cuda/packed/many_rows.cuh"
+
+namespace constrain::cuda {
+
+template <typename T, typename Format, int kTiles>
+void launch_norm(const PackedProduct& p, cudaStream_t stream) {
+  if (!p.norm_weight) return launch_few_rows<T, Format, kTiles, false>(p, stream);
+  // The norm's weight multiplies before the root divides, which float16 has no range for.
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return launch_few_rows<T, Format, kTiles, true>(p, stream);
+  require(false, kPackedName, "a norm takes bfloat16");
+}
+
+template <typename Format>
+void launch_product(const PackedProduct& p, cudaStream_t stream) {
+  with_half_type(p.type, kPackedName, [&](auto element) {
+    using T = decltype(element);
+    const bool clusters = device_attribute(cudaDevAttrComputeCapabilityMajor, kPackedName) >= 9;
+    // A norm's kernel multiplies before the sum of squares is known; that costs too much where many blocks repeat it.
+    if (p.rows > kRowsOfProduct && clusters && !p.norm_weight) {
+      if (p.rows <= 2 * kRowsOfProduct) return launch_many_rows<T, Format, 2>(p, stream);
+      return launch_many_rows<T, Format, 4>(p, stream);
+    }
+    if (p.gated) return launch_norm<T, Format, 2>(p, stream);
+    launch_norm<T, Format, 1>(p, stream);
+  });
+}
+
+void int4_product(const PackedProduct& product, cudaStream_t stream);
+void int8_product(const PackedProduct& product, cudaStream_t stream);
+void float8_product(const PackedProduct& product, cudaStream_t stream);
+void float4_product(const PackedProduct& product, cudaStream_t stream);
+
+}  // namespace constrain::cuda

@@ -1,0 +1,175 @@
+// The kernel for products of packed weights with 9 to 64 rows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/async_copy.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/packed/cluster.cuh"
+#include "cuda/packed/few_rows.cuh"
+#include "cuda/packed/span.cuh"
+#include "cuda/reduce.cuh"
+
+namespace constrain::cuda {
+
+constexpr int kManyTiles = 2;  // of a warp
+constexpr int kTileWarps = 4;  // that share rows of x
+constexpr int kSpanWarps = 2;  // that share tiles, and take turns at spans
+constexpr int kManyThreads = kTileWarps * kSpanWarps * kWarp;
+constexpr int kTeam = kTileWarps * kWarp;  // threads that share rows of x
+constexpr int kBlockTiles = kTileWarps * kManyTiles;
+constexpr int kSumStride = kBlockTiles * kPackedTile + 4;  // floats; padded so that lanes use different banks
+constexpr int kSpanChunks = kPackedSpan * 2 / kChunk;      // of a row of x in a span
+
+// Stages of a ring; as deep as lets two blocks share a multiprocessor, if they can.
+template <typename Format, int kColumns>
+constexpr int kManyDepth = sizeof(typename Format::Words) == 8 && kColumns <= 2 ? 4 : 3;
+
+// Waits for the threads of a team, whose number is 0 or 1.
+__device__ __forceinline__ void synchronize_team(int team) {
+  if (team == 0)
+    asm volatile("bar.sync 1, %0;" ::"n"(kTeam) : "memory");
+  else
+    asm volatile("bar.sync 2, %0;" ::"n"(kTeam) : "memory");
+}
+
+// Index of a chunk of a row of x, swizzled so that the lanes of a load use different banks.
+__device__ __forceinline__ int place_chunk(int row, int chunk) { return row * kSpanChunks + (chunk ^ (row % 2 * 4)); }
+
+// A block computes eight tiles of outputs for 8 * kColumns rows, over the spans that it does not leave to the other
+// blocks of its cluster. Where gated, each warp has the same tile of both matrices. Two teams of warps take turns at
+// the spans; a team shares the rows of x. The sums of all are added at the end, each block adding those of some of the
+// outputs.
+template <typename T, typename Format, int kColumns>
+__global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProduct p) {
+  constexpr int kDepth = kManyDepth<Format, kColumns>, kRows = kColumns * kRowsOfProduct;
+  extern __shared__ uint4 memory[];  // for each team and stage, the records of its warps and rows of x; then sums
+
+  const RecordLayout layout(p.weight.shape);
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, group = lane / 4, member = lane % 4;
+  const int team = warp / kTileWarps, tile_warp = warp % kTileWarps, in_team = threadIdx.x % kTeam;
+  const int spans = p.weight.spans(), tiles = p.weight.tiles(), chunks = layout.bytes / kChunk;
+  const int splits = gridDim.y, rank = blockIdx.y, first_row = blockIdx.z * kRows;
+  const int first_span = rank * kSpanWarps + team, span_step = splits * kSpanWarps;
+  const int block_tile = blockIdx.x * (p.gated ? kTileWarps : kBlockTiles);
+  const auto tile_of = [&](int m) {
+    return p.gated ? block_tile + tile_warp + m * (tiles / 2) : block_tile + tile_warp * kManyTiles + m;
+  };
+  const int record_bytes = kTileWarps * kManyTiles * layout.bytes, stage_bytes = record_bytes + kRows * kPackedSpan * 2;
+  uint8_t* ring = reinterpret_cast<uint8_t*>(memory) + team * kDepth * stage_bytes;
+  const int own_records = tile_warp * kManyTiles * layout.bytes;
+
+  const auto fetch_records = [&](int slot, int turn) {
+    const int span = first_span + turn * span_step;
+    if (span >= spans) return;
+#pragma unroll
+    for (int m = 0; m < kManyTiles; ++m) {
+      // A tile that is none is not written, so that any other may stand in.
+      const int64_t record = int64_t{min(tile_of(m), tiles - 1)} * spans + span;
+      const auto* from =
+          reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes);
+      auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + own_records + m * layout.bytes);
+      constexpr int kFull = sizeof(typename Format::Words) * kQuarters / kChunk;
+#pragma unroll
+      for (int i = 0; i < kFull; ++i) copy_async(to + i * kWarp + lane, from + i * kWarp + lane, true);
+      if (kFull * kWarp + lane < chunks) copy_async(to + kFull * kWarp + lane, from + kFull * kWarp + lane, true);
+    }
+  };
+  const auto fetch_rows = [&](int slot, int turn) {
+    const int span = first_span + turn * span_step;
+    auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + record_bytes);
+#pragma unroll
+    for (int i = 0; i < kRows * kSpanChunks / kTeam; ++i) {
+      const int row = (i * kTeam + in_team) / kSpanChunks, chunk = in_team % kSpanChunks;
+      const int input = span * kPackedSpan + chunk * 8;
+      const bool valid = first_row + row < p.rows && input < p.weight.inputs;
+      const T* from = static_cast<const T*>(p.x) + (valid ? (first_row + row) * p.x_stride + input : 0);
+      if (span < spans) copy_async(to + place_chunk(row, chunk), from, valid);
+    }
+    end_stage();
+  };
+
+#pragma unroll
+  for (int d = 0; d < kDepth - 1; ++d) fetch_records(d, d);
+  wait_for_predecessor();
+  release_successor();
+#pragma unroll
+  for (int d = 0; d < kDepth - 1; ++d) fetch_rows(d, d);
+
+  float sum[kManyTiles][kColumns][4] = {};
+  const int turns = (spans - first_span + span_step - 1) / span_step;
+  int slot = 0;
+#pragma unroll 1
+  for (int turn = 0; turn < turns; ++turn) {
+    wait_for_stage<kDepth - 2>();
+    synchronize_team(team);  // all have the stage, and have done with the one before, which is overwritten now
+    const int previous = slot == 0 ? kDepth - 1 : slot - 1;
+    fetch_records(previous, turn + kDepth - 1);
+    fetch_rows(previous, turn + kDepth - 1);
+    const uint8_t* stage = ring + slot * stage_bytes;
+    const auto* columns = reinterpret_cast<const uint4*>(stage + record_bytes);
+    multiply_span<T, Format, kManyTiles, kColumns>(sum, stage + own_records, layout, lane, [&](int quarter, int n) {
+      return columns[place_chunk(n * kRowsOfProduct + group, quarter * 4 + member)];
+    });
+    slot = slot == kDepth - 1 ? 0 : slot + 1;
+  }
+
+  wait_for_stage<0>();
+  __syncthreads();
+  float* sums = reinterpret_cast<float*>(memory);  // [kSpanWarps][kRows][kSumStride]
+#pragma unroll
+  for (int m = 0; m < kManyTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = n * kRowsOfProduct + member * 2 + i % 2;
+        const int place = (p.gated ? m * kTileWarps + tile_warp : tile_warp * kManyTiles + m) * kPackedTile;
+        sums[(team * kRows + row) * kSumStride + place + group + i / 2 * 8] = sum[m][n][i];
+      }
+    }
+  }
+  synchronize_cluster();
+  const int all = p.gated ? p.weight.outputs / 2 : p.weight.outputs;
+  const int block_outputs = kPackedTile * (p.gated ? kTileWarps : kBlockTiles);
+  const auto total = [&](int row, int place) {
+    float value = 0;
+    for (int block = 0; block < splits; ++block) {
+#pragma unroll
+      for (int t = 0; t < kSpanWarps; ++t) value += read_cluster(sums + (t * kRows + row) * kSumStride + place, block);
+    }
+    return value;
+  };
+  for (int i = rank * kManyThreads + threadIdx.x; i < block_outputs * kRows; i += splits * kManyThreads) {
+    const int place = i % block_outputs, row = i / block_outputs;
+    const int output = block_tile * kPackedTile + place;
+    if (output >= all || first_row + row >= p.rows) continue;
+    finish<T>(p, output, first_row + row, total(row, place), p.gated ? total(row, place + block_outputs) : 0.0f);
+  }
+  synchronize_cluster();  // the others may still read this block's sums
+}
+
+// Blocks that share the spans of the same tiles: enough of them to keep the device busy, where it has clusters.
+inline int span_splits(int blocks, int spans) {
+  const int wanted = device_attribute(cudaDevAttrMultiProcessorCount, kPackedName) * 3 / 2;
+  int splits = 1;
+  while (splits < kMostClusterBlocks && blocks * splits < wanted && splits * kSpanWarps < spans) splits *= 2;
+  return splits;
+}
+
+template <typename T, typename Format, int kColumns>
+void launch_many_rows(const PackedProduct& p, cudaStream_t stream) {
+  constexpr int kRows = kColumns * kRowsOfProduct;
+  const int per_block = p.gated ? kTileWarps * 2 : kBlockTiles;
+  const int blocks = (p.weight.tiles() + per_block - 1) / per_block, row_blocks = (p.rows + kRows - 1) / kRows;
+  const int splits = span_splits(blocks * row_blocks, p.weight.spans());
+  const size_t stage = size_t{kBlockTiles} * p.weight.shape.bytes() + kRows * kPackedSpan * 2;
+  const size_t ring = stage * kManyDepth<Format, kColumns> * kSpanWarps;
+  const size_t sums = sizeof(float) * kSpanWarps * kRows * kSumStride;
+  LaunchShape shape{dim3(blocks, splits, row_blocks), kManyThreads, std::max(ring, sums)};
+  shape.cluster = dim3(1, splits, 1);
+  launch(kPackedName, multiply_many_rows<T, Format, kColumns>, shape, stream, p);
+}
+
+}  // namespace constrain::cuda

@@ -1,0 +1,217 @@
+"""Weights in the order of tensor cores: the order as the lanes read it, and on a GPU the products."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from constrain.kernels import Activation, Int4Weight, RowNorm, gated_linear, linear
+from constrain.kernels.activation import gated_activation_reference
+from constrain.kernels.norm import rms_norm_reference
+from constrain.kernels.weights.fragments import BITS, RecordForm, find_form, make_records, read_records
+from constrain.kernels.weights.tensor_core import TensorCoreWeight
+
+KINDS = list(BITS)
+HALVES = [torch.float16, torch.bfloat16]
+ROWS = [1, 2, 3, 7, 8, 9, 13, 16, 17, 31, 32, 33, 47, 63, 64]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def random_codes(kind: str, outputs: int, inputs: int) -> torch.Tensor:
+    codes = torch.randint(0, 1 << BITS[kind], (outputs, inputs)).to(torch.uint8)
+    return codes.masked_fill_(codes & 127 == 127, 0) if kind == "float8" else codes  # not a number
+
+
+def weights(
+    kind: str, outputs: int, inputs: int, size: int, zeros: bool, dtype: torch.dtype, scales: torch.dtype
+) -> TensorCoreWeight:
+    values = (torch.rand(outputs, -(-inputs // size)) / 10 + 0.02).to(scales)
+    points = torch.randint(0, 1 << BITS[kind], values.shape).to(torch.uint8) if zeros else None
+    weight = TensorCoreWeight.of_codes(kind, random_codes(kind, outputs, inputs), values, points, size, dtype)
+    assert weight is not None
+    return weight
+
+
+def element(record: torch.Tensor, kind: str, row: int, column: int) -> int:
+    """The code of a tile's row and column, found as the lanes of a warp find it."""
+    quarter, t, within = column // 32, column % 32 // 8, column % 8
+    lane, half, pair, second = 4 * (row % 8) + t, within // 4, within % 4 // 2, within % 2
+    words = record[: 16 * 128 * BITS[kind] // 8].view(4, 32, 2, -1)[quarter, lane, half].tolist()
+    if BITS[kind] == 8:
+        return words[4 * pair + 2 * second + row // 8]
+    word = int.from_bytes(bytes(words), "little")
+    return word >> 16 * second + 4 * (2 * pair + row // 8) & 15
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lanes_find_the_codes(kind: str) -> None:
+    codes = random_codes(kind, 32, 256)
+    form = RecordForm(kind, 128, torch.float16)
+    records = make_records(codes, torch.ones(32, 2).half(), None, 128, form)
+    assert records.shape == (2, 2, form.bytes)
+    for row, column in [(0, 0), (5, 9), (8, 1), (15, 127), (13, 77), (3, 38), (10, 102)]:
+        for tile in range(2):
+            for span in range(2):
+                expected = int(codes[16 * tile + row, 128 * span + column])
+                assert element(records[tile, span], kind, row, column) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [32, 64, 128, 256, 1000])
+def test_records_are_the_weight(kind: str, size: int) -> None:
+    codes, scales = random_codes(kind, 21, 328), torch.rand(21, -(-328 // size)).bfloat16()
+    zeros = torch.randint(0, 16, scales.shape).to(torch.uint8) if kind.startswith("int") else None
+    form = find_form(kind, size, 328, torch.bfloat16, zeros is not None)
+    assert form is not None
+    found = read_records(make_records(codes, scales, zeros, size, form), form)
+
+    def of_inputs(values: torch.Tensor) -> torch.Tensor:
+        return values.float().repeat_interleave(size, dim=1)[:, :328]
+
+    if kind == "float8":
+        values = codes.view(torch.float8_e4m3fn).float()
+    elif kind == "float4":
+        table = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+        values = torch.tensor([*table, *(-each for each in table)])[codes.long()]
+    else:
+        assert zeros is not None
+        values = codes.float() - of_inputs(zeros)
+    assert torch.equal(found[:21, :328], values * of_inputs(scales))
+    assert not found[21:].any()
+
+
+def test_groups_without_a_form() -> None:
+    codes, scales = random_codes("int4", 16, 96), torch.rand(16, 2)
+    assert find_form("int4", 48, 96, torch.float16, zeros=False) is None
+    assert find_form("int4", 32, 100, torch.float16, zeros=False) is None
+    assert TensorCoreWeight.of_codes("int4", codes, scales, None, 48, torch.float16) is None
+
+
+def test_rows_and_padding() -> None:
+    weight = weights("int4", 37, 200, 64, True, torch.float16, torch.float16)
+    dense = weight.dequantized(slice(0, 37), torch.float32)
+    assert torch.equal(weight.dequantized(slice(18, 35), torch.float32), dense[18:35])
+    chosen = torch.tensor([[36, 0], [17, 17]])
+    assert torch.equal(weight.dequantized(chosen, torch.float32), dense[chosen])
+    assert torch.equal(weight[chosen[0]], dense[chosen[0]].half())
+    longer = weight.padded(64)
+    assert longer.shape == (64, 200)
+    assert torch.equal(longer.dequantized(slice(0, 64), torch.float32)[:37], dense)
+    assert not longer.dequantized(slice(37, 64), torch.float32).any()
+
+
+@pytest.mark.parametrize("rows", [2, 70])
+def test_products_by_dequantisation(rows: int) -> None:
+    weight = weights("int8", 48, 72, 32, True, torch.bfloat16, torch.float32)
+    x, bias, residual = torch.randn(rows, 72), torch.randn(48), torch.randn(rows, 48)
+    dense = weight.dequantized(slice(0, 48), torch.float32)
+    torch.testing.assert_close(linear(x, weight, bias, residual.clone()), linear(x, dense, bias, residual.clone()))
+    expected = gated_linear(x, dense, bias, Activation.SILU)
+    torch.testing.assert_close(gated_linear(x, weight, bias, Activation.SILU), expected)
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_order_of_inputs(order: bool) -> None:
+    codes, scales = random_codes("int4", 20, 96), torch.rand(20, 3)
+    places = torch.randperm(96).int() if order else None
+    weight = TensorCoreWeight.of_codes("int4", codes, scales, None, 32, torch.float16, places)
+    reference = Int4Weight(codes[:, ::2] | codes[:, 1::2] << 4, scales, 32, None, places)
+    assert weight is not None
+    whole = slice(0, 20)
+    assert torch.equal(weight.dequantized(whole, torch.float32), reference.dequantized(whole, torch.float32))
+    x = torch.randn(3, 96)
+    torch.testing.assert_close(linear(x, weight), linear(x, reference))
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    error = (actual.double() - expected.double()).norm() / expected.double().norm()
+    return float(error) < {torch.float16: 1e-3, torch.bfloat16: 1e-2}[actual.dtype]
+
+
+def check_products(weight: TensorCoreWeight, rows: int, cuda: torch.device) -> None:
+    """Compare all products of one weight on a GPU with the dequantised weight in float64."""
+    (outputs, inputs), dtype = weight.shape, weight.dtype
+    dense = weight.dequantized(slice(0, outputs), torch.float32)
+    on_device = weight.to(cuda)
+    assert close(on_device.dequantized(slice(0, outputs), dtype).cpu(), dense)
+    half = outputs // 2
+    x, bias, residual = torch.randn(rows, inputs), torch.randn(outputs), torch.randn(rows, outputs)
+    x, bias, residual, factor = (each.to(cuda, dtype) for each in (x, bias, residual, torch.randn(inputs)))
+    torch.cuda.synchronize()
+    exact = x.double() @ dense.to(cuda).double().T
+    first = linear(x, on_device, bias, residual)
+    assert close(first, exact + bias.double() + residual.double())
+    assert torch.equal(linear(x, on_device, bias, residual), first)  # sums have one order
+    gated = gated_activation_reference(exact + bias.double(), Activation.SILU)
+    assert gated.shape == (rows, half)
+    assert close(gated_linear(x, on_device, bias, Activation.SILU), gated)
+    norm = RowNorm(factor, 1e-5)
+    exact = rms_norm_reference(x.double(), factor.double(), 1e-5) @ dense.to(cuda).double().T
+    assert close(linear(x, on_device, norm=norm), exact)
+    assert close(
+        gated_linear(x, on_device, None, Activation.SILU, norm), gated_activation_reference(exact, Activation.SILU)
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("size", [32, 64, 128, 100_000])
+def test_products_of_four_bits_on_a_gpu(size: int, rows: int, dtype: torch.dtype, cuda: torch.device) -> None:
+    for outputs, inputs, zeros in ((64, 1024, False), (150, 712, True), (1056, 4096, True)):
+        check_products(weights("int4", outputs, inputs, size, zeros, dtype, torch.float16), rows, cuda)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("rows", [1, 5, 8, 16, 20, 64])
+@pytest.mark.parametrize(
+    ("kind", "size", "scales"),
+    [
+        ("int8", 32, torch.float16),
+        ("int8", 100_000, torch.float32),
+        ("float8", 128, torch.float32),
+        ("float8", 100_000, torch.bfloat16),
+        ("float4", 32, torch.bfloat16),
+    ],
+)
+def test_products_of_other_codes_on_a_gpu(
+    kind: str, size: int, scales: torch.dtype, rows: int, dtype: torch.dtype, cuda: torch.device
+) -> None:
+    for outputs, inputs in ((150, 712), (1056, 4096)):
+        check_products(weights(kind, outputs, inputs, size, kind == "int8", dtype, scales), rows, cuda)
+
+
+@pytest.mark.gpu
+def test_many_rows_and_graphs_on_a_gpu(cuda: torch.device) -> None:
+    weight = weights("int4", 96, 512, 128, True, torch.bfloat16, torch.float16).to(cuda)
+    dense = weight.dequantized(slice(0, 96), torch.bfloat16)
+    x = torch.randn(300, 512, device=cuda, dtype=torch.bfloat16)
+    assert close(linear(x, weight), x.double() @ dense.double().T)
+    graph, few = torch.cuda.CUDAGraph(), x[:20].clone()
+    expected = linear(few, weight)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        out = linear(few, weight)
+    graph.replay()
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.gpu
+def test_arguments_that_cannot_be_right(cuda: torch.device) -> None:
+    from constrain.kernels import cuda as kernels
+
+    weight = weights("int4", 32, 128, 128, False, torch.float16, torch.float16).to(cuda)
+    assert weight._view(weight.records, 32).nbytes == weight.records.nbytes
+    out = torch.empty(32, 128, device=cuda, dtype=torch.half)
+    for wrong in ({"inputs": 100}, {"group": 48}, {"outputs": 0}, {"records": 8}):
+        given = {"records": kernels.address(weight.records), "codes": "int4", "group": 128, "scales": "float16"}
+        given |= {"zeros": False, "outputs": 32, "inputs": 128, **wrong}
+        with pytest.raises(ValueError, match="packed product"):
+            kernels.module.unpack_weight(
+                kernels.module.PackedWeight(**given), out=kernels.address(out), dtype="float16", stream=0
+            )
