@@ -127,9 +127,17 @@ def test_order_of_inputs(order: bool) -> None:
     torch.testing.assert_close(linear(x, weight), linear(x, reference))
 
 
-def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
-    error = (actual.double() - expected.double()).norm() / expected.double().norm()
-    return float(error) < {torch.float16: 1e-3, torch.bfloat16: 1e-2}[actual.dtype]
+def check(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    """Compare ``[rows, outputs]``; a failure says which rows and outputs are wrong."""
+    wanted = expected.double().to(actual.device)
+    errors = (actual.double() - wanted).abs().nan_to_num(torch.inf)
+    bound = {torch.float16: 1e-3, torch.bfloat16: 1e-2}[actual.dtype]
+    relative = float(errors.norm() / wanted.norm())
+    rows, outputs = (errors > 10 * bound * wanted.std()).nonzero().T.tolist()
+    assert relative < bound, (
+        f"{what} {[*actual.shape]}: error {relative:.1e}, at most {float(errors.max()):.1e}; {len(rows)} are wrong, "
+        f"in the rows {sorted({*rows})[:64]} and the outputs {sorted({*outputs})[:64]}"
+    )
 
 
 def check_products(weight: TensorCoreWeight, rows: int, cuda: torch.device) -> None:
@@ -137,24 +145,23 @@ def check_products(weight: TensorCoreWeight, rows: int, cuda: torch.device) -> N
     (outputs, inputs), dtype = weight.shape, weight.dtype
     dense = weight.dequantized(slice(0, outputs), torch.float32)
     on_device = weight.to(cuda)
-    assert close(on_device.dequantized(slice(0, outputs), dtype).cpu(), dense)
+    check(on_device.dequantized(slice(0, outputs), dtype).cpu(), dense, "weight")
     half = outputs // 2
     x, bias, residual = torch.randn(rows, inputs), torch.randn(outputs), torch.randn(rows, outputs)
     x, bias, residual, factor = (each.to(cuda, dtype) for each in (x, bias, residual, torch.randn(inputs)))
     torch.cuda.synchronize()
     exact = x.double() @ dense.to(cuda).double().T
     first = linear(x, on_device, bias, residual)
-    assert close(first, exact + bias.double() + residual.double())
+    check(first, exact + bias.double() + residual.double(), "product")
     assert torch.equal(linear(x, on_device, bias, residual), first)  # sums have one order
     gated = gated_activation_reference(exact + bias.double(), Activation.SILU)
     assert gated.shape == (rows, half)
-    assert close(gated_linear(x, on_device, bias, Activation.SILU), gated)
+    check(gated_linear(x, on_device, bias, Activation.SILU), gated, "gated product")
     norm = RowNorm(factor, 1e-5)
     exact = rms_norm_reference(x.double(), factor.double(), 1e-5) @ dense.to(cuda).double().T
-    assert close(linear(x, on_device, norm=norm), exact)
-    assert close(
-        gated_linear(x, on_device, None, Activation.SILU, norm), gated_activation_reference(exact, Activation.SILU)
-    )
+    check(linear(x, on_device, norm=norm), exact, "product of a norm")
+    gated = gated_activation_reference(exact, Activation.SILU)
+    check(gated_linear(x, on_device, None, Activation.SILU, norm), gated, "gated product of a norm")
 
 
 @pytest.mark.gpu
@@ -191,7 +198,7 @@ def test_many_rows_and_graphs_on_a_gpu(cuda: torch.device) -> None:
     weight = weights("int4", 96, 512, 128, True, torch.bfloat16, torch.float16).to(cuda)
     dense = weight.dequantized(slice(0, 96), torch.bfloat16)
     x = torch.randn(300, 512, device=cuda, dtype=torch.bfloat16)
-    assert close(linear(x, weight), x.double() @ dense.double().T)
+    check(linear(x, weight), x.double() @ dense.double().T, "product of many rows")
     graph, few = torch.cuda.CUDAGraph(), x[:20].clone()
     expected = linear(few, weight)
     torch.cuda.synchronize()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,25 @@ import torch
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quantized_models import (
+    AUTO_ROUND,
+    COMPRESSED,
+    FORMATS,
+    GPTQ,
+    Write,
+    exl2_of_two_widths,
+    load,
+    load_plain,
+    matrices,
+    quantise,
+    weight_of,
+)
 from quantized_weights import (
     Writer,
-    Written,
     awq,
-    exl2,
     fp8,
     gptq,
-    int_quantized,
-    mxfp4,
     mxfp4_experts,
-    mxfp8,
-    nvfp4,
     pack_quantized,
 )
 from safetensors.torch import save_file
@@ -32,7 +39,7 @@ from safetensors.torch import save_file
 from constrain.cli.inspect import info
 from constrain.errors import ConfigError, WeightsError
 from constrain.kernels import InterleavedWeight, JoinedWeight, PackedWeight, multiplies_packed
-from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
+from constrain.model import ExLlamaV2Config, ExLlamaV2Lora
 from constrain.model.config_reader import ConfigReader
 from constrain.model.formats import read_quantization
 from constrain.model.forward_context import ForwardContext
@@ -43,132 +50,16 @@ from constrain.model.modules import Head
 from constrain.model.sharding import ShardingPlan
 from constrain.model.tensor_files import TensorFiles
 
-Write = Callable[[Writer, int, int], Written]
-
 kept_packed = pytest.mark.skipif(
     not multiplies_packed(torch.device("cpu"), torch.float32),
     reason="weights stay packed on processors with AVX2 or AVX-512",
 )
-
-COMPRESSED = {"quant_method": "compressed-tensors", "format": "mixed-precision"}
-GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
-AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": "auto_round:auto_gptq"}
-MIXED = ((6, 16), (5, 32), (3, 32), (2, 32), (4, 16))
-
-
-def _exl2(writer: Writer, outputs: int, inputs: int) -> Written:
-    groups = MIXED if inputs == sum(count for _, count in MIXED) else ((8, 32), (4, inputs - 32))
-    return exl2(writer, outputs, inputs, groups)
-
-
-def _gptq(**settings: Any) -> tuple[dict[str, Any], Write]:
-    config = {**GPTQ, "bits": settings.get("bits", 4), "desc_act": settings.get("ordered", False)}
-    form = "gptq_v2" if settings.get("version") == 2 else "gptq"
-    return {**config, "checkpoint_format": form, "sym": settings.get("symmetric", False)}, partial(gptq, **settings)
-
-
-#: The quantization_config, the writer of a weight, and the form as people see it.
-FORMATS: dict[str, tuple[dict[str, Any] | None, Write, str]] = {
-    "int4 groups": (COMPRESSED, partial(pack_quantized, size=32), "int4"),
-    "int4 zeros": (COMPRESSED, partial(pack_quantized, size=16, zeros=True), "int4"),
-    "int4 zeros in bytes": (COMPRESSED, partial(pack_quantized, size=32, zeros=True, bytewise=True), "int4"),
-    **{
-        f"int{bits} groups": (
-            COMPRESSED,
-            partial(pack_quantized, bits=bits, size=32, zeros=bits % 3 == 0, ordered=bits % 2 == 1),
-            f"int{bits}",
-        )
-        for bits in (2, 3, 5, 6)
-    },
-    "int4 ordered": (COMPRESSED, partial(pack_quantized, size=32, ordered=True), "int4"),
-    "int4 rows": (COMPRESSED, pack_quantized, "int4"),
-    "int4 one scale": (COMPRESSED, partial(pack_quantized, size=-1), "int4"),
-    "int8 groups": (COMPRESSED, partial(pack_quantized, bits=8, size=32), "int8"),
-    "int8 rows, zeros": (COMPRESSED, partial(pack_quantized, bits=8, zeros=True), "int8"),
-    "int8 ordered": (COMPRESSED, partial(pack_quantized, bits=8, size=16, zeros=True, ordered=True), "int8"),
-    "int8 bytes": (COMPRESSED, int_quantized, "int8"),
-    "int8 bytes, groups": (COMPRESSED, partial(int_quantized, size=32), "int8"),
-    "int8 bytes, zeros": (COMPRESSED, partial(int_quantized, zeros=True), "int8"),
-    "fp8 one scale": (COMPRESSED, partial(fp8, block=(0, 0)), "fp8"),
-    "fp8 rows": (COMPRESSED, partial(fp8, block=(1, 0)), "fp8"),
-    "fp8 groups": (COMPRESSED, partial(fp8, block=(1, 32)), "fp8"),
-    "fp8 of FBGEMM": ({"quant_method": "fbgemm_fp8"}, partial(fp8, block=(1, 0)), "fp8"),
-    "fp8 blocks": (
-        {"quant_method": "fp8", "weight_block_size": [24, 48]},
-        partial(fp8, block=(24, 48), name="weight_scale_inv"),
-        "fp8",
-    ),
-    "mxfp8": (COMPRESSED, mxfp8, "fp8"),
-    "mxfp4": (COMPRESSED, mxfp4, "mxfp4"),
-    "nvfp4": (COMPRESSED, nvfp4, "nvfp4"),
-    "nvfp4 of ModelOpt": (
-        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
-        partial(nvfp4, maker="modelopt"),
-        "nvfp4",
-    ),
-    **{
-        f"gptq {bits} bits{order * ', ordered'} v{version}": (
-            *_gptq(bits=bits, ordered=order, version=version),
-            f"int{bits}",
-        )
-        for bits in (2, 3, 4, 8)
-        for order, version in ((False, 1), (True, 2))
-    },
-    "gptq symmetric": (*_gptq(symmetric=True), "int4"),
-    "gptq without a config": (None, gptq, "int4"),
-    "gptq of AutoRound": ({**AUTO_ROUND, "sym": True}, partial(gptq, symmetric=True), "int4"),
-    "awq of AutoRound": ({**AUTO_ROUND, "packing_format": "auto_round:auto_awq"}, awq, "int4"),
-    "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "GEMM"}, awq, "int4"),
-    "awq without a config": (None, awq, "int4"),
-    "exl2": ({"quant_method": "exl2", "bits": 4.2}, _exl2, "exl2"),
-}
-
-
-def matrices(copy: Any) -> list[str]:
-    """Keys of all weights but that of the embedding."""
-    names = [name for name, tensor in copy.tensors.items() if tensor.ndim == 2 and "embed" not in name]
-    return [name.removesuffix(".weight") for name in names]
-
-
-def quantise(copy: Any, keys: Iterable[str], write: Write, config: dict[str, Any] | None) -> dict[str, torch.Tensor]:
-    """Replace weights by random ones of a format, and return these, dequantised."""
-    plain, writer = {}, Writer()
-    for key in keys:
-        written = write(writer, *copy.tensors.pop(f"{key}.weight").shape)
-        copy.tensors |= {f"{key}.{part}": tensor for part, tensor in written.parts.items()}
-        plain[f"{key}.weight"] = written.dense
-    if config is not None:
-        copy.config["quantization_config"] = config
-    return plain
-
-
-def load(copy: Any, **settings: Any) -> ExLlamaV2:
-    config = ExLlamaV2Config(copy.write())
-    for name, value in settings.items():
-        setattr(config, name, value)
-    model = ExLlamaV2(config)
-    model.load()
-    return model
-
-
-def load_plain(copy: Any, plain: dict[str, torch.Tensor]) -> ExLlamaV2:
-    """Load the model with these weights in place of the quantised ones."""
-    keys = [name.removesuffix(".weight") for name in plain]
-    for name in [name for name in copy.tensors if name.rpartition(".")[0] in keys and not name.endswith(".bias")]:
-        del copy.tensors[name]
-    copy.tensors |= plain
-    copy.config.pop("quantization_config", None)
-    return load(copy)
 
 
 def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
     spread = expected[..., :99].std()
     assert expected.isfinite().all()
     torch.testing.assert_close(found[..., :99] / spread, expected[..., :99] / spread, atol=1e-4, rtol=0)
-
-
-def weight_of(model: ExLlamaV2, key: str) -> Any:
-    return model.modules_dict[key].weight  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -336,7 +227,7 @@ def test_packed_experts(mixtral_copy: Any, ids: torch.Tensor, name: str) -> None
     assert_same(found, load_plain(mixtral_copy, plain).forward(ids))
 
 
-@pytest.mark.parametrize("write", [_exl2, None], ids=["exl2", "plain"])
+@pytest.mark.parametrize("write", [exl2_of_two_widths, None], ids=["exl2", "plain"])
 def test_projections_may_be_stored_apart(
     copy_of: Callable[[str], Any], ids: torch.Tensor, write: Write | None, tmp_path: Path
 ) -> None:
@@ -511,19 +402,17 @@ def test_info_shows_the_memory_of_packed_weights(llama_wide: Any, monkeypatch: p
         assert "0.1 MiB of weights in int4 and float32" in output
 
 
-def test_a_source_for_gpus_dequantises_and_keeps_files_open(
-    llama_wide: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_for_gpus_keeps_files_open(llama_wide: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = quantise(llama_wide, matrices(llama_wide), partial(pack_quantized, size=32), COMPRESSED)
     model = load(llama_wide)
     opened: list[Path] = []
     with model._source([torch.device("cuda")]) as source, monkeypatch.context() as patch:
         patch.setattr("constrain.model.tensor_files._opened", opened.append)
         for module in model.modules:
-            module.load(source, torch.device("cpu"), torch.float32)
+            module.load(source, torch.device("cpu"), torch.bfloat16)
     assert not opened
-    assert torch.equal(weight_of(model, "model.layers.1.mlp.down_proj"), plain["model.layers.1.mlp.down_proj.weight"])
-    assert_same(model.forward(ids), load_plain(llama_wide, plain).forward(ids))
+    key = "model.layers.1.mlp.down_proj"
+    assert torch.equal(weight_of(model, key), plain[f"{key}.weight"].bfloat16())
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -708,7 +597,7 @@ def test_any_part_may_be_anything(
     save_file({f"a.{part}": tensor.contiguous() for part, tensor in parts.items()}, file)
     reader = ConfigReader(file, [{"quantization_config": config}])
     try:
-        weight = TensorFiles([file], read_quantization(reader)).packed("a.weight", (64, 64))
+        weight = TensorFiles([file], read_quantization(reader)).packed("a.weight", (64, 64), torch.device("cpu"))
     except WeightsError as error:
         assert str(file.name) in str(error) or "no tensor a.weight" in str(error)
         return

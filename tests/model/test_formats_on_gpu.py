@@ -1,0 +1,156 @@
+"""Quantised weights stay packed on a GPU, and make the logits of the weights that they dequantise to."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from quantized_models import FORMATS, load, load_plain, matrices, quantise, weight_of
+from safetensors.torch import save_file
+
+from constrain.kernels import JoinedWeight, TensorCoreWeight
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Lora
+from constrain.model.memory import module_sizes, packed_forms
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.model_runner import ModelRunner
+
+pytestmark = pytest.mark.gpu
+
+#: Formats whose groups no kernel takes: of 16 or 48 inputs, or of several widths.
+DEQUANTISED = {"int4 zeros", "int8 ordered", "fp8 blocks", "nvfp4", "nvfp4 of ModelOpt", "exl2"}
+#: Relative errors of logits.
+BOUNDS = {torch.float16: 0.02, torch.bfloat16: 0.1}
+PAGE = 16
+
+
+def exact_logits(copy: Any, plain: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
+    """Logits of the dequantised weights, in float32."""
+    model = load_plain(copy, plain, compute_dtype=torch.float32)
+    assert isinstance(weight_of(model, "model.layers.0.mlp.down_proj"), torch.Tensor)
+    return model.forward(ids)[..., :99].cpu()
+
+
+def check(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, what: str = "") -> None:
+    """Compare logits; where greedy decoding is sure of its choice, the token is the same."""
+    given = found[..., :99].float().cpu()
+    error = float((given - expected).norm() / expected.norm())
+    # Not so of what is not a number.
+    assert error < BOUNDS[dtype], f"{what}: error {error:.1e}"
+    first, second = expected.topk(2).values.unbind(dim=-1)
+    sure = first - second > 2 * (given - expected).abs().amax(dim=-1)
+    assert sure.float().mean() > 0.5 or sure.numel() < 9
+    assert torch.equal(given.argmax(dim=-1)[sure], expected.argmax(dim=-1)[sure])
+
+
+def steps(model: ExLlamaV2, ids: torch.Tensor, prompt: int) -> torch.Tensor:
+    """Logits ``[rows, width - prompt, vocabulary]`` of decode steps, which are graphs."""
+    rows, width = ids.shape
+    pages = -(-width // PAGE)
+    cache = ExLlamaV2Cache(model, max_seq_len=rows * pages * PAGE)
+    runner = ModelRunner(model, cache, PAGE)
+    tables = [range(row * pages, (row + 1) * pages) for row in range(rows)]
+    for each, table in zip(ids.tolist(), tables, strict=True):
+        runner.prefill([BatchRow(tuple(each[:prompt]), 0, table)])
+    found = []
+    for place in range(prompt, width):
+        batch = [BatchRow((each[place],), place, table) for each, table in zip(ids.tolist(), tables, strict=True)]
+        out = runner.decode(batch)
+        assert out.static is not None
+        found.append(model.head(out.states, out.context)[:rows].clone())
+    return torch.stack(found, dim=1)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_logits_and_memory(llama_wide: Any, ids: torch.Tensor, name: str, dtype: torch.dtype) -> None:
+    """With 1, 8, 21, 42 and 84 rows, each of which is computed in a way of its own."""
+    config, write, form = FORMATS[name]
+    plain = quantise(llama_wide, matrices(llama_wide), write, config)
+    model = load(llama_wide, compute_dtype=dtype)
+    sizes = module_sizes(model)
+    weights = [weight_of(model, f"model.layers.1.mlp.{part}") for part in ("up_proj", "down_proj")]
+    if name in DEQUANTISED:
+        assert packed_forms(model) == [] and all(isinstance(weight, torch.Tensor) for weight in weights)
+    else:
+        assert packed_forms(model) == [form]
+        assert all(isinstance(weight, (TensorCoreWeight, JoinedWeight)) for weight in weights)
+        assert weights[0].device.type == "cuda"
+    assert sizes[4] == sum(weight.nbytes for weight in weights) + 2 * 64 * dtype.itemsize
+    found = {width: model.forward(ids[:1, :width]) for width in (1, 8, 21)}
+    twice, fourfold = model.forward(ids), model.forward(ids.repeat(2, 1))
+    expected = exact_logits(llama_wide, plain, ids)
+    for width, logits in found.items():
+        check(logits, expected[:1, :width], dtype, f"{width} rows")
+    check(twice, expected, dtype, "42 rows")
+    check(fourfold, expected.repeat(2, 1, 1), dtype, "84 rows")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 20])
+@pytest.mark.parametrize("name", ["int4 groups", "gptq 4 bits, ordered v2", "int8 bytes", "fp8 rows", "mxfp4"])
+def test_decode_steps_are_graphs(llama_wide: Any, ids: torch.Tensor, name: str, rows: int) -> None:
+    config, write, _ = FORMATS[name]
+    plain = quantise(llama_wide, matrices(llama_wide), write, config)
+    texts = ids.repeat(10, 1)[:rows]
+    found = steps(load(llama_wide, compute_dtype=torch.bfloat16), texts, 13)
+    expected = exact_logits(llama_wide, plain, ids).repeat(10, 1, 1)[:rows, 13:]
+    check(found, expected, torch.bfloat16)
+
+
+def test_biases_an_adapter_and_chosen_tokens(qwen2_wide: Any, ids: torch.Tensor, tmp_path: Path) -> None:
+    key, generator = "model.layers.1.mlp.gate_proj", torch.Generator().manual_seed(1)
+    down, up = (torch.randn(size, generator=generator) / 5 for size in ((4, 64), (128, 4)))
+    adapter = {f"base_model.model.{key}.lora_A.weight": down, f"base_model.model.{key}.lora_B.weight": up}
+    save_file(adapter, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 4}))
+    config, write, _ = FORMATS["int4 groups"]
+    plain = quantise(qwen2_wide, matrices(qwen2_wide), write, config)
+    model = load(qwen2_wide, compute_dtype=torch.float16)
+    found = model.forward(ids, loras=ExLlamaV2Lora.from_directory(model, tmp_path))
+    logits, output = model.forward(ids, return_last_state=True)
+    tokens = torch.tensor([3, 98, 41], device="cuda")
+    context = model.modules[-1].forward(output, _context(), tokens)  # type: ignore[arg-type]
+    torch.testing.assert_close(context, logits[..., tokens], atol=2e-2, rtol=2e-2)
+    plain[f"{key}.weight"] += up @ down
+    check(found, exact_logits(qwen2_wide, plain, ids), torch.float16)
+
+
+def _context() -> Any:
+    from constrain.model.forward_context import ForwardContext
+
+    return ForwardContext(attention=None)  # type: ignore[arg-type]  # which a head does not use
+
+
+def test_a_tied_head(llama_wide: Any, ids: torch.Tensor) -> None:
+    del llama_wide.tensors["lm_head.weight"]
+    llama_wide.config["tie_word_embeddings"] = True
+    config, write, _ = FORMATS["int8 groups"]
+    plain = quantise(llama_wide, ["model.embed_tokens"], write, config)
+    model = load(llama_wide, compute_dtype=torch.bfloat16)
+    assert isinstance(model.modules[-1].weight, TensorCoreWeight)  # type: ignore[attr-defined]
+    found = model.forward(ids)
+    check(found, exact_logits(llama_wide, plain, ids), torch.bfloat16)
+
+
+def test_experts_are_dequantised_which_is_said(
+    mixtral_copy: Any, ids: torch.Tensor, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, write, _ = FORMATS["fp8 rows"]
+    experts = [key for key in matrices(mixtral_copy) if "experts" in key]
+    plain = quantise(mixtral_copy, experts, write, config)
+    with caplog.at_level(logging.WARNING):
+        model = load(mixtral_copy, compute_dtype=torch.bfloat16)
+    assert f"{len(experts)} in fp8" in caplog.text
+    mixture: Any = model.modules[2]
+    assert isinstance(mixture.gate_up.weight, torch.Tensor) and mixture.capturable
+    assert module_sizes(model)[2] >= mixture.gate_up.weight.nbytes + mixture.down.weight.nbytes
+    found = model.forward(ids)
+    for name in [name for name in mixtral_copy.tensors if name.rpartition(".")[0] + ".weight" in plain]:
+        del mixtral_copy.tensors[name]
+    mixtral_copy.tensors |= plain
+    mixtral_copy.config.pop("quantization_config")
+    expected = load(mixtral_copy, compute_dtype=torch.bfloat16).forward(ids)
+    assert torch.equal(found, expected)
