@@ -13,6 +13,9 @@ from constrain.kernels.weights.tensor_core import TensorCoreWeight
 
 KINDS = list(BITS)
 HALVES = [torch.float16, torch.bfloat16]
+SPREADS = {"int4": 6, "int8": 100, "float8": 100, "float4": 3}
+"""About the standard deviations of the codes' values."""
+
 ROWS = [1, 2, 3, 7, 8, 9, 13, 16, 17, 31, 32, 33, 47, 63, 64]
 
 
@@ -29,7 +32,8 @@ def random_codes(kind: str, outputs: int, inputs: int) -> torch.Tensor:
 def weights(
     kind: str, outputs: int, inputs: int, size: int, zeros: bool, dtype: torch.dtype, scales: torch.dtype
 ) -> TensorCoreWeight:
-    values = (torch.rand(outputs, -(-inputs // size)) / 10 + 0.02).to(scales)
+    """A weight whose products with normally distributed rows are about as large as these, which float16 needs."""
+    values = ((torch.rand(outputs, -(-inputs // size)) + 0.2) / (SPREADS[kind] * inputs**0.5)).to(scales)
     points = torch.randint(0, 1 << BITS[kind], values.shape).to(torch.uint8) if zeros else None
     weight = TensorCoreWeight.of_codes(kind, random_codes(kind, outputs, inputs), values, points, size, dtype)
     assert weight is not None
