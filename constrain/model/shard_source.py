@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from constrain.errors import WeightsError
-from constrain.kernels import PackedWeight
+from constrain.kernels import GroupedWeight, PackedWeight, Weight
 from constrain.model.shard_layout import Slice, Slices
 from constrain.model.tensor_reader import TensorSource
+
+_Packed = TypeVar("_Packed", bound=PackedWeight)
 
 
 class WholeTensors:
@@ -18,7 +21,7 @@ class WholeTensors:
     def __init__(self, source: TensorSource) -> None:
         self.source = source
         self._plain: dict[str, torch.Tensor] = {}
-        self._packed: dict[str, list[PackedWeight] | None] = {}
+        self._packed: dict[str, Any] = {}
 
     def plain(self, key: str, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the dtype of ``like``, on the device of the first one that is asked for."""
@@ -27,11 +30,12 @@ class WholeTensors:
             self.source.copy(key, self._plain[key])
         return self._plain[key]
 
-    def packed(self, key: str, read: Callable[[], list[PackedWeight] | None]) -> list[PackedWeight] | None:
+    def packed(self, key: str, read: Callable[[], list[_Packed] | None]) -> list[_Packed] | None:
         """Return what ``read`` returned for this tensor first."""
         if key not in self._packed:
             self._packed[key] = read()
-        return self._packed[key]
+        found: list[_Packed] | None = self._packed[key]
+        return found
 
 
 class ShardSource:
@@ -46,14 +50,14 @@ class ShardSource:
         tensor = self._whole.plain(key, part.shape if part else target.shape, target)
         target.copy_(part.of(tensor) if part else tensor)
 
-    def packed(self, key: str, shape: tuple[int, int]) -> PackedWeight | None:
+    def packed(self, key: str, shape: tuple[int, int], device: torch.device) -> PackedWeight | None:
         """See :class:`~constrain.model.tensor_reader.TensorSource`."""
         part = self._slices.get(key)
         whole = shape if part is None else (part.shape[0], part.shape[1])
-        found = self._whole.packed(key, lambda: _listed(self._whole.source.packed(key, whole)))
-        return None if found is None else _part(key, found[0], part)
+        found = self._whole.packed(key, lambda: _listed(self._whole.source.packed(key, whole, device)))
+        return None if found is None else _part(key, found[0], part).to(device)
 
-    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[PackedWeight] | None:
+    def packed_experts(self, key: str, shape: tuple[int, ...]) -> list[GroupedWeight] | None:
         """See :class:`~constrain.model.tensor_reader.TensorSource`."""
         part = self._slices.get(key)
         whole = part.shape if part else shape
@@ -65,13 +69,16 @@ def _listed(weight: PackedWeight | None) -> list[PackedWeight] | None:
     return None if weight is None else [weight]
 
 
-def _part(key: str, weight: PackedWeight, part: Slice | None) -> PackedWeight:
+def _part(key: str, weight: _Packed, part: Slice | None) -> _Packed:
     """Return the part of a weight ``[outputs, inputs]``."""
     if part is None:
         return weight
-    if not part.by_inputs:
-        return weight[torch.cat([torch.arange(each.start, each.stop) for each in part.ranges])]
-    columns = weight.columns(part.ranges[0])
-    if columns is None:
+    if part.by_inputs:
+        own: Weight | None = weight.columns(part.ranges[0])
+    else:
+        own = weight[torch.cat([torch.arange(each.start, each.stop) for each in part.ranges])]
+    if own is None:
         raise WeightsError(f"{key}: the inputs of a {type(weight).__name__} cannot be split over devices")
-    return columns
+    # Weights are split before they get the form that their device multiplies.
+    assert isinstance(own, type(weight))
+    return own

@@ -41,7 +41,7 @@ class ShardedHead(Head):
                 part.load(ShardSource(whole, {f"{self.key}.weight": stored}), part.device, dtype)
             else:
                 tied = self.tied.weight
-                own = tied[rows.start : rows.stop] if isinstance(tied, torch.Tensor) else tied[torch.tensor(rows)]
+                own = tied[rows.start : rows.stop] if isinstance(tied, torch.Tensor) else tied.rows(rows)
                 part.weight = own.to(part.device)
 
     def forward(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:

@@ -83,7 +83,7 @@ def make_plan(
     working = [weight if len(own) else 0.0 for weight, own in zip(weights, heads, strict=True)]
     # Attention and MLP in parallel are one step of a shard, so that one without heads has no part of either.
     mlp_weights = working if config.arch.lm.parallel else weights
-    packed = _PackedWeights(config.files if multiplies_packed(devices[0], dtype) else None)
+    packed = _PackedWeights(config.files if multiplies_packed(devices[0], dtype) else None, devices[0])
     return ShardingPlan(
         tuple(devices),
         tuple(_divide_layer(config, layer, heads, kv_heads, mlp_weights, packed) for layer in config.layout.layers),
@@ -93,9 +93,10 @@ def make_plan(
 
 @dataclass(frozen=True)
 class _PackedWeights:
-    """The weights in files that stay packed where they are multiplied; ``None``: none does."""
+    """The weights in files that stay packed on a device; where there are no files, none does."""
 
     files: TensorFiles | None
+    device: torch.device
 
     def unit(self, keys: Sequence[str]) -> int:
         """Return the least number of inputs by which weights can be split."""
@@ -107,7 +108,7 @@ class _PackedWeights:
 
     def _among(self, keys: Sequence[str]) -> list[StoredWeight]:
         files = self.files
-        return [] if files is None else [files.quantized[key] for key in keys if files.stays_packed(key)]
+        return [] if files is None else [files.quantized[key] for key in keys if files.stays_packed(key, self.device)]
 
 
 def _divide_heads(config: ExLlamaV2Config, weights: Sequence[float]) -> tuple[tuple[range, ...], tuple[range, ...]]:

@@ -38,8 +38,8 @@ from safetensors.torch import save_file
 
 from constrain.cli.inspect import info
 from constrain.errors import ConfigError, WeightsError
-from constrain.kernels import InterleavedWeight, JoinedWeight, PackedWeight, multiplies_packed
-from constrain.model import ExLlamaV2Config, ExLlamaV2Lora
+from constrain.kernels import InterleavedWeight, JoinedWeight, PackedWeight, TensorCoreWeight, multiplies_packed
+from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
 from constrain.model.config_reader import ConfigReader
 from constrain.model.formats import read_quantization
 from constrain.model.forward_context import ForwardContext
@@ -94,6 +94,46 @@ def test_inputs_in_another_order_stay_together(llama_wide: Any, ids: torch.Tenso
     assert [len(part) for part in plan.layers[0].mlp_outputs or ()] == [24, 20, 20]
 
 
+@pytest.mark.parametrize("name", ["int4 groups", "int6 groups", "fp8 rows", "gptq 4 bits, ordered v2"])
+def test_weights_for_tensor_cores_are_split_first(
+    llama_wide: Any, ids: torch.Tensor, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_tensor_cores(monkeypatch)
+    _check_split(llama_wide, ids, *FORMATS[name][:2])
+    model = _split(llama_wide, 2)
+    for part in ("mlp.down_proj", "self_attn.o_proj"):
+        linears = model.modules_dict[f"model.layers.0.{part}"]._parts.values()  # type: ignore[attr-defined]
+        weights = [linear.weight for linear in linears]
+        assert len(weights) == 2 and all(isinstance(weight, TensorCoreWeight) for weight in weights)
+
+
+def test_a_head_that_is_tied_to_a_packed_embedding_is_split(
+    llama_wide: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_tensor_cores(monkeypatch)
+    del llama_wide.tensors["lm_head.weight"]
+    llama_wide.config["tie_word_embeddings"] = True
+    quantise(llama_wide, ["model.embed_tokens"], partial(pack_quantized, size=32), COMPRESSED)
+    whole, model = load(llama_wide), _split(llama_wide, 2)
+    parts = [part.weight for _, _, part in model.modules[-1]._shards]  # type: ignore[attr-defined]
+    assert [weight.shape[0] for weight in parts] == [64, 64]
+    assert all(isinstance(weight, TensorCoreWeight) for weight in parts)
+    assert_same(model.forward(ids), whole.forward(ids))
+
+
+def _pretend_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the CPU arrange weights as a GPU does; their products are computed by dequantisation."""
+    for module in ("devices", "grouped"):
+        monkeypatch.setattr(f"constrain.kernels.weights.{module}.multiplies_fragments", lambda *_: True)
+        monkeypatch.setattr(f"constrain.kernels.weights.{module}.multiplies_interleaved", lambda *_: False)
+
+
+def _split(copy: Any, shards: int) -> ExLlamaV2:
+    model = ExLlamaV2(ExLlamaV2Config(copy.folder))
+    model.load_tp(devices=["cpu"] * shards)
+    return model
+
+
 def test_experts_in_four_bits_are_split_over_devices(gpt_oss_wide: Any, ids: torch.Tensor) -> None:
     writer = Writer()
     for key in [key for key in gpt_oss_wide.tensors if key.endswith("_proj") and "experts" in key]:
@@ -110,8 +150,7 @@ def _check_split(copy: Any, ids: torch.Tensor, config: Any = None, write: Write 
         quantise(copy, matrices(copy), write, config)
     whole = load(copy)
     for shards in (2, 3):
-        model = ExLlamaV2(ExLlamaV2Config(copy.folder))
-        model.load_tp(devices=["cpu"] * shards)
+        model = _split(copy, shards)
         assert_same(model.forward(ids), whole.forward(ids))
     assert model.tp_context is not None
     return model.tp_context

@@ -13,7 +13,7 @@ from quantized_models import FORMATS, load, load_plain, matrices, quantise, weig
 from safetensors.torch import save_file
 
 from constrain.kernels import JoinedWeight, TensorCoreWeight
-from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Lora
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Lora
 from constrain.model.memory import module_sizes, packed_forms
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
@@ -131,6 +131,22 @@ def test_a_tied_head(llama_wide: Any, ids: torch.Tensor) -> None:
     plain = quantise(llama_wide, ["model.embed_tokens"], write, config)
     model = load(llama_wide, compute_dtype=torch.bfloat16)
     assert isinstance(model.modules[-1].weight, TensorCoreWeight)  # type: ignore[attr-defined]
+    found = model.forward(ids)
+    check(found, exact_logits(llama_wide, plain, ids), torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", ["int4 groups", "int8 bytes", "fp8 rows", "exl2"])
+def test_packed_weights_are_split_over_devices(llama_wide: Any, ids: torch.Tensor, name: str) -> None:
+    config, write, _ = FORMATS[name]
+    plain = quantise(llama_wide, matrices(llama_wide), write, config)
+    settings = ExLlamaV2Config(llama_wide.write())
+    settings.compute_dtype = torch.bfloat16
+    model = ExLlamaV2(settings)
+    model.load_tp(devices=["cuda:0", "cuda:0"])
+    down: Any = model.modules_dict["model.layers.0.mlp.down_proj"]
+    assert {type(part.weight) for part in down._parts.values()} == {
+        torch.Tensor if name in DEQUANTISED else TensorCoreWeight
+    }
     found = model.forward(ids)
     check(found, exact_logits(llama_wide, plain, ids), torch.bfloat16)
 

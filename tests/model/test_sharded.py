@@ -222,10 +222,12 @@ def test_inputs_that_share_a_byte_stay_together() -> None:
     assert weight.columns(range(36)) is None and weight.columns(range(48)) is not None
     ordered = replace(weight, order=torch.arange(96).flip(0).int())
     assert ordered.columns(range(48)) is None
-    source = SimpleNamespace(packed=lambda key, shape: weight)
+    source = SimpleNamespace(packed=lambda *_: weight)
     part = Slice((8, 96), 1, (range(36),), by_inputs=True)
     with pytest.raises(WeightsError, match=r"o_proj.weight: the inputs of a GroupedInt3Weight cannot be split"):
-        ShardSource(WholeTensors(source), {"o_proj.weight": part}).packed("o_proj.weight", (8, 36))  # type: ignore[arg-type]
+        ShardSource(WholeTensors(source), {"o_proj.weight": part}).packed(  # type: ignore[arg-type]
+            "o_proj.weight", (8, 36), torch.device("cpu")
+        )
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,10 @@ FAMILIES = {
     "seed_oss": Family("SeedOss", {"head_dim": 16}),
     "ernie": Family("Ernie4_5", {"head_dim": 16, "use_bias": True}),
     "minimax_m2": Family(
-        "MiniMaxM2", {"head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 8}
+        "MiniMaxM2",
+        # Files have rotary_dim, of which older versions of transformers take no notice: they want a factor.
+        {"head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 8}
+        | _rope(partial_rotary_factor=0.5),
     ),
     "olmoe": Family("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
     "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),

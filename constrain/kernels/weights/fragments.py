@@ -8,6 +8,7 @@ full. Everything here is plain torch, on any device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 import torch
 from torch.nn.functional import pad
@@ -16,6 +17,7 @@ from constrain.kernels.weights.bits import FLOAT4, FLOAT8, decode
 
 TILE, SPAN = 16, 128
 _QUARTERS, _LANES, _HALVES = 4, 32, 2
+_LEAST_GROUP = 32
 
 BITS = {"int4": 4, "int8": 8, "float8": 8, "float4": 4}
 """Bits of a code, by the names that the kernels know."""
@@ -33,7 +35,7 @@ class RecordForm:
 
     Attributes:
         codes: a key of :data:`BITS`.
-        group: inputs of a scale: 32, 64 or 128, the last also for larger groups, whose scales are repeated.
+        group: inputs of a scale: 32, 64 or 128; scales of larger groups are repeated.
         scales: float16, bfloat16 or float32.
         zeros: whether there are zero points.
     """
@@ -72,9 +74,9 @@ def record_codes(kind: int) -> str:
 
 def find_form(codes: str, group_size: int, inputs: int, scales: torch.dtype, zeros: bool) -> RecordForm | None:
     """Return the form of the records of a weight with groups of ``group_size`` inputs; ``None``: there is none."""
-    if inputs % 8 or (group_size < inputs and group_size not in (32, 64) and group_size % SPAN):
+    group = SPAN if group_size >= inputs else gcd(group_size, SPAN)
+    if inputs % 8 or group < _LEAST_GROUP:
         return None
-    group = group_size if group_size in (32, 64) and group_size < inputs else SPAN
     return RecordForm(codes, group, scales if scales in _SCALES else torch.float32, zeros)
 
 

@@ -55,6 +55,10 @@ class PackedWeight(ABC):
     def __getitem__(self, rows: torch.Tensor) -> Weight:
         """Return the weight of rows, int64 ``[n]``, packed or plain."""
 
+    def rows(self, outputs: range) -> Weight:
+        """Return the weight of some neighbouring outputs, packed or plain."""
+        return self[torch.arange(outputs.start, outputs.stop)]
+
     def columns(self, inputs: range) -> PackedWeight | None:
         """Return the weight of some neighbouring inputs; ``None`` if they cannot be told apart from the others."""
         return None

@@ -82,6 +82,13 @@ class TensorCoreWeight(PackedWeight):
         """Return rows ``[n]``, which are plain."""
         return self.dequantized(rows, self.dtype)
 
+    def rows(self, outputs: range) -> Weight:
+        """See :class:`PackedWeight`; whole tiles stay packed."""
+        if outputs.start % TILE or (outputs.stop % TILE and outputs.stop < self.outputs):
+            return super().rows(outputs)
+        tiles = self.records[outputs.start // TILE : -(-outputs.stop // TILE)].clone()
+        return replace(self, records=tiles, outputs=len(outputs))
+
     def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
         """See :class:`PackedWeight`."""
         if isinstance(rows, slice):
