@@ -77,6 +77,12 @@ def _each_nth(reader: ConfigReader, layer: int) -> bool:
     )
 
 
+def _each_step(reader: ConfigReader, layer: int) -> bool:
+    if reader.has("moe_layers") and reader.raw("moe_layers", None) is not None:
+        return layer in reader.integers("moe_layers")
+    return (layer + 1) % int(reader.integer("interleave_moe_layer_step", 1, high=1 << 16)) == 0
+
+
 def _rotated(reader: ConfigReader, layer: int) -> bool:
     listed = reader.integers("no_rope_layers")
     if listed:
@@ -115,6 +121,41 @@ _BOTH_NORMS = NormNames(
     attention_post="post_attention_layernorm", mlp="pre_feedforward_layernorm", mlp_post="post_feedforward_layernorm"
 )
 _LLAMA = DecoderTraits(qkv_bias=None, output_bias_follows=True, mlp_bias_key="mlp_bias")
+_LLAMA4 = replace(
+    _LLAMA,
+    mlp_module="feed_forward",
+    mlp_size_key="intermediate_size_mlp",
+    qk_norm=QKNorm.UNIT,
+    qk_norm_key="use_qk_norm",
+    interleaved=True,
+    chunked=True,
+    rotary=_rotated,
+    experts=ExpertTraits(
+        ExpertNames(
+            "feed_forward",
+            router="router",
+            stacked=StackedNames("experts.gate_up_proj", "experts.down_proj", transposed=True),
+            shared="shared_expert",
+        ),
+        "num_local_experts",
+        "intermediate_size",
+        "intermediate_size",
+        scoring=Scoring.SIGMOID,
+        normalised=False,
+        sparse=_each_step,
+        weighted_inputs=True,
+    ),
+    defaults={
+        "use_qk_norm": True,
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "num_local_experts": 16,
+        "num_experts_per_tok": 1,
+        "intermediate_size_mlp": 16_384,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+    },
+)
 _GRANITE = replace(_LLAMA, multipliers=True)
 _SMOLLM3 = replace(_LLAMA, rotary=_rotated, defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0})
 _GRANITE_STACKED = StackedNames("input_linear.weight", "output_linear.weight")
@@ -418,6 +459,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         row.arch_string: row
         for row in (
             Architecture("LlamaForCausalLM", _LLAMA),
+            Architecture("Llama4ForCausalLM", _LLAMA4),
+            Architecture("Llama4ForConditionalGeneration", _LLAMA4, _INSIDE, multimodal=True),
             Architecture("GraniteForCausalLM", _GRANITE),
             Architecture("GraniteMoeForCausalLM", _GRANITE_MOE),
             Architecture("SmolLM3ForCausalLM", _SMOLLM3),

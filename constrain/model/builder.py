@@ -19,9 +19,10 @@ from constrain.model.modules import (
     Module,
     ParallelLayer,
     RMSNorm,
+    UnitNorm,
     make_mlp,
 )
-from constrain.model.traits import Norm
+from constrain.model.traits import Norm, QKNorm
 
 
 def build_modules(config: ExLlamaV2Config) -> list[Module]:
@@ -79,7 +80,7 @@ def _attention(
     kind: Callable[..., Attention],
 ) -> Attention:
     queries, keys = heads or (config.num_attention_heads, config.num_key_value_heads)
-    return kind(
+    attention = kind(
         layer,
         index,
         norms,
@@ -90,6 +91,10 @@ def _attention(
         cap=config.attn_logit_softcapping,
         interleaved=config.rope.dim if config.interleaved else 0,
     )
+    if config.use_qk_norm and config.arch.lm.qk_norm is QKNorm.UNIT and layer.rotary:
+        # Of a rotated head it is the same as before the rotation.
+        attention.head_norms = [UnitNorm(layer.attention, (config.head_dim,), config.norm_eps) for _ in range(2)]
+    return attention
 
 
 def _feed_forward(config: ExLlamaV2Config, layer: LayerLayout, norms: dict[str, RMSNorm]) -> MLP | Mixture:
@@ -98,7 +103,8 @@ def _feed_forward(config: ExLlamaV2Config, layer: LayerLayout, norms: dict[str, 
         return MLP(layer, layer.feed_forward, norms, activation)
     assert config.experts is not None
     activation = config.experts.traits.activation or activation
-    return Mixture(layer, layer.feed_forward, norms, activation, config.experts.routing)
+    traits = config.experts.traits
+    return Mixture(layer, layer.feed_forward, norms, activation, config.experts.routing, traits.weighted_inputs)
 
 
 def _last_norm(config: ExLlamaV2Config) -> RMSNorm:

@@ -94,6 +94,7 @@ class ExLlamaV2Config:
         self.pad_token_id: int | None = None
         self.vocab_size: int = 0
         self.experts: ExpertConfig | None = None
+        self._longest: int | None = None
         if self.model_dir is not None:
             self.prepare()
 
@@ -136,6 +137,11 @@ class ExLlamaV2Config:
         """
         for name in ("max_seq_len", "max_batch_size", "max_input_len", "max_attention_size"):
             check_count(name, getattr(self, name), 1, error=ConfigError)
+        if self._longest is not None and self.max_seq_len > self._longest:
+            raise ConfigError(
+                f"max_seq_len is {self.max_seq_len}; {self.architecture} is supported up to {self._longest} tokens, "
+                "beyond which its attention is another one"
+            )
         if self.max_output_len is not None:
             check_count("max_output_len", self.max_output_len, 1, error=ConfigError)
         for name in ("scale_pos_emb", "scale_alpha_value"):
@@ -187,7 +193,7 @@ class ExLlamaV2Config:
         traits = self.arch.lm
         self.vocab_size = reader.integer("vocab_size", high=_MAX_VOCAB)
         self.hidden_size: int = reader.integer("hidden_size", high=_MAX_WIDTH)
-        self.intermediate_size: int = reader.integer("intermediate_size", high=_MAX_WIDTH)
+        self.intermediate_size: int = reader.integer(traits.mlp_size_key, high=_MAX_WIDTH)
         self.num_hidden_layers: int = reader.integer("num_hidden_layers", high=_MAX_LAYERS)
         self._read_heads(reader)
         self._read_latent(reader)
@@ -270,6 +276,7 @@ class ExLlamaV2Config:
         lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
         self.max_seq_len = next((length for length in lengths if length is not None), 2048)
         self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len)
+        self._read_chunks(reader)
         if self.vision_model_type and self.arch.lm.mrope:
             traits, pairs = self.arch.lm, self.rope.dim // 2
             axes = read_axes(reader, traits.mrope_sections, traits.mrope_interleaved, pairs)
@@ -281,13 +288,23 @@ class ExLlamaV2Config:
         self.partial_rotary_factor = self.rope.dim / self.head_dim
         self.alt_rope_method = None if self.rope.method == "linear" else self.rope.method
 
+    def _read_chunks(self, reader: ConfigReader) -> None:
+        """Read up to which length neither chunks of attention nor its temperature change anything."""
+        if not self.arch.lm.chunked:
+            return
+        self._longest = reader.integer("attention_chunk_size", 8192, high=_MAX_LENGTH)
+        if reader.raw("attn_temperature_tuning", True):
+            self._longest = min(self._longest, reader.integer("floor_scale", 8192, low=2, high=_MAX_LENGTH) - 1)
+        self.max_seq_len = min(self.max_seq_len, self._longest)
+
     def _read_windows(self, reader: ConfigReader) -> None:
         traits = self.arch.lm
         window = reader.integer("sliding_window", None, low=0, high=_MAX_LENGTH) if traits.sliding else None
         layers = range(self.num_hidden_layers)
         types = reader.strings("layer_types")
-        if types is not None and (len(types) != len(layers) or {*types} - {"full_attention", "sliding_attention"}):
-            raise reader.error("layer_types", "must say full_attention or sliding_attention for every layer")
+        known = ["full_attention", "chunked_attention" if traits.chunked else "sliding_attention"]
+        if types is not None and (len(types) != len(layers) or {*types}.difference(known)):
+            raise reader.error("layer_types", f"must say {' or '.join(known)} for every layer")
         if not window or traits.sliding is None:
             self.sliding_layers = [False for _ in layers]
         elif types is not None:

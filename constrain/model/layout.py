@@ -285,14 +285,15 @@ def _layer(config: LayoutConfig, at: str, index: int) -> LayerLayout:
     values = config.num_attention_heads * (latent.value if latent else config.head_dim)
     norms = [name and f"{at}{name}" for name in astuple(traits.norms)]
     experts = config.experts if config.experts and config.experts.layers[index] else None
-    mlp = f"{at}{experts.traits.names.module if experts else 'mlp'}"
+    mlp = f"{at}{experts.traits.names.module if experts else traits.mlp_module}"
+    has_norms = config.use_qk_norm and traits.qk_norm is not QKNorm.UNIT
     return LayerLayout(
         attention=attention,
         attention_norm=norms[0],
         qkv=_latent_input(config, latent, attention) if latent else _qkv(config, attention),
         output=LinearLayout((f"{attention}.o_proj",), (hidden,), values, config.output_bias),
-        query_norm=f"{attention}.q_norm" if config.use_qk_norm else None,
-        key_norm=f"{attention}.k_norm" if config.use_qk_norm else None,
+        query_norm=f"{attention}.q_norm" if has_norms else None,
+        key_norm=f"{attention}.k_norm" if has_norms else None,
         head_norm_shapes=_head_norm_shapes(config),
         attention_post_norm=norms[1],
         mlp=mlp,

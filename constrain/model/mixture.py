@@ -182,6 +182,7 @@ class Mixture(HalfLayer):
         norms: dict[str, RMSNorm],
         activation: Activation,
         routing: Routing,
+        weighted_inputs: bool = False,
     ) -> None:
         super().__init__(layer.mlp)
         self.norm, self.post_norm = norms[layer.mlp_norm or ""], norms.get(layer.mlp_post_norm or "")
@@ -190,7 +191,7 @@ class Mixture(HalfLayer):
         self.gate_up, self.down = ExpertLinear(layout.gate_up), ExpertLinear(layout.down)
         self.shared = make_mlp(f"{layer.mlp}.shared", layout.shared, activation) if layout.shared else None
         self.shared_gate = Linear(layout.shared_gate) if layout.shared_gate else None
-        self.activation, self.routing = activation, routing
+        self.activation, self.routing, self.weighted_inputs = activation, routing, weighted_inputs
 
     def weights(self) -> Iterator[tuple[list[str], int]]:
         for part in (self.norm, self.norm, self.router, self.gate_up, self.down, self.shared, self.shared_gate):
@@ -216,7 +217,10 @@ class Mixture(HalfLayer):
     def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
         rows = self.norm.forward(x, context).flatten(0, 1)
         experts, weights = route(self.router.forward(rows, context), self.routing, self.correction)
-        routed = self.gate_up.forward(rows.unsqueeze(1), experts, context, self.activation)
+        given = rows.unsqueeze(1)
+        if self.weighted_inputs:
+            given, weights = given * weights.to(rows.dtype).unsqueeze(-1), torch.ones_like(weights)
+        routed = self.gate_up.forward(given, experts, context, self.activation)
         shared = () if self.shared is None else (self.shared.inner(rows, context),)
         return Inner((routed, *shared), (rows, experts, weights))
 

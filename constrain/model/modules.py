@@ -108,6 +108,16 @@ class RMSNorm(Module):
         return RowNorm(self.weight, self.eps)
 
 
+class UnitNorm(RMSNorm):
+    """RMS norm without a weight."""
+
+    def weights(self) -> Iterator[tuple[list[str], int]]:
+        return iter(())
+
+    def _load(self, source: TensorSource, dtype: torch.dtype) -> None:
+        self.weight = torch.ones(self.shape, dtype=dtype, device=self.device)
+
+
 class LayerNorm(RMSNorm):
     """Layer norm of the last dimension; as RMS norm, but of ``x`` less its mean, and with a bias if ``biased``."""
 

@@ -136,7 +136,9 @@ def _read_parameters(
         values["factor"] = scaling.number("factor", high=1e6)
     if method == "llama3":
         values["low_freq_factor"] = scaling.number("low_freq_factor")
-        values["high_freq_factor"] = scaling.number("high_freq_factor", low=values["low_freq_factor"])
+        values["high_freq_factor"] = scaling.number("high_freq_factor")
+        if values["high_freq_factor"] < values["low_freq_factor"]:
+            raise scaling.error("high_freq_factor", f"must be at least {values['low_freq_factor']:g}")
     if method == "yarn":
         values["beta_fast"] = scaling.number("beta_fast", 32.0)
         values["beta_slow"] = scaling.number("beta_slow", 1.0)
@@ -193,8 +195,9 @@ def inverse_frequencies(rope: RopeParameters, alpha: float = 1.0) -> tuple[torch
 def _llama3(rope: RopeParameters, plain: torch.Tensor) -> torch.Tensor:
     """Divide low frequencies by ``factor``, leave high ones unchanged, and interpolate by rotations in between."""
     rotations = rope.original_length * plain / (2 * math.pi)
-    blend = (rotations - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
-    blend = blend.clamp(0.0, 1.0)
+    width = rope.high_freq_factor - rope.low_freq_factor
+    blend = ((rotations - rope.low_freq_factor) / width).clamp(0.0, 1.0) if width else rotations >= rope.low_freq_factor
+    blend = blend.to(plain.dtype)
     return (1 - blend) * plain / rope.factor + blend * plain
 
 

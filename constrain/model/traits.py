@@ -21,9 +21,13 @@ class Norm(Enum):
 
 
 class QKNorm(Enum):
-    """The norm of queries and keys: of every head, with one weight or one for each head, or of all heads together."""
+    """The norm of queries and keys: of every head, with one weight or one for each head, or of all heads together.
+
+    That without weights is of the heads of layers that rotate them.
+    """
 
     HEADS = "heads"
+    UNIT = "heads without weights"
     OWN_WEIGHTS = "heads with own weights"
     WHOLE = "whole"
 
@@ -100,6 +104,7 @@ class ExpertTraits:
         best_of_group: number of experts of a group whose scores make up that of the group.
         normalised: likewise; ``None``: as ``norm_topk_prob`` of the config.
         sparse: selects the layers that have experts; others have an MLP.
+        weighted_inputs: the weights of experts multiply their inputs, in place of their outputs.
     """
 
     names: ExpertNames = ExpertNames()
@@ -113,6 +118,7 @@ class ExpertTraits:
     best_of_group: int = 2
     normalised: bool | None = True
     sparse: LayerRule = lambda reader, layer: True
+    weighted_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,7 @@ class DecoderTraits:
         output_bias_follows, bias_key: see ``qkv_bias``.
         output_bias_key: key of the config that enables a bias of the output, whatever q, k and v have.
         mlp_bias_key: key of the config that enables biases of the MLP.
+        mlp_module, mlp_size_key: name of the MLP in a layer, and key of the config for its inner size.
         mlp_names: names of its projections: gate, up and down, or up and down where there is no gate.
         parallel: attention and MLP of a layer have the same input, and both are added to it.
         norm: kind of norms.
@@ -161,6 +168,8 @@ class DecoderTraits:
         latent: multi-head latent attention.
         sinks: attention has sinks, see :func:`constrain.kernels.attention`.
         sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
+        chunked: rotated layers attend within chunks, and scores of others change with the position, as of Llama 4. Only
+            the length is read up to which this changes nothing.
         rotary: selects layers whose queries and keys are rotated.
         experts: mixtures of experts, if there are any.
         supported: values of keys of the config besides null, where others would change the model.
@@ -179,6 +188,8 @@ class DecoderTraits:
     bias_key: str = "attention_bias"
     output_bias_key: str | None = None
     mlp_bias_key: str | None = None
+    mlp_module: str = "mlp"
+    mlp_size_key: str = "intermediate_size"
     mlp_names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
     parallel: bool = False
     norm: Norm = Norm.RMS
@@ -197,6 +208,7 @@ class DecoderTraits:
     latent: bool = False
     sinks: bool = False
     sliding: LayerRule | None = None
+    chunked: bool = False
     rotary: LayerRule = lambda reader, layer: True
     experts: ExpertTraits | None = None
     supported: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))

@@ -94,6 +94,17 @@ FAMILIES = {
             truncate=False,
         ),
     ),
+    "llama4": Family(
+        "Llama4Text",
+        {
+            "head_dim": 16,
+            "num_local_experts": 8,
+            "intermediate_size_mlp": 56,
+            "interleave_moe_layer_step": 2,
+            "no_rope_layer_interval": 3,
+            **_rope(rope_type="llama3", **{**_LLAMA3, "high_freq_factor": 1.0}),
+        },
+    ),
     "mistral": Family("Mistral", {"sliding_window": None, "head_dim": 16}),
     "mistral_window": Family("Mistral", {"sliding_window": 5}),
     "qwen2": Family("Qwen2", {"num_key_value_heads": 4}),
