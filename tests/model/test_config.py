@@ -149,7 +149,7 @@ def test_layer_types_must_say_something_for_every_layer(
         config.prepare(no_tensors=True)
 
 
-@pytest.mark.parametrize("name", ["llama_yarn", "gemma3", "phi3_longrope", "qwen2_window", "glm4_moe"])
+@pytest.mark.parametrize("name", ["llama_yarn", "gemma3", "phi3_longrope", "qwen2_window", "glm4_moe", "llama4"])
 def test_no_value_of_any_key_does_anything_but_a_clear_error(
     name: str, checkpoint: Callable[[str], Any], tmp_path: Path
 ) -> None:
@@ -227,3 +227,21 @@ def test_float16_has_no_range_for_the_states_of_gemma(checkpoint: Callable[[str]
         model.config.compute_dtype = torch.float16
         model.choose_dtype()
         assert model.compute_dtype is chosen
+
+
+def test_llama_4_ends_where_its_attention_changes(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
+    """In chunks, or at another temperature, whichever comes first."""
+    made = checkpoint("llama4")
+    assert ExLlamaV2Config(made.folder).max_seq_len == 64
+    source = json.loads((made.folder / "config.json").read_text())
+    (tmp_path / "model.safetensors").symlink_to(made.folder / "model.safetensors")
+    for changes, length in (
+        ({"attention_chunk_size": 32}, 32),
+        ({"floor_scale": 32}, 31),
+        ({"floor_scale": 32, "attn_temperature_tuning": False}, 64),
+    ):
+        config = ExLlamaV2Config(write(tmp_path, source | changes))
+        assert config.max_seq_len == length
+    config.max_seq_len = 8193
+    with pytest.raises(ConfigError, match="max_seq_len is 8193; Llama4ForCausalLM is supported up to 8192 tokens"):
+        config.check()

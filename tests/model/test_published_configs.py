@@ -134,6 +134,44 @@ MINIMAX_M2 = {
     "vocab_size": 200_064,
 }
 
+LLAMA_4_SCOUT = {
+    "architectures": ["Llama4ForConditionalGeneration"],
+    "text_config": {
+        "attention_bias": False,
+        "attention_chunk_size": 8192,
+        "attn_scale": 0.1,
+        "attn_temperature_tuning": 4,
+        "floor_scale": 8192,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 5120,
+        "interleave_moe_layer_step": 1,
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "max_position_embeddings": 10_485_760,
+        "model_type": "llama4_text",
+        "moe_layers": None,
+        "no_rope_layers": [],
+        "num_attention_heads": 40,
+        "num_experts_per_tok": 1,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 8,
+        "num_local_experts": 16,
+        "rms_norm_eps": 1e-5,
+        "rope_scaling": {
+            "factor": 16.0,
+            "high_freq_factor": 1.0,
+            "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 500_000.0,
+        "use_qk_norm": True,
+        "vocab_size": 202_048,
+    },
+    "vision_config": {"model_type": "llama4_vision_model"},
+}
+
 
 def read(tmp_path: Path, published: dict[str, Any]) -> ExLlamaV2Config:
     (tmp_path / "config.json").write_text(json.dumps(published))
@@ -145,7 +183,14 @@ def read(tmp_path: Path, published: dict[str, Any]) -> ExLlamaV2Config:
 
 @pytest.mark.parametrize(
     ("published", "billions"),
-    [(DEEPSEEK_V3, 671.0), (DEEPSEEK_V2_LITE, 15.7), (GPT_OSS, 20.9), (COMMAND_A, 111.1), (MINIMAX_M2, 228.7)],
+    [
+        (DEEPSEEK_V3, 671.0),
+        (DEEPSEEK_V2_LITE, 15.7),
+        (GPT_OSS, 20.9),
+        (COMMAND_A, 111.1),
+        (MINIMAX_M2, 228.7),
+        (LLAMA_4_SCOUT, 107.8),
+    ],
     ids=lambda value: value["architectures"][0] if isinstance(value, dict) else "",
 )
 def test_the_number_of_parameters_is_the_published_one(
