@@ -20,8 +20,9 @@ R = TypeVar("R")
 
 #: Seconds between checks for requests that have timed out.
 _POLL = 0.5
-#: Number of inputs that are submitted between two steps, so that the runtime need not wait for all of them.
-_AT_ONCE = 8
+#: Number of inputs that are submitted between two steps, so that the runtime need not wait for all of them: while its
+#: batch is not full, and afterwards.
+_AT_ONCE, _AHEAD = 8, 2
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _run_many(
             if inputs.is_stopped():
                 is_open = False
                 _drop_waiting(tasks)
-            for _ in range(_AT_ONCE):
+            for _ in range(_AT_ONCE if 2 * len(tasks) < window else _AHEAD):
                 if not is_open or len(tasks) >= window or (tasks and not inputs.is_ready()):
                     break
                 try:

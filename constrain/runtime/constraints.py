@@ -26,6 +26,10 @@ from constrain.filters.time_limit import THREADS
 _STALL_SECONDS = 1e-3
 #: Maximum number of threads that compute masks of the engine.
 _MAX_WORKERS = 8
+#: Number of allowed tokens above which no text is looked for that is certain to follow: their first bytes differ.
+_MOST_ALLOWED = 4096
+#: After this many searches in a row without such text, there is one at every fourth token only.
+_FRUITLESS = 16
 
 
 class PendingMask(Protocol):
@@ -193,6 +197,7 @@ class SequenceConstraint:
         self._pending: PendingMask | None = None
         self._promised: int | None = None
         self._known: tuple[TokenMask | None] | None = None
+        self._fruitless = 0
 
     def begin(self, prefix: str) -> None:
         """Begin, or restart; ``prefix`` is text that the next token regenerates (token healing)."""
@@ -278,13 +283,18 @@ class SequenceConstraint:
         return masks
 
     def forced_tokens(self, limit: int, budget: int | None) -> Sequence[int]:
-        """Return at most ``limit`` tokens of text that is certain to follow."""
+        """Return tokens of text that is certain to follow, at most ``limit``; not all that could be found."""
         try:
-            if self._pending is not None:
-                self.mask(budget)
-            return self.constraint.forced_tokens(limit)
+            mask = self.mask(budget)
+            if mask is None or mask.count > _MOST_ALLOWED:
+                return ()
+            forced: Sequence[int] = ()
+            if self._fruitless < _FRUITLESS or self._fruitless % 4 == 0:
+                forced = self.constraint.forced_tokens(limit)
         except FilterError:
-            return []  # computing the mask raises the same error again
+            return ()  # computing the mask raises the same error again
+        self._fruitless = 0 if forced else self._fruitless + 1
+        return forced
 
     def close(self) -> None:
         """Drop background work: no more masks are needed."""

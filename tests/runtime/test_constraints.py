@@ -1,4 +1,4 @@
-"""Constraints that advance on Python worker threads."""
+"""Constraints of sequences, and those that advance on Python worker threads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from threading import Event
 from time import sleep
 from typing import Any
 
+import numpy as np
 import pytest
 
 from constrain.errors import FilterError
 from constrain.filters.masks import RowMask
 from constrain.filters.time_limit import THREADS
-from constrain.runtime.constraints import MaskBatch, MaskWorkers, PendingMask
+from constrain.runtime.constraints import MaskBatch, MaskWorkers, PendingMask, SequenceConstraint
 
 
 class Slow:
@@ -88,3 +89,35 @@ def test_an_error_is_raised_where_the_mask_is_needed() -> None:
     with pytest.raises(FilterError, match="broken"):
         broken.result(None)
     assert sound.result(None) is None
+
+
+class Certain:
+    """A constraint that allows a number of tokens, and knows some that must follow."""
+
+    end_tokens = ()
+
+    def __init__(self, allowed: int, forced: list[int]) -> None:
+        self.searches = 0
+        self._allowed, self._forced = allowed, forced
+
+    def mask(self, budget: int | None = None) -> RowMask:
+        bits = np.zeros(4096, dtype=np.int32)
+        bits[: self._allowed // 32] = -1
+        return RowMask(bits)
+
+    def forced_tokens(self, limit: int) -> list[int]:
+        self.searches += 1
+        return self._forced[:limit]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "forced", "searches"),
+    [(64, [3, 4], 64), (64, [], 16 + 48 // 4), (100_000, [3, 4], 0)],
+    ids=["found", "never found", "free choice"],
+)
+def test_text_that_must_follow_is_not_looked_for_in_vain(allowed: int, forced: list[int], searches: int) -> None:
+    constraint = Certain(allowed, forced)
+    sequence = SequenceConstraint(constraint, None)  # type: ignore[arg-type]
+    found = [list(sequence.forced_tokens(1, None)) for _ in range(64)]
+    assert constraint.searches == searches
+    assert found == [forced[:1] if searches else []] * 64
