@@ -34,7 +34,7 @@ def test_everything_is_imported_under_the_names_of_exllamav2() -> None:
 @pytest.mark.parametrize("devices", [None, ["cpu"] * 3])
 def test_tensor_parallel_models(loaded: Any, devices: list[str] | None) -> None:
     from exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Cache_TP, ExLlamaV2Config
-    from exllamav2.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
+    from exllamav2.generator import ExLlamaV2BaseGenerator, ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
 
     config = ExLlamaV2Config(loaded.config.model_dir)
     config.no_graphs = True
@@ -58,6 +58,14 @@ def test_tensor_parallel_models(loaded: Any, devices: list[str] | None) -> None:
         for of, kept in ((loaded.model, ExLlamaV2Cache(loaded.model, max_seq_len=512)), (model, cache))
     ]
     assert texts[0] == texts[1]
+    rows = [
+        ExLlamaV2BaseGenerator(of, kept, loaded.tokenizer).generate_simple(["hello there", "yes"], greedy, 8)
+        for of, kept in (
+            (loaded.model, ExLlamaV2Cache(loaded.model, 2, max_seq_len=256)),
+            (model, ExLlamaV2Cache_TP(model, batch_size=2, max_seq_len=256)),
+        )
+    ]
+    assert rows[0] == rows[1]
 
 
 def test_what_a_tokenizer_offers(loaded: Any) -> None:

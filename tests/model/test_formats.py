@@ -144,6 +144,15 @@ def test_experts_in_four_bits_are_split_over_devices(gpt_oss_wide: Any, ids: tor
     _check_split(gpt_oss_wide, ids)
 
 
+@pytest.mark.parametrize("name", ["int4 groups", "gptq 4 bits, ordered v2", "exl2"])
+def test_experts_that_are_stored_one_by_one_are_split(
+    copy_of: Callable[[str], Any], ids: torch.Tensor, name: str
+) -> None:
+    config, write, _ = FORMATS[name]
+    plan = _check_split(copy_of("mixtral_wide"), ids, config, write)
+    assert [len(part) for part in plan.layers[0].inner] == [64, 32, 32]
+
+
 def _check_split(copy: Any, ids: torch.Tensor, config: Any = None, write: Write | None = None) -> ShardingPlan:
     """Load a model on one device and split over several, compare, and return the plan of the latter."""
     if write is not None:

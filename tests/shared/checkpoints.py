@@ -183,6 +183,7 @@ WIDE = {
     "qwen2_wide": Family("Qwen2", _WIDE),
     "phi3_wide": Family("Phi3", _WIDE),
     "gpt_oss_wide": Family("GptOss", {**FAMILIES["gpt_oss"].changes, **_WIDE}),
+    "mixtral_wide": Family("Mixtral", _WIDE),
     "deepseek_v3_wide": Family("DeepseekV3", {**FAMILIES["deepseek_v3"].changes, **_WIDE}),
 }
 
