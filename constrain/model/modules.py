@@ -333,6 +333,10 @@ class HalfLayer(Module):
     ) -> torch.Tensor:
         """Compute what features add to the states ``x``, plus ``residual``: ``[batch, width, hidden]``."""
 
+    def added(self, x: torch.Tensor, context: ForwardContext, residual: torch.Tensor | None) -> torch.Tensor:
+        """Compute both steps at once; ``residual`` may be ``x``, which may be overwritten then."""
+        return self.outer(self.inner(x, context), x, context, residual)
+
     def finish(self, y: torch.Tensor, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         """Compute the new states from those before, ``x``, and the result of :meth:`outer`.
 
@@ -342,7 +346,7 @@ class HalfLayer(Module):
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         residual = x if self.post_norm is None else None
-        return self.finish(self.outer(self.inner(x, context), x, context, residual), x, context)
+        return self.finish(self.added(x, context, residual), x, context)
 
 
 class Attention(HalfLayer):

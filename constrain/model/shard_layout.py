@@ -139,7 +139,7 @@ class LayerSharder:
         """Split by inputs; the bias is added once."""
         for key, outputs in zip(linear.keys, linear.outputs, strict=True):
             self.slices[f"{key}.weight"] = Slice((outputs, linear.inputs), 1, (inputs,), by_inputs=True)
-        return replace(linear, inputs=len(inputs), bias=linear.bias and self._shard == 0)
+        return replace(linear, inputs=len(inputs), bias=linear.bias and _is_first(inputs))
 
     def _expert_rows(self, linear: ExpertLinearLayout, rows: tuple[range, ...]) -> ExpertLinearLayout:
         if linear.stacked:
@@ -154,10 +154,15 @@ class LayerSharder:
             dim = 1 if linear.transposed else 2
             self.slices[linear.stacked] = Slice(linear.stored_shape, dim, (inputs,), by_inputs=True)
         experts = tuple(self._columns(expert, inputs) for expert in linear.experts)
-        return replace(linear, experts=experts, bias=linear.bias if self._shard == 0 else None)
+        return replace(linear, experts=experts, bias=linear.bias if _is_first(inputs) else None)
 
     def _slice_heads(self, norm: str | None, shape: Shape, heads: range) -> None:
         self.slices[f"{norm}.weight"] = Slice(shape, 0, (heads,))
+
+
+def _is_first(part: range) -> bool:
+    """Return whether a part of the inputs is the first that is not empty."""
+    return part.start == 0 and len(part) > 0
 
 
 def _scaled(part: range, factor: int) -> range:

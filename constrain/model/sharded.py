@@ -8,10 +8,12 @@ import torch
 
 from constrain.model.forward_context import Adapter, ForwardContext
 from constrain.model.modules import HalfLayer, Inner, Linear, Module
-from constrain.model.shard_group import ShardGroup
+from constrain.model.shard_group import Replicas, ShardGroup
 from constrain.model.shard_layout import Slices
 from constrain.model.shard_source import ShardSource, WholeTensors
 from constrain.model.tensor_reader import TensorSource
+
+Contexts = Mapping[torch.device, ForwardContext]
 
 
 class ShardedHalfLayer(Module):
@@ -69,28 +71,41 @@ class ShardedHalfLayer(Module):
         group = self._group
         states = group.replicas(x, context)
         contexts = {device: group.context(context, device) for device in group.devices}
-        devices = [group.shards[number] for number in self._working]
-        shards = [self.shards[number] for number in self._working]
-        inner = [shard.inner(states[at], contexts[at]) for shard, at in zip(shards, devices, strict=True)]
-        if self._outputs is not None:
-            inner = self._gathered(inner, devices)
-        parts = [
-            shard.outer(features, states[at], contexts[at], self._residual(number, states[at]))
-            for number, shard, features, at in zip(self._working, shards, inner, devices, strict=True)
-        ]
-        added = group.summed(parts) if self._outputs is None else group.joined(parts)
+        parts = self._summands if self._outputs is None else self._columns
+        added = parts(states, contexts)
         context.replicas = {
             device: self._on(device).finish(added[device], states[device], contexts[device]) for device in group.devices
         }
         return context.replicas[group.main]
 
+    def _summands(self, states: Replicas, contexts: Contexts) -> Replicas:
+        """Have each shard compute all features of the states from its own inner features, and sum them."""
+        parts = []
+        for number in self._working:
+            at = self._group.shards[number]
+            # The states are added once, by the last shard: it may overwrite them.
+            last = number == self._working[-1] and self.whole.post_norm is None
+            parts.append(self.shards[number].added(states[at], contexts[at], states[at] if last else None))
+        return self._group.summed(parts)
+
+    def _columns(self, states: Replicas, contexts: Contexts) -> Replicas:
+        """Have each shard compute some features of the states from the inner features of all."""
+        devices = [self._group.shards[number] for number in self._working]
+        shards = [self.shards[number] for number in self._working]
+        inner = [shard.inner(states[at], contexts[at]) for shard, at in zip(shards, devices, strict=True)]
+        parts = [
+            shard.outer(features, states[at], contexts[at], self._residual(number, states[at]))
+            for number, shard, features, at in zip(
+                self._working, shards, self._gathered(inner, devices), devices, strict=True
+            )
+        ]
+        return self._group.joined(parts)
+
     def _residual(self, number: int, states: torch.Tensor) -> torch.Tensor | None:
-        """Return what a shard adds to its result: the states, once."""
-        if self.whole.post_norm is not None:
+        """Return the features of the states to which a shard adds."""
+        if self.whole.post_norm is not None or self._outputs is None:
             return None
-        if self._outputs is not None:
-            return states[..., self._outputs[number].start : self._outputs[number].stop]
-        return states if number == self._working[0] else None
+        return states[..., self._outputs[number].start : self._outputs[number].stop]
 
     def _gathered(self, inner: Sequence[Inner], devices: Sequence[torch.device]) -> list[Inner]:
         """Give each shard the features of all."""

@@ -164,6 +164,19 @@ def test_logits_of_some_tokens(llama: Any, ids: torch.Tensor) -> None:
     torch.testing.assert_close(model.head(states, context, tokens), logits[..., tokens])
 
 
+@pytest.mark.parametrize("kind", ["llama_biases", "gpt_oss"])
+def test_the_first_device_may_have_room_for_the_embedding_only(
+    checkpoint: Callable[[str], Any], ids: torch.Tensor, kind: str
+) -> None:
+    whole = checkpoint(kind)
+    model = ExLlamaV2(ExLlamaV2Config(whole.folder))
+    embedding = module_sizes(model)[0] + module_sizes(model)[-2]
+    room = (embedding + 8) / 1024**3
+    model.load_tp(gpu_split=[room, 1], devices=["cpu", "cpu:0"])
+    assert not plan_of(model).layers[0].inner[0]
+    assert_same(model.forward(ids), whole.load().forward(ids))
+
+
 def test_memory_is_shared_out(llama: Any) -> None:
     whole, model = ExLlamaV2(ExLlamaV2Config(llama.folder)), sharded(llama.folder, 2)
     cache = ExLlamaV2Cache(whole, lazy=True)
