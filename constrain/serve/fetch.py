@@ -10,8 +10,9 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from threading import Timer
 from time import monotonic
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -65,7 +66,12 @@ def _get(url: SplitResult, max_bytes: int, deadline: float) -> tuple[bytes, str 
     if url.scheme not in _PORTS or not url.hostname or url.username is not None:
         raise FetchError(f"{url.geturl()}: only http and https addresses without credentials are fetched")
     port = url.port or _PORTS[url.scheme]
-    connection = _Pinned(url.hostname, port, _checked(url.hostname, port), url.scheme == "https", deadline)
+    address = _checked(url.hostname, port)
+    rest = max(0.1, deadline - monotonic())
+    connection = _Pinned(url.hostname, port, address, rest, url.scheme == "https")
+    # Limits of a socket are for each of its calls, and a server may answer byte by byte.
+    watchdog = Timer(rest, connection.abort)
+    watchdog.start()
     try:
         target = url._replace(scheme="", netloc="", fragment="").geturl() or "/"
         connection.request("GET", target, headers={"Accept": "image/*", "Accept-Encoding": "identity"})
@@ -74,8 +80,12 @@ def _get(url: SplitResult, max_bytes: int, deadline: float) -> tuple[bytes, str 
             return b"", response.headers["location"]
         if response.status != http.client.OK:
             raise FetchError(f"{url.geturl()} answers with status {response.status}")
-        return _read(response, max_bytes, deadline), None
+        content = _read(response, max_bytes)
+        if connection.is_aborted:  # which may look like the end of the content
+            raise TimeoutError("it took too long")
+        return content, None
     finally:
+        watchdog.cancel()
         connection.close()
 
 
@@ -88,27 +98,33 @@ def _checked(host: str, port: int) -> str:
     return str(found[0])
 
 
-def _read(response: http.client.HTTPResponse, max_bytes: int, deadline: float) -> bytes:
+def _read(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
     content = bytearray()
     while block := response.read1(_BLOCK):
         content += block
         if len(content) > max_bytes:
             raise FetchError(f"more than {max_bytes:,} bytes")
-        if monotonic() > deadline:
-            raise TimeoutError("it took too long")
+    if response.length:
+        raise http.client.IncompleteRead(bytes(content), response.length)
     return bytes(content)
 
 
 class _Pinned(http.client.HTTPConnection):
     """A connection to an address that was checked, for a host that is not resolved again."""
 
-    def __init__(self, host: str, port: int, address: str, is_encrypted: bool, deadline: float) -> None:
-        super().__init__(host, port)
-        self._address, self._is_encrypted, self._deadline = address, is_encrypted, deadline
+    def __init__(self, host: str, port: int, address: str, timeout: float, is_encrypted: bool) -> None:
+        super().__init__(host, port, timeout)
+        self.default_port = _PORTS["https" if is_encrypted else "http"]  # which the header Host leaves out
+        self._address, self._is_encrypted, self.is_aborted = address, is_encrypted, False
 
     def connect(self) -> None:
-        rest = max(0.1, self._deadline - monotonic())
-        plain: Callable[..., socket.socket] = socket.create_connection
-        self.sock = plain((self._address, self.port), timeout=rest)
+        self.sock = socket.create_connection((self._address, self.port), self.timeout)
         if self._is_encrypted:
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    def abort(self) -> None:
+        """End what waits for the server, from another thread."""
+        self.is_aborted = True
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)

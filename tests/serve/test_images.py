@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from ipaddress import ip_address
@@ -189,13 +191,27 @@ class _Pages(BaseHTTPRequestHandler):
         "/loop": "/loop",
     }
 
+    #: Lines that a slow answer had before it was given up.
+    lines = 0
+
     def do_GET(self) -> None:
+        if self.path == "/slow":
+            self.slowly()
+            return
         target = self.targets.get(self.path)
         content = png() if self.path == "/picture" else b"x" * 3000
         self.send_response(302 if target else 404 if self.path == "/none" else 200)
         self.send_header(*(("Location", target) if target else ("Content-Length", str(len(content)))))
         self.end_headers()
         self.wfile.write(b"" if target else content)
+
+    def slowly(self) -> None:
+        with suppress(OSError):
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n")
+            for _ in range(80):
+                self.wfile.write(b"X: y\r\n")
+                type(self).lines += 1
+                time.sleep(0.05)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -222,6 +238,19 @@ def fetching(llm: LLM, seeing: LLM, monkeypatch: pytest.MonkeyPatch) -> Starlett
 def test_images_are_fetched_where_that_is_allowed(fetching: Starlette, pages: str, path: str) -> None:
     found, expected = (post(fetching, "/v1/chat/completions", chat(each)) for each in (f"{pages}{path}", url(png())))
     assert json.dumps(found.json()["choices"]) == json.dumps(expected.json()["choices"])
+
+
+def test_slow_answers_are_given_up(pages: str, fetching: Starlette) -> None:
+    with pytest.raises(FetchError):
+        fetch.fetch(f"{pages}/slow", 1000, 0.2)
+    assert _Pages.lines < 80
+
+
+def test_the_host_is_named_without_the_usual_port() -> None:
+    for scheme, port in (("http", 80), ("https", 443)):
+        connection = fetch._Pinned("example.org", port, "93.184.216.34", 1, scheme == "https")
+        connection.putrequest("GET", "/", skip_accept_encoding=True)
+        assert b"\r\n".join(connection._buffer).endswith(b"Host: example.org")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
