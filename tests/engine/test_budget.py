@@ -334,16 +334,23 @@ def test_texts_of_items_that_must_differ_take_little_work(budget: int, wide_voca
         assert matcher.accept_bytes(bytes([byte]))
 
 
-def test_names_started_near_the_end_are_completed(wide_vocab: Vocabulary) -> None:
-    """Ended early they would be members of their own, each with completions that no other text shares."""
-    schema = {"type": "object", "required": ["abcd", "abef"], "additionalProperties": {"type": "integer"}}
+NAMED = {"type": "object", "required": ["abcd", "abef"], "additionalProperties": {"type": "integer"}}
+MANY = {"anyOf": [NAMED, {"type": "object", "required": ["ac"]}, {"type": "array"}]}
+
+
+@pytest.mark.parametrize("schema", [NAMED, MANY], ids=["one", "many"])
+@pytest.mark.parametrize("text", [b'{"', b'{"ab', b'{"xy":1,"', b'{"xy":1,"abcd":2,"x'])
+def test_keys_are_judged_exactly(text: bytes, schema: Any, wide_vocab: Vocabulary) -> None:
+    """Keys that are names, keys that are used, and new ones, each of one parse or of many."""
     matcher = compile_json_schema(schema, wide_vocab, whitespace="compact").matcher()
-    assert matcher.accept_bytes(b'{"ab')
-    minimum, (ending, letter) = matcher.min_tokens(), (ord('"'), ord("c"))
-    near, far = (set(tokens_of(matcher, wide_vocab, budget)) for budget in (minimum + 16, 2 * minimum + 64))
-    assert ending not in near
-    assert letter in near
-    assert {ending, letter} <= far
+    rng = random.Random(0)
+    assert matcher.accept_bytes(text)
+    tried = [*range(128), *rng.sample(range(256, wide_vocab.size - 1), 40)]
+    free = set(tokens_of(matcher, wide_vocab))
+    for budget in range(matcher.min_tokens(), matcher.min_tokens() + 20):
+        within = set(tokens_of(matcher, wide_vocab, budget))
+        for token in free.intersection(tried):
+            assert (token in within) == (needed_after(matcher, token) < budget), (budget, token)
 
 
 @pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "string", "minLength": 4}, {"pattern": "^a"}], ids=str)

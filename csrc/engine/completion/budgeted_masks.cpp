@@ -19,8 +19,8 @@ constexpr uint64_t kSteps = 4096;
 constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
 
-/// Most tokens that may go on unlike the usual text, each of which is measured.
-constexpr size_t kFew = 16;
+/// Most bytes that a character may still need.
+constexpr uint64_t kRestOfCharacter = 3;
 
 /// Masks within a budget may take this many times the work of others: they make the configurations after all tokens.
 constexpr uint64_t kMoreWork = 4;
@@ -98,7 +98,7 @@ const Configuration& BudgetedMasks::after(const Configuration& from, std::string
 
 uint64_t BudgetedMasks::tokens(const Configuration& from) {
   walk_.store().start_work();
-  return measured_tokens(from);
+  return measured_tokens(with_calls(from));
 }
 
 uint64_t BudgetedMasks::measured_tokens(const Configuration& from) {
@@ -124,15 +124,15 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget) {
   walk_.store().start_work();
   const Configuration& representative = this->representative(from);
   const Made made = find_or_make(representative, budget);
-  const bool same = made.complete || &representative == &from;
-  const MaskPtr mask = same ? made.mask : leaving_at_once(from, budget, *made.mask);
+  const bool same = made.undecided.empty() || &representative == &from;
+  const MaskPtr mask = same ? made.mask : leaving_at_once(from, budget, made);
   grammar_.counters().visited += std::exchange(walk_.visited, 0);
   return mask;
 }
 
-/// Derives the mask of a configuration from that of its representative. Both may differ in tokens that leave a wildcard
-/// region by their first byte and continue with further members.
-MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budget, const Mask& others) {
+/// Derives the mask of a configuration from that of its representative. Both may differ in undecided tokens, such as
+/// those that continue with further members. Only those that leave a wildcard region by their first byte are measured.
+MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budget, const Made& others) {
   ByteSet leaving;
   for (const StackTop& top : from.tops()) {
     const CharacterClass within = grammar_.wildcard_region(top.state, top.reg).characters;
@@ -140,15 +140,28 @@ MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budge
     leaving.add(~within.ascii & (any_beyond ? ByteSet::range(0, 0x7F) : ByteSet::all()));
   }
   start(from, budget);
-  if (others.many) tokens_.add(others.many);
-  tokens_.add(others.tokens);
-  walk_.run(grammar_.vocabulary().trie(), 0, from.tops(), leaving);
+  if (others.mask->many) tokens_.add(others.mask->many);
+  tokens_.add(others.mask->tokens);
+  walk_.run(select(others.undecided), 0, from.tops(), leaving);
   return listed(from);
 }
 
+/// Selects some tokens of the vocabulary's trie.
+Trie BudgetedMasks::select(const std::vector<TokenId>& tokens) const {
+  const Trie& trie = grammar_.vocabulary().trie();
+  std::vector<uint32_t> nodes;
+  for (const TokenId token : tokens) {
+    uint32_t node = 0;
+    for (const char byte : grammar_.vocabulary().spelling(token)) node = trie.child(node, static_cast<uint8_t>(byte));
+    nodes.push_back(node);
+  }
+  std::ranges::sort(nodes);
+  nodes.erase(std::ranges::unique(nodes).begin(), nodes.end());
+  return trie.select(nodes);
+}
+
 BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint64_t budget) {
-  if (const auto cached = reach_.find(&from); cached != reach_.end() && cached->second <= budget)
-    return {.complete = true};
+  if (const auto cached = reach_.find(&from); cached != reach_.end() && cached->second <= budget) return {};
   const Made* cached = made_.find(&from);
   if (cached && cached->from <= budget && budget < cached->below) return *cached;
   Made made = make(from, budget);
@@ -160,21 +173,19 @@ BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budg
   start(from, budget);
   if (all_fit(from)) {
     reach_[&from] = most_;
-    return {.from = most_, .below = kInfinite, .mask = nullptr, .complete = true};
+    return {.from = most_, .below = kInfinite, .mask = nullptr, .undecided = {}};
   }
   forget();
   if (!walk_out_of_wildcard(from)) walk_.run(grammar_.vocabulary().trie(), 0, from.tops());
-  const bool complete = !walk_.registers().indescribable;
   // Some possible tokens were refused for the representative, and not measured.
-  if (!complete) most_ = kInfinite;
+  if (!decided()) most_ = kInfinite;
   if (!guessed_) reach_[&from] = most_;
-  return {same_from_, same_below_, most_ <= budget ? nullptr : listed(from), complete};
+  return {same_from_, same_below_, most_ <= budget ? nullptr : listed(from), std::move(walk_.undecided)};
 }
 
 void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
   from_ = &from, budget_ = budget, measuring_ = guessed_ = false;
   last_.reset();
-  unlike_.clear();
   tokens_.start(grammar_.vocabulary().mask_words());
   walk_.registers().indescribable = false;
   forget();
@@ -182,7 +193,7 @@ void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
 
 /// Clears the results of the last walk.
 void BudgetedMasks::forget() {
-  walk_.tokens.clear();
+  walk_.tokens.clear(), walk_.undecided.clear();
   most_ = same_from_ = 0;
   same_below_ = kInfinite;
 }
@@ -214,7 +225,7 @@ bool BudgetedMasks::all_fit(const Configuration& from) {
   for (const uint32_t boundary : growth->boundary_nodes) {
     if (top.parent) walk_.run(grammar_.vocabulary().trie(), boundary, top.parent->tops());
   }
-  return most_ <= budget_ && !guessed_ && !walk_.registers().indescribable;
+  return most_ <= budget_ && !guessed_ && decided();
 }
 
 /// Bounds the tokens needed after a token that stays in the top frame, whose completion then grows by `growth` bytes:
@@ -241,18 +252,15 @@ bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
     const uint64_t needed = need_in_wildcard(from, top, grammar_.max_growth(top.state, top.reg));
     if (needed < most || text.max_length == 0) most = needed, text = found;
   }
-  if (text.max_length == 0) return false;
+  if (text.max_length == 0) return most > budget_ && walk_usual_text(from);
+  const bool fits = most <= budget_;
+  if (!fits && walk_usual_text(from)) return true;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
-  const uint64_t whole = alone && most > budget_ ? need_of_whole_characters(from) : most;
-  const bool fits = whole <= budget_;
   if (fits) {
-    same_from(whole);
+    same_from(most);
     within->add(text.max_length, tokens_);
-    walk_unlike(from);
-    if (most > budget_) same_below(most), walk_unfinished(from);
-    most = whole;
   } else {
-    same_below(std::min(most, whole));
+    same_below(most);
     const auto next = completions_.next_byte(from);
     const bool goes_on = next && text.characters.ascii.has(*next);
     if (within->count() < kMany || (goes_on && likely == ByteSet::all())) return false;
@@ -305,19 +313,7 @@ uint64_t BudgetedMasks::need_in_wildcard(const Configuration& from, const StackT
   const uint64_t own = std::min(add_lengths(grammar_.remaining(top.state, top.reg), growth), bounds_.on_top(top));
   // The completion takes the stack top with the fewest bytes, which need not have the fewest tokens.
   if (from.count > 1) return top.parent ? add_lengths(own, completions_.cost(*top.parent)) : own;
-  const uint64_t needed = top.parent ? add_lengths(own, completions_.measure(*top.parent).tokens) : own;
-  if (needed <= budget_) same_from(needed);
-  if (needed <= budget_ || growth == kInfinite) return needed;
-  same_below(needed);
-  const uint64_t after = after_any_text(top, growth);
-  return std::min(needed, after == kInfinite ? after_usual_text(top) : after);
-}
-
-/// Bounds the need after tokens of the region that do not end within a character.
-uint64_t BudgetedMasks::need_of_whole_characters(const Configuration& from) {
-  const StackTop& top = from.tops().front();
-  const uint64_t growth = grammar_.whole_growth(top.state, top.reg);
-  return growth == kInfinite ? kInfinite : need_in_wildcard(from, top, growth);
+  return top.parent ? add_lengths(own, completions_.measure(*top.parent).tokens) : own;
 }
 
 /// Measures the tokens that end within a character.
@@ -330,59 +326,109 @@ void BudgetedMasks::walk_unfinished(const Configuration& from) {
   walk_.run(*unfinished, 0, from.tops());
 }
 
-/// Bounds the need by that of the frame after an arbitrary text of the region, if all texts leave it alike: a few bytes
-/// to finish a character, or to differ from other texts, and then the completion of that frame.
-uint64_t BudgetedMasks::after_any_text(const StackTop& top, uint64_t growth) {
-  std::vector<std::string> exceptions;
-  const auto after = any_text(top, exceptions);
-  if (!after) return kInfinite;
-  const uint64_t more = add_lengths(grammar_.remaining(top.state, top.reg), growth),
-                 then = grammar_.remaining(after->state, after->reg);
-  const Configuration& left = *walk_.store().make(*after);
-  return add_lengths(completions_.measure(left).tokens, more - std::min(more, then));
+/// Judges the tokens of a wildcard region together, if nearly all of them lead to one configuration, exactly: those
+/// that end within a character reach it after a few more bytes. False if they do not.
+bool BudgetedMasks::walk_usual_text(const Configuration& from) {
+  if (!one_for_each_byte_) return false;
+  const auto usual = usual_text(from);
+  if (!usual) return false;
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  const TokenClassPtr within = vocabulary.token_class(usual->characters);
+  const uint64_t need = measured_tokens(*usual->after), most = need + kRestOfCharacter;
+  if (need <= budget_) {
+    within->add(WildcardRegion::kUnbounded, tokens_);
+    std::vector<TokenId> unlike = usual->unlike;
+    vocabulary.add_duplicates(unlike);
+    tokens_.remove(unlike);
+    same_from(need);
+  } else {
+    same_below(need);
+  }
+  if (need <= budget_ && budget_ < most) {
+    same_below(most);
+    walk_unfinished(from);
+  } else if (most <= budget_) {
+    same_from(most);
+  }
+  most_ = std::max(most_, most);
+  walk_.run(select(usual->unlike), 0, from.tops());
+  walk_.run(*within->leaving(usual->leaving, vocabulary), 0, from.tops());
+  return true;
 }
 
-/// Bounds the need after texts of the region over which the frame goes on like one in the state that most bytes lead
-/// to, as a key that may become a known name does like one that may not. Lists the tokens of other texts.
-uint64_t BudgetedMasks::after_usual_text(const StackTop& top) {
-  const StackTop usual{grammar_.row(top.state).usual, top.reg, top.parent};
-  if (usual.state == kDone || usual.state == top.state || !grammar_.shares_registers(top.state, usual.state) ||
-      grammar_.wildcard_region(usual.state, usual.reg) != grammar_.wildcard_region(top.state, top.reg)) {
-    return kInfinite;
+/// Finds the configuration after an arbitrary text of a region, if all stack tops that go on over such texts go on
+/// alike; others go on over few texts, such as names.
+std::optional<BudgetedMasks::UsualText> BudgetedMasks::usual_text(const Configuration& from) {
+  std::vector<StackTop> after;
+  std::vector<std::string> exceptions;
+  UsualText text;
+  for (const StackTop& top : from.tops()) {
+    const StackTop usual{grammar_.row(top.state).usual, top.reg, top.parent};
+    const WildcardRegion own = grammar_.wildcard_region(top.state, top.reg);
+    text.leaving.add(from.count == 1 ? own.leaving : ByteSet::all());
+    if (usual.state == kDone) {
+      if (own.max_length > 0) return std::nullopt;
+      continue;
+    }
+    if (usual.state != top.state && !grammar_.shares_registers(top.state, usual.state)) return std::nullopt;
+    const WildcardRegion region = grammar_.wildcard_region(usual.state, usual.reg);
+    if (region.max_length != WildcardRegion::kUnbounded) return std::nullopt;
+    if (!after.empty() && region.characters != text.characters) return std::nullopt;
+    text.characters = region.characters;
+    const auto skipped = any_text(usual, exceptions);
+    if (!skipped) return std::nullopt;
+    after.push_back(*skipped);
   }
-  const uint64_t needed = after_any_text(usual, grammar_.max_growth(usual.state, usual.reg));
-  if (needed > budget_) return needed;
+  if (after.empty() || !list_unlike(from, text.unlike)) return std::nullopt;
+  add_beginnings(exceptions, text.unlike);
+  text.after = walk_.store().make(after);
+  return text;
+}
+
+/// Lists the tokens over which stack tops go on unlike one in the state that most bytes lead to, as a key that may
+/// become a known name does. False if that takes long.
+bool BudgetedMasks::list_unlike(const Configuration& from, std::vector<TokenId>& unlike) {
   const Trie& trie = grammar_.vocabulary().trie();
   const Restore exact(walk_.registers().only_endings, false);
   const Restore all(walk_.admits, {});
-  const bool few = walk_.run_beside(trie, top.state, usual.state, top.reg, top.parent_depth(), trie.nodes() / 8);
-  walk_.tokens.clear();
-  unlike_.swap(walk_.differing);
-  if (few && unlike_.size() <= kFew) return needed;
-  unlike_.clear();
-  return kInfinite;
+  bool few = true;
+  for (const StackTop& top : from.tops()) {
+    const StateId usual = grammar_.row(top.state).usual;
+    if (usual == top.state) continue;
+    forget();
+    walk_.differing.clear(), walk_.boundary_nodes.clear();
+    if (usual == kDone) {
+      walk_.run_alone(trie, top, top.parent_depth());
+    } else {
+      few &= walk_.run_beside(trie, top.state, usual, top.reg, top.parent_depth(), trie.nodes() / 8);
+    }
+    unlike.insert(unlike.end(), walk_.tokens.begin(), walk_.tokens.end());
+    unlike.insert(unlike.end(), walk_.differing.begin(), walk_.differing.end());
+    for (const uint32_t node : walk_.boundary_nodes) {
+      for (uint32_t below = node + 1; below < node + trie.size[node]; ++below) trie.append_tokens(below, unlike);
+    }
+  }
+  forget();
+  return few;
 }
 
-/// Measures the tokens that `after_usual_text` has listed.
-void BudgetedMasks::walk_unlike(const Configuration& from) {
-  const Vocabulary& vocabulary = grammar_.vocabulary();
-  std::vector<StackTop> tops, next;
-  for (const TokenId token : unlike_) {
-    tops.assign(from.tops().begin(), from.tops().end());
-    for (const char byte : vocabulary.bytes(token)) {
-      next.clear();
-      for (const StackTop& top : tops) stepper_.step(top, static_cast<uint8_t>(byte), next);
-      tops.swap(next);
+/// Appends the tokens that are prefixes of some texts.
+void BudgetedMasks::add_beginnings(const std::vector<std::string>& texts, std::vector<TokenId>& out) const {
+  const Trie& trie = grammar_.vocabulary().trie();
+  for (const std::string& text : texts) {
+    uint32_t node = 0;
+    for (const char byte : text) {
+      node = trie.child(node, static_cast<uint8_t>(byte));
+      if (!node) break;
+      trie.append_tokens(node, out);
     }
-    if (!tops.empty() && admits(tops)) walk_.tokens.push_back(token);
   }
-  vocabulary.add_duplicates(unlike_);
-  tokens_.remove(unlike_);
 }
 
 /// Returns a configuration in which keys are replaced by one that stands for any new key, so that its results serve all
 /// texts; `from` itself if the key matters. Tokens that hold several members may still tell the texts apart.
-const Configuration& BudgetedMasks::representative(const Configuration& from) {
+const Configuration& BudgetedMasks::representative(const Configuration& unlike) {
+  const Configuration& from = with_calls(unlike);
   std::vector<StackTop> any;
   std::vector<std::string> exceptions;
   for (const StackTop& top : from.tops()) {
@@ -391,6 +437,41 @@ const Configuration& BudgetedMasks::representative(const Configuration& from) {
     any.push_back(*after);
   }
   return *walk_.store().make(any);
+}
+
+/// Returns a configuration in which frames that embed others call them, where only completions matter: it is stepped
+/// and measured faster, and shared by arrays with different items before.
+const Configuration& BudgetedMasks::with_calls(const Configuration& from) {
+  std::vector<StackTop> tops;
+  bool found = false;
+  for (StackTop top : from.tops()) {
+    const Configuration* inside = grammar_.make_call(top.state, top.reg, walk_.registers());
+    found |= inside != nullptr;
+    if (inside) {
+      add_call(*inside, walk_.store().make(top), tops);
+    } else {
+      tops.push_back(top);
+    }
+  }
+  return found ? with_calls(*walk_.store().make(tops)) : from;
+}
+
+/// Puts the stacks of an embedded configuration on top of its frame.
+void BudgetedMasks::add_call(const Configuration& inside, const Configuration* frame, std::vector<StackTop>& out) {
+  std::vector<const Configuration*> nodes{&inside};
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const StackTop& top : nodes[i]->tops()) {
+      if (top.parent && std::ranges::find(nodes, top.parent) == nodes.end()) nodes.push_back(top.parent);
+    }
+  }
+  std::ranges::sort(nodes, {}, &Configuration::depth);
+  std::unordered_map<const Configuration*, const Configuration*> parents{{nullptr, frame}};
+  for (const Configuration* node : nodes) {
+    std::vector<StackTop> tops(node->tops().begin(), node->tops().end());
+    for (StackTop& top : tops) top.parent = parents.at(top.parent);
+    if (node == &inside) out.insert(out.end(), tops.begin(), tops.end());
+    parents[node] = walk_.store().make(tops);
+  }
 }
 
 /// Moves a stack top over an arbitrary text of its region, apart from exceptions; none if the text matters.

@@ -72,14 +72,23 @@ class BudgetedMasks final : public SharedStage {
   /// A cached mask with the range of budgets for which it holds.
   struct Made {
     uint64_t from, below;
-    MaskPtr mask;   ///< null if every token fits
-    bool complete;  ///< holds for every configuration with this representative
+    MaskPtr mask;                    ///< null if every token fits
+    std::vector<TokenId> undecided;  ///< tokens about which configurations with this representative may differ
+  };
+  /// Text of a wildcard region that leads to one configuration, whatever it is, if it has none of the tokens in
+  /// `unlike`.
+  struct UsualText {
+    const Configuration* after = nullptr;
+    CharacterClass characters;
+    ByteSet leaving;
+    std::vector<TokenId> unlike;
   };
   uint64_t measured_tokens(const Configuration& from);
   Made find_or_make(const Configuration& from, uint64_t budget);
   Made make(const Configuration& from, uint64_t budget);
   void start(const Configuration& from, uint64_t budget);
   void forget();
+  Trie select(const std::vector<TokenId>& tokens) const;
   MaskPtr listed(const Configuration& from);
   bool admits(std::span<const StackTop> tops);
   Need need_after(std::span<const StackTop> tops);
@@ -92,14 +101,17 @@ class BudgetedMasks final : public SharedStage {
   bool walk_out_of_wildcard(const Configuration& from);
   void walk_along_completion(const Configuration& from);
   uint64_t need_in_wildcard(const Configuration& from, const StackTop& top, uint64_t growth);
-  uint64_t need_of_whole_characters(const Configuration& from);
   void walk_unfinished(const Configuration& from);
+  bool walk_usual_text(const Configuration& from);
+  std::optional<UsualText> usual_text(const Configuration& from);
+  bool list_unlike(const Configuration& from, std::vector<TokenId>& unlike);
+  void add_beginnings(const std::vector<std::string>& texts, std::vector<TokenId>& out) const;
+  const Configuration& with_calls(const Configuration& from);
+  void add_call(const Configuration& inside, const Configuration* parent, std::vector<StackTop>& out);
   const Configuration& representative(const Configuration& from);
-  MaskPtr leaving_at_once(const Configuration& from, uint64_t budget, const Mask& others);
+  bool decided() { return walk_.undecided.empty() && !walk_.registers().indescribable; }
+  MaskPtr leaving_at_once(const Configuration& from, uint64_t budget, const Made& others);
   std::optional<StackTop> any_text(const StackTop& top, std::vector<std::string>& exceptions);
-  uint64_t after_any_text(const StackTop& top, uint64_t growth);
-  uint64_t after_usual_text(const StackTop& top);
-  void walk_unlike(const Configuration& from);
 
   const CompiledGrammar& grammar_;
   WalkScratch scratch_;
@@ -120,7 +132,6 @@ class BudgetedMasks final : public SharedStage {
   uint64_t same_from_ = 0, same_below_ = 0;  // ... the budgets for which the outcome is the same
   bool measuring_ = false;                   // ... true once completions are measured, and not only their bytes
   bool guessed_ = false;                     // ... true if some completion was not measured
-  std::vector<TokenId> unlike_;              // ... tokens that its `after_usual_text` does not speak of
   TokenSet tokens_;
 };
 

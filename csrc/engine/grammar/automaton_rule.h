@@ -39,7 +39,6 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
     return texts_.is_loop(static_cast<State>(state));
   }
   uint64_t max_growth(Local state, Reg, const Lengths&) override;
-  uint64_t whole_growth(Local state, Reg) override { return texts_.is_loop(static_cast<State>(state)) ? 0 : kInfinite; }
 
  private:
   static constexpr size_t kCountBudget = 20'000;

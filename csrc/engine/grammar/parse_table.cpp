@@ -177,18 +177,20 @@ std::optional<const Configuration*> ParseTable::embedded(StateId state, Reg reg)
   return slot.rule ? slot.rule->completion_hints().embedded(slot.local, reg) : nullptr;
 }
 
+const Configuration* ParseTable::make_call(StateId& state, Reg& reg, Registers& registers) const {
+  const Slot& slot = this->slot(state);
+  const auto call = slot.rule ? slot.rule->completion_hints().as_call(slot.local, reg, registers) : std::nullopt;
+  if (!call) return nullptr;
+  const auto lock = this->lock();
+  state = intern(slot.id, call->then), reg = call->reg;
+  return call->inside;
+}
+
 uint64_t ParseTable::max_growth(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return kInfinite;
   const auto lock = this->lock();
   return slot.rule->completion_hints().max_growth(slot.local, reg, lengths_);
-}
-
-uint64_t ParseTable::whole_growth(StateId state, Reg reg) const {
-  const Slot& slot = this->slot(state);
-  if (!slot.rule) return kInfinite;
-  const auto lock = this->lock();
-  return slot.rule->completion_hints().whole_growth(slot.local, reg);
 }
 
 const Row& ParseTable::build(StateId state) const {

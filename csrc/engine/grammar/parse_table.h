@@ -94,9 +94,6 @@ class ParseTable {
   /// Calls CompletionHints::max_growth of a frame.
   uint64_t max_growth(StateId state, Reg reg) const;
 
-  /// Calls CompletionHints::whole_growth of a frame.
-  uint64_t whole_growth(StateId state, Reg reg) const;
-
   /// Bounds of RuleBounds: for a frame in `state`, and for top frames after `masks` masks were built.
   uint64_t max_waiting(StateId state) const;
   uint64_t max_opened(StateId state) const;
@@ -106,6 +103,9 @@ class ParseTable {
 
   /// Calls CompletionHints::embedded of a frame.
   std::optional<const Configuration*> embedded(StateId state, Reg reg) const;
+
+  /// Calls CompletionHints::as_call of a frame: replaces it by one that waits, and returns what it calls; null if none.
+  const Configuration* make_call(StateId& state, Reg& reg, Registers& registers) const;
 
   /// Calls CompletionHints::likely_bytes of a frame.
   ByteSet likely_bytes(StateId state, Reg reg) const;

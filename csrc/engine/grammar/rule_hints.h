@@ -74,9 +74,6 @@ class CompletionHints {
   /// Most bytes by which `Rule::remaining` may grow while a text stays in the wildcard region.
   virtual uint64_t max_growth(Local state, Reg reg, const Lengths& lengths);
 
-  /// Like `max_growth`, for texts that do not end within a character.
-  virtual uint64_t whole_growth(Local /*state*/, Reg /*reg*/) { return kInfinite; }
-
   /// Bytes that shortest completions are likely to start with, for searches to try first.
   virtual ByteSet likely_bytes(Local /*state*/, Reg /*reg*/) { return ByteSet::all(); }
 
@@ -91,6 +88,17 @@ class CompletionHints {
   /// The configuration that the register follows on top of the frame, or null; none once `max_remaining` need not hold.
   /// Thread-safe.
   virtual std::optional<const Configuration*> embedded(Local /*state*/, Reg /*reg*/) const { return nullptr; }
+
+  /// A frame that embeds a configuration, as if it had called a rule: the configuration, and the frame that waits for
+  /// it.
+  struct Call {
+    const Configuration* inside;
+    Local then;
+    Reg reg;
+  };
+
+  /// The frame as a call, while only completions matter; none if what it embeds makes a difference to it. Thread-safe.
+  virtual std::optional<Call> as_call(Local /*state*/, Reg /*reg*/, Registers& /*registers*/) const { return {}; }
 
   /// Most bytes, beyond a shortest completion, within which texts of the rule end that have more different values than
   /// RuleBounds::kItems, or all the values there are. Holds wherever the text stands.

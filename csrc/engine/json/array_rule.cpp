@@ -353,12 +353,12 @@ ByteSet ArrayRule::likely_bytes(Local state, Reg reg) {
   return distinct_->is_over(items) ? ByteSet::all() : distinct_->likely_bytes(items);
 }
 
-bool ArrayRule::skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) {
-  if (static_cast<Phase>(state & 0xF) != Phase::inside) return false;
+std::optional<CompletionHints::Call> ArrayRule::as_call(Local state, Reg reg, Registers& registers) const {
+  if (static_cast<Phase>(state & 0xF) != Phase::inside) return std::nullopt;
   Tallied at = unpack(reg);
-  if (!is_last(at) || !distinct_->skip_wildcard(at.items, registers, exceptions)) return false;
-  reg = pack(at, registers);
-  return true;
+  const Configuration* item = is_last(at) ? distinct_->release(at.items, registers) : nullptr;
+  if (!item) return std::nullopt;
+  return Call{item, encode(Phase::after, 0, static_cast<uint32_t>(state >> 32)), pack(at, registers)};
 }
 
 WildcardRegion ArrayRule::wildcard_region(Local state, Reg reg) {

@@ -28,7 +28,6 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
   WildcardRegion wildcard_region(Local state, Reg reg) override;
-  bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) override;
   bool is_remaining_exact() const override { return !distinct_ || distinct_->alike(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   ByteSet likely_bytes(Local state, Reg reg) override;
@@ -37,6 +36,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   std::optional<const Configuration*> embedded(Local, Reg reg) const override {
     return distinct_ ? distinct_->embedded(unpack(reg).items) : nullptr;
   }
+  std::optional<Call> as_call(Local state, Reg reg, Registers& registers) const override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   std::vector<RuleId> callees() const override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/json/object/object_rule.h"
@@ -241,9 +242,14 @@ bool DistinctItems::stays_in_text(const Items& items, uint8_t byte) const {
 }
 
 /// Texts of scalars are kept: many tokens end one and begin the next.
-bool DistinctItems::forgettable(const Items& items, const Registers& registers) {
+bool DistinctItems::forgettable(const Items& items, const Registers& registers) const {
   const bool by_end = registers.only_endings && registers.nesting == 0;
-  return by_end && items.item->depth > 1 && items.rivals == Rivals::none && text_length(items) <= kBoundedLength;
+  const auto is_scalar = [&](const StackTop& top) {
+    const Rule* rule = grammar_->rule(top.state);
+    return !top.parent && rule && rule->callees().empty();
+  };
+  if (!by_end || items.rivals != Rivals::none || text_length(items) > kBoundedLength) return false;
+  return items.item->depth > 1 || std::ranges::none_of(items.item->tops(), is_scalar);
 }
 
 void DistinctItems::forget(Items& items) {
@@ -300,6 +306,13 @@ void DistinctItems::narrow(Items& items, Registers& registers) const {
   items.rival_list = list;
 }
 
+/// True if the item, completed by `bytes`, is shorter than every text that has a value of a rival.
+bool DistinctItems::ends_before_rivals(const Items& items, uint64_t bytes) {
+  const std::vector<Reg> all = items.rivals == Rivals::none ? std::vector<Reg>() : rivals(items);
+  const uint64_t length = add_lengths(text_length(items), bytes);
+  return std::ranges::all_of(all, [&](Reg rival) { return length < least_length(json::text_of(rival)); });
+}
+
 std::optional<ValueSearch::Found> DistinctItems::shortest_end(const Items& items) const {
   ValueSearch values(*grammar_, items.item, text_of(items), static_cast<uint32_t>(items.base), style_);
   auto found = values.next();
@@ -309,6 +322,7 @@ std::optional<ValueSearch::Found> DistinctItems::shortest_end(const Items& items
 
 bool DistinctItems::may_end(Reg reg, Registers& registers) const {
   const Items items = unpack(reg);
+  if (!items.item) return true;  // see `release`
   if (!items.item->accepting) return false;
   if (items.rivals == Rivals::none) return true;
   registers.indescribable = true;
@@ -384,16 +398,13 @@ ByteSet DistinctItems::likely_bytes(Reg reg) const {
   return bytes;
 }
 
-bool DistinctItems::skip_wildcard(Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const {
+const Configuration* DistinctItems::release(Reg& reg, Registers& registers) const {
   Items items = unpack(reg);
-  if (items.item->count != 1 || !forgettable(items, registers)) return false;
-  const StackTop& top = items.item->tops().front();
-  Reg after = top.reg;
-  // Where the item's own register records the text, as that of a key, texts do make a difference.
-  if (!grammar_->skip_wildcard(top.state, after, registers, exceptions) || after != top.reg) return false;
+  if (items.item->accepting || !forgettable(items, registers)) return nullptr;
+  const Configuration* item = std::exchange(items.item, nullptr);
   forget(items);
   reg = pack(items, registers);
-  return true;
+  return item;
 }
 
 std::optional<const Configuration*> DistinctItems::embedded(Reg reg) const {
@@ -441,9 +452,9 @@ uint64_t DistinctItems::length_with(Reg reg, uint64_t count, const Lengths& leng
 
   uint64_t sum = 0;
   std::string last;
-  if (items.item && (items.rivals == Rivals::unwatched || (items.rivals == Rivals::none && count == 0))) {
-    sum = Costs(*grammar_).of(items.item);
-  } else if (items.item) {
+  if (items.item && (items.rivals == Rivals::unwatched || count == 0)) sum = Costs(*grammar_).of(items.item);
+  const bool differs = items.rivals == Rivals::unwatched || (count == 0 && ends_before_rivals(items, sum));
+  if (items.item && !differs) {
     const auto end = shortest_end(items);
     if (!end) return kInfinite;
     sum = end->length, last = end->value;

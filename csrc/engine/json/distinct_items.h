@@ -54,8 +54,9 @@ class DistinctItems {
   /// See MaskHints::wildcard_region; for the item under way.
   WildcardRegion wildcard_region(Reg items) const;
 
-  /// See MaskHints::skip_wildcard; for the last item, once it differs from all others, and only completions matter.
-  bool skip_wildcard(Reg& items, Registers& registers, std::vector<std::string>& exceptions) const;
+  /// Takes the last item out, if it makes no difference to the array any more how it ends, because only completions
+  /// matter; null if it does.
+  const Configuration* release(Reg& items, Registers& registers) const;
 
   /// See CompletionHints::max_growth; for the last item.
   uint64_t max_growth(Reg items) const;
@@ -132,7 +133,7 @@ class DistinctItems {
   /// Stands for the text of an item, and for all values before it, where none of them makes a difference.
   static constexpr Reg kForgotten = 1;
   bool stays_in_text(const Items& items, uint8_t byte) const;
-  static bool forgettable(const Items& items, const Registers& registers);
+  bool forgettable(const Items& items, const Registers& registers) const;
   static void forget(Items& items);
 
   bool follow(Items& items, std::span<const StackTop> tops, uint8_t byte, Registers& registers) const;
@@ -140,6 +141,7 @@ class DistinctItems {
   void narrow(Items& items, Registers& registers) const;
   bool has_variety(const Configuration* item, uint64_t beyond) const;
   bool describe(const Configuration& item, uint64_t base, std::vector<uint64_t>& out) const;
+  static bool ends_before_rivals(const Items& items, uint64_t bytes);
   std::optional<ValueSearch::Found> shortest_end(const Items& items) const;
 
   /// Returns the rivals of the next item, or an upper bound on their number.

@@ -122,6 +122,20 @@ bool number_may_become(std::string_view begun, std::string_view value) {
 
 }  // namespace
 
+/// Exponents are left out, because numbers have other spellings without them.
+uint64_t least_length(std::string_view value) {
+  uint64_t length = 0;
+  bool quoted = false, exponent = false;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const char byte = value[i];
+    exponent = !quoted && (byte == 'e' || (exponent && continues_number(byte)));
+    if (!exponent) ++length;
+    if (quoted && byte == '\\') ++i, ++length;
+    if (byte == '"') quoted = !quoted;
+  }
+  return length;
+}
+
 void ItemText::read(char byte) {
   if (in_string()) {
     read_in_string(byte);

@@ -14,6 +14,9 @@ struct PlainStyle {
   bool spaced = false;  ///< white space is required, as in indented documents
 };
 
+/// A lower bound on the bytes of texts that have a value, in canonical form.
+uint64_t least_length(std::string_view value);
+
 /// Parses a prefix of a JSON text, and tells which value it has or may still have.
 ///
 /// Values are in a canonical form, which is equal exactly if the values are: no white space, members sorted by key,

@@ -289,6 +289,12 @@ void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const StackTop> t
   if (trie.token[node] != kNoToken && (!admits || admits(tops))) trie.append_tokens(node, tokens);
 }
 
+/// Lists the tokens from a node on, if a guard there depended on more than descriptions tell.
+void TrieWalk::note_undecided(const Trie& trie, uint32_t node) {
+  if (!admits || !std::exchange(registers_.indescribable, false)) return;
+  for (uint32_t below = node; below < node + trie.size[node]; ++below) trie.append_tokens(below, undecided);
+}
+
 /// Moves a stack top within its rule, if that is its only transition.
 bool TrieWalk::move_alone(const Row& row, uint8_t byte, StackTop& top) {
   const uint32_t action = row.action[byte];
@@ -321,9 +327,13 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       StackTop top = above.top;
       if (goes) {
         top.state = action & ~Row::kGoto;
-      } else if (!stepper_.move(*only, byte, top)) {
-        node = skip(trie, above, node);
-        continue;
+      } else {
+        const bool moved = stepper_.move(*only, byte, top);
+        note_undecided(trie, node);
+        if (!moved) {
+          node = skip(trie, above, node);
+          continue;
+        }
       }
       take(trie, node, {&top, 1});
       // A leaf needs no level.
@@ -335,6 +345,7 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       continue;
     }
     step(above, byte);
+    note_undecided(trie, node);
     if (tops_.size() == above.end) {
       node = skip(trie, above, node);
       continue;

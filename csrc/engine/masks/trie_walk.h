@@ -80,6 +80,9 @@ class TrieWalk {
   /// Filter on the stack tops after a token; null: all tokens are collected.
   std::function<bool(std::span<const StackTop>)> admits;
 
+  /// Where `admits` is set: tokens with a guard whose outcome depends on more than descriptions tell.
+  std::vector<TokenId> undecided;
+
   /// Tokens of the vocabulary's trie below a node, where `run_alone` enters another frame, over which that frame goes
   /// on; null: they are walked. May be empty.
   std::function<FrameTokensPtr(uint32_t node, const StackTop& top)> known;
@@ -114,6 +117,7 @@ class TrieWalk {
   bool move_alone(const Row& row, uint8_t byte, StackTop& top);
   void step(const Level& above, uint8_t byte);
   void take(const Trie& trie, uint32_t node, std::span<const StackTop> tops);
+  void note_undecided(const Trie& trie, uint32_t node);
   bool drop_at_boundary(size_t begin);
   void collect(const Configuration& configuration, ByteSet& bytes);
   void collect(const StackTop& top, ByteSet& bytes);

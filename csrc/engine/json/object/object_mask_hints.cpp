@@ -69,12 +69,14 @@ bool ObjectMaskHints::skip_wildcard(Local state, Reg& reg, Registers& registers,
   if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew) return false;
   Reg text = ObjectState::key_text(reg);
   const bool by_end = registers.only_endings && registers.nesting == 0;
-  const bool any_new = by_end && state_.is_any_new(words, text, spelling);
-  if (by_end && !any_new) return false;
+  if (by_end && !state_.may_be_any_new(words, spelling)) return false;
   if (words[ObjectState::kUsed]) state_.consult(registers);
   const CharacterClass& within = texts_[one].from(shape_.keys->class_state(spelling.content, one)).characters;
-  add_exceptions(words[ObjectState::kUsed], text, within, exceptions);
-  if (any_new) text = 0;
+  if (!KeyText::is_any_new(text)) {
+    add_exceptions(words[ObjectState::kUsed], text, within, exceptions);
+    if (by_end) add_wanted(KeyText::string(text), exceptions);
+  }
+  if (by_end) text = 0;
   reg = registers.make(
       std::array<uint64_t, 3>{ObjectState::kSpelling, members, KeyText::append(text, kAnyNew, registers)});
   return true;
@@ -89,6 +91,14 @@ void ObjectMaskHints::add_exceptions(Reg used, Reg text, const CharacterClass& w
     const std::string rest = KeyText::string(UsedKeys::text(used)).substr(KeyText::length(text));
     const auto end = static_cast<size_t>(std::ranges::find_if(rest, leaves) - rest.begin());
     exceptions.push_back(rest.substr(0, end) + leaving_byte(rest, end));
+  }
+}
+
+/// Appends the rests of the keys that shortest completions may need.
+void ObjectMaskHints::add_wanted(const std::string& text, std::vector<std::string>& exceptions) const {
+  for (auto at = std::ranges::lower_bound(shape_.wanted_keys, text);
+       at != shape_.wanted_keys.end() && at->starts_with(text); ++at) {
+    exceptions.push_back(at->substr(text.size()) + '"');
   }
 }
 

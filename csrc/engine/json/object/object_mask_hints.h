@@ -30,6 +30,7 @@ class ObjectMaskHints final : public MaskHints {
   bool same_register(Reg one, Reg other) const override;
 
  private:
+  void add_wanted(const std::string& text, std::vector<std::string>& exceptions) const;
   void add_exceptions(Reg used, Reg text, const CharacterClass& within, std::vector<std::string>& exceptions) const;
 
   const ObjectShape& shape_;

@@ -316,13 +316,17 @@ bool ObjectState::is_used(Reg used, std::string_view key) {
   return false;
 }
 
-bool ObjectState::is_any_new(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling) const {
+bool ObjectState::may_be_any_new(std::span<const uint64_t> resolved, const KeySpelling& spelling) const {
   const auto nameless = [&](State content) {
     return shape_.keys->state(content).low == shape_.keys->state(content).high;
   };
-  if (!std::ranges::all_of(spelling.contents(), nameless) || used_with_prefix(resolved[kUsed], text) > 0) return false;
+  if (!std::ranges::all_of(spelling.contents(), nameless)) return false;
   if (shape_.wanted_keys.empty()) return resolved[kFlags] & kOthersSuffice;
-  if (resolved[kOthers] > ObjectShape::kWantedBesideUsed || resolved[kFlags] & kUsedAnyNew) return false;
+  return resolved[kOthers] <= ObjectShape::kWantedBesideUsed && !(resolved[kFlags] & kUsedAnyNew);
+}
+
+bool ObjectState::is_any_new(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling) const {
+  if (!may_be_any_new(resolved, spelling) || used_with_prefix(resolved[kUsed], text) > 0) return false;
   const std::string key = KeyText::string(text);
   const auto wanted = std::ranges::lower_bound(shape_.wanted_keys, key);
   return wanted == shape_.wanted_keys.end() || !wanted->starts_with(key);
