@@ -88,6 +88,7 @@ uint64_t ObjectState::outlined_hash(Reg text) const {
 
 /// Adds a member to a resolved block of a plain object; false if that changes which others are open.
 bool ObjectState::add_member(std::vector<uint64_t>& words, uint64_t label, Reg used) const {
+  const bool had_room = other_room(words[kOthers]) > 0;
   ++words[kCount];
   if (label < shape_.spec.properties.size()) {
     words[kSets + label / 64] |= uint64_t{1} << (label % 64);
@@ -102,7 +103,7 @@ bool ObjectState::add_member(std::vector<uint64_t>& words, uint64_t label, Reg u
   words[kFlags] &= kUsedAnyNew;
   if (used && KeyText::is_any_new(UsedKeys::text(used))) words[kFlags] = kUsedAnyNew;
   words[kFlags] |= flags(words);
-  return words[kCount] + 1 + words[kMissing] <= shape_.spec.max && other_room(words[kOthers]) > 0;
+  return words[kCount] + 1 + words[kMissing] <= shape_.spec.max && (other_room(words[kOthers]) > 0) == had_room;
 }
 
 /// The flags that follow from the other words of a resolved block.
