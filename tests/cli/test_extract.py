@@ -467,3 +467,13 @@ def test_the_first_interrupt_is_noted_and_the_second_raised(capfd: pytest.Captur
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
     assert capfd.readouterr().err == "\nonce more\n"
+
+
+def test_workers_of_a_cluster_have_one_gpu_each(tiny_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "boolean"}')
+    (tmp_path / "text.txt").write_text("yes")
+    arguments = ["--schema", str(tmp_path / "schema.json"), str(tmp_path / "text.txt")]
+    result = run(tiny_dir, *arguments, "--ray", "local", "--tensor-parallel")
+    assert result.exit_code == 2 and "a worker of --ray has one GPU" in result.stderr
+    result = run(tiny_dir, *arguments, "--tensor-parallel", "--confidence", "no")
+    assert result.exit_code == 0 and json.loads(result.stdout)["record"] in (True, False)
