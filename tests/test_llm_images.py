@@ -20,6 +20,7 @@ import constrain
 from constrain import LLM
 from constrain.chat import Chat
 from constrain.cli.extract import extract
+from constrain.cli.generate import generate
 from constrain.cli.inspect import info
 from constrain.completion.images import MessageImages
 from constrain.documents import Document, decode_image, read
@@ -282,6 +283,17 @@ def test_records_of_images_on_the_command_line(
     Path("other.jpg").rename("receipt.jpg")
     assert len(run("--model", str(folder), "receipt.jpg")) == 2
     assert "the built-in model reads texts only" in run("receipt.jpg")[-1]["error"]["message"]
+
+
+def test_an_answer_about_an_image_on_the_command_line(folder: Path, tmp_path: Path, llm: LLM) -> None:
+    path = tmp_path / "a.png"
+    image(16, 20, 20).save(path)
+    args = ["Is it?", "--image", str(path), "--regex", "[a-z]{5}", "--temperature", "0"]
+    found = CliRunner().invoke(generate, [*args, "--model", str(folder)])
+    messages = asked(image(16, 20, 20), "Is it?")
+    assert found.output.strip() == llm.generate(messages=messages, regex="[a-z]{5}", temperature=0).text
+    refused = CliRunner().invoke(generate, args)
+    assert isinstance(refused.exception, ModelError) and "has no vision tower" in str(refused.exception)
 
 
 def test_info_speaks_of_images(folder: Path) -> None:

@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 @click.option("--grammar", type=TextFile(), help="Write by a Lark grammar in a file.")
 @click.option("--choice", "choices", multiple=True, help="Write one of these; give the option once for each.")
 @click.option("--prefix", help="Begin the answer with this.")
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Answer PROMPT as a message about this image; several are allowed.",
+)
 @filters_option
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0.8]")
 @model_option
@@ -43,6 +50,7 @@ def generate(
     grammar: str | None,
     choices: tuple[str, ...],
     prefix: str | None,
+    images: tuple[Path, ...],
     filters: tuple[NamedFilter, ...],
     temperature: float | None,
     model_dir: Path | None,
@@ -52,13 +60,17 @@ def generate(
 ) -> None:
     """Continue PROMPT and print what was written.
 
+    With images, PROMPT is a message to a model that reads them, which answers by its chat template.
+
     Where several constraints are given, all of them hold. The answer is complete within --max-new-tokens, or there is
     an error and nothing on standard output.
     """
     from constrain.llm import load
 
-    answer = load(model_dir, max_batch_size=1, **gpus).generate(
-        prompt,
+    parts = [*({"type": "image", "image": image} for image in images), {"type": "text", "text": prompt}]
+    answer = load(model_dir, max_batch_size=1, images=bool(images), **gpus).generate(
+        None if images else prompt,
+        messages=[{"role": "user", "content": parts}] if images else None,
         json_schema=target,
         regex=regex,
         grammar=grammar,
