@@ -5,6 +5,7 @@
 
 #include "engine/base/deadline.h"
 #include "engine/base/errors.h"
+#include "engine/grammar/possible_bytes.h"
 
 namespace constrain {
 
@@ -115,7 +116,7 @@ Completions::Step Completions::first_step(const Configuration& at) {
   // A forced byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;
-  const ByteSet possible = possible_bytes(at), likely = likely_bytes(at);
+  const ByteSet possible = possible_bytes(grammar_, at), likely = likely_bytes(at);
   for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
     for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
       const Configuration* next = advance(at, static_cast<uint8_t>(byte));
@@ -127,20 +128,6 @@ Completions::Step Completions::first_step(const Configuration& at) {
   }
   if (choices != 1) throw std::logic_error("a live configuration has no completion");
   return found;
-}
-
-/// Bytes with a transition, which guards may still refuse.
-ByteSet Completions::possible_bytes(const Configuration& at) const {
-  ByteSet bytes;
-  std::vector<const Configuration*> pending{&at};
-  for (size_t i = 0; i < pending.size(); ++i) {
-    for (const StackTop& top : pending[i]->tops()) {
-      const Row& row = grammar_.row(top.state);
-      bytes.add(row.bytes);
-      if (row.accepting && top.parent) pending.push_back(top.parent);
-    }
-  }
-  return bytes;
 }
 
 ByteSet Completions::likely_bytes(const Configuration& at) const {

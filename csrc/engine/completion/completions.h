@@ -69,7 +69,6 @@ class Completions {
   Step& step(const Configuration* at);
   bool round_is_over() const { return left_ == 0 || store_.work() > store_.max_work() / 2; }
   Step first_step(const Configuration& at);
-  ByteSet possible_bytes(const Configuration& at) const;
   ByteSet likely_bytes(const Configuration& at) const;
   void measure_steps(const std::vector<Step*>& way, Step* end);
   const Configuration* advance(const Configuration& from, uint8_t byte);

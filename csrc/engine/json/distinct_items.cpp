@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
 #include <utility>
 
 #include "engine/base/errors.h"
@@ -35,6 +36,16 @@ constexpr uint64_t kPlainCharacters = 10;
 
 /// Frames whose values are counted.
 constexpr size_t kMaxFrames = 256;
+
+/// Ends of items that are kept.
+constexpr size_t kMaxEnds = 64;
+
+/// A hash of the texts of a set.
+uint64_t hash_of(const TextSet& set) {
+  uint64_t hash = 0;
+  for (const Reg text : set.texts()) hash += std::hash<std::string_view>()(text_of(text)) * 0x9E3779B97F4A7C15ull;
+  return hash;
+}
 
 /// Sets the depth of the registers while an item's configuration is stepped: its frames stand on those of the array.
 class Inside {
@@ -314,10 +325,33 @@ bool DistinctItems::ends_before_rivals(const Items& items, uint64_t bytes) {
 }
 
 std::optional<ValueSearch::Found> DistinctItems::shortest_end(const Items& items) const {
-  ValueSearch values(*grammar_, items.item, text_of(items), static_cast<uint32_t>(items.base), style_);
+  const std::string text = text_of(items);
+  const uint64_t taken = hash_of(TextSet(items.taken));
+  // Where items are alike, and lengths count all bytes, every part of a shortest end is the shortest end from there on.
+  const bool shared = alike() && !style_.spaced;
+  if (shared) {
+    if (auto known = known_end(text, taken)) return known;
+  }
+  ValueSearch values(*grammar_, items.item, text, static_cast<uint32_t>(items.base), style_);
   auto found = values.next();
   while (found && TextSet(items.taken).contains(found->value)) found = values.next();
+  if (shared && found) keep_end({taken, text.size(), text + found->added, found->value});
   return found;
+}
+
+std::optional<ValueSearch::Found> DistinctItems::known_end(std::string_view text, uint64_t taken) const {
+  const std::lock_guard lock(ends_mutex_);
+  for (const End& end : ends_) {
+    if (end.taken != taken || text.size() < end.begin || !end.text.starts_with(text)) continue;
+    return ValueSearch::Found{end.value, end.text.size() - text.size(), end.text.substr(text.size())};
+  }
+  return std::nullopt;
+}
+
+void DistinctItems::keep_end(End end) const {
+  const std::lock_guard lock(ends_mutex_);
+  if (ends_.size() == kMaxEnds) ends_.pop_back();
+  ends_.push_front(std::move(end));
 }
 
 bool DistinctItems::may_end(Reg reg, Registers& registers) const {
@@ -463,9 +497,9 @@ uint64_t DistinctItems::length_with(Reg reg, uint64_t count, const Lengths& leng
     const Values* values = values_of(spec_.rest.front().value, i + 1);
     if (!values) return add_lengths(sum, all_plain(count));
     if (values->found.size() <= i) return kInfinite;
-    const auto& [value, length] = values->found[i];
-    if (value == last || TextSet(items.used).contains(value)) continue;
-    sum = add_lengths(sum, length);
+    const ValueSearch::Found& found = values->found[i];
+    if (found.value == last || TextSet(items.used).contains(found.value)) continue;
+    sum = add_lengths(sum, found.length);
     --count;
   }
   return sum;

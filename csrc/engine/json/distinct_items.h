@@ -1,10 +1,13 @@
 // Items of an array with `uniqueItems`.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/grammar/registers.h"
@@ -117,6 +120,13 @@ class DistinctItems {
     bool searching = false;
   };
 
+  /// A shortest end of an item: `text` is complete, and was searched from its first `begin` bytes on.
+  struct End {
+    uint64_t taken;  ///< hash of the rivals
+    size_t begin;
+    std::string text, value;
+  };
+
   /// A required place of the array with fewer values than there are such places.
   struct Scarce {
     uint64_t index;
@@ -143,6 +153,8 @@ class DistinctItems {
   bool describe(const Configuration& item, uint64_t base, std::vector<uint64_t>& out) const;
   static bool ends_before_rivals(const Items& items, uint64_t bytes);
   std::optional<ValueSearch::Found> shortest_end(const Items& items) const;
+  std::optional<ValueSearch::Found> known_end(std::string_view text, uint64_t taken) const;
+  void keep_end(End end) const;
 
   /// Returns the rivals of the next item, or an upper bound on their number.
   TextSet taken(const Items& items, Registers& registers) const;
@@ -171,6 +183,8 @@ class DistinctItems {
   uint64_t scarce_values_ = 0;
   bool possible_ = true;
   mutable std::map<RuleId, Values> values_;  // guarded by the grammar's lock
+  mutable std::mutex ends_mutex_;
+  mutable std::deque<End> ends_;  // the last that were found
 };
 
 }  // namespace constrain::json

@@ -3,6 +3,7 @@
 #include "engine/automata/automaton.h"
 #include "engine/base/deadline.h"
 #include "engine/base/errors.h"
+#include "engine/grammar/possible_bytes.h"
 
 namespace constrain::json {
 
@@ -37,7 +38,7 @@ std::optional<ValueSearch::Found> ValueSearch::next() {
     expand(node, text);
     if (!node.at->accepting || !text.ends_plainly(typed_.size())) continue;
     std::string value = text.value();
-    if (seen_.insert(value).second) return Found{std::move(value), node.length};
+    if (seen_.insert(value).second) return Found{std::move(value), node.length, node.added};
   }
   return std::nullopt;
 }
@@ -45,7 +46,8 @@ std::optional<ValueSearch::Found> ValueSearch::next() {
 void ValueSearch::expand(const Node& node, const ItemText& text) {
   Stepper stepper(grammar_, store_, registers_);
   std::vector<StackTop> tops;
-  for (int byte = 0; byte < 256; ++byte) {
+  const ByteSet possible = possible_bytes(grammar_, *node.at);
+  for (int byte = possible.next(0); byte >= 0; byte = possible.next(byte + 1)) {
     const auto character = static_cast<char>(byte);
     if (!text.goes_on_plainly(character, typed_.size(), style_)) continue;
     store_.start_work();

@@ -22,6 +22,7 @@ class ValueSearch {
   struct Found {
     std::string value;  ///< in ItemText's canonical form
     uint64_t length;    ///< bytes appended to the text, without indentation
+    std::string added;  ///< these bytes, with indentation
   };
 
   /// `item` is the configuration after `typed`, the text so far; `base` is the depth of the frames below it.
