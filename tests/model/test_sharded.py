@@ -89,6 +89,17 @@ def test_any_number_of_shards_computes_the_same(
     assert_same(sharded(whole.folder, shards).forward(ids), whole.load().forward(ids))
 
 
+@pytest.mark.parametrize("kind", ["llama_tied", "phi3", "gpt_oss", "mixtral", "deepseek_v3"])
+def test_shards_are_loaded_from_tensors_that_are_read_ahead(
+    checkpoint: Callable[[str], Any], ids: torch.Tensor, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As onto GPUs: each tensor is read once, in the order in which the modules ask for it."""
+    whole, source = checkpoint(kind), ExLlamaV2._source
+    expected = whole.load().forward(ids)
+    monkeypatch.setattr(ExLlamaV2, "_source", lambda self, devices: source(self, [torch.device("cuda")]))
+    assert_same(sharded(whole.folder, 3).forward(ids), expected)
+
+
 def test_heads_that_do_not_divide(tmp_path: Path, ids: torch.Tensor) -> None:
     whole = make_checkpoint(tmp_path, Family("Llama", {"num_attention_heads": 6, "num_key_value_heads": 3}).config())
     model = sharded(tmp_path, 2)
