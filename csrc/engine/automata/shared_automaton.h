@@ -33,7 +33,7 @@ class SharedAutomaton final : public Automaton {
   bool overgrown() const { return rows_.size() > kMaxRows; }
 
  private:
-  static constexpr size_t kMaxRows = 16'384;
+  static constexpr size_t kMaxRows = 65'536;
 
   AutomatonPtr language_;
   uint64_t id_;

@@ -6,6 +6,7 @@
 #include "engine/automata/shared_automaton.h"
 #include "engine/base/errors.h"
 #include "engine/json/bounded_string_rule.h"
+#include "engine/json/host_name_rule.h"
 #include "engine/json/string_rule.h"
 #include "engine/json/verbatim_rule.h"
 #include "engine/schema/normalise.h"
@@ -42,6 +43,13 @@ Words words_of(bool integers) { return integers ? Words::integers : Words::spell
 bool is_format(const StringCell& cell) {
   const bool bounded = cell.min > 0 || cell.max != kInfinite;
   return !bounded && !cell.words && cell.contents.size() == 1 && cell.contents.front().id.starts_with("format ");
+}
+
+/// The format of a cell, if it is nothing but host names.
+std::optional<std::string_view> host_name_of(const StringCell& cell) {
+  if (!is_format(cell)) return std::nullopt;
+  const std::string& id = cell.contents.front().id;
+  return id == "format hostname" || id == "format idn-hostname" ? std::optional<std::string_view>(id) : std::nullopt;
 }
 
 std::string content_key(const StringCell& cell) {
@@ -151,6 +159,10 @@ void ScalarRules::add_strings(const std::vector<StringCell>& cells, std::vector<
     }
   }
   if (contents.empty()) return;
+  if (const auto name = cells.size() == 1 ? host_name_of(cells.front()) : std::nullopt) {
+    out.push_back(host_name(*name == "format idn-hostname"));
+    return;
+  }
   const auto make = [&] { return json_string(contents.size() == 1 ? contents[0] : unite(contents), Escapes::minimal); };
   const bool format = cells.size() == 1 && is_format(cells.front());
   out.push_back(format ? common("string " + key, make) : shared("string " + key, make));
@@ -168,6 +180,14 @@ RuleId ScalarRules::bounded_string(const StringCell& cell) {
     it->second = regular(strings);
   }
   return it->second;
+}
+
+RuleId ScalarRules::host_name(bool international) {
+  const std::string key = international ? "string idn-hostname" : "string hostname";
+  const auto [it, added] = shared_.try_emplace(key, 0);
+  if (!added) return it->second;
+  AutomatonPtr names = shared_automaton(key, [&] { return encoded_host_names(international); });
+  return it->second = grammar_.add(std::make_unique<json::HostNameRule>(std::move(names)));
 }
 
 RuleId ScalarRules::free_string(uint64_t min, uint64_t max) {

@@ -24,15 +24,10 @@ std::string ipv6() {
   return "(?:" + forms + ")";
 }
 
-// RFC 1123, section 2.1.
-std::string host_labels() {
-  const std::string label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
-  return label + "(?:\\." + label + ")*";
-}
-
-std::string international_labels() {
+std::string international_mail_labels() {
   const std::string letters = "a-z0-9\\u00DF-\\u00F6\\u00F8-\\u00FF\\u0430-\\u044F\\u4E00-\\u9FA5\\uAC00-\\uD7A3";
-  const std::string label = "[" + letters + "](?:[" + letters + "-]{0,10}[" + letters + "])?";
+  const std::string more = letters + "\\u0300-\\u036F";
+  const std::string label = "[" + letters + "](?:[" + more + "-]{0,10}[" + more + "])?";
   return label + "(?:\\." + label + "){0,2}";
 }
 

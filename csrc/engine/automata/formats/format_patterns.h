@@ -9,11 +9,8 @@ namespace constrain::format_patterns {
 // format_network.cpp
 std::string ipv4();
 std::string ipv6();
-/// Labels of a host name with dots between them, without a limit on the total length.
-std::string host_labels();
-/// Labels with letters beyond ASCII that need no context rules of IDNA, few and short enough that they fit once they
-/// are encoded.
-std::string international_labels();
+/// Labels of the domain of an address, in any normalisation, few and short enough that they fit once they are encoded.
+std::string international_mail_labels();
 std::string mail_local_part(bool international);
 std::string mail_address_literal();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/automata/formats/format_patterns.h"
+#include "engine/automata/formats/host_name.h"
 #include "engine/automata/regex/regex.h"
 #include "engine/automata/shared_automaton.h"
 
@@ -35,26 +36,20 @@ Format make_duration() { return exact(pattern(duration())); }
 
 AutomatonPtr at_most(int characters) { return pattern("[^]{0," + std::to_string(characters) + "}"); }
 
-/// Removes labels with hyphens in third and fourth place: these are encodings (`xn--`), whose validity is not a regular
-/// language.
+/// Removes labels with hyphens in third and fourth place, which mark encodings (`xn--`).
 AutomatonPtr without_encoded_labels(AutomatonPtr names) {
   return subtract(std::move(names), pattern("(?:[^]*\\.)?[^.]{2}--[^]*"));
 }
 
-AutomatonPtr plain_hostname() { return intersect(without_encoded_labels(pattern(host_labels())), at_most(253)); }
-
-AutomatonPtr plain_international_name() { return without_encoded_labels(pattern(international_labels())); }
-
 AutomatonPtr loose_hostname() { return pattern("[^\\x00-\\x20]{1,255}"); }
 
-Format make_hostname() { return {plain_hostname(), loose_hostname()}; }
-
-Format make_idn_hostname() { return {unite({plain_hostname(), plain_international_name()}), loose_hostname()}; }
+Format make_hostname() { return {host_names(false), loose_hostname()}; }
+Format make_idn_hostname() { return {host_names(true), loose_hostname()}; }
 
 Format make_mail(bool international) {
   const AutomatonPtr local = intersect(pattern(mail_local_part(international) + "@"), at_most(65));
-  std::vector<AutomatonPtr> domains = {intersect(plain_hostname(), at_most(180)), pattern(mail_address_literal())};
-  if (international) domains.push_back(plain_international_name());
+  std::vector<AutomatonPtr> domains = {intersect(host_names(false), at_most(180)), pattern(mail_address_literal())};
+  if (international) domains.push_back(without_encoded_labels(pattern(international_mail_labels())));
   return {concatenate(local, unite(std::move(domains))), pattern("[^]*@[^]*")};
 }
 
