@@ -232,7 +232,7 @@ def test_budgets_of_a_batch(bpe_vocab: Vocabulary) -> None:
         fill_bitmasks(matchers, bits, budgets=[1])
 
 
-# ---- Of thousands of tokens within free text not all are looked at.
+# ---- Of thousands of tokens within a wildcard region not all are looked at.
 
 FREE: list[Any] = [
     {"type": "string"},
@@ -307,7 +307,7 @@ def test_masks_of_large_vocabularies_respect_budgets(schema: Any, wide_vocab: Vo
 
 
 @pytest.mark.parametrize("schema", FREE, ids=lambda schema: str(schema)[:40])
-def test_masks_within_free_text_are_those_of_a_fresh_grammar(schema: Any, wide_vocab: Vocabulary) -> None:
+def test_masks_within_wildcard_regions_are_those_of_a_fresh_grammar(schema: Any, wide_vocab: Vocabulary) -> None:
     """What was found out for another key, or for another budget, serves this one only where it is the same."""
     grammar = compile_json_schema(schema, wide_vocab, whitespace="compact")
     for seed, budget in enumerate((30, 60, 100)):

@@ -2,7 +2,7 @@
 
 There are two notations: ``{"structures": [{"begin", "schema", "end"}], "triggers": [...]}``, and a tree of formats,
 ``{"type": "structural_tag", "format": {"type": ...}}``. Both are translated into a Lark grammar, in which schemas,
-patterns and free text are grammars of their own.
+patterns and unconstrained text are grammars of their own.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from constrain.errors import LarkError, StructuralTagError
 def compile_structural_tag(tag: Mapping[str, Any], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
     """Compile a structural tag.
 
-    Free text goes on up to the first trigger, which can only begin one of its tags; in a tag it goes on up to the first
-    end of the tag. Names of special tokens in the beginning and the end of a tag, such as ``<|tool|>``, stand for these
-    tokens.
+    Unconstrained text goes on up to the first trigger, which can only begin one of its tags; in a tag it goes on up to
+    the first end of the tag. Names of special tokens in the beginning and the end of a tag, such as ``<|tool|>``, stand
+    for these tokens.
 
     Args:
         tag: the structural tag, as ``json.loads`` returns it. Known formats are ``const_string``, ``json_schema``,

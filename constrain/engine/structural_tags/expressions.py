@@ -1,4 +1,4 @@
-"""Expressions of a Lark grammar for texts, special tokens, free text and other grammars."""
+"""Expressions of a Lark grammar for texts, special tokens, unconstrained text and other grammars."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SPACE = r"/[ \t]{1,2}|\r?\n[ \t]{0,40}/?"
 
 @dataclass(frozen=True)
 class Barriers:
-    """What free text stops at.
+    """What unconstrained text stops at.
 
     Attributes:
-        texts: texts of which the first one that is complete ends free text.
+        texts: texts of which the first one that is complete ends unconstrained text.
         following: those of them that may end this one.
         excluded: other texts that do not occur in it.
     """
@@ -33,7 +33,7 @@ class Barriers:
 
     @property
     def tails(self) -> frozenset[str]:
-        """Texts that free text does not end with, because ``following`` would complete one of ``texts`` too early.
+        """Texts that unconstrained text does not end with, because ``following`` would complete one of ``texts`` early.
 
         The first ``aa`` of ``xaaa`` follows ``x``. So the text before an ``aa`` that ends it cannot be ``xa``, although
         there is no ``aa`` in it: ``a`` is a tail.
@@ -126,7 +126,7 @@ class Expressions:
 
         Args:
             excluded: names of special tokens.
-            barriers: where free text ends.
+            barriers: where unconstrained text ends.
             at: JSON pointer to the part that it comes from.
         """
         names = self._vocab.special_tokens

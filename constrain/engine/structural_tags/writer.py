@@ -52,7 +52,7 @@ class TagWriter:
         Args:
             node: the format.
             at: its JSON pointer.
-            barriers: where free text ends.
+            barriers: where unconstrained text ends.
 
         Raises:
             StructuralTagError: it is malformed, or has something that is not known or cannot be enforced.
@@ -172,7 +172,7 @@ class TagWriter:
         several = one if fields.flag(node, "stop_after_first", at) else f"{one} ({separator} {one})*"
         return several if fields.flag(node, "at_least_one", at) else f"({several})?"
 
-    # Formats of free text with tags in it.
+    # Formats of unconstrained text with tags in it.
 
     def triggered_tags(self, node: _Node, at: str, barriers: Barriers) -> str:
         listed = fields.filled(node, "tags", at, "tag")
@@ -217,7 +217,7 @@ class TagWriter:
         least: bool = False,
         most: bool = False,
     ) -> str:
-        """Return the expression of free text with tags, each given by its beginning and its expression."""
+        """Return the expression of unconstrained text with tags, each given by its beginning and its expression."""
         texts = barriers.texts.union(triggers)
         groups: dict[Barriers, list[str]] = {}
         for begin, tag in tags:
@@ -269,7 +269,7 @@ class TagWriter:
     def _repeated(self, node: _Node, at: str, barriers: Barriers) -> str:
         content = node["content"]
         if isinstance(content, Mapping) and content.get("type") in ("any_text", "any_tokens"):
-            raise StructuralTagError("free text is of any length; it cannot be repeated", f"{at}/content")
+            raise StructuralTagError("unconstrained text is of any length; it cannot be repeated", f"{at}/content")
         return self._content(node, at, barriers)
 
     def _tag(self, node: Any, at: str) -> str:

@@ -15,7 +15,7 @@ def answer_format(
     """Return the format of a whole answer; ``None`` for any text.
 
     Without ``choice`` an answer has the format ``content``. With it, it is either that or calls; without ``content``,
-    free text may come before calls.
+    unconstrained text may come before calls.
 
     Args:
         form: how the model writes calls.

@@ -200,6 +200,8 @@ ByteSet HostNameRule::likely_bytes(Local local, Reg reg) {
 
 uint64_t HostNameRule::max_remaining(RuleBounds&) { return SharedAutomaton::kFarthest; }
 
+uint64_t HostNameRule::max_to_differ(RuleBounds&) { return SharedAutomaton::kToDiffer; }
+
 uint64_t HostNameRule::max_growth(Local, Reg, const Lengths&) { return SharedAutomaton::kFarthest; }
 
 /// At the start there are more names than anything counts; elsewhere a lower bound.

@@ -27,6 +27,7 @@ class HostNameRule final : public Rule, private MaskHints, private CompletionHin
   uint64_t portable_id() const override { return names_->shared_id(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds&) override;
+  uint64_t max_to_differ(RuleBounds&) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   ByteSet likely_bytes(Local state, Reg reg) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable&) override;

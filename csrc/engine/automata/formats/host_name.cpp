@@ -229,6 +229,7 @@ class HostNames : public PrunedAutomaton {
   const AfterKinds& after_kinds(State from) {
     const auto [it, fresh] = after_kinds_.try_emplace(from);
     if (!fresh) return it->second;
+    memory_.add(sizeof(AfterKinds));
     AfterKinds& after = it->second;
     after.states.fill(kDead);
     const Place at = *place(from);

@@ -9,7 +9,7 @@ namespace constrain {
 /// Host names without A-labels. International labels have few enough characters that all fit once they are encoded.
 AutomatonPtr host_names(bool international);
 
-/// Octets of names and labels (RFC 1034), and characters of U-labels: encoded, each takes less than five octets.
+/// Octets of names and labels (RFC 1034), and characters of U-labels, which fit once they are encoded.
 inline constexpr uint32_t kMaxName = 253, kMaxLabel = 63, kMaxInternational = 13;
 
 /// JSON strings of host names of any length, with A-labels of any lower-case letters, digits and hyphens. Which of

@@ -134,11 +134,11 @@ Reg ObjectState::resolved(Reg reg, Registers& registers) const {
   if (words[0] == kBegun) {
     std::vector<uint64_t> made = resolve_begun(words);
     const uint64_t before = Registers::words(members)[kFlags];
-    const bool foreseen = (before & (kSteady | kAhead)) == kSteady && words[kLabel] >= shape_.spec.properties.size();
-    if (Registers::is_temporary(reg)) made[kFlags] |= kAhead | (foreseen ? kForeseen : 0);
+    const bool implied = (before & (kSteady | kAhead)) == kSteady && words[kLabel] >= shape_.spec.properties.size();
+    if (Registers::is_temporary(reg)) made[kFlags] |= kAhead | (implied ? kImplied : 0);
     members = registers.make(made);
   }
-  if ((Registers::words(members)[kFlags] & (kAhead | kForeseen)) == kAhead) consult(registers);
+  if ((Registers::words(members)[kFlags] & (kAhead | kImplied)) == kAhead) consult(registers);
   return members;
 }
 

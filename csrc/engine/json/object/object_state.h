@@ -53,7 +53,7 @@ class ObjectState {
     kUsedAnyNew = 16,    ///< some used key stands for any new one
     kSteady = 32,        ///< one more other key changes nothing but its number, and whether the object may close
     kMayCloseNext = 64,  ///< the object may close after one more other key
-    kForeseen = 128,     ///< `kAhead`, but told by the flags before
+    kImplied = 128,      ///< `kAhead`, but implied by the flags before
   };
 
   /// `rule` is the owner of the frames.
