@@ -114,8 +114,8 @@ void bind_languages(AutomatonClass& automaton) {
                   "keeps only the matches that a backtracking matcher prefers. `flags` are letters of \"imsx\".\n"
                   "Raises RegexError if the pattern does not compile.")
       .def_static("format", &from_format, py::arg("name"),
-                  "(inner, outer) languages of a value of JSON Schema's `format`: inner is accepted by every common "
-                  "validator, outer holds whatever one of them accepts. None for an unknown name.")
+                  "(inner, outer) languages of a value of JSON Schema's `format`: inner holds only what its standard "
+                  "defines, outer also what a common validator accepts. None for an unknown name.")
       .def_static("number", &from_number_range, py::kw_only(), py::arg("integer") = false,
                   py::arg("minimum") = py::none(), py::arg("maximum") = py::none(),
                   py::arg("exclusive_minimum") = py::none(), py::arg("exclusive_maximum") = py::none(),

@@ -116,7 +116,7 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
   if (const Value* name = string(id, schema, "format")) {
     if (const auto format = find_format(name->text)) {
       cell.contents.push_back({"format " + name->text, format->inner});
-      if (format->inner != format->outer) findings_.narrowed(id, "format", kAgreedTexts);
+      if (format->inner != format->outer) findings_.narrowed(id, "format", "not all texts of the standard");
     } else {
       findings_.ignored(id, "format", "'" + name->text + "' is no standard format: an annotation");
     }
