@@ -294,7 +294,7 @@ TEST(clones_may_be_used_from_other_threads) {
 TEST(limits_leave_a_matcher_as_it_was) {
   Limits limits;
   limits.max_stack_depth = 20;
-  const schema::Options options{{}, false, false, limits};
+  const schema::Options options{.limits = limits};
   const auto small = std::make_shared<const CompiledGrammar>(rules(flag(true), options), vocabulary(), limits);
   Matcher matcher(small);
   CHECK(matcher.accept_bytes("[[["));

@@ -1,5 +1,6 @@
 // Tests of JSON texts compared by value, and of sets of them in registers.
 #include <string>
+#include <string_view>
 
 #include "check.h"
 #include "engine/json/item_text.h"
@@ -49,6 +50,17 @@ TEST(a_beginning_may_become_some_values) {
   }
   CHECK(may_become("1", "100") && may_become("10", "1") && may_become("0.0", "0.01") && may_become("1e", "100"));
   CHECK(!may_become("11", "1") && !may_become("-", "1") && !may_become("2e", "100") && !may_become("1", "\"1\""));
+}
+
+TEST(no_spelling_of_a_value_is_shorter_than_its_least_length) {
+  for (const std::string_view text :
+       {"0", "-1", "100", "1e2", "1E-2", "0.01", "12.50", "true", "false", "null", "[]", "[1e9,-2,true,null]",
+        R"({"e":1e5,"a":[false,{}]})", R"("\u0041\"\\e1")", R"(["e1",1e1,"\\",2])"}) {
+    CHECK(least_length(value(text)) <= text.size());
+  }
+  for (const std::string_view text : {"7", "-25", "[]", "{}", R"("a\"\\")", R"(["1e5",{"e":[]}])"}) {
+    CHECK(least_length(value(text)) == text.size());
+  }
 }
 
 TEST(sets_of_texts_are_equal_whatever_the_order) {
