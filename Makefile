@@ -16,6 +16,8 @@ VLLM := build/vllm
 # Two distributions: the engine, and the rest, which depends on it.
 PACKAGES := ./packaging/engine .
 
+TEST_PROCESSES ?= 2
+
 # The interpreters that wheels are built for: the native modules use the layout of sets, which the stable ABI hides.
 WHEEL_PYTHONS ?= $(PYTHON)
 
@@ -24,8 +26,9 @@ WHEEL_PYTHONS ?= $(PYTHON)
 demo: $(VENV)/.built
 	$(BIN)/constrain demo --output build/demo
 
+# Each process of the tests uses one thread of torch, and loads models of its own.
 test: lint native-test
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 build: $(VENV)/.created
 	$(INSTALL) $(addprefix --editable ,$(PACKAGES))
