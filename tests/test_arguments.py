@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from names import without_addresses
 
 import constrain
 from constrain import LLM, ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2StreamingGenerator
@@ -97,7 +98,7 @@ def test_what_was_given_is_shown_in_brief() -> None:
         ({"regexp": "a"}, ArgumentError, r"there is no option 'regexp'; did you mean 'regex'\?"),
         ({"xyz": 1}, ArgumentError, "there is no option 'xyz'; there are choices, filters, grammar, "),
     ],
-    ids=str,
+    ids=without_addresses,
 )
 def test_generate(llm: LLM, options: dict[str, Any], kind: type[ConstrainError], said: str) -> None:
     refuses(kind, said, llm.generate, **{"prompt": "hello", "max_new_tokens": 2, **options})
@@ -202,7 +203,7 @@ def test_tokens_to_ban(llm: LLM, tokens: Any) -> None:
         ({"embeddings": [torch.ones(1, 8)]}, "embeddings must be a list"),
         ({"trigger": 5, "filters": [MockModel()]}, "trigger must be|not a filter"),
     ],
-    ids=str,
+    ids=without_addresses,
 )
 def test_jobs(dynamic: ExLlamaV2DynamicGenerator, options: dict[str, Any], said: str) -> None:
     refuses(ConstrainError, said, dynamic.generate, **{"prompt": "hello", "max_new_tokens": 2, **options})

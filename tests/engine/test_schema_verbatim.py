@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pytest
+from names import without_addresses
 
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema
 from constrain.engine.words import word_borders
@@ -143,7 +144,7 @@ def test_masks_of_whole_words_are_exact(text: str, bounds: Any, bpe_vocab: Vocab
             lambda s: s not in whole_words("the reddish one"),
         ),
     ],
-    ids=str,
+    ids=without_addresses,
 )
 def test_other_conditions_on_whole_words(condition: Any, holds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
     text = "red and reddish, one"
@@ -177,7 +178,7 @@ def test_no_whole_words(byte_vocab: Vocabulary) -> None:
             lambda s: s not in "the red one" and len(s) <= 4,
         ),
     ],
-    ids=str,
+    ids=without_addresses,
 )
 def test_other_conditions_hold_as_well(condition: Any, holds: Any, bpe_vocab: Vocabulary, allowed: Any) -> None:
     text = "red, green on 2024-05-06, red"
