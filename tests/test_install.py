@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +38,16 @@ class Install:
         return run.stdout.strip()
 
 
+@contextmanager
+def building_alone() -> Iterator[None]:
+    """Wait for other processes of the tests: builds share a folder in the checkout, as those of users do."""
+    folder = CHECKOUT / "build"
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="module", params=["build_wheel", "build_editable"])
 def install(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Install:
     """A fresh environment with both distributions installed by one hook of the build backend.
@@ -44,8 +57,9 @@ def install(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """
     folder = tmp_path_factory.mktemp(request.param)
     hook = f"from scikit_build_core import build; print(build.{request.param}({str(folder)!r}))"
-    for source in (ENGINE, CHECKOUT):
-        subprocess.run([sys.executable, "-c", hook], cwd=source, check=True, capture_output=True)
+    with building_alone():
+        for source in (ENGINE, CHECKOUT):
+            subprocess.run([sys.executable, "-c", hook], cwd=source, check=True, capture_output=True)
 
     venv.create(folder / "env", with_pip=False, symlinks=True)
     python = folder / "env" / "bin" / "python"
