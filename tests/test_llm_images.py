@@ -161,7 +161,7 @@ def test_extraction_from_an_image_that_cannot_be(llm: LLM) -> None:
         constrain.load(max_batch_size=1).extract(SCHEMA, picture)
     with pytest.raises(ExtractionError, match=r"use load\(images=True\)"):
         LLM(llm.runtime).extract(SCHEMA, picture)
-    with pytest.raises(ExtractionError, match="asks for quotes of a text"):
+    with pytest.raises(ExtractionError, match="asks for quotes, which only a text has"):
         llm.extract({"type": "string", "x-verbatim": {"source": "text"}}, picture)
 
 

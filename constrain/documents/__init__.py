@@ -1,9 +1,9 @@
-"""Documents: texts that records are extracted from, with their pages, and how they are read and divided.
+"""Documents: texts and images that records are extracted from, with their pages, and how they are read and divided.
 
 The libraries that read PDF, DOCX, HTML and Parquet are those of ``pip install 'constrain-lm[documents]'``.
 """
 
-from constrain.documents.document import Box, Document, Page
+from constrain.documents.document import Box, Document, DocumentLike, Page
 from constrain.documents.images import decode_image, load_image
 from constrain.documents.inputs import Source, inputs
 from constrain.documents.parts import Part, PartKind, part_of, parts
@@ -12,6 +12,7 @@ from constrain.documents.read import read, read_bytes
 __all__ = [
     "Box",
     "Document",
+    "DocumentLike",
     "Page",
     "Part",
     "PartKind",

@@ -1,4 +1,4 @@
-"""A document: its text, where it comes from, and where its characters stand on pages."""
+"""A document: its text or image, where it comes from, and where its characters stand on pages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from constrain.arguments import check_text
 from constrain.documents.images import encoded_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Document:
 
     @classmethod
     def of(cls, what: Any) -> Document:
-        """Return a document; a string, or an image of Pillow, becomes one without a source.
+        """Return a document; a string or a Pillow image becomes one without a source.
 
         Raises:
             ArgumentError: ``what`` is none of these.
@@ -125,3 +128,7 @@ def _share_a_line(first: Box, second: Box) -> bool:
     """Whether two boxes are side by side, in either direction of writing: most of the lower one's height is shared."""
     shared = min(first.bottom, second.bottom) - max(first.top, second.top)
     return 2 * shared > min(first.bottom - first.top, second.bottom - second.top)
+
+
+DocumentLike: TypeAlias = "str | Document | Image"
+"""A document, its text, or a Pillow image."""

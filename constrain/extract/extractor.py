@@ -33,7 +33,7 @@ from constrain.completion import (
     submitted,
 )
 from constrain.completion.images import MessageImages, no_images
-from constrain.documents import Document, decode_image
+from constrain.documents import Document, DocumentLike, decode_image
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract.bounds import IMAGE_LENGTH, bounded, max_length
@@ -108,25 +108,27 @@ class Extractor:
         self._confidence = ConfidenceReader(tokenizer)
         self._images = images
 
-    def extract(self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[T]:
+    def extract(self, target: Target[T], document: DocumentLike, **options: Unpack[ExtractOptions]) -> Extraction[T]:
         """Extract one record.
 
         Args:
             target: schema and type of the record.
-            document: the document, or its text.
+            document: the document, its text, or a Pillow image.
             options: see :class:`ExtractOptions`.
 
         Raises:
             ArgumentError: an argument is of the wrong type or out of range.
             SchemaError: the schema does not compile.
             BudgetError: no record fits in ``max_new_tokens``.
-            ExtractionError: the text is empty, the context has no room, or the record cannot be read.
+            ExtractionError: the document is empty or does not fit in the context, the record cannot be read, or the
+                document is an image and the model reads none or the schema asks for quotes.
+            DocumentError: the image is broken.
             GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.submit(target, document, self._options(target, options)).result()
 
     async def aextract(
-        self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+        self, target: Target[T], document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> Extraction[T]:
         """Extract one record asynchronously; arguments and errors as for :meth:`extract`."""
         made = self._options(target, options)
@@ -135,7 +137,7 @@ class Extractor:
     def extract_many(
         self,
         target: Target[T],
-        texts: Iterable[str | Document],
+        texts: Iterable[DocumentLike],
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
@@ -157,7 +159,7 @@ class Extractor:
     def aextract_many(
         self,
         target: Target[T],
-        texts: Iterable[str | Document] | AsyncIterable[str | Document],
+        texts: Iterable[DocumentLike] | AsyncIterable[DocumentLike],
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
@@ -166,7 +168,7 @@ class Extractor:
         return arun_many(self.runtime, self.submitter(target, **options), texts, ordered=ordered)
 
     def extract_stream(
-        self, target: Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+        self, target: Target[T], document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> ExtractionStream[T]:
         """Return the partial records of an extraction, for ``for`` and ``async for``.
 
@@ -187,7 +189,7 @@ class Extractor:
         return ExtractionStream(lambda: PartialReader(target, read, self.grammar(target, read)), submit_one)
 
     def submit(
-        self, target: Target[T], document: str | Document, options: ExtractionOptions, index: int = 0
+        self, target: Target[T], document: DocumentLike, options: ExtractionOptions, index: int = 0
     ) -> PendingResult[Extraction[T]]:
         """Submit the extraction of a record, without waiting for it; errors as for :meth:`extract`."""
         read = _not_empty(document)
@@ -203,7 +205,7 @@ class Extractor:
         if not isinstance(self.form, ChatForm) or self._images is None:
             raise ExtractionError(f"the document is an image, but {self._no_images()}")
         if _quotes(target.output_schema):
-            raise ExtractionError("the schema asks for quotes of a text, and the document is an image")
+            raise ExtractionError("the document is an image, and the schema asks for quotes, which only a text has")
         image = decode_image(document.image, document.source or "the document")
         messages = self.form.image_messages(options.task)
         prompt, embeddings = self._images.encode(messages, [image], enable_thinking=options.thinking > 0)
@@ -317,12 +319,12 @@ class Extractor:
 
     def submitter(
         self, target: Target[T], **options: Unpack[ExtractOptions]
-    ) -> Callable[[int, str | Document], PendingResult[Extraction[T]]]:
+    ) -> Callable[[int, DocumentLike], PendingResult[Extraction[T]]]:
         """Return a function that submits the extraction of a record from one of many texts, given its position."""
         made = self._options(target, options)
         fresh_filters(made.filters)
 
-        def submit_one(index: int, document: str | Document) -> PendingResult[Extraction[T]]:
+        def submit_one(index: int, document: DocumentLike) -> PendingResult[Extraction[T]]:
             return self.submit(target, document, replace(made, filters=fresh_filters(made.filters)), index)
 
         return submit_one
@@ -362,7 +364,7 @@ def _quotes(schema: Mapping[str, Any]) -> bool:
     return '"x-verbatim"' in json.dumps(schema)
 
 
-def _not_empty(document: str | Document) -> Document:
+def _not_empty(document: DocumentLike) -> Document:
     document = Document.of(document)
     if document.is_empty:
         raise ExtractionError("the document is empty")

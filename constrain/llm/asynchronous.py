@@ -21,7 +21,7 @@ from constrain.completion import (
     arun_many,
     submitted,
 )
-from constrain.documents import Document
+from constrain.documents import DocumentLike
 from constrain.extract import Extraction, ExtractOptions, Target
 from constrain.llm.base import BaseLLM, GenerateOptions, Messages, PromptOrMessages, one_of
 
@@ -99,17 +99,15 @@ class AsyncMethods(BaseLLM):
 
     @overload
     async def aextract(
-        self, schema: type[T] | Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+        self, schema: type[T] | Target[T], document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> Extraction[T]: ...
 
     @overload
     async def aextract(
-        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
+        self, schema: Any, document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> Extraction[Any]: ...
 
-    async def aextract(
-        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
-    ) -> Extraction[Any]:
+    async def aextract(self, schema: Any, document: DocumentLike, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
         """Extract a record asynchronously; as :meth:`extract`. Cancelling the task cancels the request."""
         return await self.extractor.aextract(Target.of(schema), document, **options)
 
@@ -117,7 +115,7 @@ class AsyncMethods(BaseLLM):
     def aextract_many(
         self,
         schema: type[T] | Target[T],
-        texts: Iterable[str | Document] | AsyncIterable[str | Document],
+        texts: Iterable[DocumentLike] | AsyncIterable[DocumentLike],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -127,7 +125,7 @@ class AsyncMethods(BaseLLM):
     def aextract_many(
         self,
         schema: Any,
-        texts: Iterable[str | Document] | AsyncIterable[str | Document],
+        texts: Iterable[DocumentLike] | AsyncIterable[DocumentLike],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -136,7 +134,7 @@ class AsyncMethods(BaseLLM):
     def aextract_many(
         self,
         schema: Any,
-        texts: Iterable[str | Document] | AsyncIterable[str | Document],
+        texts: Iterable[DocumentLike] | AsyncIterable[DocumentLike],
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],

@@ -20,7 +20,7 @@ from constrain.completion import (
     run_many,
     submit_all,
 )
-from constrain.documents import Document
+from constrain.documents import DocumentLike
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract import Extraction, ExtractionStream, ExtractOptions, Target
 from constrain.extract.prompts.builtin_form import BuiltinForm
@@ -170,19 +170,19 @@ class LLM(AsyncMethods):
 
     @overload
     def extract(
-        self, schema: type[T] | Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+        self, schema: type[T] | Target[T], document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> Extraction[T]: ...
 
     @overload
-    def extract(self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
+    def extract(self, schema: Any, document: DocumentLike, **options: Unpack[ExtractOptions]) -> Extraction[Any]: ...
 
-    def extract(self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
-        """Extract a record from a text.
+    def extract(self, schema: Any, document: DocumentLike, **options: Unpack[ExtractOptions]) -> Extraction[Any]:
+        """Extract a record from a text or an image.
 
         Args:
             schema: a JSON Schema as a dict, or any type that pydantic can read from JSON: a model, a dataclass, a
                 TypedDict, a Literal, an Enum, a union, ``list[...]`` and so on.
-            document: the document, or its text.
+            document: the document, its text, or a Pillow image.
             options: see :class:`~constrain.extract.ExtractOptions`: options of :meth:`generate`, with which by default
                 ``max_new_tokens`` is 1024 and sampling is greedy, and ``instructions``, ``examples`` and ``thinking``.
 
@@ -191,23 +191,25 @@ class LLM(AsyncMethods):
                 schema.
             SchemaError: the schema is not valid, or cannot be enforced; reports where.
             BudgetError: no record fits in ``max_new_tokens``; reports the minimum.
-            ExtractionError: the text is empty, the context has no room, or the record cannot be read.
+            ExtractionError: the document is empty or does not fit in the context, the record cannot be read, or the
+                document is an image and the model reads none or the schema asks for quotes.
+            DocumentError: the image is broken.
             GenerationTimeout: the request took longer than ``timeout``.
         """
         return self.extractor.extract(Target.of(schema), document, **options)
 
     @overload
     def extract_stream(
-        self, schema: type[T] | Target[T], document: str | Document, **options: Unpack[ExtractOptions]
+        self, schema: type[T] | Target[T], document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> ExtractionStream[T]: ...
 
     @overload
     def extract_stream(
-        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
+        self, schema: Any, document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> ExtractionStream[Any]: ...
 
     def extract_stream(
-        self, schema: Any, document: str | Document, **options: Unpack[ExtractOptions]
+        self, schema: Any, document: DocumentLike, **options: Unpack[ExtractOptions]
     ) -> ExtractionStream[Any]:
         """Extract a record, and show it while the model writes it, in a loop with ``for`` or ``async for``.
 
@@ -215,7 +217,7 @@ class LLM(AsyncMethods):
 
         Args:
             schema: as for :meth:`extract`.
-            document: the document, or its text.
+            document: the document, its text, or a Pillow image.
             options: as for :meth:`extract`.
 
         Raises:
@@ -228,7 +230,7 @@ class LLM(AsyncMethods):
     def extract_many(
         self,
         schema: type[T] | Target[T],
-        texts: Iterable[str | Document],
+        texts: Iterable[DocumentLike],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -238,7 +240,7 @@ class LLM(AsyncMethods):
     def extract_many(
         self,
         schema: Any,
-        texts: Iterable[str | Document],
+        texts: Iterable[DocumentLike],
         *,
         ordered: bool = ...,
         **options: Unpack[ExtractOptions],
@@ -247,7 +249,7 @@ class LLM(AsyncMethods):
     def extract_many(
         self,
         schema: Any,
-        texts: Iterable[str | Document],
+        texts: Iterable[DocumentLike],
         *,
         ordered: bool = True,
         **options: Unpack[ExtractOptions],
