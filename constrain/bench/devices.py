@@ -37,9 +37,9 @@ def measure_devices(shape: Shape, devices: Sequence[str], batch: int, prompt: in
         prompt, new_tokens: tokens of each sequence.
 
     Returns:
-        ``ways``: for each its ``name``, and tokens per second of all sequences together: ``model``, of forward passes
-        and argmax only, and ``generator``, of the dynamic generator. ``same_tokens``: number of greedy tokens, of
-        64, before the first that one device has otherwise.
+        ``ways``: for each its ``name``; ``model`` and ``generator``, tokens per second of all sequences together with
+        forward passes and argmax only, and with the dynamic generator; and ``same_tokens``, the number of greedy
+        tokens, of 64, before the first that differs from that of one device.
     """
     lengths = batch, prompt, new_tokens
     ways = [{"name": name} | _measure(shape, load, lengths) for name, load in _ways(devices).items()]

@@ -15,15 +15,15 @@ from constrain.errors import ArgumentError, GenerationError
 from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
 from constrain.runtime import Runtime
 
-#: Most images whose embeddings are kept, and most bytes of these.
-_MOST_KEPT, _MOST_BYTES = 64, 1 << 30
+#: Most images whose embeddings are cached, and most bytes of these.
+_MOST_CACHED, _MOST_BYTES = 64, 1 << 30
 
 
 class MessageImages:
     """Encodes conversations with images.
 
-    Embeddings of recent images are kept: an image has the same ids again, and so its place in the prefix cache, and no
-    two images have an id in common.
+    Embeddings of recent images are cached, so that an image that occurs again has the same ids and hits the prefix
+    cache. Two different images have no id in common.
     """
 
     def __init__(self, tower: ExLlamaV2VisionTower, runtime: Runtime) -> None:
@@ -34,7 +34,7 @@ class MessageImages:
         """
         self._tower, self._runtime = tower, runtime
         self._tokenizer, self._max_tokens = runtime.tokenizer, runtime.max_seq_len
-        self._kept: OrderedDict[bytes, ExLlamaV2MMEmbedding] = OrderedDict()
+        self._cached: OrderedDict[bytes, ExLlamaV2MMEmbedding] = OrderedDict()
         self._lock = threading.Lock()
 
     def encode(
@@ -48,14 +48,14 @@ class MessageImages:
 
         Args:
             messages: the conversation; ``{"type": "image"}`` stands for an image in a content.
-            images: the images of Pillow, in order.
+            images: Pillow images, in order.
             tools, variables: see :meth:`constrain.tokenizer.ExLlamaV2Tokenizer.apply_chat_template`.
 
         Returns:
             The prompt, int64 of shape (1, n), and the embeddings that it refers to.
 
         Raises:
-            ArgumentError: an image is none, or the chat template does not write a token for every image.
+            ArgumentError: an image is not a Pillow image, or the chat template does not write one token for each.
             GenerationError: the images have too many tokens.
             TokenizerError: the chat template refuses the messages.
         """
@@ -74,7 +74,7 @@ class MessageImages:
             The prompt, int64 of shape (1, m), and the embeddings that it refers to.
 
         Raises:
-            ArgumentError: an image is none, or the prompt has not one token for every image.
+            ArgumentError: an image is not a Pillow image, or the prompt does not have one token for each.
             GenerationError: the images have too many tokens.
         """
         token = self._tokenizer.single_id(self._tower.image_token)
@@ -82,7 +82,8 @@ class MessageImages:
         inputs = self._inputs(images)
         if len(places) != len(inputs):
             raise ArgumentError(
-                f"the chat template writes {len(places)} times {self._tower.image_token} for {len(inputs)} images"
+                f"the chat template writes {self._tower.image_token} {len(places)} times for {len(inputs)} images; "
+                "it has to write one for each"
             )
         embeddings = [self._embedding(pixels) for pixels in inputs]
         parts, start = [], 0
@@ -92,7 +93,7 @@ class MessageImages:
         return torch.cat([*parts, ids[:, start:]], dim=1), embeddings
 
     def _inputs(self, images: Iterable[Any]) -> list[torch.Tensor]:
-        """Return the inputs of the tower, which are many only as long as they fit."""
+        """Return the inputs of the tower; raises as soon as they are longer than the context."""
         inputs: list[torch.Tensor] = []
         length = 0
         for image in images:
@@ -108,22 +109,22 @@ class MessageImages:
     def _embedding(self, pixels: torch.Tensor) -> ExLlamaV2MMEmbedding:
         key = blake2b(pixels.numpy().tobytes() + str(pixels.shape).encode()).digest()
         with self._exclusively(), self._lock:
-            if key not in self._kept:
-                self._kept[key] = self._tower.embeddings_of_pixels(self._runtime.model, self._tokenizer, pixels)
-            self._kept.move_to_end(key)
-            found = self._kept[key]
-            self._forget()
+            if key not in self._cached:
+                self._cached[key] = self._tower.embeddings_of_pixels(self._runtime.model, self._tokenizer, pixels)
+            self._cached.move_to_end(key)
+            found = self._cached[key]
+            self._evict()
         return found
 
     def _exclusively(self) -> AbstractContextManager[None]:
-        """Keep steps from running on a GPU: one of them may record a graph, which other work would spoil."""
+        """Keep steps from running on a GPU: one may capture a graph, which other work would invalidate."""
         return self._runtime.between_steps() if self._tower.device.type == "cuda" else nullcontext()
 
-    def _forget(self) -> None:
-        """Forget the images that were used longest ago, as long as there are too many or too large ones."""
-        size = sum(each.get_size_in_bytes() for each in self._kept.values())
-        while len(self._kept) > _MOST_KEPT or (size > _MOST_BYTES and len(self._kept) > 1):
-            _, oldest = self._kept.popitem(last=False)
+    def _evict(self) -> None:
+        """Evict the least recently used images while the cache is too large."""
+        size = sum(each.get_size_in_bytes() for each in self._cached.values())
+        while len(self._cached) > _MOST_CACHED or (size > _MOST_BYTES and len(self._cached) > 1):
+            _, oldest = self._cached.popitem(last=False)
             size -= oldest.get_size_in_bytes()
 
 
@@ -131,4 +132,4 @@ def no_images(model: ExLlamaV2) -> str:
     """Return why a model without a loaded vision tower reads no images, and what to do."""
     if model.config.vision_model_type:
         return "no vision tower is loaded; use load(images=True)"
-    return "the model reads texts only: it has no vision tower that is known; load one that has"
+    return "the model reads texts only: it has no supported vision tower; load a model that has one"

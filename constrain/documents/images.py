@@ -30,7 +30,7 @@ def decode_image(content: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Ima
     Args:
         content: the file.
         name: what errors call it.
-        max_pixels: width times height from which it is refused, before it takes memory.
+        max_pixels: most pixels (width times height); a larger image is refused before it takes memory.
 
     Raises:
         DocumentError: it is malformed, too large, or of another format than :data:`FORMATS`.
@@ -45,7 +45,7 @@ def decode_image(content: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Ima
             return ImageOps.exif_transpose(image).convert("RGB")
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:
         formats = ", ".join(FORMATS)
-        raise DocumentError(name, f"no image that can be read, which are {formats}") from error
+        raise DocumentError(name, f"no image that can be read; the formats are {formats}") from error
     except DocumentError:
         raise
     except Exception as error:  # decoders raise errors of many types for malformed images
@@ -53,14 +53,15 @@ def decode_image(content: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Ima
 
 
 def load_image(what: Any, max_pixels: int = MAX_PIXELS) -> Any:
-    """Return an image of Pillow.
+    """Load an image with Pillow.
 
     Args:
-        what: one, which is returned as it is; the bytes of a file; the path of one; or a ``data:`` or ``file:`` URL.
+        what: a Pillow image, which is returned as it is; the bytes or the path of a file; or a ``data:`` or ``file:``
+            URL.
         max_pixels: see :func:`decode_image`.
 
     Raises:
-        ArgumentError: ``what`` is nothing of this, or another URL: nothing is fetched.
+        ArgumentError: ``what`` is none of these; other URLs are not fetched.
         DocumentError: the file cannot be read; as for :func:`decode_image`.
     """
     if hasattr(what, "convert") and hasattr(what, "resize"):
@@ -70,7 +71,7 @@ def load_image(what: Any, max_pixels: int = MAX_PIXELS) -> Any:
     if isinstance(what, str) and what.startswith("data:"):
         return decode_image(data_of(what), "data: URL", max_pixels)
     if not isinstance(what, (str, Path)) or (isinstance(what, str) and "://" in what and not what.startswith("file:")):
-        raise refused("image", what, "an image of PIL, bytes, a path or a data: URL; other addresses are not fetched")
+        raise refused("image", what, "a Pillow image, bytes, a path or a data: URL; other addresses are not fetched")
     return decode_image(_file(what), str(what), max_pixels)
 
 
@@ -82,7 +83,7 @@ def data_of(url: str) -> bytes:
     """
     head, comma, body = url.partition(",")
     if not comma:
-        raise DocumentError("data: URL", "it has no comma, after which its content would begin")
+        raise DocumentError("data: URL", "there is no comma before its content")
     if not head.endswith(";base64"):
         return unquote_to_bytes(body)
     try:
@@ -92,7 +93,7 @@ def data_of(url: str) -> bytes:
 
 
 def encoded_image(image: Any) -> bytes:
-    """Return an image of Pillow as a file, without loss."""
+    """Encode a Pillow image as a PNG file, without loss."""
     written = BytesIO()
     image.convert("RGB").save(written, "PNG", compress_level=1)
     return written.getvalue()

@@ -11,7 +11,7 @@ from constrain.errors import ArgumentError
 _TEXTS = ("text", "input_text", "output_text")
 _IMAGES = ("image", "image_url", "input_image")
 _FORM = (
-    "an image in a message is {'type': 'image', 'image': ...}, with an image of PIL, a path, bytes or a data: URL; or "
+    "an image in a message is {'type': 'image', 'image': ...}, with a Pillow image, a path, bytes or a data: URL; or "
     "{'type': 'image_url', 'image_url': {'url': ...}}"
 )
 
@@ -23,7 +23,7 @@ def with_images(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str
     OpenAI's APIs: ``image_url``, ``input_text``, ``input_image``; :func:`constrain.documents.load_image` reads them.
 
     Raises:
-        ArgumentError: an image has not one of these forms, or is given by an address.
+        ArgumentError: an image has none of these forms, or is given by a web address.
         DocumentError: the file of an image cannot be read.
     """
     images: list[Any] = []

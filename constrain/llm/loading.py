@@ -57,13 +57,13 @@ def load(
         images: load the vision tower too; ``None``: if the model has one that is supported. Then documents may be
             images, and messages may have contents with images: a list of parts, such as
             ``{"type": "image", "image": image}`` and ``{"type": "text", "text": "What is the total?"}``, or those of
-            OpenAI's APIs. An image is one of PIL, the path or the bytes of a file, or a ``data:`` URL.
+            OpenAI's APIs. An image is a Pillow image, the path or the bytes of a file, or a ``data:`` URL.
         gpu_split: gigabytes of weights for each GPU, if the model is to be split over several by layers.
         tensor_parallel: split every layer over all GPUs, or over these devices; then ``gpu_split`` has the gigabytes of
             weights and cache for each, to which the parts are proportional.
 
     Raises:
-        ModelError: the folder cannot be used, or ``max_seq_len`` is not supported, or the GPUs have not the memory;
+        ModelError: the folder cannot be used, ``max_seq_len`` is not supported, or the GPUs have too little memory;
             names the file, tensor or setting at fault.
         ArgumentError: an argument is of the wrong type or out of range.
     """

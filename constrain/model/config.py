@@ -140,7 +140,7 @@ class ExLlamaV2Config:
         if self._longest is not None and self.max_seq_len > self._longest:
             raise ConfigError(
                 f"max_seq_len is {self.max_seq_len}; {self.architecture} is supported up to {self._longest} tokens, "
-                "beyond which its attention is another one"
+                "beyond which its attention changes; set a smaller max_seq_len"
             )
         if self.max_output_len is not None:
             check_count("max_output_len", self.max_output_len, 1, error=ConfigError)
@@ -289,7 +289,7 @@ class ExLlamaV2Config:
         self.alt_rope_method = None if self.rope.method == "linear" else self.rope.method
 
     def _read_chunks(self, reader: ConfigReader) -> None:
-        """Read up to which length neither chunks of attention nor its temperature change anything."""
+        """Read the length up to which neither chunked attention nor its temperature has an effect."""
         if not self.arch.lm.chunked:
             return
         self._longest = reader.integer("attention_chunk_size", 8192, high=_MAX_LENGTH)

@@ -1,11 +1,11 @@
-"""Where the images of a prompt stand, and what follows for positions and attention.
+"""Places of the images in a prompt, and the positions and attention of its tokens.
 
 **Positions on three axes** (M-RoPE: Wang et al. 2024, Qwen2-VL, section 2.1). A token of text has one position, the
 same on all axes: that after the largest before it. Tokens of an image have one time, and row and column count from
-there, so that an image takes up fewer positions than it has tokens. The scores of attention depend on differences of
-positions only, so all positions of a prompt are raised here by what its images save: then those of the tokens after the
-last image are their indices, as without images, and decoding needs to know nothing of them. But keys of a prompt depend
-on the images after them, so that prompts share them only if they are raised by the same number (``shift``).
+there, so that an image takes up fewer positions than it has tokens. Attention scores depend only on differences of
+positions. So all positions of a prompt are raised by the number that its images save (``shift``); those of the tokens
+after the last image then equal their indices, and decode passes need no special case. But keys of a prompt now depend
+on the images after them, so prompts share them in the prefix cache only if their ``shift`` is equal.
 
 **Attention both ways** (Gemma 3). Tokens of an image attend to all of them. A forward pass that computes the first of
 these has to compute the last ones too.
@@ -33,8 +33,8 @@ class PromptImages:
     Attributes:
         start: index of its first token in the sequence.
         positions: of its tokens on three axes, int64 ``[3, n]``; ``None``: their indices, on all axes.
-        shift: by how much they are raised.
-        both_ways: ranges of indices whose tokens attend to each other.
+        shift: number by which they are raised.
+        both_ways: ranges of indices whose tokens attend to each other in both directions.
     """
 
     start: int = 0
@@ -78,13 +78,15 @@ def prompt_images(
     if not traits.mrope:
         return PromptImages(start, both_ways=spans)
     if start:
-        raise GenerationError("an image has to be in one call with all that stands before it, for its positions")
+        raise GenerationError(
+            "an image has to be in one call with all that stands before it: its positions depend on that"
+        )
     positions, shift = _positions(len(ids), found)
     return PromptImages(start, positions, shift, spans if traits.images_both_ways else ())
 
 
 def whole_end(end: int, spans: Sequence[Span]) -> int:
-    """Return where a pass that should end at ``end`` ends, so that it has no first part of a range alone."""
+    """Return the end of a pass, ``end`` or later, so that it does not stop within a range."""
     return next((last for first, last in spans if first < end < last), end)
 
 
@@ -104,7 +106,7 @@ def _places(ids: Sequence[int], blocks: Sequence[IndexedEmbeddings]) -> list[tup
 
 
 def _positions(length: int, images: Sequence[tuple[int, int, int]]) -> tuple[torch.Tensor, int]:
-    """Return the positions ``[3, length]`` of a prompt, and by how much they are raised."""
+    """Return the positions ``[3, length]`` of a prompt, and the number by which they are raised."""
     positions = torch.empty(3, length, dtype=torch.int64)
     shift = sum(rows * columns - max(rows, columns) for _, rows, columns in images)
     index, saved = 0, 0

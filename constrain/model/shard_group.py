@@ -32,7 +32,7 @@ class ShardGroup:
         return context if device == self.main else context.on(device)
 
     def replicas(self, x: torch.Tensor, context: ForwardContext) -> Replicas:
-        """Return states of the main device on all devices; those that the last half layer left are not copied again."""
+        """Return states of the main device on all devices, without a copy if the last half layer left its replicas."""
         if context.replicas.get(self.main) is not x:
             context.replicas = {device: x.to(device) for device in self.devices}
         return context.replicas

@@ -23,7 +23,7 @@ from constrain.model.sharding import ShardingPlan
 
 @dataclass(frozen=True)
 class Slice:
-    """The part of a tensor that a shard has.
+    """The part of a tensor that belongs to a shard.
 
     Attributes:
         shape: of the whole tensor.
@@ -170,7 +170,7 @@ def _scaled(part: range, factor: int) -> range:
 
 
 def _stacked_rows(linear: ExpertLinearLayout, rows: Sequence[range]) -> tuple[range, ...]:
-    """Return the places of rows of each projection in the stacked tensor of all."""
+    """Return the rows of each projection as rows of the stacked tensor."""
     if linear.alternating:
         return (_scaled(rows[0], len(rows)),)
     starts = [0, *accumulate(linear.experts[0].outputs)]

@@ -40,7 +40,7 @@ def plan_shards(
     equal = _plan(model, chosen, [1.0] * len(chosen))
     if gpu_split is None and not _overflows(shard_bytes(model, equal, cache), budgets):
         return equal
-    # What only the first device has is not shared.
+    # The embedding is on the first device only.
     only_first = module_sizes(model)[0]
     plan = _plan(model, chosen, [max(1, budgets[0] - only_first), *budgets[1:]])
     sizes = shard_bytes(model, plan, cache)
@@ -57,19 +57,19 @@ def _plan(model: SizedModel, devices: Sequence[torch.device], weights: Sequence[
 
 
 def shard_bytes(model: SizedModel, plan: ShardingPlan, cache: ExLlamaV2CacheBase) -> list[int]:
-    """Bytes of weights and cache of each shard of a model that is not loaded, about."""
+    """Estimate the bytes of weights and cache of each shard of a model that is not loaded."""
     layer, layers = cache.layer_bytes(), model.config.num_hidden_layers
     caches = (int(layer * layers * share) for share in cache_shares(model, plan))
     return [weights + own for weights, own in zip(shard_weights(model, plan), caches, strict=True)]
 
 
 def cache_shares(model: SizedModel, plan: ShardingPlan) -> list[float]:
-    """The part of the KV cache that each shard has; more than one in all where shards have the same heads."""
+    """Return the fraction of the KV cache that each shard has; their sum exceeds 1 if shards share heads."""
     return [plan.cache_heads(shard) / model.config.num_key_value_heads for shard in range(len(plan.devices))]
 
 
 def shard_weights(model: SizedModel, plan: ShardingPlan) -> list[int]:
-    """Bytes of the weights of each shard of a model that is not loaded, about."""
+    """Estimate the bytes of the weights of each shard of a model that is not loaded."""
     totals = [0] * len(plan.devices)
     layers = iter(plan.layers)
     shares: LayerShares | None = None
@@ -81,7 +81,7 @@ def shard_weights(model: SizedModel, plan: ShardingPlan) -> list[int]:
 
 
 def _share(module: Module, plan: ShardingPlan, shares: LayerShares | None, shard: int) -> float:
-    """Return the part of the weights of a module that a shard has, about."""
+    """Estimate the fraction of the weights of a module that a shard has."""
     if isinstance(module, Head):
         parts = plan.vocabulary
     elif module.key.endswith("norm") or shares is None:

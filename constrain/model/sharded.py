@@ -38,7 +38,7 @@ class ShardedHalfLayer(Module):
             whole, shards: see the class.
             slices: parts of tensors, by shard.
             group: the devices.
-            working: numbers of the shards that have a part of this half layer; the others only get its result.
+            working: numbers of the shards that have a part of this half layer; the others only receive its result.
             outputs: features of the states that each shard computes from the inner features of all shards; ``None``:
                 each computes all of them from its own, and they are summed.
         """
@@ -108,7 +108,7 @@ class ShardedHalfLayer(Module):
         return states[..., self._outputs[number].start : self._outputs[number].stop]
 
     def _gathered(self, inner: Sequence[Inner], devices: Sequence[torch.device]) -> list[Inner]:
-        """Give each shard the features of all."""
+        """Gather the inner features of all shards on the device of each."""
         joined = [self._group.joined(parts) for parts in zip(*(each.split for each in inner), strict=True)]
         return [Inner(tuple(each[at] for each in joined), own.whole) for own, at in zip(inner, devices, strict=True)]
 
@@ -117,7 +117,7 @@ class ShardedHalfLayer(Module):
 
 
 class ShardedLinear(Linear):
-    """A projection that is split over devices, by which adapters find it."""
+    """A projection that is split over devices, to which adapters are attached."""
 
     def __init__(self, whole: Linear, parts: Mapping[int, Linear], slices: Sequence[Slices], group: ShardGroup) -> None:
         super().__init__(whole.layout)
@@ -125,7 +125,7 @@ class ShardedLinear(Linear):
         self.device = group.main
 
     def attach(self, adapter: Adapter, key: str, down: torch.Tensor, up: torch.Tensor) -> None:
-        """See :class:`~constrain.model.modules.Linear`; each part gets what its weight would have of ``up @ down``."""
+        """See :class:`~constrain.model.modules.Linear`; each part gets its slice of ``up`` or ``down``."""
         for shard, part in self._parts.items():
             own, device = self._slices[shard].get(f"{key}.weight"), self._group.shards[shard]
             own_down = own.of(down) if own and own.by_inputs else down

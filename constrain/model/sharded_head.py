@@ -58,7 +58,10 @@ class ShardedHead(Head):
         return torch.cat(parts, dim=-1)
 
     def _of_tokens(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor) -> torch.Tensor:
-        """Compute the logits of some tokens: on every device of as many, those of others in place of its own."""
+        """Compute the logits of some tokens.
+
+        Each shard computes a logit for every token; those for tokens of other shards are discarded.
+        """
         logits: torch.Tensor | None = None
         for device, rows, part in self._shards:
             theirs = (tokens - rows.start).clamp(0, len(rows) - 1).to(device)

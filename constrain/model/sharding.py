@@ -1,4 +1,4 @@
-"""Plans of tensor parallelism: which heads, features and rows of a model are on which device.
+"""Plans of tensor parallelism: the device of each head, feature and row of a model.
 
 Every device has a shard of each layer (Shoeybi et al. 2019, "Megatron-LM"): some heads of attention with their part of
 the KV cache, and some of the inner features of MLPs and experts. The first products of a layer are split by outputs,
@@ -81,7 +81,7 @@ def make_plan(
     """Divide a prepared model, of states of ``dtype``, among devices in proportion to ``weights``."""
     heads, kv_heads = _divide_heads(config, weights)
     working = [weight if len(own) else 0.0 for weight, own in zip(weights, heads, strict=True)]
-    # Attention and MLP in parallel are one step of a shard, so that one without heads has no part of either.
+    # Parallel attention and MLP are one step of a shard, so a shard without heads has no part of either.
     mlp_weights = working if config.arch.lm.parallel else weights
     packed = _PackedWeights(config.files if multiplies_packed(devices[0], dtype) else None, devices[0])
     return ShardingPlan(
@@ -103,7 +103,7 @@ class _PackedWeights:
         return _PACKED_UNIT if self._among(keys) else 1
 
     def have_order(self, keys: Sequence[str]) -> bool:
-        """Return whether the inputs of a weight have an order of their own, so that no shard can have some of them."""
+        """Return whether the inputs of a weight are stored in another order, so that it cannot be split by inputs."""
         return any(weight.has_order for weight in self._among(keys))
 
     def _among(self, keys: Sequence[str]) -> list[StoredWeight]:
@@ -112,7 +112,7 @@ class _PackedWeights:
 
 
 def _divide_heads(config: ExLlamaV2Config, weights: Sequence[float]) -> tuple[tuple[range, ...], tuple[range, ...]]:
-    """Divide query heads, and heads of keys and values: by the latter, as each belongs to a group of the former."""
+    """Divide heads of keys and values; each group of query heads goes with its head of keys and values."""
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     if config.arch.lm.qk_norm is QKNorm.WHOLE and config.use_qk_norm:
         # All heads are normalised together, so they stay together.

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 # Kernels are fastest with multiples of these numbers of features, and weights of few bits have groups of them.
 _UNITS = (128, 64, 32, 16, 8, 4, 2, 1)
-# With this many units a shard, no shard has much more than its part.
+# With this many units per shard, shares differ little from equal ones.
 _ENOUGH_UNITS = 4
 
 
@@ -30,9 +30,9 @@ def best_unit(total: int, shards: int, least: int = 1) -> int:
     """Return the largest unit that divides ``total`` evenly among shards, else nearly evenly.
 
     Args:
-        total: what is divided.
+        total: number of heads, features or rows.
         shards: number of shards.
-        least: smallest unit that can be, a power of two.
+        least: smallest unit that is allowed, a power of two.
     """
     fitting = [unit for unit in _UNITS if total % unit == 0 and unit >= least]
     even = [unit for unit in fitting if total // unit % shards == 0]

@@ -1,4 +1,4 @@
-"""Fetching what a client names by its address, from public addresses only.
+"""Fetching of addresses that clients send, from public addresses only.
 
 A server that fetches any address lets its clients reach what only it can: services of its own network, and the metadata
 of its cloud. So every name is resolved here, all its addresses have to be public, and the connection goes to the one
@@ -33,11 +33,11 @@ def fetch(url: str, max_bytes: int, timeout: float) -> bytes:
 
     Args:
         url: the address.
-        max_bytes: length from which it is refused.
-        timeout: seconds, all redirects included, after which it is given up.
+        max_bytes: most bytes of the content.
+        timeout: most seconds, all redirects included.
 
     Raises:
-        FetchError: the address is not a public one, or does not answer with such a content.
+        FetchError: the address is not public or cannot be read, or the content is too long.
     """
     deadline = monotonic() + timeout
     try:
@@ -52,7 +52,7 @@ def fetch(url: str, max_bytes: int, timeout: float) -> bytes:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is reached from everywhere, so that fetching it tells nothing of this network."""
+    """Return whether an address belongs to the public Internet, not to this network."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
@@ -103,7 +103,7 @@ def _read(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
     while block := response.read1(_BLOCK):
         content += block
         if len(content) > max_bytes:
-            raise FetchError(f"more than {max_bytes:,} bytes")
+            raise FetchError(f"the content has more than {max_bytes:,} bytes; send a smaller one")
     if response.length:
         raise http.client.IncompleteRead(bytes(content), response.length)
     return bytes(content)

@@ -33,7 +33,7 @@ class ImageReader:
         """Return an image.
 
         Args:
-            url: where it is: a ``data:`` URL, or an address if the server fetches some.
+            url: a ``data:`` URL, or a web address if the server fetches images.
             part: JSON pointer to the part of the message.
             at: JSON pointer to the URL.
 
@@ -75,5 +75,5 @@ class ImageReader:
 
 
 def image_of(picture: Picture) -> Any:
-    """Return an image of Pillow; it was decoded before, so that there is no error."""
+    """Return a Pillow image; it was decoded before, so there is no error."""
     return decode_image(picture.content, "an image")

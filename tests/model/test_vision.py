@@ -136,7 +136,7 @@ def test_names_of_newer_checkpoints(written: tuple[Path, Any], picture: Image.Im
 
 
 def test_mistakes_are_named(written: tuple[Path, Any], picture: Image.Image, llama: Any, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="has no vision tower that is read"):
+    with pytest.raises(ModelError, match="has no supported vision tower"):
         ExLlamaV2VisionTower(ExLlamaV2Config(llama.folder))
     config = ExLlamaV2Config(written[0])
     model, tower = ExLlamaV2(config), ExLlamaV2VisionTower(config)
@@ -145,7 +145,7 @@ def test_mistakes_are_named(written: tuple[Path, Any], picture: Image.Image, lla
     with pytest.raises(GenerationError, match="text model is not loaded"):
         tower.get_image_embeddings(model, Names(), picture)
     model, tower = loaded(written[0])
-    with pytest.raises(ArgumentError, match="an image of PIL"):
+    with pytest.raises(ArgumentError, match="a Pillow image"):
         tower.get_image_embeddings(model, Names(), "picture.png")
     names = Names()
     names.single_id = lambda token: None  # type: ignore[method-assign]

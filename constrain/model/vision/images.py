@@ -15,7 +15,7 @@ def pixels_of(image: Any, config: VisionConfig) -> torch.Tensor:
     """Resize an image as its tower asks for, and normalise its colours.
 
     Args:
-        image: an image of PIL.
+        image: a Pillow image.
         config: of the tower.
 
     Returns:
@@ -25,7 +25,7 @@ def pixels_of(image: Any, config: VisionConfig) -> torch.Tensor:
         ArgumentError: ``image`` is no image, or of a form that the tower does not read.
     """
     if not hasattr(image, "convert") or not hasattr(image, "resize") or min(getattr(image, "size", (0,))) < 1:
-        raise refused("image", image, "an image of PIL, with at least one pixel")
+        raise refused("image", image, "a Pillow image with at least one pixel")
     width, height = image.size
     size = config.fitted(height, width)
     resized = image.convert("RGB").resize(size[::-1], resample=config.images.resample)

@@ -50,14 +50,14 @@ class ExLlamaV2VisionTower:
 
         Raises:
             ConfigError: a value is missing, of the wrong type, out of bounds or not supported.
-            ModelError: the model has no vision tower of a kind that is read.
+            ModelError: the model has no supported vision tower.
             WeightsError: a tensor is missing, or of the wrong shape or type.
         """
         traits = config.arch.vision if config.vision_model_type else None
         if traits is None or config.files is None:
             raise ModelError(
-                f"{config.model_dir}: has no vision tower that is read; those of Mistral 3, Pixtral, Qwen2-VL, "
-                "Qwen2.5-VL, Qwen3-VL and Gemma 3 are"
+                f"{config.model_dir}: has no supported vision tower; those of Mistral 3, Pixtral, Qwen2-VL, "
+                "Qwen2.5-VL, Qwen3-VL and Gemma 3 are supported"
             )
         self.config, self._files = config, config.files
         self._encoder = _encoder(Path(config.model_config), traits, config.files, config.hidden_size)
@@ -96,20 +96,20 @@ class ExLlamaV2VisionTower:
     ) -> ExLlamaV2MMEmbedding:
         """Compute the embeddings by which a prompt refers to an image, with those of the tokens around it.
 
-        An embedding stands for a square of patches. Of Pixtral, those of a row are followed by that of the token
-        ``[IMG_BREAK]``, and those of the last row by that of ``[IMG_END]``. Of Qwen and Gemma, the tokens by which an
-        image begins and ends are within (``pre_tokens`` and ``post_tokens``).
+        An embedding stands for a square of patches. For Pixtral, each row is followed by the embedding of the
+        token ``[IMG_BREAK]``, the last one by that of ``[IMG_END]``. For Qwen and Gemma, those of the tokens that begin
+        and end an image are included (``pre_tokens`` and ``post_tokens``).
 
         Args:
             model: the loaded text model.
             tokenizer: its tokenizer.
-            image: an image of PIL.
+            image: a Pillow image.
             text_alias: see :class:`~constrain.model.ExLlamaV2MMEmbedding`.
             embeddings_cpu: keep the embeddings on the CPU.
 
         Raises:
             ArgumentError: ``image`` is no image, or of a form that is not read.
-            GenerationError: tower or model are not loaded, or the tokenizer has not the tokens of images.
+            GenerationError: tower or model are not loaded, or the tokenizer lacks the tokens around images.
         """
         found = self.embeddings_of_pixels(model, tokenizer, self.pixels(image), text_alias, framed=True)
         if not embeddings_cpu:
