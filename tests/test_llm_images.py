@@ -241,7 +241,7 @@ def test_the_same_image_has_the_same_ids(llm: LLM, tower: ExLlamaV2VisionTower) 
         ([{"type": "image", "image": b"GIF89a and no more"}], "an image: "),
         ([{"type": "image_url", "image_url": {"url": "http://example.org/a.png"}}], "other addresses are not fetched"),
         ([{"type": "input_image", "image_url": "data:image/png;base64,###"}], "data: URL: not base64"),
-        ([{"type": "input_image", "image_url": "data:image/png"}], "data: URL: it has no comma"),
+        ([{"type": "input_image", "image_url": "data:image/png"}], "data: URL: there is no comma"),
         ([{"type": "image", "image": b"GIF87a"}], "an image: "),
     ],
 )
