@@ -409,6 +409,7 @@ def test_notes_are_there_again_after_a_reload(page: Page, tmp_path: Path) -> Non
 
 def test_notes_belong_to_a_record(context: BrowserContext, page: Page, lines: dict[str, Line], folder: Path) -> None:
     page.keyboard.press("a")
+    expect(page.locator("#totals")).to_contain_text("1 reviewed")
     with opened(context, page_url(folder, {"english": lines["english"], "list": lines["list"]}, "more")) as same:
         expect(same.locator("#totals")).to_contain_text("1 reviewed")
     other_record = lines["english"] | {"record": {"name": "Ada"}}

@@ -34,10 +34,13 @@ def test_the_filter_is_listed_with_its_origin() -> None:
 
 def test_text_has_the_given_characters_only(generator: ExLlamaV2BaseGenerator, digits: Any) -> None:
     settings = ExLlamaV2Sampler.Settings(temperature=3.0)
-    text = generator.generate_simple(
-        "The answer is ", settings, 16, seed=1, stop_token=None, filters=[digits], completion_only=True
-    )
-    assert text.isdigit()
+    texts = [
+        generator.generate_simple(
+            "The answer is ", settings, 16, seed=seed, stop_token=None, filters=[digits], completion_only=True
+        )
+        for seed in range(8)
+    ]
+    assert "".join(texts).isdigit()  # one alone may end at once
 
 
 def test_a_runtime_sees_a_constraint(generator: ExLlamaV2BaseGenerator, digits: Any) -> None:
