@@ -36,8 +36,9 @@ bool SharedAutomaton::accepting(State state) {
 
 std::optional<uint32_t> SharedAutomaton::shortest(State state, size_t budget) {
   const std::lock_guard lock(mutex_);
+  if (const auto cached = shortest_.find(state); cached != shortest_.end()) return cached->second;
   const MemoryAccount::Scope nobody(nullptr);
-  return language_->shortest(state, budget);
+  return shortest_[state] = language_->shortest(state, budget);
 }
 
 AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make) {

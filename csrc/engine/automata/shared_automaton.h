@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "engine/automata/automaton.h"
 #include "engine/base/stable_vector.h"
@@ -38,8 +40,9 @@ class SharedAutomaton final : public Automaton {
   AutomatonPtr language_;
   uint64_t id_;
   State start_;
-  std::mutex mutex_;  // guards the language, and the growth of `rows_`
+  std::mutex mutex_;  // guards the language, the growth of `rows_`, and `shortest_`
   StableVector<std::atomic<const StateRow*>> rows_;
+  std::unordered_map<State, std::optional<uint32_t>> shortest_;
 };
 
 /// Returns the shared automaton of a language, named `key` in the whole process. Meant for few languages: they are
