@@ -29,7 +29,7 @@ from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor, parse_kind
 from constrain.demo.synth.tables import print_table
-from constrain.demo.synth.unanswered import unanswered, unknown_contact
+from constrain.demo.synth.unanswered import partly_named, unanswered, unknown_contact
 from constrain.extract.evidence import with_quotes
 
 ALL = (*trained_families(), *held_out_families())
@@ -407,6 +407,18 @@ def test_slots_that_are_asked_in_vain_share_no_word_with_the_text() -> None:
     assert len(set(seen)) > 200
     words = {word for label in seen for word in label.lower().split()}
     assert words.isdisjoint({"farmer", "customs", "duty", "calibrated", "calibration", "harvest", "harvested"})
+
+
+def test_slots_of_which_a_text_has_only_some_words_are_asked_in_vain() -> None:
+    asked = [Slot("a", parse_kind("date"), ("harvest day",))]
+    text = "The harvest began. Ada paid the customs for her barley by card, and the insurance of the van."
+    seen = [slot for seed in range(300) for slot in partly_named(text, asked, 1, Random(seed))]
+    words = [set(re.findall(r"\w{3,}", label.lower())) for slot in seen for label in slot.labels]
+    assert len({slot.labels for slot in seen}) > 40
+    assert all(any(word[:5] not in text.lower() for word in each) for each in words)
+    shared = [any(word[:5] in text.lower() for label in slot.labels for word in label.split()) for slot in seen]
+    assert sum(shared) > 0.9 * len(seen)
+    assert not partly_named("Ωμέγα", [], 2, Random(1))
 
 
 def test_contacts_are_asked_in_vain_only_where_there_are_none() -> None:

@@ -24,7 +24,8 @@ from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor
 from constrain.demo.synth.template import Template
-from constrain.demo.synth.unanswered import unanswered, unknown_contact
+from constrain.demo.synth.unanswered import partly_named, unanswered, unknown_contact
+from constrain.demo.synth.withheld import can_be_withheld, withhold
 
 
 class Split(str, Enum):
@@ -72,6 +73,9 @@ def example(seed: int, split: Split, index: int) -> Example:
         text = _among_others(text, slots, rng)
     if split is Split.TRAIN and len(slots) > 1 and not told and rng.random() < _IMPLIED:
         text, told = _with_implied(text, slots, facts, rng)
+    if len(slots) > 1 and rng.random() < _WITHHELD:
+        text, open_ones = _with_withheld(text, slots, facts, split is not Split.TRAIN, rng)
+        told = list({slot.key: slot for slot in (*told, *open_ones)}.values())
     if not rng.clean:
         text = noise.wrap(text, list(facts.values()), rng)
     question = _question(text, slots, facts, told, rng)
@@ -84,6 +88,9 @@ _CLEAN = 0.34
 
 _IMPLIED = 0.35
 """Share of the documents of several slots into which sentences about other matters are put, which imply answers."""
+
+_WITHHELD = 0.25
+"""Share of the documents of several slots that name one or two fields without telling their values."""
 
 _SHOWN = 0.12
 """Share of the examples for which other documents of the family are generated; few state as much as the first."""
@@ -98,6 +105,20 @@ def _with_implied(text: str, slots: list[Slot], facts: dict[str, Value], rng: Ra
     text = implied.woven(text, [each.sentence for each in told if each.sentence], noise.places(text, long), rng)
     facts.update((each.slot.key, each.value) for each in told if each.value)
     return text, [each.slot for each in told]
+
+
+def _with_withheld(
+    text: str, slots: list[Slot], facts: dict[str, Value], held_out: bool, rng: Random
+) -> tuple[str, list[Slot]]:
+    """Name one or two slots without telling their values; return the text and these slots."""
+    stated = [slot for slot in slots if slot.key in facts]
+    silent = [slot for slot in slots if slot.key not in facts]
+    others = unanswered(text, slots, stated, 2, rng)
+    fit = [slot for slot in rng.sample(silent, len(silent)) if can_be_withheld(slot)][: rng.choice([0, 1, 2])]
+    chosen = [*fit, *filter(can_be_withheld, others)][: rng.choice([1, 1, 2])]
+    for slot in chosen:
+        text = withhold(text, slot, noise.places(text, list(facts.values())), held_out, rng)
+    return text, chosen
 
 
 def _shots(name: str, keys: set[str], question: Question, rng: Author) -> tuple[Shot, ...]:
@@ -346,6 +367,9 @@ def _some(slots: list[Slot], rng: Random) -> list[Slot]:
 _FOREIGN = 0.3
 """Share of the documents that are asked for values of slots that are not theirs."""
 
+_PARTLY = 0.3
+"""Share of the documents that are asked for values of slots of which they have a word without the value."""
+
 _CONTACT = 0.12
 """Share of the documents that are asked how to reach somebody, where they do not say."""
 
@@ -366,6 +390,8 @@ def _question(text: str, slots: list[Slot], facts: dict[str, Value], told: Seque
     asked += [slot for slot in silent if slot not in told and rng.random() < 0.3]
     if rng.random() < _FOREIGN:
         asked += unanswered(text, slots, stated, rng.choice([1, 1, 2, 3]), rng)
+    if rng.random() < _PARTLY:
+        asked += partly_named(text, [*slots, *told, *asked], rng.choice([1, 1, 2]), rng)
     if rng.random() < _CONTACT:
         asked += unknown_contact(text, stated, rng)
     asked += told

@@ -103,13 +103,14 @@ def _field(slot: Slot, label: str, ask: Ask, certain: bool, manner: Manner, rng:
         name = manner.style([rng.choice(["field", "x", "value", "f", "item", "col"]), str(rng.randint(1, 12))])
     if unnamed or rng.random() < manner.described:
         schema.setdefault("description", _description(slot, label, unnamed, rng))
-    nullable, required = rng.random() < 0.2, rng.random() < 0.85
-    if not certain and not nullable and required:
+    nullable, required = rng.random() < 0.3, rng.random() < 0.85
+    may_be_empty = schema.get("type") == "array" and "minItems" not in schema and rng.random() < 0.4
+    if not certain and not nullable and required and not may_be_empty:
         nullable = rng.random() < 0.8
         required = nullable and rng.random() < 0.85
     if nullable:
         schema = _or_null(schema, rng)
-    missing = None if nullable else _ABSENT
+    missing = None if nullable else [] if may_be_empty and required else _ABSENT
     return Field(name, schema, required, lambda facts: ask.read(facts[slot.key]) if slot.key in facts else missing)
 
 
@@ -135,6 +136,9 @@ def _description(slot: Slot, label: str, alone: bool, rng: Random) -> str:
 
 
 def _or_null(schema: Schema, rng: Random) -> Schema:
+    """Allow null, and say at times in the description when a value is null."""
+    if "description" in schema and rng.random() < 0.12:
+        schema = {**schema, "description": f"{schema['description'].rstrip('.')}{rng.choice(_WHEN_NULL)}"}
     if "enum" in schema and "x-evidence" not in schema and rng.random() < 0.4:
         named = {"type": [schema["type"], "null"]} if "type" in schema else {}
         return {**schema, **named, "enum": [*schema["enum"], None]}
@@ -143,6 +147,12 @@ def _or_null(schema: Schema, rng: Random) -> Schema:
         return {**schema, "type": [schema["type"], "null"]}
     outer = {key: schema.pop(key) for key in ("description",) if key in schema}
     return {"anyOf": [schema, {"type": "null"}], **outer}
+
+
+_WHEN_NULL = (
+    "; null if not stated", ", or null", " (null if there is none)", ", if any", ". Null if unknown.",
+    "; null where the text leaves it open", " if given, else null",
+)  # fmt: skip
 
 
 def _nested(fields: list[Field], style: naming.Style, rng: Random) -> list[Field]:

@@ -25,6 +25,9 @@ _ALIKE = 0.75
 _TRIES = 12
 """Number of slots that are tried for a document."""
 
+_ALTERNATIVES = 5
+"""Number of slots of which that is tried which has most words in common with a document."""
+
 #: Words of labels that say of which kind a value is rather than which value.
 _PLAIN = frozenset(
     "address after amount and area before birth code company cost date days email for from identifier kind last level "
@@ -87,6 +90,44 @@ def unanswered(text: str, slots: Sequence[Slot], stated: Sequence[Slot], count: 
     return chosen
 
 
+def partly_named(text: str, asked: Sequence[Slot], count: int, rng: Random) -> list[Slot]:
+    """Select up to ``count`` slots of which ``text`` has some words, but not those that tell their labels from others.
+
+    A text about a delivery may so be asked for a delivery note. Each label has a word such that neither it nor one
+    that means the same is in the text or in a label of ``asked``, up to its ending.
+
+    Args:
+        asked: slots that the schema asks for, and all that the document states.
+    """
+    labels = {label for slot in asked for label in slot.labels}
+    known = " ".join([text, *sorted(labels)]).lower()
+    pool = _by_stem()
+    shared = sorted(_stems([known]) & pool.keys())
+    chosen: list[Slot] = []
+    for _ in range(_TRIES if shared else 0):
+        if len(chosen) == count:
+            break
+        some = [rng.choice(pool[rng.choice(shared)]) for _ in range(_ALTERNATIVES)]
+        found = max(some, key=lambda each: sum(stem in known for stem in each.stems))
+        if labels.isdisjoint(found.labels) and all(_is_missing(label, known) for label in found.slot.labels):
+            chosen.append(replace(found.slot, key=f"partly {len(chosen)}"))
+            known += " ".join(found.slot.labels)
+    return chosen
+
+
+def _is_missing(label: str, known: str) -> bool:
+    """Whether some telling word of a label is not known, and none that means the same."""
+    return any(all(stem not in known for stem in stems) for stems in _alike(label))
+
+
+@cache
+def _alike(label: str) -> tuple[frozenset[str], ...]:
+    """Return, for each telling word of a label, the stems of the words that mean the same."""
+    words = [word for word in re.findall(r"[^\W\d_]{3,}", label.lower()) if word not in _PLAIN]
+    synonyms = (pools.synonyms().get(word, ()) + pools.label_synonyms().get(word, ()) for word in words)
+    return tuple(frozenset({word[:5], *_stems(others)}) for word, others in zip(words, synonyms, strict=True))
+
+
 def unknown_contact(text: str, stated: Sequence[Slot], rng: Random) -> list[Slot]:
     """Select a way to reach somebody whom ``text`` names, unless one of its kind may stand there."""
     named = [slot for slot in stated if isinstance(slot.kind, Person) or getattr(slot.kind, "name", "") == "company"]
@@ -128,6 +169,16 @@ def _special() -> dict[str, list[_Candidate]]:
                 stems = frozenset(_stems(slot.labels))
                 found.append(_Candidate(replace(slot, labels=telling), own, stems))
     return _by_kind(found)
+
+
+@cache
+def _by_stem() -> dict[str, list[_Candidate]]:
+    """Index all slots by the stems of the words of their labels."""
+    grouped: dict[str, list[_Candidate]] = defaultdict(list)
+    for each in (each for pool in (_general(), _special()) for found in pool.values() for each in found):
+        for stem in each.stems:
+            grouped[stem].append(each)
+    return dict(grouped)
 
 
 def _by_kind(candidates: Iterable[_Candidate]) -> dict[str, list[_Candidate]]:
