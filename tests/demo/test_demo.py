@@ -37,4 +37,4 @@ def test_records_of_the_documents_are_valid(llm: constrain.LLM, document: DemoDo
 def test_evaluation_of_held_out_documents(llm: constrain.LLM) -> None:
     bound, free = evaluate(llm, Split.WORDINGS, count=6, seed=2)
     assert bound.valid == 1.0
-    assert bound.fields >= free.fields > 0.5
+    assert bound.fields >= free.fields > 0.4
