@@ -164,7 +164,7 @@ class TensorFiles:
 
     @contextmanager
     def _read_to(self, device: torch.device) -> Iterator[None]:
-        """Read to a device, so that what is computed of stored tensors is computed there."""
+        """Have :meth:`stored` read to ``device``, so that weights are dequantised or arranged there."""
         self._device = device
         try:
             yield

@@ -85,7 +85,7 @@ def test_random_labels_agree_with_idna(seed: int, grammar: CompiledGrammar) -> N
 
 @pytest.mark.seeds(12)
 def test_every_text_ends_as_a_name(seed: int, grammar: CompiledGrammar) -> None:
-    """Random tokens after the mark of an encoded label, also beyond the length up to which they are free."""
+    """After ``xn--`` and random allowed tokens, a name can be completed, also where the label nears its longest."""
     rng = random.Random(seed)
     matcher, text = grammar.matcher(), b'"' + rng.choice([b"", b"a.", b"0.", b"www.example."]) + b"xn--"
     assert matcher.accept_bytes(text)

@@ -26,7 +26,12 @@ _EVIDENCE = (
 
 
 def task_text(task: Task, is_image: bool = False) -> str:
-    """Return task, form, rules and instructions, which are the same for all documents, or for all images."""
+    """Return the part of the prompt that depends on the task alone: the form of the record, rules and instructions.
+
+    Args:
+        task: the record that is asked for.
+        is_image: the document is an image, not text.
+    """
     place = "The document is the image." if is_image else "The document stands between two lines of backticks."
     parts = [
         f"Extract a record from the document, and answer with that record as JSON and nothing else. {place}",

@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 
+from constrain.model.forward_context import ForwardContext
 from constrain.model.layout import Shape
 from constrain.model.modules import LayerNorm, Module, RMSNorm
 from constrain.model.vision.config import VisionConfig
-from constrain.model.vision.images import pixels_of
+from constrain.model.vision.images import patches_of, pixels_of
+from constrain.model.vision.layers import BlockNames, ImageAttention, tower_layers
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Features:
 
     Attributes:
         grid: ``[rows, columns, hidden size of the text model]``.
-        added: ``[layers, rows, columns, hidden]``: what is added to the states of the image after each of the first
-            layers of the text model; ``None``: nothing.
+        added: ``[layers, rows, columns, hidden size of the text model]``. The text model adds ``added[i]`` to the states
+            of the image after its layer ``i``. ``None``: it adds nothing.
     """
 
     grid: torch.Tensor
@@ -83,6 +86,37 @@ class Encoder(ABC):
         """All tensors that the files must have."""
         for module in self.modules:
             yield from tensors_of(module)
+
+
+class SequentialEncoder(Encoder):
+    """A tower whose modules run one after the other, from patches in rows, and a projector that takes their grid."""
+
+    def __init__(
+        self, config: VisionConfig, before: list[Module], names: BlockNames, at: str, after: list[Module]
+    ) -> None:
+        """Build the layers between other modules.
+
+        Args:
+            config: of the tower.
+            before: modules before the layers.
+            names, at: names in the layers, and what the names of all layers begin with.
+            after: modules after the layers, the last of which is the projector.
+        """
+        super().__init__(config, [*before, *chain.from_iterable(tower_layers(config, names, at)), *after])
+
+    def features(self, pixels: torch.Tensor) -> Features:
+        size = self.config.patch_size
+        rows, columns = (side // size for side in pixels.shape[1:])
+        context = ForwardContext(self.attention(rows, columns).to(self.device))
+        x = patches_of(pixels, size, merge=1).to(self.device, self.dtype)
+        *parts, projector = self.modules
+        for part in parts:
+            x = part.forward(x, context)
+        return Features(projector.forward(x.view(rows, columns, -1), context))
+
+    @abstractmethod
+    def attention(self, rows: int, columns: int) -> ImageAttention:
+        """Build the metadata of an image of ``rows`` times ``columns`` patches, on the CPU."""
 
 
 def tensors_of(module: Any) -> Iterator[tuple[str, Shape]]:

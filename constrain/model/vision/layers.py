@@ -88,6 +88,11 @@ def layer_modules(config: VisionConfig, names: BlockNames, at: str, index: int) 
     return [own, MLP(layer, layer.feed_forward, norms, config.activation)]
 
 
+def tower_layers(config: VisionConfig, names: BlockNames, at: str) -> list[list[Module]]:
+    """Build attention and MLP of every layer, whose names begin with ``at`` and their number, without weights."""
+    return [layer_modules(config, names, f"{at}.{index}.", index) for index in range(config.num_hidden_layers)]
+
+
 def make_norm(key: str, size: int, eps: float, rms: bool) -> RMSNorm:
     """Build an RMS norm, or a layer norm with a bias."""
     return RMSNorm(key, (size,), eps) if rms else LayerNorm(key, (size,), eps, biased=True)

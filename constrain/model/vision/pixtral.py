@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from constrain.model.config_reader import ConfigReader
-from constrain.model.forward_context import ForwardContext
 from constrain.model.modules import RMSNorm
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.traits import VisionTraits
@@ -22,9 +21,8 @@ from constrain.model.vision.config import (
     read_shape,
     read_theta,
 )
-from constrain.model.vision.encoder import Encoder, Features, ImageWords
-from constrain.model.vision.images import patches_of
-from constrain.model.vision.layers import BlockNames, ImageAttention, PatchEmbedding, image_attention, layer_modules
+from constrain.model.vision.encoder import ImageWords, SequentialEncoder
+from constrain.model.vision.layers import BlockNames, ImageAttention, PatchEmbedding, image_attention
 from constrain.model.vision.projector import Projector
 from constrain.tokenizer.files import read_json_object
 
@@ -103,7 +101,7 @@ def read_pixtral(path: Path, traits: VisionTraits) -> PixtralConfig:
     )
 
 
-class PixtralEncoder(Encoder):
+class PixtralEncoder(SequentialEncoder):
     """A tower of Pixtral with its projector."""
 
     words = ImageWords("[IMG]", "[IMG]", "[IMG]", row_end="[IMG_BREAK]", image_end="[IMG_END]")
@@ -113,33 +111,20 @@ class PixtralEncoder(Encoder):
         self.config: PixtralConfig
         prefix = next((each for each in _PREFIXES if f"{each}vision_tower.patch_conv.weight" in files), "")
         at = f"{prefix}vision_tower."
-        layers = [
-            layer_modules(config, _BLOCK, f"{at}transformer.layers.{number}.", number)
-            for number in range(config.num_hidden_layers)
-        ]
-        self._projector = Projector(f"{prefix}multi_modal_projector", config, text_size)
         patches = PatchEmbedding(f"{at}patch_conv", config)
         norm = RMSNorm(f"{at}ln_pre", (config.hidden_size,), config.norm_eps)
-        super().__init__(config, [patches, norm, *(part for layer in layers for part in layer), self._projector])
+        projector = Projector(f"{prefix}multi_modal_projector", config, text_size)
+        super().__init__(config, [patches, norm], _BLOCK, f"{at}transformer.layers", [projector])
 
-    def features(self, pixels: torch.Tensor) -> Features:
-        size = self.config.patch_size
-        rows, columns = (side // size for side in pixels.shape[1:])
-        x = patches_of(pixels, size, merge=1).to(self.device, self.dtype)
-        context = ForwardContext(rotations(self.config, rows, columns, self.dtype).to(self.device))
-        for module in self.modules[:-1]:
-            x = module.forward(x, context)
-        return Features(self._projector.forward(x.view(rows, columns, -1), context))
+    def attention(self, rows: int, columns: int) -> ImageAttention:
+        """Build the metadata of an image of ``rows`` times ``columns`` patches, on the CPU.
 
-
-def rotations(config: VisionConfig, rows: int, columns: int, dtype: torch.dtype) -> ImageAttention:
-    """Build the metadata of an image of ``rows`` times ``columns`` patches, on the CPU.
-
-    Of the frequencies of a head, every other one turns with the row of a patch, and the others with its column.
-    """
-    frequencies = config.theta ** (-torch.arange(0, config.head_dim, 2, dtype=torch.float) / config.head_dim)
-    by_row = torch.outer(torch.arange(rows, dtype=torch.float), frequencies[::2])
-    by_column = torch.outer(torch.arange(columns, dtype=torch.float), frequencies[1::2])
-    shape = rows, columns, -1
-    angles = torch.cat((by_row.unsqueeze(1).expand(shape), by_column.unsqueeze(0).expand(shape)), -1).flatten(0, 1)
-    return image_attention(angles, dtype)
+        Of the frequencies of a head, every other one turns with the row of a patch, and the others with its column.
+        """
+        dim = self.config.head_dim
+        frequencies = self.config.theta ** (-torch.arange(0, dim, 2, dtype=torch.float) / dim)
+        by_row = torch.outer(torch.arange(rows, dtype=torch.float), frequencies[::2])
+        by_column = torch.outer(torch.arange(columns, dtype=torch.float), frequencies[1::2])
+        shape = rows, columns, -1
+        angles = torch.cat((by_row.unsqueeze(1).expand(shape), by_column.unsqueeze(0).expand(shape)), -1)
+        return image_attention(angles.flatten(0, 1), self.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -38,8 +39,8 @@ from constrain.model.vision.layers import (
     PatchEmbedding,
     PositionTable,
     image_attention,
-    layer_modules,
     make_norm,
+    tower_layers,
 )
 from constrain.tokenizer.files import read_json_object
 
@@ -246,10 +247,7 @@ class QwenEncoder(Encoder):
         traits, rms = TRAITS[config.kind], TRAITS[config.kind].block.rms
         self._patches = PatchEmbedding(f"{at}patch_embed.proj", config, config.frames, traits.patch_bias)
         self._table = PositionTable(f"{at}pos_embed", config.places, config.hidden_size) if config.places else None
-        self._layers = [
-            layer_modules(config, traits.block, f"{at}blocks.{number}.", number)
-            for number in range(config.num_hidden_layers)
-        ]
+        self._layers = tower_layers(config, traits.block, f"{at}blocks")
         self._merger = SquareMerger(f"{at}merger", traits.merger, config, text_size, rms, joined=False)
         self._added = {
             layer: SquareMerger(
@@ -258,7 +256,7 @@ class QwenEncoder(Encoder):
             for number, layer in enumerate(config.added)
         }
         table = [self._table] if self._table else []
-        blocks = [part for layer in self._layers for part in layer]
+        blocks = chain.from_iterable(self._layers)
         super().__init__(config, [self._patches, *table, *blocks, self._merger, *self._added.values()])
 
     def features(self, pixels: torch.Tensor) -> Features:

@@ -28,13 +28,12 @@ from constrain.model.vision.config import (
     read_images,
     read_shape,
 )
-from constrain.model.vision.encoder import Encoder, Features, ImageWords
-from constrain.model.vision.images import patches_of
+from constrain.model.vision.encoder import ImageWords, SequentialEncoder
 from constrain.model.vision.layers import (
     BlockNames,
+    ImageAttention,
     PatchEmbedding,
     PositionTable,
-    layer_modules,
     make_norm,
     unrotated,
 )
@@ -138,7 +137,7 @@ class PoolingProjector(Module):
         return self.norm.forward(pooled, context) @ self.weight
 
 
-class SiglipEncoder(Encoder):
+class SiglipEncoder(SequentialEncoder):
     """A tower of Gemma 3 with its projector."""
 
     words = ImageWords(
@@ -157,18 +156,9 @@ class SiglipEncoder(Encoder):
         places = (config.image_size // config.patch_size) ** 2
         patches = PatchEmbedding(f"{at}embeddings.patch_embedding", config, bias=True)
         table = PositionTable(f"{at}embeddings.position_embedding", places, config.hidden_size)
-        layers = [
-            layer_modules(config, _BLOCK, f"{at}encoder.layers.{number}.", number)
-            for number in range(config.num_hidden_layers)
-        ]
         last = make_norm(f"{at}post_layernorm", config.hidden_size, config.norm_eps, rms=False)
-        self._projector = PoolingProjector(key, config, text_size)
-        super().__init__(config, [patches, table, *(part for layer in layers for part in layer), last, self._projector])
+        projector = PoolingProjector(key, config, text_size)
+        super().__init__(config, [patches, table], _BLOCK, f"{at}encoder.layers", [last, projector])
 
-    def features(self, pixels: torch.Tensor) -> Features:
-        side = self.config.image_size // self.config.patch_size
-        x = patches_of(pixels, self.config.patch_size, merge=1).to(self.device, self.dtype)
-        context = ForwardContext(unrotated(self.dtype).to(self.device))
-        for module in self.modules[:-1]:
-            x = module.forward(x, context)
-        return Features(self._projector.forward(x.view(side, side, -1), context))
+    def attention(self, rows: int, columns: int) -> ImageAttention:
+        return unrotated(self.dtype)
