@@ -45,8 +45,8 @@ class Features:
 
     Attributes:
         grid: ``[rows, columns, hidden size of the text model]``.
-        added: ``[layers, rows, columns, hidden size of the text model]``. The text model adds ``added[i]`` to the states
-            of the image after its layer ``i``. ``None``: it adds nothing.
+        added: ``[layers, rows, columns, hidden size of the text model]``; the text model adds ``added[i]`` to the
+            states of the image after its layer ``i``; ``None``: nothing is added.
     """
 
     grid: torch.Tensor

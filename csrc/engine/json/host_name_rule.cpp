@@ -20,7 +20,7 @@ struct Count {
 
   uint32_t octets() const { return international ? kMaxLabel : length; }
   /// True if `more` characters may follow.
-  bool has_room(uint32_t more) const {
+  bool allows(uint32_t more) const {
     return length + more <= (international ? kMaxInternational : kMaxLabel) &&
            used + (international ? kMaxLabel : length + more) <= kMaxName;
   }
@@ -141,10 +141,10 @@ bool HostNameRule::apply(Guard guard, uint8_t byte, Reg& reg, Registers& registe
   }
   if (action == kDot) {
     count = {.used = count.used + count.octets() + 1};
-    if (!count.has_room(1)) return false;
+    if (!count.allows(1)) return false;
   } else {
     count.international |= action != kAscii;
-    if (!count.has_room(action == kLead || (guard & kIncomplete) ? 2 : 1)) return false;
+    if (!count.allows(action == kLead || (guard & kIncomplete) ? 2 : 1)) return false;
     if (action == kLead) return true;  // the last byte counts
     ++count.length;
   }
@@ -156,12 +156,12 @@ WildcardRegion HostNameRule::wildcard_region(Local local, Reg reg) {
   if (kinds(local)) return encoded_region(kFreeEncoded - std::min(encoded_of(reg).text.size(), kFreeEncoded));
   WildcardRegion text = texts_.from(static_cast<State>(local));
   const Count count = count_of(reg);
-  uint64_t room = 0;
-  while (room < kMaxLabel && count.has_room(static_cast<uint32_t>(room) + 2)) ++room;
-  if (text.max_length <= room) return text;
-  text.max_length = room;
+  uint64_t remaining = 0;
+  while (remaining < kMaxLabel && count.allows(static_cast<uint32_t>(remaining) + 2)) ++remaining;
+  if (text.max_length <= remaining) return text;
+  text.max_length = remaining;
   text.exact = false;
-  return room == 0 ? WildcardRegion() : text;
+  return remaining == 0 ? WildcardRegion() : text;
 }
 
 bool HostNameRule::describe(Local local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include "engine/text/packed_ranges.h"
+
 namespace constrain {
 
 namespace {
@@ -74,26 +76,12 @@ constexpr Alias kCategoryAliases[] = {
     {"Space_Separator", "Zs"},
 };
 
-uint32_t read_base128(std::span<const uint8_t>& data) {
-  uint32_t number = 0;
-  for (int shift = 0;; shift += 7) {
-    const uint8_t byte = data.front();
-    data = data.subspan(1);
-    number |= static_cast<uint32_t>(byte & 127) << shift;
-    if (byte < 128) return number;
-  }
-}
-
 std::optional<CharSet> stored_set(std::string_view name) {
   const auto entry = std::ranges::find(kSetEntries, name, &SetEntry::name);
   if (entry == std::end(kSetEntries)) return std::nullopt;
   std::span<const uint8_t> data(kSetData + entry->offset, entry->size);
   std::vector<CharSet::Range> ranges;
-  for (char32_t end = 0; !data.empty();) {
-    const char32_t first = end + read_base128(data), last = first + read_base128(data);
-    ranges.push_back({first, last});
-    end = last + 1;
-  }
+  for (char32_t end = 0; !data.empty(); end = ranges.back().last + 1) ranges.push_back(read_range(data, end));
   return CharSet(std::move(ranges));
 }
 

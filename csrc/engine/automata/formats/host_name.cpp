@@ -244,14 +244,14 @@ class HostNames : public PrunedAutomaton {
     return after;
   }
 
-  bool has_room(const Place& at) const {
+  bool is_within_limits(const Place& at) const {
     if (encoded_) return true;
     const uint32_t most = at.label.international() ? kMaxInternational : kMaxLabel;
     return at.label.length() <= most && at.used + octets(at.label) <= kMaxName;
   }
 
   State named_if_fits(Place at) {
-    if (!has_room(at)) return kDead;
+    if (!is_within_limits(at)) return kDead;
     if (!may_become_international(at.label)) at.label.forget_context();
     if (!international_) at.label.forget_capitals();
     if (!international_ && !encoded_) at.label.forget_kind();
@@ -285,7 +285,7 @@ class HostNames : public PrunedAutomaton {
     for (const char32_t scalar : kUseful) {
       if (scalar >= 0x80 && !international_) break;
       Place next = at;
-      if (next.label.read(scalar) && has_room(next) && may_end(next)) return true;
+      if (next.label.read(scalar) && is_within_limits(next) && may_end(next)) return true;
     }
     return false;
   }
@@ -295,8 +295,8 @@ class HostNames : public PrunedAutomaton {
   }
 
   const CharacterTrie& trie_after(const Place& at) const {
-    const bool room = at.used + kMaxLabel <= kMaxName;
-    return room && may_become_international(at.label) ? letters() : separators();
+    const bool allowed = at.used + kMaxLabel <= kMaxName;
+    return allowed && may_become_international(at.label) ? letters() : separators();
   }
 
   static uint32_t octets(const HostLabel& label) { return label.international() ? kMaxLabel : label.length(); }
