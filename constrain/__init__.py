@@ -6,10 +6,11 @@ Names are imported on first use, so that ``import constrain.engine`` costs neith
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 from importlib.machinery import PathFinder
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
+
+from constrain.lazy import lazy_names
 
 if TYPE_CHECKING:
     from constrain._core import __version__
@@ -64,31 +65,31 @@ __all__ = [
     "load",
 ]
 
-_HOMES = {
-    "__version__": "constrain._core",
-    "LLM": "constrain.llm",
-    "Completion": "constrain.completion",
-    "Evidence": "constrain.extract",
-    "Extraction": "constrain.extract",
-    "Failure": "constrain.completion",
-    "Quote": "constrain.extract",
-    "load": "constrain.llm",
-    "ExLlamaV2": "constrain.model",
-    "ExLlamaV2Cache": "constrain.model",
-    "ExLlamaV2Cache_8bit": "constrain.model",
-    "ExLlamaV2Cache_Q4": "constrain.model",
-    "ExLlamaV2Cache_Q6": "constrain.model",
-    "ExLlamaV2Cache_Q8": "constrain.model",
-    "ExLlamaV2Cache_TP": "constrain.model",
-    "ExLlamaV2CacheBase": "constrain.model",
-    "ExLlamaV2Config": "constrain.model",
-    "ExLlamaV2DynamicGenerator": "constrain.generator",
-    "ExLlamaV2DynamicGeneratorAsync": "constrain.generator",
-    "ExLlamaV2DynamicJob": "constrain.generator",
-    "ExLlamaV2DynamicJobAsync": "constrain.generator",
-    "ExLlamaV2StreamingGenerator": "constrain.generator",
-    "ExLlamaV2Lora": "constrain.model",
-    "ExLlamaV2Tokenizer": "constrain.tokenizer",
+_MODULES = {
+    "constrain._core": ["__version__"],
+    "constrain.completion": ["Completion", "Failure"],
+    "constrain.extract": ["Evidence", "Extraction", "Quote"],
+    "constrain.generator": [
+        "ExLlamaV2DynamicGenerator",
+        "ExLlamaV2DynamicGeneratorAsync",
+        "ExLlamaV2DynamicJob",
+        "ExLlamaV2DynamicJobAsync",
+        "ExLlamaV2StreamingGenerator",
+    ],
+    "constrain.llm": ["LLM", "load"],
+    "constrain.model": [
+        "ExLlamaV2",
+        "ExLlamaV2Cache",
+        "ExLlamaV2CacheBase",
+        "ExLlamaV2Cache_8bit",
+        "ExLlamaV2Cache_Q4",
+        "ExLlamaV2Cache_Q6",
+        "ExLlamaV2Cache_Q8",
+        "ExLlamaV2Cache_TP",
+        "ExLlamaV2Config",
+        "ExLlamaV2Lora",
+    ],
+    "constrain.tokenizer": ["ExLlamaV2Tokenizer"],
 }
 
 # Python puts the working directory first. In the root of the repository that makes ./constrain the package, while an
@@ -102,19 +103,14 @@ if PathFinder.find_spec(f"{__name__}._core", __path__) is None:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
+_load, __dir__ = lazy_names(__name__, _MODULES)
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        value = getattr(import_module(_HOMES[name]), name)
+        return _load(name)
     except ModuleNotFoundError as error:
-        if error.name != _HOMES[name]:
+        if error.name not in _MODULES:
             raise
         message = f"constrain.{name} is not part of constrain-lm-engine: install constrain-lm"
         raise ImportError(message) from error
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ import constrain
 
 PACKAGE = Path(constrain.__file__).parent
 #: Rooms, and those that each may import; what is not listed stands before all of them.
-ROOMS: dict[str, set[str]] = {"errors": set(), "arguments": {"errors"}}
-ROOMS["engine"] = {"errors", "arguments"}
+ROOMS: dict[str, set[str]] = {"errors": set(), "lazy": set(), "arguments": {"errors"}}
+ROOMS["engine"] = {"errors", "arguments", "lazy"}
 ROOMS["tokenizer"] = {"engine"} | ROOMS["engine"]
 ROOMS["kernels"] = {"errors", "arguments"}
 ROOMS["model"] = {"kernels", "tokenizer"} | ROOMS["tokenizer"]
@@ -241,6 +242,15 @@ def loaded_by(statement: str) -> set[str]:
 )
 def test_light_imports_stay_light(statement: str) -> None:
     assert not {"torch", "transformers"} & loaded_by(statement)
+
+
+@pytest.mark.parametrize("package", [name for name, names in definitions().items() if "lazy_names" in names])
+def test_lazy_names_are_those_that_type_checkers_see(package: str) -> None:
+    module, names = import_module(package), definitions()[package]
+    del names["lazy_names"]
+    assert names.keys() == {*module.__all__}
+    for name, (home, _) in names.items():
+        assert getattr(module, name) is getattr(import_module(home), name)
 
 
 def test_names_of_the_package_are_loaded_on_first_use() -> None:

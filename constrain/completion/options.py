@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import check_count, check_number
 from constrain.errors import ArgumentError
 from constrain.filters.combined import filters_of
-from constrain.filters.masks import TokenMask
-from constrain.generator.job import key_of, split_stop_conditions
+from constrain.generator.seeds_and_stops import key_of, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
-from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
+
+if TYPE_CHECKING:
+    from constrain.filters.masks import TokenMask
+    from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,9 @@ Names are imported on first use: the prompt format alone needs neither a model n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from constrain.lazy import lazy_names
 
 if TYPE_CHECKING:
     from constrain.extract.calibration import Calibration
@@ -19,6 +20,22 @@ if TYPE_CHECKING:
     from constrain.extract.prompts.choose import Prompt
     from constrain.extract.prompts.form import PromptForm
     from constrain.extract.target import Target
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "constrain.extract.calibration": ["Calibration"],
+            "constrain.extract.extraction": ["Confidence", "Extraction", "Span", "Usage"],
+            "constrain.extract.extractor": ["Extractor"],
+            "constrain.extract.fields": ["Evidence", "Quote"],
+            "constrain.extract.options": ["ExtractionOptions", "ExtractOptions"],
+            "constrain.extract.partial": ["ExtractionStream", "Partial"],
+            "constrain.extract.prompts.builtin": ["build_prompt"],
+            "constrain.extract.prompts.choose": ["Prompt"],
+            "constrain.extract.prompts.form": ["PromptForm"],
+            "constrain.extract.target": ["Target"],
+        },
+    )
 
 __all__ = [
     "Calibration",
@@ -38,32 +55,3 @@ __all__ = [
     "Usage",
     "build_prompt",
 ]
-
-_HOMES = {
-    "Calibration": "calibration",
-    "Confidence": "extraction",
-    "ExtractOptions": "options",
-    "Evidence": "fields",
-    "Extraction": "extraction",
-    "ExtractionOptions": "options",
-    "ExtractionStream": "partial",
-    "Extractor": "extractor",
-    "Partial": "partial",
-    "Prompt": "prompts.choose",
-    "PromptForm": "prompts.form",
-    "build_prompt": "prompts.builtin",
-    "Quote": "fields",
-    "Span": "extraction",
-    "Target": "target",
-    "Usage": "extraction",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import refused
 from constrain.errors import DeadEnd
-from constrain.filters.adapter import FilterAdapter, adapt
 from constrain.filters.constraint import Constraint
 from constrain.filters.masks import TokenMask, intersect
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from constrain.engine import Matcher
+    from constrain.filters.adapter import FilterAdapter
     from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -33,6 +33,8 @@ def combine(
         ArgumentError: ``filters`` is not a list.
         FilterError: an object lacks a required method.
     """
+    from constrain.filters.adapter import adapt
+
     parts = [adapt(each, tokenizer, width, time_limit) for each in filters_of(filters)]
     return parts[0] if len(parts) == 1 else Combined(parts, (width + 31) // 32)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 
 from constrain.arguments import check_type
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
@@ -16,9 +15,9 @@ from constrain.engine.explain.expected import expected, listed
 from constrain.errors import FilterError, VocabularyError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
 from constrain.filters.masks import RowMask, TokenMask
-from constrain.kernels import apply_bitmask
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Self
 
     from constrain.engine import Matcher
@@ -194,6 +193,10 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
 
     def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Apply the mask that ``prepare_logit_mask`` computed, in place."""
+        import torch
+
+        from constrain.kernels import apply_bitmask
+
         apply_bitmask(logits.unsqueeze(0), torch.from_numpy(self._bits))
         return logits
 

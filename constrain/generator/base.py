@@ -15,10 +15,10 @@ from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter, combine
 from constrain.filters.combined import filters_of
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult, as_hook
-from constrain.generator.job import key_of
 from constrain.generator.limits import check_event, check_parts
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
+from constrain.generator.seeds_and_stops import key_of
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import Request, Runtime, SequenceState

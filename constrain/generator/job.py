@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Sequence
 from time import monotonic
 from typing import Any
 
 import torch
 
-from constrain.arguments import check_count, refused
+from constrain.arguments import check_count
 from constrain.errors import GenerationError
 from constrain.filters import combine
 from constrain.filters.combined import filters_of
 from constrain.generator.hooks import as_hook
 from constrain.generator.prompt import check_ids, embeddings_of
 from constrain.generator.results import end_keys, piece_keys, token_ids
+from constrain.generator.seeds_and_stops import key_of, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, SequenceState
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.events import Update
 from constrain.tokenizer import ExLlamaV2Tokenizer
-
-_KEY_BITS = 63
 
 
 class ExLlamaV2DynamicJob:
@@ -262,11 +260,6 @@ class ExLlamaV2DynamicJob:
         }
 
 
-def key_of(seed: int | None) -> int:
-    """Return the key of the random numbers of a seed, drawn from Python's ``random`` for ``None``."""
-    return random.getrandbits(_KEY_BITS) if seed is None else seed % 2**_KEY_BITS
-
-
 def refresh(sequence: SequenceState, settings: Settings, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
     """Update the sampling parameters of a sequence from the current settings; Mirostat state is preserved."""
     params = settings.params(tokenizer, width)
@@ -276,19 +269,3 @@ def refresh(sequence: SequenceState, settings: Settings, tokenizer: ExLlamaV2Tok
     if params.mirostat is not None and old.mirostat is not None:
         params = params._replace(mirostat=params.mirostat._replace(mu=old.mirostat.mu))
     sequence.sampling = params
-
-
-def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset[int], list[str]]:
-    """Split stop conditions into token ids and strings.
-
-    Raises:
-        ArgumentError: a condition is neither an id nor a string, or is an empty string.
-    """
-    if conditions is not None and not isinstance(conditions, (list, tuple, set, frozenset)):
-        raise refused("stop conditions", conditions, "a list, tuple or set")
-    tokens = frozenset(each for each in conditions or () if isinstance(each, int))
-    strings = [each for each in conditions or () if isinstance(each, str)]
-    for each in conditions or ():
-        if not isinstance(each, (int, str)) or each == "":
-            raise refused("a stop condition", each, "an id, or a text that is not empty")
-    return tokens, strings

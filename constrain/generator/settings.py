@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from constrain.arguments import check_count, check_number, check_type, refused
 from constrain.engine.bitmask import packed
 from constrain.errors import ArgumentError, GenerationError
@@ -20,6 +18,7 @@ from constrain.runtime.sampler.params import Mirostat, SamplingParams, TokenBias
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Self
 
 _NUMBERS = {
@@ -233,7 +232,10 @@ class Settings:
             check_count(name, getattr(self, name), at_least, _MOST)
         if self.cfg_scale is not None:
             check_number("cfg_scale", self.cfg_scale)
-        check_type("token_bias", self.token_bias, (torch.Tensor, type(None)), "a tensor")
+        if self.token_bias is not None:
+            import torch
+
+            check_type("token_bias", self.token_bias, torch.Tensor, "a tensor")
         hooks = self.post_sampling_hooks
         if not isinstance(hooks, (list, tuple)) or not all(map(callable, hooks)):
             raise refused("post_sampling_hooks", hooks, "a list of functions")
@@ -244,6 +246,8 @@ class Settings:
 
     def _bias(self, tokenizer: ExLlamaV2Tokenizer, start: float) -> torch.Tensor:
         if self.token_bias is None:
+            import torch
+
             size = tokenizer.config.vocab_size or tokenizer.get_vocab_size()
             self.token_bias = torch.full(((size + 31) // 32 * 32,), start)
         return self.token_bias

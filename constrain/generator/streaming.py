@@ -15,10 +15,11 @@ from constrain.filters import combine
 from constrain.filters.combined import filters_of
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.hooks import as_hook
-from constrain.generator.job import key_of, refresh, split_stop_conditions
+from constrain.generator.job import refresh
 from constrain.generator.limits import check_event
 from constrain.generator.prompt import check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import token_ids
+from constrain.generator.seeds_and_stops import key_of, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, SequenceState

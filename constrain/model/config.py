@@ -22,9 +22,9 @@ from constrain.model.formats import Quantization, read_quantization
 from constrain.model.latent_config import LatentConfig, read_latent
 from constrain.model.layout import ModelLayout, model_layout
 from constrain.model.rope import read_axes, read_rope
-from constrain.model.stored_layout import as_stored
+from constrain.model.stored_layout import as_stored, check_unused
 from constrain.model.tensor_files import TensorFiles
-from constrain.model.unused import check_unused
+from constrain.model.token_config import MAX_VOCAB, config_path, first_token, read_generation_config
 from constrain.tokenizer.files import read_json_object
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ _log = logging.getLogger(__name__)
 # Far above any model, and low enough that no product of two of them overflows.
 _MAX_WIDTH = 1 << 20
 _MAX_LAYERS = 1 << 12
-_MAX_VOCAB = 1 << 24
 _MAX_LENGTH = 1 << 27
 _LENGTH_KEYS = (
     "max_sequence_length",
@@ -111,11 +110,7 @@ class ExLlamaV2Config:
         if self.model_dir is None:
             raise ConfigError("config.model_dir is not set; set it to the folder of a model before prepare()")
         folder = Path(self.model_dir)
-        if not folder.is_dir():
-            raise ConfigError(f"{folder}: no such folder")
-        path = folder / "config.json"
-        if not path.is_file():
-            raise ConfigError(f"{folder}: no config.json in this folder")
+        path = config_path(folder)
         data = read_json_object(path)
         self.model_config = str(path)
         self.arch = _architecture(path, data)
@@ -126,7 +121,7 @@ class ExLlamaV2Config:
         text = data.get("text_config")
         _check_text(path, text, self.arch)
         self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))
-        self._read_generation_config(folder / "generation_config.json")
+        self.generation_config = read_generation_config(folder)
         self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder, self.quantization))
 
     def check(self) -> None:
@@ -191,7 +186,7 @@ class ExLlamaV2Config:
 
     def _read(self, reader: ConfigReader) -> None:
         traits = self.arch.lm
-        self.vocab_size = reader.integer("vocab_size", high=_MAX_VOCAB)
+        self.vocab_size = reader.integer("vocab_size", high=MAX_VOCAB)
         self.hidden_size: int = reader.integer("hidden_size", high=_MAX_WIDTH)
         self.intermediate_size: int = reader.integer(traits.mlp_size_key, high=_MAX_WIDTH)
         self.num_hidden_layers: int = reader.integer("num_hidden_layers", high=_MAX_LAYERS)
@@ -223,7 +218,7 @@ class ExLlamaV2Config:
         self._read_lengths(reader)
         self._read_windows(reader)
         for role in ("bos_token_id", "eos_token_id", "pad_token_id"):
-            setattr(self, role, _first_token(reader, role))
+            setattr(self, role, first_token(reader, role))
 
     def _read_heads(self, reader: ConfigReader) -> None:
         heads = reader.integer("num_attention_heads", high=_MAX_WIDTH)
@@ -314,12 +309,6 @@ class ExLlamaV2Config:
         self.rotary_layers = [traits.rotary(reader, layer) for layer in layers]
         self.sliding_window: int | None = window if any(self.sliding_layers) else None
 
-    def _read_generation_config(self, path: Path) -> None:
-        if not path.is_file():
-            return
-        reader = ConfigReader(path, [read_json_object(path)])
-        self.generation_config = {"eos_token_id": _tokens(reader, "eos_token_id")}
-
     def _find_tensors(self, files: TensorFiles | None) -> None:
         self.files = files
         tied = self.tie_word_embeddings
@@ -368,17 +357,3 @@ def _check_text(path: Path, text: Any, arch: Architecture) -> None:
     if arch.text_types and found not in arch.text_types:
         supported = ", ".join(arch.text_types)
         raise ConfigError(f"{path}: text_config.model_type: {found!r} is not supported; supported are {supported}")
-
-
-def _tokens(reader: ConfigReader, key: str) -> list[int] | None:
-    value = reader.raw(key, None)
-    if value is None:
-        return None
-    values = value if isinstance(value, list) else [value]
-    items = ConfigReader(reader.path, [{str(i): item for i, item in enumerate(values)}], f"{reader.where}{key}/")
-    return [items.integer(str(i), low=-1, high=_MAX_VOCAB) for i in range(len(values))]
-
-
-def _first_token(reader: ConfigReader, key: str) -> int | None:
-    ids = _tokens(reader, key)
-    return ids[0] if ids and ids[0] >= 0 else None

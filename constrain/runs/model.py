@@ -45,11 +45,8 @@ class LazyModel:
             ModelError: the folder cannot be used.
         """
         from constrain.extract.prompts.choose import choose_form
-        from constrain.model import ExLlamaV2Config
+        from constrain.model.token_config import TokenConfig
         from constrain.tokenizer import ExLlamaV2Tokenizer
 
-        config = ExLlamaV2Config()
-        config.model_dir = str(folder)
-        config.prepare(no_tensors=True)
-        tokenizer = ExLlamaV2Tokenizer(config)
+        tokenizer = ExLlamaV2Tokenizer(TokenConfig.of_folder(folder))
         return cls(str(folder), tokenizer, choose_form(tokenizer), load, calibration)

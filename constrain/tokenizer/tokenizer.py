@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Protocol, overload
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from constrain.arguments import check_text, texts_of
 from constrain.errors import TokenizerError
@@ -17,6 +15,9 @@ from constrain.tokenizer.chat import ChatTemplate, read_chat_templates
 from constrain.tokenizer.plain import PlainText
 from constrain.tokenizer.special import TokenizerConfig, token_text
 from constrain.tokenizer.vocabulary import TokenizerVocabulary
+
+if TYPE_CHECKING:
+    import torch
 
 _LOCK = threading.Lock()
 
@@ -97,6 +98,8 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         Raises:
             ArgumentError: ``text`` is neither a text nor a list of texts.
         """
+        import torch
+
         texts = texts_of("text", [text] if isinstance(text, str) else text)
         rows = [self._encode_row(row, add_bos, add_eos, encode_special_tokens, embeddings or ()) for row in texts]
         width = max(map(len, rows), default=0)
@@ -157,9 +160,15 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         Raises:
             ArgumentError: ``prompt`` is not a ``str``.
         """
-        check_text("prompt", prompt)
+        import torch
+
         bos = [self.bos_token_id] if add_bos and self.bos_token_id is not None else []
-        return torch.tensor([[*bos, *self._plain_text.encode(prompt)]], dtype=torch.long)
+        return torch.tensor([[*bos, *self.prompt_ids(prompt)]], dtype=torch.long)
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """Encode a prompt as :meth:`encode_prompt` does, which raises the same errors, to a list."""
+        check_text("prompt", prompt)
+        return self._plain_text.encode(prompt)
 
     def encode_chat(
         self,
@@ -263,6 +272,8 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         Raises:
             TokenizerError: ``ids`` has another type or shape.
         """
+        import torch
+
         if isinstance(ids, list):
             return [self.decode(row, decode_special_tokens) for row in ids]
         if not isinstance(ids, torch.Tensor) or ids.dim() not in (1, 2) or ids.is_floating_point():
@@ -273,6 +284,8 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
 
     def padding_mask(self, ids: torch.Tensor) -> torch.Tensor:
         """Additive attention mask, float16, shaped as ``ids``: -inf at ``pad_token_id``, else 0."""
+        import torch
+
         return torch.zeros(ids.shape, dtype=torch.half).masked_fill_(ids == self.pad_token_id, -torch.inf)
 
     def _role_texts(self) -> dict[str, str]:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import torch
-
 from constrain.arguments import refused
 from constrain.errors import TokenizerError
 from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
@@ -20,6 +18,7 @@ from constrain.tokenizer.tries import build_trie
 
 if TYPE_CHECKING:
     import tokenizers
+    import torch
 
 T = TypeVar("T")
 
@@ -169,6 +168,8 @@ class TokenizerVocabulary:
 
     def single_token(self, token_id: int) -> torch.Tensor:
         """A token id as a tensor, int64 ``[1, 1]``."""
+        import torch
+
         return torch.tensor([[token_id]], dtype=torch.long)
 
     def _check_vocabulary(self, model_dir: Path) -> None:

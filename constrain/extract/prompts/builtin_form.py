@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from constrain.extract.prompts.builtin import RECORD_MARK, SCHEMA_MARK, TEXT_MARK, unmarked
 from constrain.extract.prompts.compact import describe
 from constrain.extract.prompts.form import Example, Task
 from constrain.extract.prompts.thinking import ThinkingMarks
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 
 class BuiltinForm:

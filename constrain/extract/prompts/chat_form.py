@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from constrain.errors import TokenizerError
 from constrain.extract.prompts.form import Task
 from constrain.extract.prompts.thinking import thinking_marks
 from constrain.extract.prompts.wording import fenced, task_text
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 _PROBE = "constrain"
 

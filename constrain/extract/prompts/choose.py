@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-
-from constrain.completion import encode
 from constrain.extract.prompts.builtin import RECORD_MARK, SCHEMA_MARK, TEXT_MARK
 from constrain.extract.prompts.builtin_form import BuiltinForm
 from constrain.extract.prompts.chat_form import ChatForm
@@ -15,6 +12,9 @@ from constrain.extract.prompts.form import PromptForm, Task
 from constrain.extract.prompts.plain_form import PlainForm
 from constrain.extract.prompts.thinking import thinking_marks
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 #: Builds the prompt from a schema and a text.
 Prompt: TypeAlias = Callable[[Mapping[str, Any], str], str]
@@ -39,6 +39,8 @@ class OwnForm:
         Raises:
             ArgumentError: the function returns no text.
         """
+        from constrain.completion import encode
+
         return encode(self._tokenizer, self.text(task, document))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from constrain.extract.prompts.thinking import ThinkingMarks
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Example(NamedTuple):

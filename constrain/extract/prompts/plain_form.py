@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from constrain.extract.prompts.compact import FULL, describe
 from constrain.extract.prompts.form import Task
 from constrain.extract.prompts.thinking import ThinkingMarks
 from constrain.extract.prompts.wording import fenced
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 
 class PlainForm:

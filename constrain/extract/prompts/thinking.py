@@ -38,5 +38,5 @@ def thinking_marks(tokenizer: ExLlamaV2Tokenizer) -> ThinkingMarks | None:
     added = {token.content for token in tokenizer.tokenizer_model.added_tokens().values()}
     for texts in _MARKS:
         if {text.strip() for text in texts} <= added | set(tokenizer.extended_piece_to_id):
-            return ThinkingMarks(*(tuple(tokenizer.encode_prompt(text)[0].tolist()) for text in texts))
+            return ThinkingMarks(*(tuple(tokenizer.prompt_ids(text)) for text in texts))
     return None

@@ -1,0 +1,32 @@
+"""Seeds and stop conditions of requests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Any
+
+from constrain.arguments import refused
+
+_KEY_BITS = 63
+
+
+def key_of(seed: int | None) -> int:
+    """Return the key of the random numbers of a seed, drawn from Python's ``random`` for ``None``."""
+    return random.getrandbits(_KEY_BITS) if seed is None else seed % 2**_KEY_BITS
+
+
+def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset[int], list[str]]:
+    """Split stop conditions into token ids and strings.
+
+    Raises:
+        ArgumentError: a condition is neither an id nor a string, or is an empty string.
+    """
+    if conditions is not None and not isinstance(conditions, (list, tuple, set, frozenset)):
+        raise refused("stop conditions", conditions, "a list, tuple or set")
+    tokens = frozenset(each for each in conditions or () if isinstance(each, int))
+    strings = [each for each in conditions or () if isinstance(each, str)]
+    for each in conditions or ():
+        if not isinstance(each, (int, str)) or each == "":
+            raise refused("a stop condition", each, "an id, or a text that is not empty")
+    return tokens, strings
