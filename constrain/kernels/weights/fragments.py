@@ -8,7 +8,6 @@ full. Everything here is plain torch, on any device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
 
 import torch
 from torch.nn.functional import pad
@@ -35,7 +34,7 @@ class RecordForm:
 
     Attributes:
         codes: a key of :data:`BITS`.
-        group: inputs of a scale: 32, 64 or 128; scales of larger groups are repeated.
+        group: inputs of a scale: 32 or 128; scales of other groups are repeated.
         scales: float16, bfloat16 or float32.
         zeros: whether there are zero points.
     """
@@ -74,10 +73,10 @@ def record_codes(kind: int) -> str:
 
 def find_form(codes: str, group_size: int, inputs: int, scales: torch.dtype, zeros: bool) -> RecordForm | None:
     """Return the form of the records of a weight with groups of ``group_size`` inputs; ``None``: there is none."""
-    group = SPAN if group_size >= inputs else gcd(group_size, SPAN)
-    if inputs % 8 or group < _LEAST_GROUP:
+    whole = group_size >= inputs or group_size % SPAN == 0
+    if inputs % 8 or not (whole or group_size % _LEAST_GROUP == 0):
         return None
-    return RecordForm(codes, group, scales if scales in _SCALES else torch.float32, zeros)
+    return RecordForm(codes, SPAN if whole else _LEAST_GROUP, scales if scales in _SCALES else torch.float32, zeros)
 
 
 def make_records(

@@ -24,6 +24,13 @@ __device__ __forceinline__ uint32_t multiply2(uint32_t x, uint32_t y) {
   return reinterpret_cast<const uint32_t&>(z);
 }
 
+// (x & mask) | y as one instruction; the compiler takes two where both are constants.
+__device__ __forceinline__ uint32_t merge(uint32_t x, uint32_t mask, uint32_t y) {
+  uint32_t z;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(z) : "r"(x), "r"(mask), "r"(y));
+  return z;
+}
+
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, __half>;
 
@@ -34,17 +41,21 @@ constexpr uint32_t kCarrier2 = kIsHalf<T> ? 0x64006400u : 0x43004300u;
 
 // A kind of codes has `Words`, those of a lane for 32 inputs of two rows, and `operands<T>`, the operand of a tensor
 // core's product for half of them: element i of `a` is a pair of weights of row g (i even) or g + 8, of the first pair
-// of inputs (i < 2) or the second. `zero` is what `offset<T>` makes of a zero point, for both rows.
+// of inputs (i < 2) or the second. `zero` is what `offset<T>` makes of a zero point, for each row. Weights of row g + 8
+// are `kTimes<T>` as large as they should be, for which their scales make up.
 
 // Nibbles of a word from the lowest: element 0 to 3 of the first of each pair, then of the second.
 struct Int4Codes {
   using Words = uint2;
   static constexpr Codes kCodes = Codes::int4;
   static constexpr int kMiddle = 8;
+  // The ten bits of a half's mantissa have room for the second nibble where it is.
+  template <typename T>
+  static constexpr int kTimes = kIsHalf<T> ? 16 : 1;
 
   template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int zero) {
-    return zero * 0x00010001u | kCarrier2<T>;
+  static __device__ __forceinline__ uint32_t offset(int zero, int row) {
+    return zero * (row == 0 ? 1 : kTimes<T>) * 0x00010001u | kCarrier2<T>;
   }
 
   template <typename T>
@@ -52,7 +63,11 @@ struct Int4Codes {
                                                   uint32_t (&a)[4]) {
     const uint32_t word = half == 0 ? words.x : words.y;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = subtract2<T>((word >> 4 * i & 0x000f000fu) | kCarrier2<T>, zero[i % 2]);
+    for (int i = 0; i < 4; ++i) {
+      const bool high = i % 2 == 1 && kTimes<T> != 1;
+      const uint32_t nibbles = merge(word >> 4 * (high ? i - 1 : i), high ? 0x00f000f0u : 0x000f000fu, kCarrier2<T>);
+      a[i] = subtract2<T>(nibbles, zero[i % 2]);
+    }
   }
 };
 
@@ -62,11 +77,13 @@ struct Int8Codes {
   using Words = uint4;
   static constexpr Codes kCodes = Codes::int8;
   static constexpr int kMiddle = 128;
+  template <typename T>
+  static constexpr int kTimes = 1;
   // 2**23, in whose last bits as a float32 an integer is as in the carriers of 16 bits.
   static constexpr uint32_t kCarrier = 0x4b000000u;
 
   template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int zero) {
+  static __device__ __forceinline__ uint32_t offset(int zero, int) {
     return kIsHalf<T> ? zero * 0x00010001u | kCarrier2<T> : kCarrier | zero;
   }
 
@@ -97,9 +114,11 @@ struct Float8Codes {
   using Words = uint4;
   static constexpr Codes kCodes = Codes::float8;
   static constexpr int kMiddle = 0;
+  template <typename T>
+  static constexpr int kTimes = 1;
 
   template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int) {
+  static __device__ __forceinline__ uint32_t offset(int, int) {
     return 0;
   }
 
@@ -126,9 +145,11 @@ struct Float4Codes {
   using Words = uint2;
   static constexpr Codes kCodes = Codes::float4;
   static constexpr int kMiddle = 0;
+  template <typename T>
+  static constexpr int kTimes = 1;
 
   template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int) {
+  static __device__ __forceinline__ uint32_t offset(int, int) {
     return 0;
   }
 
@@ -149,7 +170,24 @@ struct Float4Codes {
   }
 };
 
-// Calls `use` with a value of the kind of codes, for the sake of its type.
+// A kind of codes with the groups of a weight.
+template <typename Kind, int kGroupInputs, bool kHasZeros>
+struct Grouped : Kind {
+  static constexpr int kGroup = kGroupInputs;
+  static constexpr bool kZeros = kHasZeros;
+};
+
+// Calls `use` with a value of the kind of codes and groups, for the sake of its type.
+template <typename Kind, typename Use>
+void with_groups(const RecordShape& shape, Use&& use) {
+  const bool small = shape.group == 32;
+  if constexpr (Kind::kMiddle != 0) {
+    if (shape.zeros) return small ? use(Grouped<Kind, 32, true>{}) : use(Grouped<Kind, 128, true>{});
+  }
+  return small ? use(Grouped<Kind, 32, false>{}) : use(Grouped<Kind, 128, false>{});
+}
+
+// Calls `use` with a value of the kind of codes.
 template <typename Use>
 void with_codes(Codes codes, Use&& use) {
   switch (codes) {

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kFewThreads, kTiles == 1 ? 3 : 2) multiply_few
   __shared__ float sums[kTiles][kFewWarps][kPackedTile][kRowsOfProduct];
   __shared__ float squares[kFewWarps][kRowsOfProduct];
 
-  const RecordLayout layout(p.weight.shape);
+  const RecordLayout<Format> layout(p.weight.shape);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, group = lane / 4, member = lane % 4;
   const int spans = p.weight.spans(), tile_step = p.weight.tiles() / kTiles, chunks = layout.bytes / kChunk;
   const int first_row = blockIdx.y * kRowsOfProduct, rows = min(p.rows - first_row, kRowsOfProduct);

@@ -16,18 +16,23 @@ void launch_norm(const PackedProduct& p, cudaStream_t stream) {
   require(false, kPackedName, "a norm takes bfloat16");
 }
 
-template <typename Format>
+template <typename T, typename Format>
+void launch_format(const PackedProduct& p, cudaStream_t stream) {
+  const bool clusters = device_attribute(cudaDevAttrComputeCapabilityMajor, kPackedName) >= 9;
+  // A norm's kernel multiplies before the sum of squares is known; that costs too much where many blocks repeat it.
+  if (p.rows > kRowsOfProduct && clusters && !p.norm_weight) {
+    if (p.rows <= 2 * kRowsOfProduct) return launch_many_rows<T, Format, 2>(p, stream);
+    return launch_many_rows<T, Format, 4>(p, stream);
+  }
+  if (p.gated) return launch_norm<T, Format, 2>(p, stream);
+  launch_norm<T, Format, 1>(p, stream);
+}
+
+template <typename Kind>
 void launch_product(const PackedProduct& p, cudaStream_t stream) {
   with_half_type(p.type, kPackedName, [&](auto element) {
-    using T = decltype(element);
-    const bool clusters = device_attribute(cudaDevAttrComputeCapabilityMajor, kPackedName) >= 9;
-    // A norm's kernel multiplies before the sum of squares is known; that costs too much where many blocks repeat it.
-    if (p.rows > kRowsOfProduct && clusters && !p.norm_weight) {
-      if (p.rows <= 2 * kRowsOfProduct) return launch_many_rows<T, Format, 2>(p, stream);
-      return launch_many_rows<T, Format, 4>(p, stream);
-    }
-    if (p.gated) return launch_norm<T, Format, 2>(p, stream);
-    launch_norm<T, Format, 1>(p, stream);
+    with_groups<Kind>(p.weight.shape,
+                      [&](auto format) { launch_format<decltype(element), decltype(format)>(p, stream); });
   });
 }
 

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProd
   constexpr int kDepth = kManyDepth<Format, kColumns>, kRows = kColumns * kRowsOfProduct;
   extern __shared__ uint4 memory[];  // for each team and stage, the records of its warps and rows of x; then sums
 
-  const RecordLayout layout(p.weight.shape);
+  const RecordLayout<Format> layout(p.weight.shape);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, group = lane / 4, member = lane % 4;
   const int team = warp / kTileWarps, tile_warp = warp % kTileWarps, in_team = threadIdx.x % kTeam;
   const int spans = p.weight.spans(), tiles = p.weight.tiles(), chunks = layout.bytes / kChunk;

@@ -13,18 +13,19 @@ template <typename T, typename Format>
 __global__ void __launch_bounds__(kUnpackWarps* kWarp) unpack_records(Unpacking p) {
   wait_for_predecessor();
   release_successor();
-  const RecordLayout layout(p.weight.shape);
+  const RecordLayout<Format> layout(p.weight.shape);
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int spans = p.weight.spans(), span = blockIdx.y * kUnpackWarps + threadIdx.x / kWarp;
   if (span >= spans) return;
   const auto* record =
       static_cast<const uint8_t*>(p.weight.records) + (int64_t{blockIdx.x} * spans + span) * layout.bytes;
-  uint32_t zero[2] = {Format::template offset<T>(Format::kMiddle), Format::template offset<T>(Format::kMiddle)};
 #pragma unroll
   for (int quarter = 0; quarter < kQuarters; ++quarter) {
     const int input = span * kPackedSpan + quarter * 32 + t * 8;
-    if (layout.zeros) load_zeros<T, Format>(record, layout, quarter, g, zero);
-    const float2 scale = load_scales(record, layout, quarter, g);
+    const int place = quarter * 32 / Format::kGroup * 8 + g;
+    uint32_t zero[2];
+    load_zeros<T>(record, layout, place, zero);
+    const float2 scale = load_scales<T>(record, layout, place);
     const auto words = load_codes<Format>(record, quarter, lane);
     uint32_t a[2][4];
 #pragma unroll
@@ -49,7 +50,7 @@ void check(const PackedWeight& weight, const void* other, const void* out) {
   require(weight.outputs > 0 && weight.outputs <= INT32_MAX / 4, kPackedName, "outputs out of range");
   require(weight.inputs <= INT32_MAX / 4, kPackedName, "inputs out of range");
   const RecordShape& shape = weight.shape;
-  require(shape.group == 32 || shape.group == 64 || shape.group == 128, kPackedName, "groups of 32, 64 or 128 inputs");
+  require(shape.group == 32 || shape.group == 128, kPackedName, "groups of 32 or 128 inputs");
   const bool integers = shape.codes == Codes::int4 || shape.codes == Codes::int8;
   require(integers || !shape.zeros, kPackedName, "only integers have zero points");
 }
@@ -78,9 +79,11 @@ void unpack_weight(const Unpacking& p, cudaStream_t stream) {
   check(p.weight, p.out, p.out);
   const dim3 blocks(p.weight.tiles(), (p.weight.spans() + kUnpackWarps - 1) / kUnpackWarps);
   with_half_type(p.type, kPackedName, [&](auto element) {
-    with_codes(p.weight.shape.codes, [&](auto format) {
-      launch(kPackedName, unpack_records<decltype(element), decltype(format)>, {blocks, kUnpackWarps * kWarp}, stream,
-             p);
+    with_codes(p.weight.shape.codes, [&](auto kind) {
+      with_groups<decltype(kind)>(p.weight.shape, [&](auto format) {
+        launch(kPackedName, unpack_records<decltype(element), decltype(format)>, {blocks, kUnpackWarps * kWarp}, stream,
+               p);
+      });
     });
   });
 }

@@ -32,7 +32,7 @@ enum class Codes { int4, int8, float8, float4 };
 // The form of records.
 struct RecordShape {
   Codes codes;
-  int group;         // inputs of a scale: 32, 64 or 128, the last for all larger groups too, whose scales are repeated
+  int group;         // inputs of a scale: 32 or 128; scales of other groups are repeated
   FloatType scales;  // their type
   bool zeros;        // whether integers have zero points; without, they are 8 or 128
 

@@ -6,6 +6,7 @@
 #include "cuda/mma.cuh"
 #include "cuda/packed/codes.cuh"
 #include "cuda/packed/packed.cuh"
+#include "cuda/reduce.cuh"
 
 namespace constrain::cuda {
 
@@ -13,47 +14,48 @@ constexpr int kRowsOfProduct = 8;  // as a tensor core's product takes them
 constexpr int kChunk = 16;         // bytes of an asynchronous copy
 
 // Where a record's parts are, from its form.
+template <typename Format>
 struct RecordLayout {
-  int bytes, scales_at, zeros_at;
-  int shift;  // of a quarter, to its group
+  static constexpr int kGroups = kPackedSpan / Format::kGroup;
+  static constexpr int kCodeBytes = sizeof(typename Format::Words) * kWarp * kQuarters;
+
   FloatType scales;
-  bool zeros;
+  int bytes, zeros_at;
 
   __device__ __forceinline__ explicit RecordLayout(const RecordShape& shape)
-      : bytes(shape.bytes()),
-        scales_at(shape.code_bytes()),
-        zeros_at(shape.code_bytes() + shape.groups() * shape.scale_bytes()),
-        shift(shape.group == 128  ? 2
-              : shape.group == 64 ? 1
-                                  : 0),
-        scales(shape.scales),
-        zeros(shape.zeros) {}
-
-  __device__ __forceinline__ bool begins_group(int quarter) const { return (quarter & ((1 << shift) - 1)) == 0; }
-  __device__ __forceinline__ bool ends_group(int quarter) const { return begins_group(quarter + 1); }
+      : scales(shape.scales),
+        bytes(kCodeBytes + kGroups * (shape.scale_bytes() + (Format::kZeros ? kPackedTile : 0))),
+        zeros_at(kCodeBytes + kGroups * shape.scale_bytes()) {}
 };
 
-// Scales of rows g and g + 8 in a quarter.
-__device__ __forceinline__ float2 load_scales(const uint8_t* record, const RecordLayout& layout, int quarter, int g) {
-  const int place = (quarter >> layout.shift) * 8 + g;
-  if (layout.scales == FloatType::float32) return reinterpret_cast<const float2*>(record + layout.scales_at)[place];
-  const uint32_t pair = reinterpret_cast<const uint32_t*>(record + layout.scales_at)[place];
-  return layout.scales == FloatType::float16 ? unpack2<__half>(pair) : unpack2<__nv_bfloat16>(pair);
+// Scales of rows g and g + 8 of a tile in a group.
+template <typename T, typename Format>
+__device__ __forceinline__ float2 load_scales(const uint8_t* record, const RecordLayout<Format>& layout, int place) {
+  const uint8_t* from = record + RecordLayout<Format>::kCodeBytes;
+  float2 scale;
+  if (layout.scales == FloatType::float32) {
+    scale = reinterpret_cast<const float2*>(from)[place];
+  } else {
+    const uint32_t pair = reinterpret_cast<const uint32_t*>(from)[place];
+    scale = layout.scales == FloatType::float16 ? unpack2<__half>(pair) : unpack2<__nv_bfloat16>(pair);
+  }
+  if constexpr (Format::template kTimes<T> != 1) scale.y *= 1.0f / Format::template kTimes<T>;
+  return scale;
 }
 
 template <typename T, typename Format>
-__device__ __forceinline__ void load_zeros(const uint8_t* record, const RecordLayout& layout, int quarter, int g,
+__device__ __forceinline__ void load_zeros(const uint8_t* record, const RecordLayout<Format>& layout, int place,
                                            uint32_t (&zero)[2]) {
-  const int place = (quarter >> layout.shift) * 8 + g;
-  const uint32_t pair = reinterpret_cast<const uint16_t*>(record + layout.zeros_at)[place];
-  zero[0] = Format::template offset<T>(pair & 255);
-  zero[1] = Format::template offset<T>(pair >> 8);
+  uint32_t pair = Format::kMiddle * 0x0101u;
+  if constexpr (Format::kZeros) pair = reinterpret_cast<const uint16_t*>(record + layout.zeros_at)[place];
+  zero[0] = Format::template offset<T>(pair & 255, 0);
+  zero[1] = Format::template offset<T>(pair >> 8, 1);
 }
 
 // The 32 inputs of a quarter that a lane holds of rows g and g + 8 of a tile, as operands of two tensor core products.
 template <typename Format>
 __device__ __forceinline__ typename Format::Words load_codes(const uint8_t* record, int quarter, int lane) {
-  return reinterpret_cast<const typename Format::Words*>(record)[quarter * 32 + lane];
+  return reinterpret_cast<const typename Format::Words*>(record)[quarter * kWarp + lane];
 }
 
 // sum += tiles @ columns.T over a span. Of tile m, whose record is at m * layout.bytes, the lane 4 g + t gets outputs g
@@ -61,46 +63,39 @@ __device__ __forceinline__ typename Format::Words load_codes(const uint8_t* reco
 // row g of the n-th eight rows. Scales multiply the sums of a group, so that the weights are rounded nowhere.
 template <typename T, typename Format, int kTiles, int kColumns, typename Columns>
 __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4], const uint8_t* records,
-                                              const RecordLayout& layout, int lane, const Columns& columns) {
-  const int g = lane / 4;
-  float part[kTiles][kColumns][4] = {};
-  uint32_t zero[kTiles][2];
+                                              const RecordLayout<Format>& layout, int lane, const Columns& columns) {
+  constexpr int kGroupQuarters = Format::kGroup / 32;
 #pragma unroll
-  for (int m = 0; m < kTiles; ++m) zero[m][0] = zero[m][1] = Format::template offset<T>(Format::kMiddle);
+  for (int group = 0; group < layout.kGroups; ++group) {
+    const int place = group * 8 + lane / 4;
+    float part[kTiles][kColumns][4] = {};
+    uint32_t zero[kTiles][2];
 #pragma unroll
-  for (int quarter = 0; quarter < kQuarters; ++quarter) {
-    uint4 x[kColumns];
+    for (int m = 0; m < kTiles; ++m) load_zeros<T>(records + m * layout.bytes, layout, place, zero[m]);
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) x[n] = columns(quarter, n);
+    for (int quarter = group * kGroupQuarters; quarter < (group + 1) * kGroupQuarters; ++quarter) {
+      uint4 x[kColumns];
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-      const uint8_t* record = records + m * layout.bytes;
-      if (layout.zeros && layout.begins_group(quarter)) load_zeros<T, Format>(record, layout, quarter, g, zero[m]);
-      const auto words = load_codes<Format>(record, quarter, lane);
+      for (int n = 0; n < kColumns; ++n) x[n] = columns(quarter, n);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t a[4];
-        Format::template operands<T>(words, half, zero[m], a);
+      for (int m = 0; m < kTiles; ++m) {
+        const auto words = load_codes<Format>(records + m * layout.bytes, quarter, lane);
+        uint32_t first[4], second[4];
+        Format::template operands<T>(words, 0, zero[m], first);
+        Format::template operands<T>(words, 1, zero[m], second);
 #pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-          if (half == 0)
-            multiply_add<T>(part[m][n], a, {x[n].x, x[n].y});
-          else
-            multiply_add<T>(part[m][n], a, {x[n].z, x[n].w});
-        }
+        for (int n = 0; n < kColumns; ++n) multiply_add<T>(part[m][n], first, {x[n].x, x[n].y});
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) multiply_add<T>(part[m][n], second, {x[n].z, x[n].w});
       }
     }
-    if (!layout.ends_group(quarter)) continue;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      const float2 scale = load_scales(records + m * layout.bytes, layout, quarter, g);
+      const float2 scale = load_scales<T>(records + m * layout.bytes, layout, place);
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          sum[m][n][i] += part[m][n][i] * (i < 2 ? scale.x : scale.y);
-          part[m][n][i] = 0;
-        }
+        for (int i = 0; i < 4; ++i) sum[m][n][i] += part[m][n][i] * (i < 2 ? scale.x : scale.y);
       }
     }
   }
