@@ -22,9 +22,11 @@ constexpr int kBlockTiles = kTileWarps * kManyTiles;
 constexpr int kSumStride = kBlockTiles * kPackedTile + 4;  // floats; padded so that lanes use different banks
 constexpr int kSpanChunks = kPackedSpan * 2 / kChunk;      // of a row of x in a span
 
-// Stages of a ring; as deep as lets two blocks share a multiprocessor, if they can.
+constexpr int kManyBlocks = 2;  // that share a multiprocessor, in which neither waits for the other
+
+// Stages of a ring; as many as let the blocks of a multiprocessor have their shared memory.
 template <typename Format, int kColumns>
-constexpr int kManyDepth = sizeof(typename Format::Words) == 8 && kColumns <= 2 ? 4 : 3;
+constexpr int kManyDepth = sizeof(typename Format::Words) == 16 ? 2 : kColumns <= 2 ? 4 : 3;
 
 // Waits for the threads of a team, whose number is 0 or 1.
 __device__ __forceinline__ void synchronize_team(int team) {
@@ -42,7 +44,7 @@ __device__ __forceinline__ int place_chunk(int row, int chunk) { return row * kS
 // the spans; a team shares the rows of x. The sums of all are added at the end, each block adding those of some of the
 // outputs.
 template <typename T, typename Format, int kColumns>
-__global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProduct p) {
+__global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(PackedProduct p) {
   constexpr int kDepth = kManyDepth<Format, kColumns>, kRows = kColumns * kRowsOfProduct;
   extern __shared__ uint4 memory[];  // for each team and stage, the records of its warps and rows of x; then sums
 
@@ -57,45 +59,53 @@ __global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProd
     return p.gated ? block_tile + tile_warp + m * (tiles / 2) : block_tile + tile_warp * kManyTiles + m;
   };
   const int record_bytes = kTileWarps * kManyTiles * layout.bytes, stage_bytes = record_bytes + kRows * kPackedSpan * 2;
-  uint8_t* ring = reinterpret_cast<uint8_t*>(memory) + team * kDepth * stage_bytes;
   const int own_records = tile_warp * kManyTiles * layout.bytes;
+  uint8_t* ring = reinterpret_cast<uint8_t*>(memory) + team * kDepth * stage_bytes;
 
-  const auto fetch_records = [&](int slot, int turn) {
-    const int span = first_span + turn * span_step;
-    if (span >= spans) return;
+  // What is fetched next. A tile or row that is none is not written, so that another may stand in.
+  const uint8_t* records[kManyTiles];
+#pragma unroll
+  for (int m = 0; m < kManyTiles; ++m) {
+    const int64_t record = int64_t{min(tile_of(m), tiles - 1)} * spans + first_span;
+    records[m] = static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes + lane * kChunk;
+  }
+  int left = p.weight.inputs - first_span * kPackedSpan;
+  const auto fetch_records = [&](int slot) {
 #pragma unroll
     for (int m = 0; m < kManyTiles; ++m) {
-      // A tile that is none is not written, so that any other may stand in.
-      const int64_t record = int64_t{min(tile_of(m), tiles - 1)} * spans + span;
-      const auto* from =
-          reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes);
-      auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + own_records + m * layout.bytes);
-      constexpr int kFull = sizeof(typename Format::Words) * kQuarters / kChunk;
+      const auto* from = reinterpret_cast<const uint4*>(records[m]);
+      auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + own_records + m * layout.bytes) + lane;
+      records[m] += span_step * layout.bytes;
+      if (left <= 0) continue;
+      constexpr int kFull = RecordLayout<Format>::kCodeBytes / (kWarp * kChunk);
 #pragma unroll
-      for (int i = 0; i < kFull; ++i) copy_async(to + i * kWarp + lane, from + i * kWarp + lane, true);
-      if (kFull * kWarp + lane < chunks) copy_async(to + kFull * kWarp + lane, from + kFull * kWarp + lane, true);
+      for (int i = 0; i < kFull; ++i) copy_async(to + i * kWarp, from + i * kWarp, true);
+      if (kFull * kWarp + lane < chunks) copy_async(to + kFull * kWarp, from + kFull * kWarp, true);
     }
+    left -= span_step * kPackedSpan;
   };
-  const auto fetch_rows = [&](int slot, int turn) {
-    const int span = first_span + turn * span_step;
-    auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + record_bytes);
+  const int chunk = in_team % kSpanChunks, chunk_row = in_team / kSpanChunks;
+  int input = first_span * kPackedSpan + chunk * 8;
+  const T* rows[kColumns];
 #pragma unroll
-    for (int i = 0; i < kRows * kSpanChunks / kTeam; ++i) {
-      const int row = (i * kTeam + in_team) / kSpanChunks, chunk = in_team % kSpanChunks;
-      const int input = span * kPackedSpan + chunk * 8;
-      const bool valid = first_row + row < p.rows && input < p.weight.inputs;
-      const T* from = static_cast<const T*>(p.x) + (valid ? (first_row + row) * p.x_stride + input : 0);
-      if (span < spans) copy_async(to + place_chunk(row, chunk), from, valid);
-    }
+  for (int n = 0; n < kColumns; ++n)
+    rows[n] = static_cast<const T*>(p.x) + min(first_row + n * kRowsOfProduct + chunk_row, p.rows - 1) * p.x_stride;
+  const auto fetch_rows = [&](int slot) {
+    auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + record_bytes);
+    const bool valid = input < p.weight.inputs;
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n)
+      copy_async(to + place_chunk(n * kRowsOfProduct + chunk_row, chunk), rows[n] + (valid ? input : 0), valid);
+    input += span_step * kPackedSpan;
     end_stage();
   };
 
 #pragma unroll
-  for (int d = 0; d < kDepth - 1; ++d) fetch_records(d, d);
+  for (int d = 0; d < kDepth - 1; ++d) fetch_records(d);
   wait_for_predecessor();
   release_successor();
 #pragma unroll
-  for (int d = 0; d < kDepth - 1; ++d) fetch_rows(d, d);
+  for (int d = 0; d < kDepth - 1; ++d) fetch_rows(d);
 
   float sum[kManyTiles][kColumns][4] = {};
   const int turns = (spans - first_span + span_step - 1) / span_step;
@@ -105,8 +115,8 @@ __global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProd
     wait_for_stage<kDepth - 2>();
     synchronize_team(team);  // all have the stage, and have done with the one before, which is overwritten now
     const int previous = slot == 0 ? kDepth - 1 : slot - 1;
-    fetch_records(previous, turn + kDepth - 1);
-    fetch_rows(previous, turn + kDepth - 1);
+    fetch_records(previous);
+    fetch_rows(previous);
     const uint8_t* stage = ring + slot * stage_bytes;
     const auto* columns = reinterpret_cast<const uint4*>(stage + record_bytes);
     multiply_span<T, Format, kManyTiles, kColumns>(sum, stage + own_records, layout, lane, [&](int quarter, int n) {
@@ -150,12 +160,10 @@ __global__ void __launch_bounds__(kManyThreads, 2) multiply_many_rows(PackedProd
   synchronize_cluster();  // the others may still read this block's sums
 }
 
-// Blocks that share the spans of the same tiles: enough of them to keep the device busy, where it has clusters.
+// Blocks that share the spans of the same tiles, where the device has clusters: as many as run at the same time.
 inline int span_splits(int blocks, int spans) {
-  const int wanted = device_attribute(cudaDevAttrMultiProcessorCount, kPackedName) * 3 / 2;
-  int splits = 1;
-  while (splits < kMostClusterBlocks && blocks * splits < wanted && splits * kSpanWarps < spans) splits *= 2;
-  return splits;
+  const int slots = device_attribute(cudaDevAttrMultiProcessorCount, kPackedName) * kManyBlocks;
+  return std::clamp(slots / blocks, 1, std::min(kMostClusterBlocks, (spans + kSpanWarps - 1) / kSpanWarps));
 }
 
 template <typename T, typename Format, int kColumns>
