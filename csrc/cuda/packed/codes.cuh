@@ -31,6 +31,22 @@ __device__ __forceinline__ uint32_t merge(uint32_t x, uint32_t mask, uint32_t y)
   return z;
 }
 
+// (x & mask) ^ y, likewise.
+__device__ __forceinline__ uint32_t flip(uint32_t x, uint32_t mask, uint32_t y) {
+  uint32_t z;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(z) : "r"(x), "r"(mask), "r"(y));
+  return z;
+}
+
+// x where chosen, else y, without the branch that the compiler may make of it.
+__device__ __forceinline__ float choose(bool chosen, float x, float y) {
+  float z;
+  asm("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nselp.f32 %0, %1, %2, p;\n}"
+      : "=f"(z)
+      : "f"(x), "f"(y), "r"(static_cast<int>(chosen)));
+  return z;
+}
+
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, __half>;
 
@@ -55,10 +71,10 @@ struct Int4Codes {
 
   template <typename T>
   static __device__ __forceinline__ uint32_t offset(int zero, int row) {
-    return zero * (row == 0 ? 1 : kTimes<T>) * 0x00010001u | kCarrier2<T>;
+    return zero * (row == 0 ? 1 : kTimes<T>)*0x00010001u | kCarrier2<T>;
   }
 
-  template <typename T>
+  template <typename T, bool kZeros>
   static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&zero)[2],
                                                   uint32_t (&a)[4]) {
     const uint32_t word = half == 0 ? words.x : words.y;
@@ -79,32 +95,28 @@ struct Int8Codes {
   static constexpr int kMiddle = 128;
   template <typename T>
   static constexpr int kTimes = 1;
-  // 2**23, in whose last bits as a float32 an integer is as in the carriers of 16 bits.
-  static constexpr uint32_t kCarrier = 0x4b000000u;
-
   template <typename T>
   static __device__ __forceinline__ uint32_t offset(int zero, int) {
-    return kIsHalf<T> ? zero * 0x00010001u | kCarrier2<T> : kCarrier | zero;
+    if constexpr (kIsHalf<T>) return zero * 0x00010001u | kCarrier2<T>;
+    const float value = zero - kMiddle;
+    return pack2<T>(value, value);
   }
 
-  template <typename T>
+  // A bfloat16 has room for seven bits beside 128; the eighth decides whether 128 or 256 is subtracted.
+  template <typename T, bool kZeros>
   static __device__ __forceinline__ uint32_t pair(uint32_t word, int row, uint32_t zero) {
-    if constexpr (kIsHalf<T>) {
-      return subtract2<T>((word >> 8 * row & 0x00ff00ffu) | kCarrier2<T>, zero);
-    } else {
-      const float first = __uint_as_float(__byte_perm(word, kCarrier, 0x7650 + row)) - __uint_as_float(zero);
-      const float second = __uint_as_float(__byte_perm(word, kCarrier, 0x7652 + row)) - __uint_as_float(zero);
-      const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);  // exact: no integer has more than 8 bits
-      return reinterpret_cast<const uint32_t&>(both);
-    }
+    const uint32_t bytes = word >> 8 * row;
+    if constexpr (kIsHalf<T>) return subtract2<T>(merge(bytes, 0x00ff00ffu, kCarrier2<T>), zero);
+    const uint32_t value = subtract2<T>(merge(bytes, 0x007f007fu, kCarrier2<T>), flip(bytes, 0x00800080u, 0x43804380u));
+    return kZeros ? subtract2<T>(value, zero) : value;
   }
 
-  template <typename T>
+  template <typename T, bool kZeros>
   static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&zero)[2],
                                                   uint32_t (&a)[4]) {
     const uint32_t word[2] = {half == 0 ? words.x : words.z, half == 0 ? words.y : words.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = pair<T>(word[i / 2], i % 2, zero[i % 2]);
+    for (int i = 0; i < 4; ++i) a[i] = pair<T, kZeros>(word[i / 2], i % 2, zero[i % 2]);
   }
 };
 
@@ -131,7 +143,7 @@ struct Float8Codes {
     return multiply2<T>(magnitude | sign, kBias);
   }
 
-  template <typename T>
+  template <typename T, bool kZeros>
   static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&)[2],
                                                   uint32_t (&a)[4]) {
     const uint32_t word[2] = {half == 0 ? words.x : words.z, half == 0 ? words.y : words.w};
@@ -162,7 +174,7 @@ struct Float4Codes {
     return multiply2<T>(magnitude | (word << (12 - 4 * i) & 0x80008000u), kBias);
   }
 
-  template <typename T>
+  template <typename T, bool kZeros>
   static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&)[2],
                                                   uint32_t (&a)[4]) {
 #pragma unroll

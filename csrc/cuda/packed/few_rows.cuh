@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kFewThreads, kTiles == 1 ? 3 : 2) multiply_few
   release_successor();
 
   constexpr int kStep = kFewWarps * kPackedSpan;
-  const T* x = static_cast<const T*>(p.x) + (first_row + min(group, rows - 1)) * p.x_stride + warp * kPackedSpan +
-               member * 8;
+  const T* x =
+      static_cast<const T*>(p.x) + (first_row + min(group, rows - 1)) * p.x_stride + warp * kPackedSpan + member * 8;
   int left = p.weight.inputs - warp * kPackedSpan;
   float sum[kTiles][1][4] = {};
   float square[4] = {};
@@ -121,10 +121,8 @@ __global__ void __launch_bounds__(kFewThreads, kTiles == 1 ? 3 : 2) multiply_few
     load_columns(next, x, left);
     wait_for_stage<kDepth - 1>();
     uint8_t* stage = ring + slot * stage_bytes;
-    if constexpr (kNorm)
-      apply_norm<T>(columns, reinterpret_cast<const uint4*>(stage + kTiles * layout.bytes), square);
-    multiply_span<T, Format, kTiles, 1>(sum, stage, layout, lane,
-                                        [&](int quarter, int) { return columns.x[quarter]; });
+    if constexpr (kNorm) apply_norm<T>(columns, reinterpret_cast<const uint4*>(stage + kTiles * layout.bytes), square);
+    multiply_span<T, Format, kTiles, 1>(sum, stage, layout, lane, [&](int quarter, int) { return columns.x[quarter]; });
     __syncwarp();
     fetch(stage);
     slot = slot == kDepth - 1 ? 0 : slot + 1;

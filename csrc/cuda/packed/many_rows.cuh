@@ -26,7 +26,9 @@ constexpr int kManyBlocks = 2;  // that share a multiprocessor, in which neither
 
 // Stages of a ring; as many as let the blocks of a multiprocessor have their shared memory.
 template <typename Format, int kColumns>
-constexpr int kManyDepth = sizeof(typename Format::Words) == 16 ? 2 : kColumns <= 2 ? 4 : 3;
+constexpr int kManyDepth = sizeof(typename Format::Words) == 16 ? 2
+                           : kColumns <= 2                      ? 4
+                                                                : 3;
 
 // Waits for the threads of a team, whose number is 0 or 1.
 __device__ __forceinline__ void synchronize_team(int team) {

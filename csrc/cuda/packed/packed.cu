@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kUnpackWarps* kWarp) unpack_records(Unpacking 
     const auto words = load_codes<Format>(record, quarter, lane);
     uint32_t a[2][4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) Format::template operands<T>(words, half, zero, a[half]);
+    for (int half = 0; half < 2; ++half) Format::template operands<T, Format::kZeros>(words, half, zero, a[half]);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const int output = blockIdx.x * kPackedTile + g + row * 8;

@@ -31,14 +31,13 @@ struct RecordLayout {
 // Scales of rows g and g + 8 of a tile in a group.
 template <typename T, typename Format>
 __device__ __forceinline__ float2 load_scales(const uint8_t* record, const RecordLayout<Format>& layout, int place) {
-  const uint8_t* from = record + RecordLayout<Format>::kCodeBytes;
-  float2 scale;
-  if (layout.scales == FloatType::float32) {
-    scale = reinterpret_cast<const float2*>(from)[place];
-  } else {
-    const uint32_t pair = reinterpret_cast<const uint32_t*>(from)[place];
-    scale = layout.scales == FloatType::float16 ? unpack2<__half>(pair) : unpack2<__nv_bfloat16>(pair);
-  }
+  // Without branches, which would keep the products of several groups apart.
+  const auto* from = reinterpret_cast<const uint32_t*>(record + RecordLayout<Format>::kCodeBytes);
+  const bool wide = layout.scales == FloatType::float32, is_half = layout.scales == FloatType::float16;
+  const uint32_t first = from[place << wide], second = from[(place << wide) + wide];
+  const float2 half = unpack2<__half>(first), bfloat = unpack2<__nv_bfloat16>(first);
+  float2 scale{choose(wide, __uint_as_float(first), choose(is_half, half.x, bfloat.x)),
+               choose(wide, __uint_as_float(second), choose(is_half, half.y, bfloat.y))};
   if constexpr (Format::template kTimes<T> != 1) scale.y *= 1.0f / Format::template kTimes<T>;
   return scale;
 }
@@ -81,8 +80,8 @@ __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4],
       for (int m = 0; m < kTiles; ++m) {
         const auto words = load_codes<Format>(records + m * layout.bytes, quarter, lane);
         uint32_t first[4], second[4];
-        Format::template operands<T>(words, 0, zero[m], first);
-        Format::template operands<T>(words, 1, zero[m], second);
+        Format::template operands<T, Format::kZeros>(words, 0, zero[m], first);
+        Format::template operands<T, Format::kZeros>(words, 1, zero[m], second);
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) multiply_add<T>(part[m][n], first, {x[n].x, x[n].y});
 #pragma unroll
