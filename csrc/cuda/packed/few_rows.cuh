@@ -14,9 +14,11 @@ constexpr const char* kPackedName = "packed product";
 constexpr int kFewWarps = 8;
 constexpr int kFewThreads = kFewWarps * kWarp;
 
-// Stages of a warp's ring that fit into shared memory.
+// Blocks that share a multiprocessor, and stages of a warp's ring for which they have shared memory.
+template <int kTiles>
+constexpr int kFewBlocks = kTiles == 1 ? 3 : 2;
 template <typename Format, int kTiles>
-constexpr int kFewDepth = (Format::kCodes == Codes::int4 || Format::kCodes == Codes::float4 ? 8 : 4) / kTiles;
+constexpr int kFewDepth = kFewBlocks<kTiles> * (sizeof(typename Format::Words) == 16 ? 1 : 2);
 
 // Bytes of the norm's weight in a stage.
 template <bool kNorm>
@@ -61,7 +63,7 @@ __device__ __forceinline__ void apply_norm(SpanColumns& columns, const uint4* fa
 // shared memory, so that no warp waits for another; the ring begins to fill before the preceding kernel has ended.
 // Where there are less than eight rows, the last one stands in for the others, whose sums are not used.
 template <typename T, typename Format, int kTiles, bool kNorm>
-__global__ void __launch_bounds__(kFewThreads, kTiles == 1 ? 3 : 2) multiply_few_rows(PackedProduct p) {
+__global__ void __launch_bounds__(kFewThreads, kFewBlocks<kTiles>) multiply_few_rows(PackedProduct p) {
   constexpr int kDepth = kFewDepth<Format, kTiles>;
   extern __shared__ uint4 rings[];  // [kFewWarps][kDepth], in each the records of the tiles and the norm's weight
   __shared__ float sums[kTiles][kFewWarps][kPackedTile][kRowsOfProduct];
