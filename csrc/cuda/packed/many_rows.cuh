@@ -57,9 +57,7 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
   const int splits = gridDim.y, rank = blockIdx.y, first_row = blockIdx.z * kRows;
   const int first_span = rank * kSpanWarps + team, span_step = splits * kSpanWarps;
   const int block_tile = blockIdx.x * (p.gated ? kTileWarps : kBlockTiles);
-  const auto tile_of = [&](int m) {
-    return p.gated ? block_tile + tile_warp + m * (tiles / 2) : block_tile + tile_warp * kManyTiles + m;
-  };
+  const auto tile_of = [&](int m) { return block_tile + tile_warp + m * (p.gated ? tiles / 2 : kTileWarps); };
   const int record_bytes = kTileWarps * kManyTiles * layout.bytes, stage_bytes = record_bytes + kRows * kPackedSpan * 2;
   const int own_records = tile_warp * kManyTiles * layout.bytes;
   uint8_t* ring = reinterpret_cast<uint8_t*>(memory) + team * kDepth * stage_bytes;
@@ -137,7 +135,7 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = n * kRowsOfProduct + member * 2 + i % 2;
-        const int place = (p.gated ? m * kTileWarps + tile_warp : tile_warp * kManyTiles + m) * kPackedTile;
+        const int place = (m * kTileWarps + tile_warp) * kPackedTile;
         sums[(team * kRows + row) * kSumStride + place + group + i / 2 * 8] = sum[m][n][i];
       }
     }
@@ -146,10 +144,19 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
   const int all = p.gated ? p.weight.outputs / 2 : p.weight.outputs;
   const int block_outputs = kPackedTile * (p.gated ? kTileWarps : kBlockTiles);
   const auto total = [&](int row, int place) {
-    float value = 0;
-    for (int block = 0; block < splits; ++block) {
+    float values[kMostClusterBlocks][kSpanWarps] = {};  // all are on their way before the first is added
 #pragma unroll
-      for (int t = 0; t < kSpanWarps; ++t) value += read_cluster(sums + (t * kRows + row) * kSumStride + place, block);
+    for (int block = 0; block < kMostClusterBlocks; ++block) {
+      if (block >= splits) continue;
+#pragma unroll
+      for (int t = 0; t < kSpanWarps; ++t)
+        values[block][t] = read_cluster(sums + (t * kRows + row) * kSumStride + place, block);
+    }
+    float value = 0;
+#pragma unroll
+    for (int block = 0; block < kMostClusterBlocks; ++block) {
+#pragma unroll
+      for (int t = 0; t < kSpanWarps; ++t) value += values[block][t];
     }
     return value;
   };
