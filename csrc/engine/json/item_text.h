@@ -1,6 +1,7 @@
 // JSON texts, complete or not, that are compared by value.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
