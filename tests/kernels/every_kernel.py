@@ -104,11 +104,9 @@ def updates() -> None:
 def packed_products() -> None:
     for kind, dtype, rows in product(BITS, HALVES, (1, 8, 16, 20)):
         codes = torch.randint(0, 1 << BITS[kind], (64, 328)).to(torch.uint8)
-        for size, zeros in (
-            (32, None),
-            (128, torch.zeros(64, 3, dtype=torch.uint8) if kind.startswith("int") else None),
-        ):
+        for size, has_zeros in product((32, 128), (False, True) if kind.startswith("int") else (False,)):
             scales = torch.rand(64, -(-328 // size)).to(dtype)
+            zeros = torch.zeros_like(scales, dtype=torch.uint8) if has_zeros else None
             weight = TensorCoreWeight.of_codes(kind, codes, scales, zeros, size, dtype)
             assert weight is not None
             x, residual, bias = (torch.randn(rows, each).to(dtype) for each in (328, 64, 64))

@@ -106,8 +106,9 @@ def test_graphs_on_gpus(checkpoint: Callable[[str], Any], name: str, devices: li
 def test_requests_on_gpus(tiny_dir: Path, tokenizer: ExLlamaV2Tokenizer, devices: list[str]) -> None:
     """Sampling is recorded too, with a head that is split."""
     settings = {"max_seq_len": 4096, "compute_dtype": torch.float32}
-    texts = []
-    for model in (sharded_model(tiny_dir, devices, **settings), sharded_model(tiny_dir, devices[:1], **settings)):
+    models = [sharded_model(tiny_dir, used, **settings) for used in (devices, devices[:1])]
+    embedding, texts = embedding_of(models[0]), []
+    for model in models:
         runtime = Runtime(model, ExLlamaV2Cache_TP(model, max_seq_len=4096), tokenizer)
-        texts.append(outputs(runtime, embedding_of(model)))
+        texts.append(outputs(runtime, embedding))
     assert texts[0] == texts[1]
