@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
+from constrain.kernels.few_rows import applies, queue_product
 from constrain.kernels.low_rank import LowRankUpdate, LowRankWorkspace, add_projected, project
 from constrain.kernels.norm import RowNorm, normed
 from constrain.kernels.weights.packed import Weight
@@ -156,33 +157,23 @@ def _product(
     update: LowRankUpdate | None,
     workspace: LowRankWorkspace | None,
 ) -> torch.Tensor:
-    if norm is not None and (norm.centred or x.dtype is not torch.bfloat16):
-        # The kernel has no layer norm. It multiplies by the norm's weight before it divides by the root, which float16
-        # has no range for.
+    if norm is not None and not applies(norm, x.dtype):
         x, norm = normed(x, norm), None
-    outputs = weight.shape[0] if activation is None else weight.shape[0] // 2
-    rows = cuda.as_rows(x)
-    out = x.new_empty(*x.shape[:-1], outputs)
-    added = None if residual is None else cuda.as_rows(residual)
-    with torch.cuda.device(x.device):
-        cuda.module.product(
-            x=cuda.address(rows),
-            norm_weight=0 if norm is None else cuda.address(norm.weight),
-            weight=cuda.address(weight),
-            bias=cuda.address(bias),
-            residual=cuda.address(added),
-            out=cuda.address(out),
-            x_stride=rows.stride(0),
-            residual_stride=0 if added is None else added.stride(0),
-            out_stride=outputs,
-            rows=rows.shape[0],
-            inputs=rows.shape[1],
-            outputs=outputs,
-            eps=0.0 if norm is None else norm.eps,
-            gated=activation is not None,
-            activation=(activation or Activation.SILU).value,
-            dtype=cuda.DTYPES[x.dtype],
-            update=None if update is None else update.for_kernels(rows, workspace or LowRankWorkspace()),
-            stream=cuda.stream(x),
-        )
-    return out
+    outputs, inputs = weight.shape
+    prepared = None
+    if update is not None:
+        workspace = workspace or LowRankWorkspace()  # its memory is kept until the kernel is queued
+        prepared = update.for_kernels(cuda.as_rows(x), workspace)
+    return queue_product(
+        cuda.module.product,
+        x,
+        outputs,
+        bias,
+        residual,
+        activation,
+        norm,
+        weight=cuda.address(weight),
+        inputs=inputs,
+        outputs=outputs if activation is None else outputs // 2,
+        update=prepared,
+    )

@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
+from constrain.kernels.few_rows import applies, queue_product
 from constrain.kernels.norm import RowNorm, normed
 from constrain.kernels.weights.fragments import TILE, RecordForm, find_form, make_records, read_records
 from constrain.kernels.weights.packed import PackedWeight, Weight
@@ -135,9 +136,8 @@ class TensorCoreWeight(PackedWeight):
     def _ordered(self, x: torch.Tensor, norm: RowNorm | None) -> tuple[torch.Tensor, RowNorm | None]:
         """Gather activations, and apply the norm where the kernel does not."""
         rows = x.numel() // max(1, self.inputs)
-        # The kernel multiplies by the norm's weight before it divides by the root, which float16 has no range for.
-        fused = self.order is None and rows <= _FUSED_NORM_ROWS and x.dtype is torch.bfloat16
-        if norm is not None and (norm.centred or not fused):
+        is_fused = self.order is None and rows <= _FUSED_NORM_ROWS
+        if norm is not None and not (is_fused and applies(norm, x.dtype)):
             x, norm = normed(x, norm), None
         return (x if self.order is None else x.index_select(-1, self.order)), norm
 
@@ -188,26 +188,5 @@ class TensorCoreWeight(PackedWeight):
         activation: Activation | None,
         norm: RowNorm | None,
     ) -> torch.Tensor:
-        outputs = self.outputs if activation is None else self.outputs // 2
-        rows = cuda.as_rows(x)
-        out = x.new_empty(*x.shape[:-1], outputs)
-        added = None if residual is None else cuda.as_rows(residual)
-        with torch.cuda.device(x.device):
-            cuda.module.packed_product(
-                x=cuda.address(rows),
-                norm_weight=0 if norm is None else cuda.address(norm.weight),
-                weight=self._view(self.records, self.outputs),
-                bias=cuda.address(bias),
-                residual=cuda.address(added),
-                out=cuda.address(out),
-                x_stride=rows.stride(0),
-                residual_stride=0 if added is None else added.stride(0),
-                out_stride=outputs,
-                rows=rows.shape[0],
-                eps=0.0 if norm is None else norm.eps,
-                gated=activation is not None,
-                activation=(activation or Activation.SILU).value,
-                dtype=cuda.DTYPES[x.dtype],
-                stream=cuda.stream(x),
-            )
-        return out
+        kernel, weight = cuda.module.packed_product, self._view(self.records, self.outputs)
+        return queue_product(kernel, x, self.outputs, bias, residual, activation, norm, weight=weight)
