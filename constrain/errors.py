@@ -150,7 +150,7 @@ class BudgetError(ConstrainError, ValueError):
 
     def __init__(self, budget: int, needed: int) -> None:
         self.budget, self.needed = budget, needed
-        super().__init__(f"a budget of {budget} tokens does not suffice to complete the text: {needed} do")
+        super().__init__(f"a budget of {budget} tokens is too small: the shortest text takes {needed}")
 
 
 class FilterError(ConstrainError, RuntimeError):

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from constrain.extract import Target
 
 PROMPT = "> "
+_NO_TEMPLATE = (
+    "note: this model has no chat template, and may not answer; --model takes one that was trained for conversations"
+)
 
 
 @click.command()
@@ -48,6 +51,8 @@ def chat(
     from constrain.llm import load, make_filters
 
     llm = load(model_dir, max_batch_size=1, **gpus)
+    if not llm.tokenizer.chat_templates:
+        click.echo(_NO_TEMPLATE, err=True)
     settings = ExLlamaV2Sampler.Settings()
     if temperature is not None:
         settings = replace(settings, temperature=temperature)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
 from constrain.cli.options import SchemaParam, model_option
 from constrain.cli.schema import warn_of_mistakes
+from constrain.cli.tables import table_console
 from constrain.engine.pointers import pointer
 from constrain.errors import GrammarError
 
@@ -129,6 +129,6 @@ def _print(rows: list[Row]) -> None:
             status = f"[{COLOURS[row.status]}]{row.status}[/]"
             table.add_row(escape(where), escape(row.keyword), status, escape(row.note))
             where = ""
-    Console().print(table)
+    table_console().print(table)
     counts = Counter(row.status for row in rows)
     click.echo(", ".join(f"{counts[status]} {status}" for status in COLOURS))

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from constrain.cli.options import OutputFile, keep
+from constrain.cli.tables import table_console
 
 RECORDS = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -38,6 +39,6 @@ def evaluate(records: Path, gold: Path, ignore_case: bool, as_json: bool, page: 
     if as_json:
         click.echo(json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False))
     else:
-        print_tables(evaluation)
+        print_tables(evaluation, table_console())
     if page:
         write_page(evaluation, page, title=records.name)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from safetensors import safe_open
 
 from constrain.cli.options import FOLDER
+from constrain.cli.tables import table_console
 from constrain.errors import CacheError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def plugins() -> None:
     table = Table("filter", "plugin", "from", "version", "arguments")
     for info in available():
         table.add_row(*map(escape, (info.name, info.plugin, info.origin, info.version, info.signature)))
-    console = Console()
+    console = table_console()
     console.print(table)
     for plugin in broken():
         console.print(f"not loaded: {plugin.name} of {plugin.origin} {plugin.version}: {plugin.error}", style="red")
@@ -72,7 +72,7 @@ def info(model_dir: Path, gpus: int | None) -> None:
         table.add_row(name, value)
     model = ExLlamaV2(config)
     model.choose_dtype()
-    console = Console()
+    console = table_console()
     console.print(table)
     console.print(_memory(model))
     if gpus is not None:

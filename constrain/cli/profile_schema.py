@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
 from constrain.cli.options import FOLDER, SchemaParam, TextFile
+from constrain.cli.tables import table_console
 
 if TYPE_CHECKING:
     from constrain.engine.profile import SchemaProfile
@@ -84,9 +84,10 @@ def profile_schema(
 def _print(profile: SchemaProfile, slowest: int) -> None:
     given, sampled = profile.documents
     click.echo(f"compiled in {_time(profile.compile_seconds)}, first mask after {_time(profile.first_mask_seconds)}")
-    click.echo(f"{profile.states:,} states, {profile.final_states:,} in use; {profile.nbytes / 1e6:.1f} MB")
+    states = f"{profile.states:,} states after compilation, {profile.final_states:,} after all masks"
+    click.echo(f"{states}; {profile.nbytes / 1e6:.1f} MB")
     click.echo(f"documents: {given} given, {sampled} sampled")
-    console = Console()
+    console = table_console()
     console.print(_figures(profile))
     if slowest:
         console.print(_slowest(profile, slowest))

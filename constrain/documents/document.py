@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from constrain.arguments import check_text
 from constrain.documents.images import encoded_image
+from constrain.errors import ArgumentError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -81,6 +83,8 @@ class Document:
         """
         if isinstance(what, Document):
             return what
+        if isinstance(what, os.PathLike):
+            raise ArgumentError(f"{what!r} is a path, and no document; constrain.documents.read reads files")
         return cls("", image=encoded_image(what)) if hasattr(what, "convert") else cls(what)
 
     @property

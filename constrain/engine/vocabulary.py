@@ -281,7 +281,7 @@ def _load_tokenizer(path: Path) -> Tokenizer:
     import tokenizers
 
     if not path.is_file():
-        raise VocabularyError(f"{path} does not exist")
+        raise VocabularyError(f"{path} does not exist; give the folder of a model")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no narrower type

@@ -18,9 +18,8 @@ from constrain.evaluation.spans import SpanScore
 COVERAGES = (0.5, 0.8, 0.9, 1.0)
 
 
-def print_tables(evaluation: Evaluation) -> None:
+def print_tables(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation."""
-    console = Console()
     console.print(summary(evaluation.documents), _scores(evaluation))
     if evaluation.spans:
         console.print(_spans(evaluation))

@@ -224,7 +224,7 @@ class _GeneratedObjects(GenerateJsonSchema):
     - Objects have only the fields of their type, unless the type allows others: pydantic would drop the others.
     - A field that may be ``None``, and is by default, is required: the model decides that a value is absent by writing
       ``null``, which it does more reliably than leaving the field out.
-    - Decimals are numbers; pydantic would also accept any string.
+    - Decimals are numbers, with their limits of digits; pydantic would also accept any string.
     """
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
@@ -238,7 +238,9 @@ class _GeneratedObjects(GenerateJsonSchema):
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         accepted = super().decimal_schema(schema)
-        return next((kind for kind in accepted.get("anyOf", ()) if kind.get("type") == "number"), accepted)
+        number = next((kind for kind in accepted.get("anyOf", ()) if kind.get("type") == "number"), accepted)
+        limits = {key: limit for key, limit in _digit_limits(schema).items() if key not in number}
+        return number | limits
 
     def field_is_required(
         self,
@@ -246,6 +248,18 @@ class _GeneratedObjects(GenerateJsonSchema):
         total: bool,
     ) -> bool:
         return _is_none_by_default(field["schema"]) or super().field_is_required(field, total)
+
+
+def _digit_limits(schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+    """Return keywords for the numbers of digits that a decimal may have, which JSON Schema does not count."""
+    limits: JsonSchemaValue = {}
+    places, digits = schema.get("decimal_places"), schema.get("max_digits")
+    if places is not None:
+        limits["multipleOf"] = 10**-places
+    if digits is not None:
+        limits["exclusiveMaximum"] = 10 ** max(0, digits - (places or 0))
+        limits["exclusiveMinimum"] = -limits["exclusiveMaximum"]
+    return limits
 
 
 def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:

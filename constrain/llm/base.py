@@ -172,10 +172,12 @@ def one_of(prompt: str | None, messages: Messages | None) -> PromptOrMessages:
     """Return the prompt, or the messages as a list.
 
     Raises:
-        ArgumentError: both are given, or the messages are not a list of dicts.
+        ArgumentError: both are given or none, or the messages are not a list of dicts.
     """
     if messages is None:
-        return prompt  # type: ignore[return-value]  # None is rejected later, like any other non-string
+        if prompt is None:
+            raise ArgumentError("give a prompt, or messages")
+        return prompt
     if prompt is not None:
         raise ArgumentError("give a prompt or messages, not both")
     if not isinstance(messages, (list, tuple)) or not all(isinstance(each, Mapping) for each in messages):

@@ -56,7 +56,7 @@ def config_path(folder: Path) -> Path:
         ConfigError: there is none.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder")
+        raise ConfigError(f"{folder}: no such folder; models are read from folders, and none is downloaded")
     path = folder / "config.json"
     if not path.is_file():
         raise ConfigError(f"{folder}: no config.json in this folder")

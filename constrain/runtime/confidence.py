@@ -36,7 +36,7 @@ class TokenConfidence:
     @property
     def removed(self) -> float:
         """Share of the probability that the model gave to tokens which the constraint excludes."""
-        return -math.expm1(self.log_mass)
+        return max(0.0, -math.expm1(self.log_mass))  # not -0.0, nor less by rounding
 
     @property
     def lists_all(self) -> bool:

@@ -250,8 +250,8 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         template = templates.get("tool_use") if tools else None
         template = template or templates.get("default")
         if template is None:
-            found = f"only {', '.join(templates)}" if templates else "none"
-            raise TokenizerError(f"{self.config.model_dir}: no chat template called default: {found}")
+            found = f"no chat template called default, only {', '.join(templates)}" if templates else "no chat template"
+            raise TokenizerError(f"{self.config.model_dir}: the model has {found}; give a prompt in place of messages")
         given = {"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt}
         return template.render(messages, {**self._role_texts(), **given, **variables})
 

@@ -52,7 +52,7 @@ def test_generate_prints_no_half_of_a_document(tiny_dir: Path) -> None:
     assert whole.exit_code == 0 and re.fullmatch(r'[{]"a": "[ab]*"[}]\n', whole.stdout)
     short = run("generate", "hi", "--model", str(tiny_dir), "--regex", "[ab]{30}", "--max-new-tokens", "9")
     assert (short.exit_code, short.stdout) == (1, "")
-    assert "a budget of 9 tokens does not suffice to complete the text: 30 do" in short.stderr
+    assert "a budget of 9 tokens is too small: the shortest text takes 30" in short.stderr
     both = ("--regex", "(aaaa)+", "--choice", "a" * 12, "--prefix", "aaa")
     cut = run("generate", "hi", "--model", str(tiny_dir), *both, "--max-new-tokens", "13")
     assert (cut.exit_code, cut.stdout) == (0, "a" * 12 + "\n")
@@ -99,6 +99,20 @@ def test_chat_names_what_does_not_compile_at_once(tiny_dir: Path) -> None:
     result = run("chat", "--model", str(tiny_dir), "--regex", "a(b")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "unterminated subpattern" in result.stderr
+
+
+def test_chat_notes_that_a_model_was_not_trained_for_it() -> None:
+    result = CliRunner().invoke(cli, ["chat"], input="/quit\n")
+    assert result.exit_code == 0
+    assert "note: this model has no chat template" in result.stderr
+
+
+def test_tables_that_go_into_a_file_are_not_broken(tiny_dir: Path, tmp_path: Path) -> None:
+    name = "a name that is as long as forty characters"
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"properties": {name: {"properties": {name: {"type": "integer"}}}}}))
+    result = CliRunner().invoke(cli, ["check-schema", str(path), "--model", str(tiny_dir)], env={"COLUMNS": None})
+    assert f"#/properties/{name}/properties/{name} " in result.stdout
 
 
 def test_check_schema_lists_what_is_enforced(tiny_dir: Path, tmp_path: Path) -> None:

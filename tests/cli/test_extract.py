@@ -132,7 +132,7 @@ def test_files_that_fail_are_reported_and_the_others_go_on(folder: Path, tiny_di
 def test_records_that_are_not_complete_are_reported(folder: Path, tiny_dir: Path) -> None:
     result = run(tiny_dir, "--schema", "schema.json", "one.txt", "--max-new-tokens", "2")
     assert result.exit_code == 1
-    assert "one.txt: a budget of 2 tokens does not suffice" in result.stderr
+    assert "one.txt: a budget of 2 tokens is too small" in result.stderr
 
 
 def test_many_files_keep_their_order(folder: Path, tiny_dir: Path) -> None:

@@ -15,7 +15,7 @@ from docx.oxml.ns import nsdecls
 from fpdf import FPDF
 
 from constrain.documents import Document, read, read_bytes
-from constrain.errors import DocumentError
+from constrain.errors import ArgumentError, DocumentError
 
 TEXTS = {
     "English": "Dear Ada, the invoice of 3 May is due.",
@@ -231,6 +231,11 @@ def test_without_a_known_suffix_the_content_tells_the_format(name: str) -> None:
 
 def test_suffixes_are_known_in_capitals_too() -> None:
     assert read_bytes(pdf_of("Hello"), "LETTER.PDF").text == "Hello"
+
+
+def test_paths_are_not_taken_for_texts() -> None:
+    with pytest.raises(ArgumentError, match=r"is a path, and no document; constrain\.documents\.read reads files"):
+        Document.of(Path("a.txt"))
 
 
 def test_a_missing_library_is_named_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,3 +289,16 @@ def test_dict_schemas_keep_their_optional_fields() -> None:
 def test_decimals_are_numbers() -> None:
     assert Target.of(Annotated[Decimal, Field(ge=0)]).schema == {"type": "number", "minimum": 0}
     assert Target.of(Decimal).read("2.50").value == Decimal("2.5")
+
+
+def test_decimals_have_as_many_digits_as_their_type_allows() -> None:
+    """Else records would be refused by their type, though they match the schema."""
+    price = Target.of(Annotated[Decimal, Field(max_digits=5, decimal_places=2)])
+    limits = {"exclusiveMinimum": -1000, "exclusiveMaximum": 1000, "multipleOf": 0.01}
+    assert price.schema == {"type": "number", **limits}
+    assert price.read("-999.99").value == Decimal("-999.99")
+    for refused in ("1.005", "1000", "-1000.00"):
+        with pytest.raises(ExtractionError, match="does not match the schema"):
+            price.read(refused)
+    rate = Target.of(Annotated[Decimal, Field(decimal_places=6, ge=0, le=1, multiple_of=Decimal("0.25"))])
+    assert rate.schema == {"type": "number", "minimum": 0, "maximum": 1, "multipleOf": 0.25}

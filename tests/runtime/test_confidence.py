@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,6 +61,7 @@ def check(runtime: Runtime, handle: Handle, tolerance: float = 2e-5) -> None:
         assert token.confidence.logprob == pytest.approx(float(allowed[token.id]), abs=tolerance)
         removed = float(position.softmax(0)[~mask].sum())
         assert token.confidence.removed == pytest.approx(removed, abs=tolerance)
+        assert math.copysign(1, token.confidence.removed) == 1  # "-0.0" would be written into records
         listed = mask if int(mask.sum()) <= 256 else mask & torch.isin(torch.arange(WIDTH), torch.arange(40, 90))
         if handle.sequence.request.watched_tokens is None and int(mask.sum()) > 256:
             listed = torch.zeros_like(mask)

@@ -81,8 +81,8 @@ def test_where_templates_are_found(save_byte_level: Save, load: Load) -> None:
 
 def test_errors_of_templates(save_byte_level: Save, load: Load) -> None:
     for template, message in [
-        (None, "no chat template called default: none"),
-        ([{"name": "rag", "template": ""}], "no chat template called default: only rag"),
+        (None, "the model has no chat template; give a prompt"),
+        ([{"name": "rag", "template": ""}], "no chat template called default, only rag; give a prompt"),
         ({"default": ""}, "must be a text, or a list"),
         ([{"name": "default"}], "must be a text, or a list"),
         ("{% if %}", "tokenizer_config.json: not a Jinja template: .*, line 1"),
