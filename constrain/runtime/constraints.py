@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from os import cpu_count
@@ -16,11 +16,14 @@ from threading import Lock
 from time import perf_counter
 from typing import Protocol
 
+import torch
+
 from constrain.engine.advance import Advance, Workers
 from constrain.errors import FilterError
 from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask, contains, only_end
 from constrain.filters.time_limit import THREADS
+from constrain.runtime.trigger import Trigger
 
 #: Seconds without a result after which another Python thread joins a batch.
 _STALL_SECONDS = 1e-3
@@ -178,59 +181,86 @@ class MaskBatch:
 
 
 class SequenceConstraint:
-    """The constraint of one sequence, with its pending mask.
+    """The constraint of one sequence, with its pending mask. Before it begins, all tokens are allowed.
 
     Attributes:
+        active: the constraint, once it has begun.
         ends: allowed next tokens that complete the constraint.
     """
 
-    def __init__(self, constraint: Constraint, eos: int | None) -> None:
+    def __init__(self, constraint: Constraint | None, eos: int | None, trigger: Trigger | None = None) -> None:
         """
         Args:
-            constraint: must not have begun.
+            constraint: must not have begun; ``None``: none.
             eos: allow only this token as soon as the constraint allows it; ``None``: no preference.
+            trigger: begins the constraint; ``None``: :meth:`begin` does.
         """
-        self.constraint = constraint
+        self.active: Constraint | None = None
         self.ends: Collection[int] = ()
         self._ends_after: list[Collection[int]] = []
-        self._eos = eos
+        self._constraint, self._eos, self._trigger = constraint, eos, trigger
         self._pending: PendingMask | None = None
         self._promised: int | None = None
         self._known: tuple[TokenMask | None] | None = None
         self._fruitless = 0
 
-    def begin(self, prefix: str) -> None:
-        """Begin, or restart; ``prefix`` is text that the next token regenerates (token healing)."""
-        self._forget()
-        self._ends_after = []
-        self.constraint.begin(prefix)
+    @property
+    def may_begin(self) -> bool:
+        """Whether to :meth:`begin` before the next token."""
+        return self._constraint is not None and self.active is None and self._trigger is None
 
-    def begin_within(self, text: str) -> bool:
-        """Begin with ``text``, the end of a token; return whether the constraint allows it."""
-        self._forget()
-        return self.constraint.begin_within(text)
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """Bias to add to the next logits, float32 ``[width]`` on the CPU, known with :meth:`mask`."""
+        return None if self.active is None else self.active.bias
+
+    def begin(self, prefix: str = "") -> None:
+        """Begin; ``prefix`` is text that the next token regenerates (token healing)."""
+        self._reset(self._constraint)
+        if self.active is not None:
+            self.active.begin(prefix)
+
+    def restart(self, prefix: str, tokens: Iterable[int]) -> None:
+        """Begin again, or wait for the trigger again, and accept the tokens of the output."""
+        if self._trigger is None:
+            self.begin(prefix)
+        else:
+            self._trigger.reset()
+            self._reset(None)
+        for token in tokens:
+            self.accept(token)
 
     def prefetch(self, batch: MaskBatch, token: int | None, budget: int | None) -> None:
         """Queue the next mask in a batch, after ``token`` if given; :meth:`accept` must get that token next."""
-        if self._pending is not None or (token is None and self._known is not None):
+        if self.active is None or self._pending is not None or (token is None and self._known is not None):
             return
-        self._pending = batch.add(self.constraint, token, budget)
+        self._pending = batch.add(self.active, token, budget)
         if self._pending is not None:
             self._promised, self._known = token, None
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether :meth:`mask` returns without waiting."""
         return self._pending is None or self._pending.done
 
+    def may_follow(self, token: int) -> bool:
+        """Return false if the constraint excludes the text that a token adds after the trigger, which it completes."""
+        rest = self._rest_after(token)
+        return rest is None or self._begin_within(rest)
+
     def accept(self, token: int) -> None:
         """Accept a token, unless :meth:`prefetch` has already queued it."""
-        if self._promised is not None:
+        if self._trigger is not None and not self._trigger.found:
+            rest = self._rest_after(token)
+            self._trigger.accept(token)
+            if rest is not None and self._begin_within(rest):
+                self.active = self._constraint
+        elif self._promised is not None:
             self._promised = None
-            return
-        self._forget()
-        self.ends = self._ends_after.pop(0) if self._ends_after else ()
-        self.constraint.accept(token)
+        elif self.active is not None:
+            self._forget()
+            self.ends = self._ends_after.pop(0) if self._ends_after else ()
+            self.active.accept(token)
 
     def mask(self, budget: int | None) -> TokenMask | None:
         """Return the allowed tokens, ``None`` for all.
@@ -239,23 +269,31 @@ class SequenceConstraint:
             DeadEnd: no token is allowed.
             FilterError: a filter failed.
         """
+        if self.active is None:
+            return None
         if self._pending is not None:
             pending, self._pending = self._pending, None
             self._known = (pending.result(budget),)
         elif self._known is None:
-            self._known = (self.constraint.mask(budget),)
+            self._known = (self.active.mask(budget),)
         (mask,) = self._known
-        self.ends = self.constraint.end_tokens if mask is not None else ()
+        self.ends = self.active.end_tokens if mask is not None else ()
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
 
     def fork(self, budget: int | None) -> SequenceConstraint | None:
         """Return an independent copy in the same state; ``None`` if a filter cannot be copied."""
+        if self.active is None:
+            return SequenceConstraint(None, self._eos)
         try:
             self.mask(budget)  # the pending mask has to be done first
-            fork = self.constraint.fork()
+            fork = self.active.fork()
         except FilterError:
             return None  # computing the mask raises the same error again
-        return None if fork is None else SequenceConstraint(fork, self._eos)
+        if fork is None:
+            return None
+        other = SequenceConstraint(fork, self._eos)
+        other.active = fork
+        return other
 
     def discard_mask(self) -> None:
         """Drop the cached mask, so that the next :meth:`mask` recomputes it."""
@@ -265,6 +303,8 @@ class SequenceConstraint:
         """Return the masks after each proposed token, up to the first that is not allowed."""
         masks: list[TokenMask | None] = []
         self._ends_after = []
+        if self.active is None:
+            return [None] * len(proposals)
         ahead = self.fork(budget) if proposals else None
         if ahead is None:
             return masks
@@ -276,7 +316,7 @@ class SequenceConstraint:
                 ahead.accept(token)
                 budget = None if budget is None else budget - 1
                 allowed = ahead.mask(budget)
-                if ahead.constraint.bias is not None:
+                if ahead.bias is not None:
                     break  # it would have to be added to the logits of this proposal only
                 masks.append(allowed)
                 self._ends_after.append(ahead.ends)
@@ -286,11 +326,11 @@ class SequenceConstraint:
         """Return tokens of text that is certain to follow, at most ``limit``; not all that could be found."""
         try:
             mask = self.mask(budget)
-            if mask is None or mask.count > _MOST_ALLOWED:
+            if mask is None or self.active is None or mask.count > _MOST_ALLOWED:
                 return ()
             forced: Sequence[int] = ()
             if self._fruitless < _FRUITLESS or self._fruitless % 4 == 0:
-                forced = self.constraint.forced_tokens(limit)
+                forced = self.active.forced_tokens(limit)
         except FilterError:
             return ()  # computing the mask raises the same error again
         self._fruitless = 0 if forced else self._fruitless + 1
@@ -299,7 +339,21 @@ class SequenceConstraint:
     def close(self) -> None:
         """Drop background work: no more masks are needed."""
         self._pending = self._known = None
-        self.constraint.close()
+        if self._constraint is not None:
+            self._constraint.close()
+
+    def _rest_after(self, token: int) -> str | None:
+        """Return the text that a token adds after the trigger; ``None`` if it does not complete it."""
+        return None if self._trigger is None or self._trigger.found else self._trigger.rest_after(token)
+
+    def _begin_within(self, text: str) -> bool:
+        """Begin with ``text``, the end of a token; return whether the constraint allows it."""
+        self._forget()
+        return self._constraint is not None and self._constraint.begin_within(text)
+
+    def _reset(self, active: Constraint | None) -> None:
+        self._forget()
+        self.active, self.ends, self._ends_after = active, (), []
 
     def _forget(self) -> None:
         """Wait for the pending mask, if any, and drop it."""

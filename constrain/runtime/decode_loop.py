@@ -248,7 +248,7 @@ class DecodeLoop:
         if failed is not None:
             return [(sequence, failed)]
         if each.expected is None or each.expected == sequence.last_token:
-            each.masks_after = sequence.masks_after(each.rows[0].ids[1:])
+            each.masks_after = sequence.constraint.masks_after(each.rows[0].ids[1:], sequence.budget)
         return []
 
     # Sampling
@@ -267,7 +267,7 @@ class DecodeLoop:
 
     def _fill(self, rows: list[SamplingRow], each: ScheduledSequence, starts: Sequence[int]) -> None:
         sequence, request = each.sequence, each.sequence.request
-        bias = sequence.bias
+        bias = sequence.constraint.bias
         row = SamplingRow(
             sequence.sampling,
             request.seed,
@@ -311,10 +311,10 @@ class DecodeLoop:
         """Verify the proposals of a sequence, and append tokens up to and including the first that was not proposed."""
         sequence, proposals = each.sequence, each.proposals
         updates: list[Update] = []
-        constrained = sequence.is_constrained
+        constraint = sequence.constraint.active
         for place, proposal in enumerate([*proposals, None], each.place):
             # All tokens were sampled under the conditions of the first, which the last token may have changed.
-            if updates and (sequence.has_own_conditions or sequence.is_constrained != constrained):
+            if updates and (sequence.has_own_conditions or sequence.constraint.active is not constraint):
                 break
             epoch = sequence.epoch
             token = _token(sequence, sampled, place, self._sampler.width)

@@ -28,8 +28,8 @@ class SequenceState:
     Attributes:
         request: the request.
         rows: its tokens and pages; for guidance a second row, with the other prompt.
+        constraint: its constraint, with the next mask.
         sampling: sampling parameters of the next token; may be replaced between steps.
-        new_tokens: number of generated tokens; a regenerated token of the prompt (token healing) does not count.
         finish: why it ended; ``None`` before.
         last_token: the last token of the sequence.
         banned_tokens: tokens that must not be sampled next, unless no other is left.
@@ -57,7 +57,6 @@ class SequenceState:
         self.request, self.sampling, self.serial = request, request.sampling, serial
         self.rows = [CachedTokens(ids) for ids in request.prompt]
         self._prefix_token = self._split_for_healing(tokenizer) if request.heal else None
-        self.new_tokens = 0 if self._prefix_token is None else -1
         self.finish: Finish | None = None
         self.last_token = self._last_token()
         self.banned_tokens: Sequence[int] = ()
@@ -67,20 +66,23 @@ class SequenceState:
         self.is_complete = False
         self.lineage: Lineage | None = None
         self._tokenizer, self._width = tokenizer, width
-        self._start = self._length = len(self.rows[0].sequence_ids)
-        self._is_prefilled = False
+        self._start = len(self)
         self._prefix = "" if self._prefix_token is None else self._piece(self._prefix_token)
         self._forbidden: dict[int, set[int]] = {}
         detokenizer = Detokenizer(tokenizer, request.decode_special_tokens)
         self._held: HeldText[SampledToken] = HeldText(detokenizer, request.stop_strings, request.banned_strings)
-        self._trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
+        trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
         eos = tokenizer.eos_token_id if request.prefer_eos else None
-        self._constraint = None if request.constraint is None else SequenceConstraint(request.constraint, eos)
-        self._constrained = False
+        self.constraint = SequenceConstraint(request.constraint, eos, trigger)
 
     def __len__(self) -> int:
         """Return the number of tokens, prompt included."""
-        return self._length
+        return len(self.rows[0].sequence_ids)
+
+    @property
+    def new_tokens(self) -> int:
+        """Number of generated tokens; a regenerated token of the prompt (token healing) does not count."""
+        return len(self) - len(self.rows[0].input_ids)
 
     @property
     def num_uncommitted(self) -> int:
@@ -101,19 +103,12 @@ class SequenceState:
     @property
     def is_prefilled(self) -> bool:
         """Whether the next token can be sampled."""
-        if not self._is_prefilled:
-            self._is_prefilled = all(row.is_prefilled for row in self.rows)
-        return self._is_prefilled
+        return all(row.is_prefilled for row in self.rows)
 
     @property
     def is_running(self) -> bool:
         """Whether it has pages."""
         return bool(self.rows[0].block_table)
-
-    @property
-    def is_constrained(self) -> bool:
-        """Whether a constraint applies to the next token."""
-        return self._constrained
 
     @property
     def budget(self) -> int | None:
@@ -156,35 +151,34 @@ class SequenceState:
 
     def begin(self) -> Update | None:
         """Begin the constraint if it applies from now on; return an update if that ends the sequence."""
-        if self._constraint is None or self._constrained or self._trigger is not None or self.finish is not None:
+        may_begin = self.constraint.may_begin and self.finish is None
+        if not may_begin or (self.is_healing and not self.request.constrain_healing):
             return None
-        if self.is_healing and not self.request.constrain_healing:
-            return None
-        return self.guarded(self._begin_constraint)
+        return self.guarded(self.constraint.begin, self._prefix if self.is_healing else "")
 
     def forced_tokens(self, limit: int) -> list[int]:
         """Return at most ``limit`` tokens that are certain to follow, none of which ends the sequence."""
-        if not self._constrained or self._constraint is None or self.is_healing or self.finish is not None:
+        if limit <= 0 or self.is_healing or self.finish is not None:
             return []
-        forced = list(self._constraint.forced_tokens(limit, self.budget)) if limit > 0 else []
+        forced = list(self.constraint.forced_tokens(limit, self.budget))
         stop = self.request.stop_tokens
         return forced[: next((i for i, token in enumerate(forced) if token in stop), len(forced))]
 
     def prefetch(self, batch: MaskBatch, token: int | None = None) -> None:
         """Queue the next mask in a batch, after ``token`` if given; :meth:`take` must get that token next."""
-        if self._constraint is None or not self._constrained:
+        if self.constraint.active is None:
             return
         if token is not None and (self.request.hook is not None or self._ends_with(token) or self.remaining == 1):
             return
         budget = self.budget
         if budget is not None and token is not None:
             budget -= 1
-        self._constraint.prefetch(batch, token, budget)
+        self.constraint.prefetch(batch, token, budget)
 
     @property
     def mask_ready(self) -> bool:
         """Whether :meth:`mask` returns without waiting."""
-        return self.finish is not None or self._constraint is None or self._constraint.ready
+        return self.finish is not None or self.constraint.is_ready
 
     def mask(self) -> TokenMask | None:
         """Return the tokens that may come next, ``None`` for all.
@@ -193,8 +187,8 @@ class SequenceState:
             DeadEnd: no token is allowed.
             FilterError: a filter failed.
         """
-        mask = self._constraint.mask(self.budget) if self._constraint is not None and self._constrained else None
-        if self.request.faithful and self.bias is not None:
+        mask = self.constraint.mask(self.budget)
+        if self.request.faithful and self.constraint.bias is not None:
             raise FilterError("a filter that adds to logits changes the distribution, so that it cannot be faithful")
         if self._prefix_token is not None:
             ids = self._tokenizer.get_prefix_id_to_ids_dict()[self._prefix_token]
@@ -203,20 +197,6 @@ class SequenceState:
             mask = healing if mask is None else intersect([mask, healing], words)
         excluded = self._excluded()
         return exclude(mask, excluded, self._width) if excluded else mask
-
-    def masks_after(self, proposals: Sequence[int]) -> list[TokenMask | None]:
-        """Return the masks after each proposed token, up to the first that is not allowed."""
-        if self._constraint is None or not self._constrained:
-            return [None] * len(proposals)
-        budget = self.budget
-        return self._constraint.masks_after(proposals, budget)
-
-    def fork_constraint(self) -> tuple[SequenceConstraint, int | None] | None:
-        """Return an independent copy of the constraint, and its budget; ``None`` if there is none."""
-        if self._constraint is None or not self._constrained:
-            return None
-        fork = self._constraint.fork(self.budget)
-        return None if fork is None else (fork, self.budget)
 
     def fork(self, request: Request, block_table: Sequence[int]) -> SequenceState:
         """Return a copy that goes its own way from here, on given pages, which hold its keys and values.
@@ -232,11 +212,12 @@ class SequenceState:
         other.request, other.times = request, dict(self.times)
         other.rows = [row.fork(block_table) for row in self.rows]
         other._held = self._held.copy()
-        if self._constraint is not None and self.finish is None:
-            other._constraint = self._constraint.fork(self.budget)
-            if other._constraint is None:
-                self._constraint.mask(self.budget)  # raises the error of a filter that failed
+        if self.finish is None:
+            constraint = self.constraint.fork(self.budget)
+            if constraint is None:
+                self.constraint.mask(self.budget)  # raises the error of a filter that failed
                 raise GenerationError("a filter has no clone() of its own, which faithful sampling needs")
+            other.constraint = constraint
         return other
 
     def join(self, lineage: Lineage) -> None:
@@ -249,20 +230,12 @@ class SequenceState:
         """Random number in [0, 1) that the next token of a particle is sampled with; ``None``: that of its seed."""
         return None if self.lineage is None else self.lineage.uniform(self._place, self.request.seed, len(self))
 
-    @property
-    def bias(self) -> torch.Tensor | None:
-        """Bias that filters add to the next logits, float32 ``[width]`` on the CPU."""
-        return self._constraint.constraint.bias if self._constraint is not None and self._constrained else None
-
     def guarded_mask(self) -> tuple[TokenMask | None, Update | None]:
         """Return the next mask; an error in it ends this sequence only."""
-        found: list[TokenMask | None] = [None]
-
-        def ask() -> None:
-            found[0] = self.mask()
-
-        update = self.guarded(ask)
-        return found[0], update
+        try:
+            return self.mask(), None
+        except ConstrainError as error:
+            return None, self._failed(error)
 
     def take(self, sampled: SampledToken) -> Update:
         """Process a sampled token, and return its update; id -1 if none could be sampled."""
@@ -270,8 +243,7 @@ class SequenceState:
 
     def close(self) -> None:
         """Drop background work."""
-        if self._constraint is not None:
-            self._constraint.close()
+        self.constraint.close()
 
     def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> int | None:
         """Remove the last token of each prompt if all can be regenerated; return that of the first prompt."""
@@ -301,21 +273,20 @@ class SequenceState:
         try:
             update = work(*args)
         except ConstrainError as error:
-            update = Update(finish=self._finished(_reason(error), error=error))
+            return self._failed(error)
         if update is not None and update.finish is not None:
             self.finish = update.finish
         return update
 
-    def _begin_constraint(self) -> None:
-        assert self._constraint is not None
-        self._constraint.begin(self._prefix if self.is_healing else "")
-        self._constrained = True
+    def _failed(self, error: ConstrainError) -> Update:
+        self.finish = self._finished(_reason(error), error=error)
+        return Update(finish=self.finish)
 
     def _take(self, sampled: SampledToken) -> Update:
         if sampled.id < 0:
             raise NoTokenLeft("no token can be sampled: none that is allowed has a finite logit")
         request, accepts = self.request, True
-        completes = self._constrained and self._constraint is not None and sampled.id in self._constraint.ends
+        completes = sampled.id in self.constraint.ends
         stops = sampled.id in request.stop_tokens
         if request.hook is not None and not (stops and request.stop_before_hook):
             logits, sampled.final_logits = sampled.final_logits, None
@@ -326,7 +297,7 @@ class SequenceState:
         self.is_complete = completes or stops
         if self.lineage is not None and sampled.confidence is not None:
             self.join(self.lineage.after(sampled.id, sampled.confidence))
-        if self._trigger is not None and not self._trigger.found and not self._may_trigger(sampled.id):
+        if not self.constraint.may_follow(sampled.id):
             return self._reject(sampled.id)
         return self._append(sampled, completes, accepts)
 
@@ -336,14 +307,12 @@ class SequenceState:
         if healed and not self.request.constrain_healing:
             self._start += 1
         elif accepts:
-            self._accept(sampled.id)
-        elif self._constraint is not None:
-            self._constraint.discard_mask()
+            self.constraint.accept(sampled.id)
+        else:
+            self.constraint.discard_mask()
         for row in self.rows:
             row.sequence_ids.append_one(sampled.id)
-        self._length += 1
         self.last_token = sampled.id
-        self.new_tokens += 1
         if not (healed or sampled.stops):
             text = self._held.pass_through(sampled.id)
             if text is not None:
@@ -351,12 +320,6 @@ class SequenceState:
                 return Update(Piece(text, [sampled]), finish=self._complete(completes))
         self._held.push(sampled.id, sampled, len(self._prefix) if healed else 0)
         return self._release_healed(completes) if healed else self._search(sampled, completes)
-
-    def _may_trigger(self, token: int) -> bool:
-        """Return whether the constraint allows the text of a token after the trigger, if it completes the trigger."""
-        assert self._trigger is not None and self._constraint is not None
-        rest = self._trigger.rest_after(token)
-        return rest is None or self._constraint.begin_within(rest)
 
     def _reject(self, token: int) -> Update:
         """Forbid a token at this position, and sample again."""
@@ -366,20 +329,6 @@ class SequenceState:
         forbidden.add(token)
         self.epoch += 1
         return Update()
-
-    def _accept(self, token: int) -> None:
-        """Notify the trigger, or the constraint once it applies, of a token."""
-        constraint, trigger = self._constraint, self._trigger
-        if constraint is None:
-            return
-        if trigger is None or trigger.found:
-            if self._constrained:
-                constraint.accept(token)
-            return
-        rest = trigger.rest_after(token)
-        trigger.accept(token)
-        if rest is not None:
-            self._constrained = constraint.begin_within(rest)
 
     def _release_healed(self, completes: bool) -> Update:
         """Return the update of a regenerated token, which is final at once."""
@@ -419,34 +368,21 @@ class SequenceState:
     def _rewind(self, kept: int) -> Update:
         """Remove a banned string, and forbid the token in which it begins at its position."""
         suppressed = Piece(*self._held.rewind(kept))
-        self.new_tokens -= len(suppressed.tokens)
         position = len(self) - len(suppressed.tokens)
         for row in self.rows:
             row.sequence_ids.truncate(len(row.sequence_ids) - len(suppressed.tokens))
-        self._length = position
         self.last_token = self._last_token()
         self.epoch += 1
         # Tokens at later positions were forbidden after a different prefix.
         self._forbidden = {place: tokens for place, tokens in self._forbidden.items() if place <= position}
         forbidden, first = self._forbidden.setdefault(position, set()), suppressed.tokens[0].id
-        self._replay()
+        prefix = self._prefix if self.request.constrain_healing else ""
+        self.constraint.restart(prefix, self.rows[0].tokens(self._start))
         if first in forbidden:
             error = NoTokenLeft(f"every token that may come next leads to a banned string: {suppressed.text!r}")
             return Update(suppressed=suppressed, finish=self._finished("dead_end", error=error))
         forbidden.add(first)
         return Update(suppressed=suppressed)
-
-    def _replay(self) -> None:
-        """Restart the trigger and the constraint, and replay the output."""
-        if self._constraint is None:
-            return
-        if self._trigger is None:
-            self._constraint.begin(self._prefix if self.request.constrain_healing else "")
-        else:
-            self._trigger.reset()
-            self._constrained = False
-        for token in self.rows[0].tokens(self._start):
-            self._accept(token)
 
     def _finished(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> Finish:
         return Finish(reason, trigger, error, Piece(*self._held.take()))

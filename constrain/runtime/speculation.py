@@ -171,22 +171,20 @@ class _DraftGuards:
     """Masks draft logits, so that no draft token violates the constraint of its sequence."""
 
     def __init__(self, sequences: Sequence[SequenceState], width: int) -> None:
-        self._forks = [sequence.fork_constraint() for sequence in sequences]
         self._words = (width + 31) // 32
+        forks = [(each.constraint.fork(each.budget), each.budget) for each in sequences]
+        self._forks = {i: (fork, budget) for i, (fork, budget) in enumerate(forks) if fork is not None and fork.active}
 
     def apply(self, logits: torch.Tensor) -> None:
         """Mask logits ``[rows, width]`` in place."""
-        if not any(self._forks):
+        if not self._forks:
             return
-        rows = np.full((len(self._forks), self._words), -1, dtype=np.int32)
-        for i, fork in enumerate(self._forks):
-            if fork is None:
-                continue
-            constraint, budget = fork
+        rows = np.full((len(logits), self._words), -1, dtype=np.int32)
+        for i, (constraint, budget) in list(self._forks.items()):
             try:
                 mask = constraint.mask(budget)
             except FilterError:
-                self._forks[i] = None  # verification truncates its drafts
+                del self._forks[i]  # verification truncates its drafts
                 continue
             if mask is not None:
                 rows[i] = row(mask, self._words)
@@ -194,18 +192,13 @@ class _DraftGuards:
 
     def accept(self, ids: torch.Tensor) -> None:
         """Accept a token for each row, int64 ``[rows]``; waits for the tokens if there is a constraint."""
-        if not any(self._forks):
-            return
-        for i, token in enumerate(ids.tolist()):
-            fork = self._forks[i]
-            if fork is None:
-                continue
-            constraint, budget = fork
+        tokens = ids.tolist() if self._forks else []
+        for i, (constraint, budget) in list(self._forks.items()):
             try:
-                constraint.accept(token)
+                constraint.accept(tokens[i])
                 self._forks[i] = constraint, None if budget is None else budget - 1
             except FilterError:
-                self._forks[i] = None
+                del self._forks[i]
 
 
 class NgramIndex:

@@ -100,6 +100,9 @@ class Certain:
         self.searches = 0
         self._allowed, self._forced = allowed, forced
 
+    def begin(self, prefix: str = "") -> None:
+        """Nothing to do: it is always the same."""
+
     def mask(self, budget: int | None = None) -> RowMask:
         bits = np.zeros(4096, dtype=np.int32)
         bits[: self._allowed // 32] = -1
@@ -118,6 +121,7 @@ class Certain:
 def test_text_that_must_follow_is_not_looked_for_in_vain(allowed: int, forced: list[int], searches: int) -> None:
     constraint = Certain(allowed, forced)
     sequence = SequenceConstraint(constraint, None)  # type: ignore[arg-type]
+    sequence.begin()
     found = [list(sequence.forced_tokens(1, None)) for _ in range(64)]
     assert constraint.searches == searches
     assert found == [forced[:1] if searches else []] * 64
