@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,9 +11,10 @@ import torch
 
 from constrain.arguments import check_count, texts_of
 from constrain.errors import GenerationError
-from constrain.filters import ExLlamaV2Filter, combine
+from constrain.filters import ExLlamaV2Filter
 from constrain.filters.combined import filters_of
-from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult, as_hook
+from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
+from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.limits import check_event, check_parts
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
@@ -52,7 +52,6 @@ class ExLlamaV2BaseGenerator:
         self.tokenizer = tokenizer
         self.sequence_ids: torch.Tensor | None = None
         self.abort_event: threading.Event | None = None
-        self._lengths: list[int] = []
         self._runtime: Runtime | None = None
 
     @property
@@ -127,44 +126,50 @@ class ExLlamaV2BaseGenerator:
         check_settings(gen_settings)
         check_count("num_tokens", num_tokens)
         check_event(abort_event)
-        for name, number in {"seed": seed, "stop_token": stop_token}.items():
-            if number is not None:
-                check_count(name, number, minimum=None)
-        constraints = filters_of(filters)
-        lora_list = ExLlamaV2Lora.listed(loras)
+        if stop_token is not None:
+            check_count("stop_token", stop_token, minimum=None)
+        key, constraints, adapters = key_of(seed), filters_of(filters), ExLlamaV2Lora.listed(loras)
         self.abort_event = abort_event
         if abort_event is not None:
             abort_event.clear()
         batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
-        self._check(batch, gen_settings, constraints)
+        guided = gen_settings.cfg_scale is not None
+        if constraints and len(prompts) > 1 and not guided:
+            raise GenerationError(f"filters constrain a single sequence, but there are {len(prompts)} prompts")
 
         heal = token_healing and can_heal(self.tokenizer, batch.rows)
         stop = self.tokenizer.eos_token_id if stop_token == -1 else stop_token
-        width = self.model.config.padded_vocab_size
-        request = Request(
-            prompt=(),
-            sampling=gen_settings.params(self.tokenizer, width),
-            # The healed token counts towards num_tokens.
-            max_new_tokens=num_tokens - heal,
-            stop_tokens=frozenset() if stop is None else frozenset({stop}),
-            stop_before_hook=True,
-            constraint=combine(constraints, self.tokenizer, width) if constraints else None,
-            prefer_eos=filter_prefer_eos,
-            within_budget=complete_within_budget,
-            heal=heal,
-            constrain_healing=True,
-            hook=as_hook(gen_settings),
-            loras=tuple(lora_list),
-            embeddings=batch.embeddings,
-        )
-        sequences = self._run(self._requests(batch, request, key_of(seed))) if num_tokens else None
-        if sequences is None:
-            self.sequence_ids = batch.ids
-            empty = [""] * len(prompts) if num_tokens else self._texts(batch, heal, completion_only, False)
-            return empty[0] if isinstance(prompt, str) else empty
-        self._keep(batch, heal, sequences)
-        answers = self._texts(batch, heal, completion_only, decode_special_tokens)
-        return answers[0] if isinstance(prompt, str) else answers
+        requests = [
+            ExLlamaV2DynamicJob(
+                rows,
+                max(1, num_tokens),
+                gen_settings=gen_settings,
+                seed=key + i,
+                stop_conditions=None if stop is None else [stop],
+                filters=constraints,
+                filter_prefer_eos=filter_prefer_eos,
+                token_healing=heal,
+                embeddings=batch.embeddings,
+                complete_within_budget=complete_within_budget,
+            ).request(
+                self.tokenizer,
+                self.model.config.padded_vocab_size,
+                adapters,
+                # The healed token counts towards num_tokens.
+                max_new_tokens=num_tokens - heal,
+                constrain_healing=True,
+                stop_before_hook=True,
+            )
+            for i, rows in enumerate([batch.rows] if guided else [[row] for row in batch.rows])
+        ]
+        texts = [""] * len(prompts)
+        self.sequence_ids = batch.ids
+        if num_tokens == 0:
+            texts = self._texts(batch, [batch.ids.shape[1]] * len(prompts), heal, completion_only, False)
+        elif (sequences := self._run(requests)) is not None:
+            ends = self._keep(batch, sequences)
+            texts = self._texts(batch, ends, heal, completion_only, decode_special_tokens)
+        return texts[0] if isinstance(prompt, str) else texts
 
     def _encode(
         self,
@@ -179,25 +184,11 @@ class ExLlamaV2BaseGenerator:
             raise GenerationError(f"num_tokens={num_tokens} leaves no room for a prompt in {limit} positions")
         if not prompts:
             raise GenerationError("the list of prompts is empty")
+        if len(prompts) > self.cache.batch_size:
+            raise GenerationError(f"{len(prompts)} prompts do not fit a cache with batch_size={self.cache.batch_size}")
         embeddings = [] if input_embeddings is None else split_embeddings(self.model, input_embeddings, len(prompts))
         batch = encode_prompts(self.tokenizer, prompts, add_bos, encode_special_tokens, embeddings)
         return batch.cut_left(limit - num_tokens)
-
-    def _check(self, batch: PromptBatch, settings: Settings, filters: Sequence[Any]) -> None:
-        rows = batch.ids.shape[0]
-        if rows > self.cache.batch_size:
-            raise GenerationError(f"{rows} prompts do not fit a cache with batch_size={self.cache.batch_size}")
-        if settings.cfg_scale is not None and rows != 2:
-            raise GenerationError(f"cfg_scale needs two prompts (with and without condition), not {rows}")
-        if filters and rows > 1 and settings.cfg_scale is None:
-            raise GenerationError(f"filters constrain a single sequence, but there are {rows} prompts")
-
-    def _requests(self, batch: PromptBatch, request: Request, seed: int) -> list[Request]:
-        """Return one request per prompt, or a single one for both prompts under guidance."""
-        rows = batch.rows
-        if request.sampling.guidance is not None:
-            return [replace(request, prompt=rows, seed=seed)]
-        return [replace(request, prompt=[row], seed=key_of(seed + i)) for i, row in enumerate(rows)]
 
     def _run(self, requests: Sequence[Request]) -> list[SequenceState] | None:
         """Run requests to completion, each on its own cache rows; ``None`` if aborted before the first token."""
@@ -219,44 +210,41 @@ class ExLlamaV2BaseGenerator:
         finally:
             for sequence in sequences:
                 runtime.cancel(sequence)
-        return sequences if any(sequence.new_tokens > 0 for sequence in sequences) or not self._aborted() else None
+        return None if self._aborted() and all(sequence.new_tokens <= 0 for sequence in sequences) else sequences
 
     def row_pages(self, row: int) -> range:
         """Return the indices of the pages that make up a row of the cache."""
         pages = self.cache.max_seq_len // self.runtime.allocator.page_size
         return range(row * pages, (row + 1) * pages)
 
-    def _keep(self, batch: PromptBatch, heal: bool, sequences: Sequence[SequenceState]) -> None:
-        """Store all sequences as ``sequence_ids``, padded left like the prompts and right to the longest sequence."""
-        pad = self.tokenizer.pad_token_id
-        rows = [row.sequence_ids.torch()[0] for sequence in sequences for row in sequence.rows]
-        stopped = [
-            sequence.finish is not None and sequence.finish.reason == "stop_token"
-            for sequence in sequences
-            for _ in sequence.rows
-        ]
-        rows = [row[: len(row) - stops] for row, stops in zip(rows, stopped, strict=True)]
-        lengths = batch.padding + torch.tensor([len(row) for row in rows])
-        ids = torch.full((len(rows), int(lengths.max())), pad)
-        for target, row, padding in zip(ids, rows, batch.padding.tolist(), strict=True):
-            target[padding : padding + len(row)] = row
-        self.sequence_ids, self._lengths = ids, lengths.tolist()
+    def _keep(self, batch: PromptBatch, sequences: Sequence[SequenceState]) -> list[int]:
+        """Store all sequences as ``sequence_ids``, padded like the prompts and on the right; return where each ends."""
+        rows: list[torch.Tensor] = []
+        for sequence in sequences:
+            stops = sequence.finish is not None and sequence.finish.reason == "stop_token"
+            rows += [row.sequence_ids.torch()[0, : len(row.sequence_ids) - stops] for row in sequence.rows]
+        starts = batch.padding.tolist()
+        ends = [start + len(row) for start, row in zip(starts, rows, strict=True)]
+        self.sequence_ids = torch.full((len(rows), max(ends)), self.tokenizer.pad_token_id)
+        for target, row, start, end in zip(self.sequence_ids, rows, starts, ends, strict=True):
+            target[start:end] = row
         self.cache.current_seq_len = max(sequence.rows[0].position for sequence in sequences)
+        return ends
 
-    def _texts(self, batch: PromptBatch, healed: bool, completion_only: bool, special: bool) -> list[str]:
-        """Return the text of each sequence."""
+    def _texts(
+        self, batch: PromptBatch, ends: Sequence[int], healed: bool, completion_only: bool, special: bool
+    ) -> list[str]:
+        """Return the text of each sequence; ``ends``: where it ends in ``sequence_ids``."""
         assert self.sequence_ids is not None
         decode = partial(self.tokenizer.decode, decode_special_tokens=special)
         start = batch.ids.shape[1]
-        lengths = self._lengths if self.sequence_ids is not batch.ids else [start] * len(batch.ids)
         texts = []
-        for row, prompt, pad, end in zip(self.sequence_ids, batch.ids, batch.padding.tolist(), lengths, strict=True):
-            if not completion_only:
-                texts.append(decode(row[pad:end]))
-            elif healed:
-                texts.append(decode(row[pad:end])[len(decode(prompt[pad:])) :])
-            else:
+        for row, prompt, pad, end in zip(self.sequence_ids, batch.ids, batch.padding.tolist(), ends, strict=True):
+            if completion_only and not healed:
                 texts.append(decode(row[start:end]))
+            else:
+                shown = len(decode(prompt[pad:])) if completion_only else 0
+                texts.append(decode(row[pad:end])[shown:])
         return texts
 
     def _aborted(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -102,9 +103,8 @@ class ExLlamaV2DynamicJob:
             if ids.shape[0] != 1:
                 raise GenerationError(f"Input IDs must have shape (1, n), not {tuple(ids.shape)}")
         check_count("max_new_tokens", max_new_tokens, 1)
-        for name, number, least in (("max_skips", max_skips, 0), ("seed", seed, None)):
-            if number is not None:
-                check_count(name, number, least)
+        if max_skips is not None:
+            check_count("max_skips", max_skips)
         self.gen_settings = Settings() if gen_settings is None else gen_settings
         check_settings(self.gen_settings)
         if (self.gen_settings.cfg_scale is not None) != (len(prompts) == 2) or len(prompts) > 2:
@@ -121,10 +121,10 @@ class ExLlamaV2DynamicJob:
         self.is_finished = False
         self.return_probs = return_probs
         self._filters = filters_of(filters)
-        self._heal = token_healing
-        self._seed = key_of(seed)
         self._sequence: SequenceState | None = None
         self._options: dict[str, Any] = {
+            "seed": key_of(seed),
+            "heal": token_healing,
             "banned_strings": () if banned_strings is None else banned_strings,
             "decode_special_tokens": decode_special_tokens,
             "return_top_tokens": return_top_tokens,
@@ -171,6 +171,7 @@ class ExLlamaV2DynamicJob:
         width: int,
         loras: Sequence[ExLlamaV2Lora] = (),
         time_limit: float | None = None,
+        **fields: Any,
     ) -> Request:
         """Build the request to the runtime.
 
@@ -179,6 +180,7 @@ class ExLlamaV2DynamicJob:
             width: number of logits.
             loras: adapters to apply.
             time_limit: seconds that a custom filter may take per token.
+            fields: fields of the request that differ.
 
         Raises:
             ArgumentError: ``return_top_tokens`` exceeds the vocabulary size.
@@ -188,10 +190,9 @@ class ExLlamaV2DynamicJob:
         if self._sequence is not None:
             raise GenerationError("a job can be enqueued only once")
         check_count("return_top_tokens", self._options["return_top_tokens"], maximum=tokenizer.get_vocab_size())
-        return Request(
+        request = Request(
             prompt=[row.input_ids.torch() for row in self._rows],
             sampling=self.gen_settings.params(tokenizer, width),
-            seed=self._seed,
             constraint=combine(self._filters, tokenizer, width, time_limit) if self._filters else None,
             max_new_tokens=self.max_new_tokens,
             min_new_tokens=self.min_new_tokens,
@@ -199,21 +200,27 @@ class ExLlamaV2DynamicJob:
             stop_tokens=self.stop_tokens,
             stop_strings=self.stop_strings,
             raw_logits=self.raw_logits,
-            heal=self._heal,
             hook=as_hook(self.gen_settings),
             loras=tuple(loras),
             embeddings=self.embeddings,
             max_skips=self.max_skips,
             **self._options,
         )
+        return replace(request, **fields)
 
     def attach(self, sequence: SequenceState) -> None:
         """Attach the sequence that the runtime created for this job."""
         self._sequence, self.serial_number = sequence, sequence.serial
 
     def refresh(self, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
-        """Update the sampling parameters of the sequence from the current settings."""
-        refresh(self.sequence, self.gen_settings, tokenizer, width)
+        """Update the sampling parameters of the sequence from the current settings; Mirostat state is preserved."""
+        sequence, params = self.sequence, self.gen_settings.params(tokenizer, width)
+        old = sequence.sampling
+        if params is old:
+            return
+        if params.mirostat is not None and old.mirostat is not None:
+            params = params._replace(mirostat=params.mirostat._replace(mu=old.mirostat.mu))
+        sequence.sampling = params
 
     def result(self, stage: str, **keys: Any) -> dict[str, Any]:
         """Build a result dictionary of this job."""
@@ -260,12 +267,3 @@ class ExLlamaV2DynamicJob:
         }
 
 
-def refresh(sequence: SequenceState, settings: Settings, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
-    """Update the sampling parameters of a sequence from the current settings; Mirostat state is preserved."""
-    params = settings.params(tokenizer, width)
-    old = sequence.sampling
-    if params is old:
-        return
-    if params.mirostat is not None and old.mirostat is not None:
-        params = params._replace(mirostat=params.mirostat._replace(mu=old.mirostat.mu))
-    sequence.sampling = params

@@ -6,14 +6,21 @@ import random
 from collections.abc import Collection
 from typing import Any
 
-from constrain.arguments import refused
+from constrain.arguments import check_count, refused
 
 _KEY_BITS = 63
 
 
 def key_of(seed: int | None) -> int:
-    """Return the key of the random numbers of a seed, drawn from Python's ``random`` for ``None``."""
-    return random.getrandbits(_KEY_BITS) if seed is None else seed % 2**_KEY_BITS
+    """Return the key of the random numbers of a seed, drawn from Python's ``random`` for ``None``.
+
+    Raises:
+        ArgumentError: the seed is not an integer.
+    """
+    if seed is None:
+        return random.getrandbits(_KEY_BITS)
+    check_count("seed", seed, minimum=None)
+    return int(seed) % (1 << _KEY_BITS)
 
 
 def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset[int], list[str]]:

@@ -11,18 +11,15 @@ import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
-from constrain.filters import combine
-from constrain.filters.combined import filters_of
 from constrain.generator.base import ExLlamaV2BaseGenerator
-from constrain.generator.hooks import as_hook
-from constrain.generator.job import refresh
+from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.limits import check_event
 from constrain.generator.prompt import check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import token_ids
-from constrain.generator.seeds_and_stops import key_of, split_stop_conditions
-from constrain.generator.settings import Settings, check_settings
+from constrain.generator.seeds_and_stops import split_stop_conditions
+from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
-from constrain.runtime import Request, SequenceState
+from constrain.runtime import SequenceState
 from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.sequence import can_heal
 from constrain.runtime.speculation import DraftModel, NgramProposer, Proposer
@@ -94,13 +91,11 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._counted = 0, 0
         self._preloaded: list[int] = []
         self._draft: DraftModel | None = None
-        self._sequence: SequenceState | None = None
-        self._settings: Settings | None = None
-        self._prompt, self._prompt_length = torch.empty(1, 0, dtype=torch.long), 0
+        self._job: ExLlamaV2DynamicJob | None = None
+        self._prompt, self._start = torch.empty(1, 0, dtype=torch.long), 0
         self._updates: deque[Update] = deque()
         self._last_ids: torch.Tensor | None = None
         self._conditions: tuple[Any, ...] | None = None
-        self._wanted: tuple[bool, int, bool] = (False, 0, False)
 
     @property
     def total_draft_tokens(self) -> int:
@@ -218,19 +213,10 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             BudgetError: the filters allow no output within ``max_new_tokens``.
         """
         check_ids(input_ids)
-        check_settings(gen_settings)
+        check_event(abort_event)
         if max_new_tokens is not None:
             check_count("max_new_tokens", max_new_tokens, 1)
-        check_count("return_top_tokens", return_top_tokens, 0, self.tokenizer.get_vocab_size())
-        check_event(abort_event)
-        constraints = filters_of(filters)
-        lora_list = ExLlamaV2Lora.listed(loras)
         self.abort_event = abort_event
-        rows = input_ids.shape[0]
-        if rows != (1 if gen_settings.cfg_scale is None else 2):
-            raise GenerationError(f"{rows} prompts: there must be one, or with cfg_scale two")
-        if seed is not None:
-            check_count("seed", seed, minimum=None)
         padding = left_padding(input_ids, input_mask, position_offsets)
         embeddings: list[ExLlamaV2MMEmbedding] = []
         if input_embeddings is not None:
@@ -238,88 +224,92 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         if padding.any() and embeddings:
             raise GenerationError("input_embeddings take no padding: give prompts of one length")
         prompts = [row[int(pad) :].unsqueeze(0) for row, pad in zip(input_ids, padding, strict=True)]
-        room = min(self.model.config.max_seq_len, self.cache.max_seq_len) - max(each.shape[1] for each in prompts)
         heals = token_healing and can_heal(self.tokenizer, prompts)
-        width = self.model.config.padded_vocab_size
-        request = Request(
-            prompt=prompts,
-            sampling=gen_settings.params(self.tokenizer, width),
-            seed=key_of(seed),
-            max_new_tokens=room + heals if max_new_tokens is None else min(room + heals, max_new_tokens),
-            stop_tokens=frozenset(self.stop_tokens),
-            stop_strings=[*self.stop_strings],
-            banned_strings=() if banned_strings is None else banned_strings,
+        room = self._room(prompts, heals)
+        job = ExLlamaV2DynamicJob(
+            prompts,
+            room if max_new_tokens is None else min(room, max_new_tokens),
+            gen_settings=gen_settings,
+            seed=seed,
+            stop_conditions=[*self.stop_tokens, *self.stop_strings],
             decode_special_tokens=decode_special_tokens,
             return_top_tokens=return_top_tokens,
             return_logits=return_logits,
-            raw_logits=self.raw_logits,
-            constraint=combine(constraints, self.tokenizer, width) if constraints else None,
-            prefer_eos=filter_prefer_eos,
-            heal=heals,
-            constrain_healing=True,
-            within_budget=complete_within_budget and max_new_tokens is not None,
-            trigger=trigger if constraints else None,
-            hook=as_hook(gen_settings),
-            loras=tuple(lora_list),
+            return_probs=return_probabilities,
+            filters=filters,
+            filter_prefer_eos=filter_prefer_eos,
+            token_healing=heals,
+            banned_strings=banned_strings,
             embeddings=embeddings,
+            trigger=trigger,
+            complete_within_budget=complete_within_budget and max_new_tokens is not None,
         )
-        self._settings, self._wanted = gen_settings, (return_probabilities, return_top_tokens, return_logits)
-        conditions = None if embeddings or padding.any() else (rows, *lora_list)
-        self._begin(request, input_ids, conditions)
+        adapters = ExLlamaV2Lora.listed(loras)
+        self._begin(job, adapters, input_ids, None if embeddings or padding.any() else (len(prompts), *adapters))
 
-    def _begin(self, request: Request, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> None:
-        """Start a request, reusing the KV cache of the prefix that it shares with the previous sequence."""
-        last = self._sequence
-        common = self._common(prompt, conditions) if last is not None else 0
-        draft_position = 0 if last is None else min(last.rows[0].draft_position, common)
+    def _room(self, prompts: Sequence[torch.Tensor], heals: bool) -> int:
+        """Return the number of tokens that fit in the context after the prompts, at least one."""
+        context = min(self.model.config.max_seq_len, self.cache.max_seq_len)
+        length = max(ids.shape[1] for ids in prompts) - heals
+        if length >= context:
+            raise GenerationError(f"the prompt has {length} tokens, which leaves no room in {context} positions")
+        return context - length
+
+    def _begin(
+        self,
+        job: ExLlamaV2DynamicJob,
+        loras: Sequence[ExLlamaV2Lora],
+        prompt: torch.Tensor,
+        conditions: tuple[Any, ...] | None,
+    ) -> None:
+        """Start a job, reusing the KV cache of the prefix that it shares with the previous sequence."""
+        width = self.model.config.padded_vocab_size
+        request = job.request(self.tokenizer, width, loras, constrain_healing=True, raw_logits=self.raw_logits)
+        common = draft_position = 0
         self._counted = self.total_draft_tokens, self.accepted_draft_tokens
-        if last is not None:
+        if self._job is not None:
+            last = self._job.sequence
+            common = self._common(last, prompt, conditions)
+            draft_position = min(last.rows[0].draft_position, common)
             self.runtime.cancel(last)
         loop = self.runtime.decode_loop
         loop.proposer, loop.num_draft_tokens = self._drafting(bool(request.embeddings))
         tables = [self.row_pages(row) for row in range(len(request.prompt))]
-        self._sequence = None
+        self._job = None
         sequence = self.runtime.add(request, tables, common)
         sequence.rows[0].draft_position = draft_position
         self.runtime.prefill(sequence, self._aborted)
-        self._sequence, self._conditions = sequence, conditions
-        self._prompt, self._prompt_length = prompt, len(sequence)
+        job.attach(sequence)
+        self._job, self._conditions = job, conditions
+        self._prompt, self._start = prompt[:, : prompt.shape[1] - sequence.is_healing], len(sequence)
         self._updates.clear()
         self.cache.current_seq_len = sequence.rows[0].position
-        self.sequence_ids = self._last_ids = self._ids()
+        self.sequence_ids = self._last_ids = self._ids(sequence)
 
-    def _common(self, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> int:
+    def _common(self, last: SequenceState, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> int:
         """Return the length of the prompt prefix in the KV cache; 0 if anything else the cache depends on changed."""
-        last = self._sequence
-        unchanged = conditions is not None and conditions == self._conditions and self.sequence_ids is self._last_ids
-        if last is None or not unchanged:
+        if conditions is None or conditions != self._conditions or self.sequence_ids is not self._last_ids:
             return 0
         width = min(len(last), prompt.shape[1] - 1, min(row.position for row in last.rows))
         cached = torch.cat([row.sequence_ids.torch()[:, :width] for row in last.rows])
         differs = (cached != prompt[:, :width]).any(dim=0).nonzero()
         return int(differs[0]) if len(differs) else width
 
-    def _ids(self) -> torch.Tensor:
+    def _ids(self, sequence: SequenceState) -> torch.Tensor:
         """Return the sequence with its prompt, int64 of shape (rows, n), without tokens not yet returned."""
-        assert self._sequence is not None
-        new = self._sequence.rows[0].sequence_ids.torch()[:, self._prompt_length :]
-        new = new[:, : new.shape[1] - sum(len(update.released.tokens) for update in self._updates)]
-        prompt = self._prompt[:, : self._prompt.shape[1] - (self._prompt_length < self._prompt_size())]
-        if not self._sequence.rows[0].is_prefilled and self._aborted():
-            return prompt[:, : self._sequence.rows[0].position]
-        return torch.cat([prompt, new.expand(len(prompt), -1)], dim=1)
-
-    def _prompt_size(self) -> int:
-        """Return the number of tokens of the first prompt, without padding."""
-        assert self._sequence is not None
-        return len(self._sequence.rows[0].input_ids)
+        row = sequence.rows[0]
+        if not row.is_prefilled:  # aborted
+            return self._prompt[:, : row.position]
+        unread = sum(len(update.released.tokens) for update in self._updates)
+        new = row.sequence_ids.torch()[:, self._start : len(sequence) - unread]
+        return torch.cat([self._prompt, new.expand(len(self._prompt), -1)], dim=1)
 
     def _drafted(self) -> tuple[int, int]:
         """Return the number of draft tokens of the current sequence, and how many of them were accepted."""
-        if self._sequence is None:
+        if self._job is None:
             return 0, 0
-        accepted = self._sequence.accepted_draft_tokens
-        return accepted + self._sequence.rejected_draft_tokens, accepted
+        accepted = self._job.accepted_draft_tokens
+        return accepted + self._job.rejected_draft_tokens, accepted
 
     def stream_ex(self, ban_tokens: torch.Tensor | Sequence[int] | None = None, **kwargs: Any) -> dict[str, Any]:
         """Continue the output.
@@ -349,25 +339,25 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             GenerationError: no sequence was begun.
             FilterError: a filter failed; :class:`DeadEnd` if the filters allow no token.
         """
-        sequence = self._sequence
-        if sequence is None:
+        if self._job is None:
             raise GenerationError("call begin_stream_ex before stream_ex")
-        self._ban([] if ban_tokens is None else self._banned(ban_tokens))
+        sequence = self._job.sequence
+        self._ban(sequence, [] if ban_tokens is None else ban_tokens)
         healing = sequence.is_healing
-        updates = self._next_updates(sequence)
+        updates = self._next_updates(self._job)
         if healing and updates and sequence.finish is None:
-            updates += self._next_updates(sequence)
+            updates += self._next_updates(self._job)
         self.total_tokens += len(updates)
         self.cache.current_seq_len = min(sequence.rows[0].position, len(sequence) - 1)
-        self.sequence_ids = self._last_ids = self._ids()
-        return self._result(updates, aborted=not updates)
+        self.sequence_ids = self._last_ids = self._ids(sequence)
+        return self._result(self._job, updates)
 
-    def _next_updates(self, sequence: SequenceState) -> list[Update]:
+    def _next_updates(self, job: ExLlamaV2DynamicJob) -> list[Update]:
         """Return the updates of the next tokens; empty if aborted, or if the output has already ended."""
-        assert self._settings is not None
+        sequence = job.sequence
         while not self._updates and sequence.finish is None and not self._aborted():
             before = sequence.sampling
-            refresh(sequence, self._settings, self.tokenizer, self.model.config.padded_vocab_size)
+            job.refresh(self.tokenizer, self.model.config.padded_vocab_size)
             if sequence.sampling != before:
                 self.runtime.flush(sequence)
             self._updates += [event.update for event in self.runtime.step() if event.update is not None]
@@ -376,12 +366,16 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         count = min(1, len(self._updates)) if self.one_token_per_call else len(self._updates)
         return [self._updates.popleft() for _ in range(count)]
 
-    def _ban(self, tokens: list[int]) -> None:
+    def _ban(self, sequence: SequenceState, tokens: torch.Tensor | Sequence[int]) -> None:
         """Ban tokens in this call only; if the bans changed, drop the in-flight token, sampled under the old ones."""
-        assert self._sequence is not None
-        if list(self._sequence.banned_tokens) != tokens:
-            self._sequence.banned_tokens = tokens
-            self.runtime.flush(self._sequence)
+        if not isinstance(tokens, (torch.Tensor, list, tuple)):
+            raise refused("ban_tokens", tokens, "a list of ids")
+        ids: list[int] = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
+        for token in ids:
+            check_count("a token of ban_tokens", token, 0, self.model.config.padded_vocab_size - 1)
+        if list(sequence.banned_tokens) != ids:
+            sequence.banned_tokens = ids
+            self.runtime.flush(sequence)
 
     def stream(self, ban_tokens: torch.Tensor | Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """Call :meth:`stream_ex`; return a tuple of chunk, eos, token ids, and, if requested, probs and logits."""
@@ -390,16 +384,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             result["logits"] = result["logits"][0]
         return tuple(result[key] for key in ("chunk", "eos", "chunk_token_ids", "probs", "logits") if key in result)
 
-    def _banned(self, tokens: torch.Tensor | Sequence[int]) -> list[int]:
-        if not isinstance(tokens, (torch.Tensor, list, tuple)):
-            raise refused("ban_tokens", tokens, "a list of ids")
-        ids: list[int] = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
-        for token in ids:
-            check_count("a token of ban_tokens", token, 0, self.model.config.padded_vocab_size - 1)
-        return ids
-
-    def _result(self, updates: list[Update], aborted: bool) -> dict[str, Any]:
-        """Build the result of a call from its updates."""
+    def _result(self, job: ExLlamaV2DynamicJob, updates: list[Update]) -> dict[str, Any]:
+        """Build the result of a call from its updates; none: the call was aborted, or the output has ended before."""
         end = next((update.finish for update in updates if update.finish is not None), None)
         if end is not None and end.error is not None:
             raise end.error
@@ -408,8 +394,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             chunk += end.held.text
         stopped = end is not None and end.reason in ("stop_token", "stop_string")
         tokens = [t for update in updates if not (stopped and update.finish) for t in update.released.tokens]
-        result = {"chunk": chunk, "eos": aborted or end is not None, "chunk_token_ids": token_ids(tokens)}
-        result |= self._token_keys(tokens)
+        result = {"chunk": chunk, "eos": not updates or end is not None, "chunk_token_ids": token_ids(tokens)}
+        result |= self._token_keys(job, tokens)
         suppressed = [update.suppressed.text for update in updates if update.suppressed is not None]
         if suppressed:
             result["suppressed"] = suppressed[0]
@@ -417,16 +403,15 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             result["eos_reason"] = "aborted" if end is None else end.reason
         return result
 
-    def _token_keys(self, tokens: list[SampledToken]) -> dict[str, Any]:
+    def _token_keys(self, job: ExLlamaV2DynamicJob, tokens: list[SampledToken]) -> dict[str, Any]:
         """Return the requested values of released tokens."""
-        probs, top, logits = self._wanted
         result: dict[str, Any] = {}
-        if probs:
+        if job.return_probs:
             result["probs"] = torch.tensor([token.prob for token in tokens])
-        if top:
+        if job.sequence.request.return_top_tokens:
             pairs = [zip(*token.top, strict=True) for token in tokens if token.top is not None]
             result["top_tokens"] = [(int(token), float(prob)) for pair in pairs for token, prob in pair]
-        if logits:
+        if job.sequence.request.return_logits:
             width = self.model.config.padded_vocab_size
             rows = [token.logits for token in tokens if token.logits is not None]
             result["logits"] = torch.stack(rows)[None] if rows else torch.empty(1, 0, width)

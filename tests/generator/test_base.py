@@ -416,7 +416,7 @@ def test_guidance_draws_one_token_for_both_prompts(generator: ExLlamaV2BaseGener
         ({"prompt": ["a", ""]}, "prompt 1 has no token"),
         ({"prompt": []}, "list of prompts is empty"),
         ({"prompt": "a", "num_tokens": 256}, "num_tokens=256 leaves no room for a prompt in 256 positions"),
-        ({"prompt": "a", "gen_settings": ExLlamaV2Sampler.Settings(cfg_scale=2.0)}, "cfg_scale needs two prompts"),
+        ({"prompt": "a", "gen_settings": ExLlamaV2Sampler.Settings(cfg_scale=2.0)}, "guidance takes two prompts"),
     ],
 )
 def test_requests_that_cannot_be_carried_out(

@@ -183,7 +183,7 @@ def test_guidance_takes_two_rows(generator: ExLlamaV2StreamingGenerator) -> None
     text = text_of(run(generator))
     base = ExLlamaV2BaseGenerator(generator.model, generator.cache, generator.tokenizer)
     assert text == base.generate_simple(prompts, settings, 10, completion_only=True)[0]
-    with pytest.raises(GenerationError, match="there must be one"):
+    with pytest.raises(GenerationError, match="guidance takes two prompts"):
         generator.begin_stream_ex(ids, GREEDY)
 
 
@@ -217,6 +217,18 @@ def test_only_what_is_new_of_a_prompt_is_computed(
     generator.generate_simple("12 345", GREEDY, 9)
     generator.begin_stream_ex(prompt, GREEDY)
     assert text_of([generator.stream_ex() for _ in range(6)]) == first
+
+
+def test_a_prompt_leaves_room_for_a_token(tiny_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer) -> None:
+    generator = ExLlamaV2StreamingGenerator(tiny_model, ExLlamaV2Cache(tiny_model, max_seq_len=16), tiny_tokenizer)
+    for length in (16, 17, 40):
+        with pytest.raises(GenerationError, match=f"the prompt has {length} tokens, which leaves no room in 16"):
+            generator.begin_stream_ex(torch.full((1, length), 40), GREEDY)
+    generator.begin_stream_ex(torch.full((1, 15), 40), GREEDY)
+    assert [result["eos"] for result in run(generator)] == [True]
+    # The last token is generated again.
+    generator.begin_stream_ex(encode(generator, "a" * 40)[:, :16], GREEDY, token_healing=True)
+    assert run(generator)[-1]["eos"]
 
 
 def test_embeddings_come_before_the_prompt(generator: ExLlamaV2StreamingGenerator) -> None:
