@@ -144,10 +144,6 @@ class MaskWorkers:
         self.native = Workers(min(_MAX_WORKERS, cpu_count() or 1))
         self.threads: Executor = THREADS
 
-    def batch(self) -> MaskBatch:
-        """Return an empty batch to add constraints to."""
-        return MaskBatch(self)
-
 
 class MaskBatch:
     """Constraints that advance concurrently."""

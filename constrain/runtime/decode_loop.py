@@ -20,7 +20,7 @@ from constrain.filters.adapter import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
-from constrain.runtime.constraints import MaskWorkers
+from constrain.runtime.constraints import MaskBatch, MaskWorkers
 from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
 from constrain.runtime.measurements import Measurements
@@ -112,7 +112,7 @@ class DecodeLoop:
         if not scheduled:
             return InFlightStep()
         self._propose(scheduled)
-        self._prefetch(each for each in scheduled if each.ahead == 0)
+        self._prefetch((each.sequence, None) for each in scheduled if each.ahead == 0)
         rows = [row for each in scheduled for row in each.rows]
         output = self._runner.decode(rows, scheduled[0].sequence.request.loras)
         starts = iter(output.starts)
@@ -143,7 +143,7 @@ class DecodeLoop:
         ahead = 0 if going is None else 1 + len(going.proposals)
         if not sequence.may_continue(ahead):
             return None
-        if going is not None and (going.is_drafted or self._waits_for_tokens(sequence)):
+        if going is not None and (going.is_drafted or sequence.request.hook is not None or self._drafts(sequence)):
             return None
         past = len(sequence) - 1 + ahead
         token = (0,) if going is not None else (sequence.last_token,)
@@ -156,14 +156,10 @@ class DecodeLoop:
             rows.append(BatchRow(own, last + ahead, other.block_table, source))
         return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
 
-    def _waits_for_tokens(self, sequence: SequenceState) -> bool:
-        """Return whether a sequence can be scheduled only when all its tokens are known."""
-        if sequence.request.hook is not None:
-            return True
-        return self.proposer is not None and self._may_draft(sequence) and self.proposer.wants(sequence)
-
-    def _may_draft(self, sequence: SequenceState) -> bool:
-        return sequence.may_speculate and not sequence.is_healing and not sequence.request.embeddings
+    def _drafts(self, sequence: SequenceState) -> bool:
+        if self.proposer is None or sequence.is_healing or sequence.request.embeddings:
+            return False
+        return sequence.may_speculate and self.proposer.wants(sequence)
 
     # Speculation
 
@@ -177,18 +173,18 @@ class DecodeLoop:
         candidates = [each for each in scheduled if each.sequence.may_speculate]
         for each in candidates if self._jump_forward else ():
             self._propose_forced(each, limit)
-        drafting = [
-            each
+        limits = {
+            each: most
             for each in candidates
-            if self.proposer is not None
+            if each.ahead == 0
             and len(each.rows[0].ids) == 1
-            and each.ahead == 0
-            and self._may_draft(each.sequence)
-        ]
-        if self.proposer is None or not drafting:
+            and (most := min(limit, self.num_draft_tokens, self._left(each) - 1)) > 0
+            and self._drafts(each.sequence)
+        }
+        if self.proposer is None or not limits:
             return
-        most = [min(limit, self.num_draft_tokens, self._left(each) - 1) for each in drafting]
-        for each, tokens in zip(drafting, self.proposer.propose([e.sequence for e in drafting], most), strict=True):
+        drafts = self.proposer.propose([each.sequence for each in limits], [*limits.values()])
+        for each, tokens in zip(limits, drafts, strict=True):
             if tokens:
                 each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *tokens))
                 each.is_drafted = True
@@ -204,24 +200,23 @@ class DecodeLoop:
 
     def _left(self, each: ScheduledSequence) -> int:
         """Return the number of tokens that may be generated from this step on."""
-        remaining = each.sequence.remaining
-        return MAX_FORCED if remaining is None else remaining - each.ahead
+        return each.sequence.remaining - each.ahead
 
     # Masks
 
-    def _prefetch(self, scheduled: Iterable[ScheduledSequence]) -> None:
-        """Queue the masks that are not yet being computed."""
+    def _prefetch(self, sequences: Iterable[tuple[SequenceState, int | None]]) -> None:
+        """Queue the masks that are not yet being computed; with a sequence comes its next token, if it is known."""
         if self._workers is None:
             return
-        batch = self._workers.batch()
-        for each in scheduled:
-            each.sequence.prefetch(batch)
+        batch = MaskBatch(self._workers)
+        for sequence, token in sequences:
+            sequence.prefetch(batch, token)
         batch.start()
 
     def _await_masks(self, step: InFlightStep) -> list[Outcome]:
         """Wait for the masks of a step, except for a few that take longer than the layers."""
         waiting = [each for each in step.scheduled if each.continues]
-        self._prefetch(waiting)
+        self._prefetch((each.sequence, None) for each in waiting)
         is_whole = any(each.sequence.request.faithful for each in waiting)  # particles stay together
         layers, most_late = DeviceEvent(self._runner.device), 0 if is_whole else int(len(waiting) * _LATE_SHARE)
         outcomes: list[Outcome] = []
@@ -296,12 +291,7 @@ class DecodeLoop:
             return outcomes
         sampled = step.sampled.wait()
         going = [each for each in step.scheduled if each.continues]
-        if self._workers is not None:
-            batch = self._workers.batch()
-            for each in going:
-                if len(each.rows[0].ids) == 1:
-                    each.sequence.prefetch(batch, sampled.tokens[each.place])
-            batch.start()
+        self._prefetch((each.sequence, sampled.tokens[each.place]) for each in going if len(each.rows[0].ids) == 1)
         for each in going:
             outcomes += [(each.sequence, update) for update in self._verify(each, sampled)]
             self._measurements.complete(each.sequence, step.output.context)
@@ -342,18 +332,18 @@ class DecodeLoop:
 
 def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:
     """Return a sampled token, with the details that its request asks for."""
-    request, count = sequence.request, sequence.request.return_top_tokens
-    token = SampledToken(sampled.tokens[place], False, sampled.probabilities[place])
-    if count and sampled.top_ids is not None and sampled.top_probabilities is not None:
-        token.top = sampled.top_ids[place, :count], sampled.top_probabilities[place, :count]
+    request, count, reported = sequence.request, sequence.request.return_top_tokens, sampled.reported
+    token = SampledToken(sampled.tokens[place], sampled.probabilities[place])
+    if count and reported.top_ids is not None and reported.top_probabilities is not None:
+        token.top = reported.top_ids[place, :count], reported.top_probabilities[place, :count]
     if request.return_logits:
-        logits = sampled.raw if request.raw_logits else sampled.final
+        logits = reported.raw if request.raw_logits else reported.final
         token.logits = None if logits is None else logits[place]
-    if request.return_logprobs is not None and sampled.raw is not None and token.id >= 0:
-        logprobs = sampled.raw[place, :num_tokens].float().log_softmax(-1)
+    if request.return_logprobs is not None and reported.raw is not None and token.id >= 0:
+        logprobs = reported.raw[place, :num_tokens].float().log_softmax(-1)
         values, ids = logprobs.topk(min(request.return_logprobs, num_tokens))
         token.logprob = float(logprobs[token.id])
         token.top_logprobs = list(zip(ids.tolist(), values.tolist(), strict=True))
-    if request.hook is not None and sampled.final is not None:
-        token.final_logits = sampled.final[place]
+    if request.hook is not None and reported.final is not None:
+        token.final_logits = reported.final[place]
     return token

@@ -16,7 +16,6 @@ class SampledToken:
 
     Attributes:
         id: the token.
-        stops: whether it is a stop token.
         prob: its probability among the tokens that the sampler keeps.
         top: the most likely tokens and their probabilities, of shape (k,), if requested.
         logits: float32 of shape (padded vocabulary,), if requested.
@@ -27,7 +26,6 @@ class SampledToken:
     """
 
     id: int
-    stops: bool
     prob: float
     top: tuple[torch.Tensor, torch.Tensor] | None = None
     logits: torch.Tensor | None = None

@@ -59,9 +59,10 @@ class Measurements:
             sampled: the pass that the token is from.
             place: row of the token in that pass.
         """
-        if sampled.sums is not None and sampled.choices is not None:
+        sums, choices = sampled.reported.sums, sampled.reported.choices
+        if sums is not None and choices is not None:
             watched = sequence.request.watched_tokens
-            token.confidence = token_confidence(mask, watched, sampled.sums[place], sampled.choices[place])
+            token.confidence = token_confidence(mask, watched, sums[place].numpy(), choices[place].numpy())
         elif sampled.states is not None and mask is not None and token.id >= 0:
             self._waiting.setdefault(sequence, []).append(_Unmeasured(token, sampled.states[place], mask))
 

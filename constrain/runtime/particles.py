@@ -108,8 +108,7 @@ class _Group:
         failed = leader.begin()
         if failed is not None:
             return failed
-        assert request.max_new_tokens is not None
-        self._num_pages = pages_of(len(leader), request.max_new_tokens, self._allocator.page_size)
+        self._num_pages = pages_of(len(leader), leader.max_new_tokens, self._allocator.page_size)
         self._seed, *seeds = seeds_of(request.seed, 1 + request.particles)
         self._requests = [replace(request, seed=seed) for seed in seeds]
         first = leader.fork(self._requests[0], leader.rows[0].block_table[: self._num_pages])

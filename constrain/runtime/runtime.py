@@ -13,7 +13,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from time import monotonic, perf_counter, sleep
 from typing import TypeAlias
@@ -174,15 +174,15 @@ class Runtime:
             max_seq_len=self.max_seq_len,
             vocab_size=self.model.config.vocab_size,
         )
-        if request.max_new_tokens is None:
-            longest = max(ids.shape[-1] for ids in request.prompt)
-            request = replace(request, max_new_tokens=self.max_seq_len - longest)
-        check_budget(request)
+        limit = request.max_new_tokens
+        if limit is None:
+            limit = self.max_seq_len - max(ids.shape[-1] for ids in request.prompt)
+        check_budget(request, limit)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
         with self.between_steps():
             width = self.model.config.padded_vocab_size
-            sequence = SequenceState(request, self.tokenizer, width, self._num_added)
+            sequence = SequenceState(request, limit, self.tokenizer, width, self._num_added)
             self._num_added += 1
             for row, found in zip(sequence.rows, images, strict=False):
                 row.images = found
@@ -191,7 +191,7 @@ class Runtime:
                 row.start_at(table, position)
             sequence.mark("enqueued")
             self.scheduler.add(sequence)
-            _log.debug("request %d: %d tokens, at most %s more", sequence.serial, len(sequence), request.max_new_tokens)
+            _log.debug("request %d: %d tokens, at most %d more", sequence.serial, len(sequence), limit)
             return sequence
 
     def submit(self, request: Request) -> Handle:
@@ -347,10 +347,9 @@ class Runtime:
         if self.scheduler.num_rows + request.num_rows > self.max_batch_size:
             return False
         if not sequence.is_running:
-            assert request.max_new_tokens is not None
             for number, row in enumerate(rows):
                 root = self._prefix_root(request.loras, row.images.shift)
-                if not row.start(self.allocator, request.max_new_tokens, root, request.particles):
+                if not row.start(self.allocator, sequence.max_new_tokens, root, request.particles):
                     for other in rows[:number]:
                         other.stop(self.allocator)
                     return False
@@ -449,10 +448,10 @@ def _log_finish(sequence: SequenceState, finish: Finish) -> None:
     _log.debug("request %d: %s after %d tokens, %.3f s", sequence.serial, finish.reason, sequence.new_tokens, seconds)
 
 
-def check_budget(request: Request) -> None:
-    """Raise :class:`BudgetError` if every output that the constraint allows is longer than the request allows."""
-    constraint, limit = request.constraint, request.max_new_tokens
-    if constraint is None or limit is None or not request.within_budget or request.trigger is not None:
+def check_budget(request: Request, limit: int) -> None:
+    """Raise :class:`BudgetError` if every output that the constraint allows has more than ``limit`` tokens."""
+    constraint = request.constraint
+    if constraint is None or not request.within_budget or request.trigger is not None:
         return
     if constraint.min_tokens() is None:
         return

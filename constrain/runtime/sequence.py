@@ -28,6 +28,7 @@ class SequenceState:
     Attributes:
         request: the request.
         rows: its tokens and pages; for guidance a second row, with the other prompt.
+        max_new_tokens: maximum number of generated tokens.
         constraint: its constraint, with the next mask.
         sampling: sampling parameters of the next token; may be replaced between steps.
         finish: why it ended; ``None`` before.
@@ -42,11 +43,14 @@ class SequenceState:
         is_complete: whether the last token ended the sequence, by itself or by completing the constraint.
     """
 
-    def __init__(self, request: Request, tokenizer: ExLlamaV2Tokenizer, width: int, serial: int) -> None:
+    def __init__(
+        self, request: Request, max_new_tokens: int, tokenizer: ExLlamaV2Tokenizer, width: int, serial: int
+    ) -> None:
         """Prepare a sequence; for token healing, the last token of its prompts is removed.
 
         Args:
             request: the request.
+            max_new_tokens: maximum number of generated tokens.
             tokenizer: of the model.
             width: number of logits.
             serial: number of the sequence.
@@ -57,6 +61,7 @@ class SequenceState:
         self.request, self.sampling, self.serial = request, request.sampling, serial
         self.rows = [CachedTokens(ids) for ids in request.prompt]
         self._prefix_token = self._split_for_healing(tokenizer) if request.heal else None
+        self.max_new_tokens = max_new_tokens
         self.finish: Finish | None = None
         self.last_token = self._last_token()
         self.banned_tokens: Sequence[int] = ()
@@ -90,10 +95,9 @@ class SequenceState:
         return len(self._held.tokens) if self.request.banned_strings else 0
 
     @property
-    def remaining(self) -> int | None:
-        """Number of tokens that may still be generated; ``None``: no limit."""
-        limit = self.request.max_new_tokens
-        return None if limit is None else limit - self.new_tokens
+    def remaining(self) -> int:
+        """Number of tokens that may still be generated."""
+        return self.max_new_tokens - self.new_tokens
 
     @property
     def is_healing(self) -> bool:
@@ -115,9 +119,8 @@ class SequenceState:
         """Number of tokens within which the constraint has to be complete; ``None``: no limit."""
         # The token after the end of the sequence need not fit: the output is complete without it. But it counts among
         # those of a particle, whose weight is not known without it.
-        remaining = self.remaining
         after = 0 if self.request.faithful else 1
-        return remaining + after if self.request.within_budget and remaining is not None else None
+        return self.remaining + after if self.request.within_budget else None
 
     @property
     def may_speculate(self) -> bool:
@@ -142,8 +145,7 @@ class SequenceState:
 
     def may_continue(self, ahead: int) -> bool:
         """Return whether another token may follow ``ahead`` tokens in flight."""
-        limit = self.request.max_new_tokens
-        return self.finish is None and (limit is None or self.new_tokens + ahead < limit)
+        return self.finish is None and self.remaining > ahead
 
     def mark(self, event: str) -> None:
         """Record the time at which an event first happens."""
@@ -293,16 +295,19 @@ class SequenceState:
             assert logits is not None
             sampled.id, accepts = request.hook(sampled.id, sampled.prob, logits, sampled.top)
             stops = not request.stop_before_hook and sampled.id in request.stop_tokens
-        sampled.stops = stops
         self.is_complete = completes or stops
         if self.lineage is not None and sampled.confidence is not None:
             self.join(self.lineage.after(sampled.id, sampled.confidence))
         if not self.constraint.may_follow(sampled.id):
             return self._reject(sampled.id)
-        return self._append(sampled, completes, accepts)
+        return self._append(sampled, completes, stops, accepts)
 
-    def _append(self, sampled: SampledToken, completes: bool, accepts: bool) -> Update:
-        """Append a token, which may complete the constraint; ``accepts``: notify the constraint."""
+    def _append(self, sampled: SampledToken, completes: bool, stops: bool, accepts: bool) -> Update:
+        """Append a token, which may complete the constraint, or be a stop token.
+
+        Args:
+            accepts: notify the constraint.
+        """
         healed, self._prefix_token = self.is_healing, None
         if healed and not self.request.constrain_healing:
             self._start += 1
@@ -313,13 +318,15 @@ class SequenceState:
         for row in self.rows:
             row.sequence_ids.append_one(sampled.id)
         self.last_token = sampled.id
-        if not (healed or sampled.stops):
+        if not (healed or stops):
             text = self._held.pass_through(sampled.id)
             if text is not None:
                 self._forbidden.clear()
                 return Update(Piece(text, [sampled]), finish=self._complete(completes))
         self._held.push(sampled.id, sampled, len(self._prefix) if healed else 0)
-        return self._release_healed(completes) if healed else self._search(sampled, completes)
+        if healed:
+            return self._release_healed(completes)
+        return Update(finish=self._finished("stop_token", sampled.id)) if stops else self._search(completes)
 
     def _reject(self, token: int) -> Update:
         """Forbid a token at this position, and sample again."""
@@ -336,11 +343,9 @@ class SequenceState:
             return Update()
         return Update(Piece(*self._held.take()), finish=self._complete(completes))
 
-    def _search(self, sampled: SampledToken, completes: bool) -> Update:
+    def _search(self, completes: bool) -> Update:
         """Search the held text for stop and banned strings, and return the update."""
         request = self.request
-        if sampled.stops:
-            return Update(finish=self._finished("stop_token", sampled.id))
         stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
         finish = self._complete(completes)
         full = finish is not None and finish.reason == "max_new_tokens"
@@ -360,8 +365,7 @@ class SequenceState:
 
     def _complete(self, completes: bool) -> Finish | None:
         """Return the finish of a sequence at its maximum length or with a complete constraint."""
-        remaining = self.remaining
-        if remaining is not None and remaining <= 0:
+        if self.remaining <= 0:
             return Finish("max_new_tokens")
         return Finish("end_filter") if completes else None
 

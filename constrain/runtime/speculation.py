@@ -6,8 +6,8 @@ output (Leviathan et al. 2023, with equality in place of rejection sampling, sin
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -65,23 +65,27 @@ class Acceptance:
             self._paused, self._pause = self._pause, min(2 * self._pause, _MAX_PAUSE)
 
 
-class Proposer(Protocol):
-    """Interface of a source of draft tokens."""
+class Proposer(ABC):
+    """A source of draft tokens."""
 
+    @abstractmethod
     def wants(self, sequence: SequenceState) -> bool:
         """Return whether the next pass of a sequence should wait until its tokens are known, to propose more."""
 
+    @abstractmethod
+    def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
+        """Return draft tokens for each sequence that wants them, up to its limit; all its tokens are known."""
+
     def prefill(self, rows: Sequence[BatchRow]) -> None:
         """Prefill prompt chunks that went through the model."""
-
-    def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
-        """Return draft tokens for each sequence, up to its limit; all tokens of the sequences are known."""
+        return
 
     def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
         """Update with the outcome of a verification; both are zero for a token without proposals."""
+        return
 
 
-class DraftModel:
+class DraftModel(Proposer):
     """Proposes the most likely tokens of a smaller model."""
 
     def __init__(
@@ -111,25 +115,12 @@ class DraftModel:
             self._of(sequence).advance(1)
 
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
-        drafting = [
-            (sequence, self._of(sequence).limit(limit))
-            for sequence, limit in zip(sequences, limits, strict=True)
-            if limit > 0 and self.wants(sequence)
-        ]
-        found = dict(zip((sequence for sequence, _ in drafting), self._draft(drafting), strict=True))
-        return [found.get(sequence, []) for sequence in sequences]
-
-    def _of(self, sequence: SequenceState) -> Acceptance:
-        return self._acceptance.setdefault(sequence, Acceptance())
-
-    def _draft(self, drafting: Sequence[tuple[SequenceState, int]]) -> list[list[int]]:
         """Return the most likely tokens of consecutive forward passes; the host waits only for the last."""
-        if not drafting:
-            return []
-        batch = [self._first_row(sequence) for sequence, _ in drafting]
-        guards = _DraftGuards([sequence for sequence, _ in drafting], self._width)
+        limits = [self._of(sequence).limit(limit) for sequence, limit in zip(sequences, limits, strict=True)]
+        batch = [self._first_row(sequence) for sequence in sequences]
+        guards = _DraftGuards(sequences, self._width)
         tokens, probabilities = [], []
-        for _ in range(max(limit for _, limit in drafting)):
+        for _ in range(max(limits)):
             out = self.runner.decode(batch)
             with torch.inference_mode():
                 states = self.runner.states_of(out, [len(row.ids) - 1 for row in batch])
@@ -141,14 +132,15 @@ class DraftModel:
             tokens.append(ids)
             probabilities.append(best)
             batch = [BatchRow((0,), row.end, row.block_table, source=i) for i, row in enumerate(batch)]
-        for (sequence, _), last_row in zip(drafting, batch, strict=True):
+        for sequence, last_row in zip(sequences, batch, strict=True):
             sequence.rows[0].draft_position = last_row.past
-        columns = torch.stack(tokens).T.tolist()
-        chances = torch.stack(probabilities).T.tolist()
+        columns, chances = torch.stack(tokens).T.tolist(), torch.stack(probabilities).T.tolist()
         return [
-            self._likely(column[:limit], chance)
-            for column, chance, (_, limit) in zip(columns, chances, drafting, strict=True)
+            self._likely(column[:limit], chance) for column, chance, limit in zip(columns, chances, limits, strict=True)
         ]
+
+    def _of(self, sequence: SequenceState) -> Acceptance:
+        return self._acceptance.setdefault(sequence, Acceptance())
 
     def _likely(self, tokens: list[int], probabilities: Sequence[float]) -> list[int]:
         weak = (i for i, (_, p) in enumerate(zip(tokens, probabilities, strict=False)) if p < self.min_probability)
@@ -253,7 +245,7 @@ class _NgramState:
         self.rate = 1.0
 
 
-class NgramProposer:
+class NgramProposer(Proposer):
     """Proposes the tokens that followed an earlier occurrence of the last few tokens (prompt lookup decoding).
 
     Every sampled token shows whether a proposal would have been right, so the rate is known without a verification.
@@ -275,16 +267,9 @@ class NgramProposer:
     def wants(self, sequence: SequenceState) -> bool:
         return self._updated(sequence).rate >= _MIN_ACCEPTANCE
 
-    def prefill(self, rows: Sequence[BatchRow]) -> None:
-        """Nothing to do: sequences hold their prompts."""
-
-    def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
-        """Nothing to do: the tokens show the outcome."""
-
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
         return [
-            self._predict(self._updated(sequence), limit) if limit > 0 and self.wants(sequence) else []
-            for sequence, limit in zip(sequences, limits, strict=True)
+            self._predict(self._updated(sequence), limit) for sequence, limit in zip(sequences, limits, strict=True)
         ]
 
     def _predict(self, state: _NgramState, count: int) -> list[int]:

@@ -45,7 +45,7 @@ class NoThreads(Executor):
 def batch_of(*computations: Callable[[], Any], threads: Executor = THREADS) -> tuple[MaskBatch, list[PendingMask]]:
     workers = MaskWorkers()
     workers.threads = threads
-    batch = workers.batch()
+    batch = MaskBatch(workers)
     pending = [batch.add(Slow(each), 7, None) for each in computations]  # type: ignore[arg-type]
     return batch, [each for each in pending if each is not None]
 
@@ -71,7 +71,7 @@ def test_a_mask_that_no_thread_computes_yet_is_computed_by_whoever_needs_it() ->
 
 def test_a_constraint_advances_once() -> None:
     slow = Slow(lambda: None)
-    batch = MaskWorkers().batch()
+    batch = MaskBatch(MaskWorkers())
     mask = batch.add(slow, 7, None)  # type: ignore[arg-type]
     assert mask is not None
     batch.start()

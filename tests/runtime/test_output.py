@@ -48,12 +48,12 @@ def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: i
         stop_strings=stop,
         banned_strings=banned,
     )
-    sequence = SequenceState(request, Letters(), 32, 0)  # type: ignore[arg-type]
+    sequence = SequenceState(request, limit, Letters(), 32, 0)  # type: ignore[arg-type]
     released = []
     while sequence.finish is None:
         mask = sequence.mask()
         token = next(token for token in ranking(seed, sequence.rows[0].tokens(1)) if contains(mask, token))
-        released.append(sequence.take(SampledToken(token, False, 1.0)).released.text)
+        released.append(sequence.take(SampledToken(token, 1.0)).released.text)
         assert len(sequence) == 1 + sequence.new_tokens
     return "".join(released), sequence.finish.reason, released
 

@@ -10,15 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from constrain.filters.masks import MAX_LISTED_TOKENS, TokenMask, token_list
 from constrain.kernels import (
     ChosenRows,
     DryTensors,
-    Masses,
     PenaltyParameters,
     PenaltyScratch,
     SamplingTensors,
@@ -104,44 +101,22 @@ class _Variant(NamedTuple):
         return self.guided or self.penalised or self.biased or self.dry
 
 
-class Sampled:
-    """Sampled tokens that are being copied to the host."""
+class Reported(NamedTuple):
+    """Values of a pass besides its tokens, each ``[rows, ...]``; ``None`` where not requested.
 
-    def __init__(
-        self, values: Sequence[torch.Tensor | None], side: SideStream, states: torch.Tensor | None = None
-    ) -> None:
-        """
-        Args:
-            values: the tokens and the other values of :class:`SampledBatch` that are copied.
-            side: copies them in parallel to work queued later, which must not change them before the copy ends.
-            states: see :class:`SampledBatch`.
-        """
-        self._event: Any = None
-        self._states = states
-        side.follow()
-        with side.queue():
-            self._values = [None if each is None else _to_host(each) for each in values]
-            if values[0] is not None and values[0].is_cuda:
-                self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                self._event.record()
+    Attributes:
+        top_ids, top_probabilities: ``[rows, k]``, the most likely tokens.
+        raw, final: logits ``[rows, padded vocabulary]``, as the model returns them, and as they are sampled from.
+        sums, choices: how the mask divides the probability, as in :class:`constrain.kernels.Masses`, if all logits were
+            computed.
+    """
 
-    def wait(self) -> SampledBatch:
-        """Wait for the tokens, and return them."""
-        if self._event is not None:
-            self._event.synchronize()
-        tokens, probabilities, top_ids, top_probabilities, raw, final, sums, choices = self._values
-        assert tokens is not None and probabilities is not None
-        return SampledBatch(
-            tokens.tolist(),
-            probabilities.tolist(),
-            top_ids,
-            top_probabilities,
-            raw,
-            final,
-            None if sums is None else sums.numpy(),
-            None if choices is None else choices.numpy(),
-            self._states,
-        )
+    top_ids: torch.Tensor | None = None
+    top_probabilities: torch.Tensor | None = None
+    raw: torch.Tensor | None = None
+    final: torch.Tensor | None = None
+    sums: torch.Tensor | None = None
+    choices: torch.Tensor | None = None
 
 
 class SampledBatch(NamedTuple):
@@ -150,23 +125,48 @@ class SampledBatch(NamedTuple):
     Attributes:
         tokens: the token of each row, -1 if none could be sampled.
         probabilities: of the tokens.
-        top_ids, top_probabilities: ``[rows, k]``, the most likely tokens, if requested.
-        raw, final: logits ``[rows, padded vocabulary]``, if requested.
-        sums, choices: how the mask divides the probability, float32 as in :class:`constrain.kernels.Masses`, if
-            requested and all logits were computed.
-        states: ``[rows, hidden]``, the input of the head, if that was requested and only the logits of few tokens were
-            computed.
+        reported: what was requested besides.
+        states: ``[rows, hidden]``, the input of the head, if confidence was requested and only the logits of few tokens
+            were computed.
     """
 
     tokens: list[int]
     probabilities: list[float]
-    top_ids: torch.Tensor | None
-    top_probabilities: torch.Tensor | None
-    raw: torch.Tensor | None
-    final: torch.Tensor | None
-    sums: npt.NDArray[np.float32] | None
-    choices: npt.NDArray[np.float32] | None
+    reported: Reported
     states: torch.Tensor | None
+
+
+class Sampled:
+    """Sampled tokens that are being copied to the host."""
+
+    def __init__(
+        self,
+        tokens: torch.Tensor,
+        probabilities: torch.Tensor,
+        reported: Reported,
+        side: SideStream,
+        states: torch.Tensor | None = None,
+    ) -> None:
+        """
+        Args:
+            tokens, probabilities, reported, states: see :class:`SampledBatch`.
+            side: copies in parallel to work queued later, which must not change the values before the copy ends.
+        """
+        self._event: Any = None
+        self._states = states
+        side.follow()
+        with side.queue():
+            self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
+            self._reported = Reported(*(None if each is None else _to_host(each) for each in reported))
+            if tokens.is_cuda:
+                self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._event.record()
+
+    def wait(self) -> SampledBatch:
+        """Wait for the tokens, and return them."""
+        if self._event is not None:
+            self._event.synchronize()
+        return SampledBatch(self._tokens.tolist(), self._probabilities.tolist(), self._reported, self._states)
 
 
 class BatchSampler:
@@ -187,7 +187,7 @@ class BatchSampler:
         self._probabilities = torch.zeros(runner.max_rows, device=device)
         self._side = SideStream(device)
         self._static: dict[Any, _Inputs] = {}
-        self._graphs: dict[Any, Callable[[], _Outputs]] = {}
+        self._graphs: dict[Any, Callable[[], Reported]] = {}
 
     def sample(self, output: PassOutput, rows: Sequence[SamplingRow]) -> Sampled:
         """Queue the sampling of a token for each row of a pass, into ``ModelRunner.sampled``."""
@@ -198,16 +198,14 @@ class BatchSampler:
             tokens = [token for (token,) in allowed]
             self._runner.uploads.send(self._runner.sampled[:count], tokens)
             self._probabilities[:count] = 1.0
-            outputs = _Outputs()
+            reported = Reported()
         else:
-            outputs = self._queue(output, rows, variant, allowed)
-        unmeasured = outputs.masses is None and any(row.measured for row in rows)
+            reported = self._queue(output, rows, variant, allowed)
+        unmeasured = reported.sums is None and any(row.measured for row in rows)
         return Sampled(
-            [
-                self._runner.sampled[:count],
-                self._probabilities[:count],
-                *(None if each is None else each[:count] for each in outputs.reported),
-            ],
+            self._runner.sampled[:count],
+            self._probabilities[:count],
+            Reported(*(None if each is None else each[:count] for each in reported)),
             self._side,
             output.states[:count] if unmeasured else None,
         )
@@ -253,7 +251,7 @@ class BatchSampler:
         rows: Sequence[SamplingRow],
         variant: _Variant,
         allowed: Sequence[Sequence[int]] | None,
-    ) -> _Outputs:
+    ) -> Reported:
         """Upload sampling inputs on the side stream, in parallel to the layers, and queue sampling after both."""
         with self._side.queue():
             inputs = self._inputs(output)
@@ -287,7 +285,7 @@ class BatchSampler:
             inputs = self._static[output.static] = _Inputs(count, self._runner)
         return inputs
 
-    def _compute_or_replay(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> _Outputs:
+    def _compute_or_replay(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> Reported:
         scratch = PenaltyScratch() if variant.penalised else None
         compute = partial(self._compute, output, inputs, variant, scratch)
         if output.static is None or not self._runner.has_graphs or self._runner.model.config.no_graphs:
@@ -299,7 +297,7 @@ class BatchSampler:
 
     def _compute(
         self, output: PassOutput, inputs: _Inputs, variant: _Variant, scratch: PenaltyScratch | None
-    ) -> _Outputs:
+    ) -> Reported:
         with torch.inference_mode():
             whole = self._logits(output, inputs, variant)
             logits = whole[:, : self.width]
@@ -314,9 +312,7 @@ class BatchSampler:
                 apply_dry(logits, output.history, output.lengths, inputs.dry, self._chosen(inputs, "breakers"))
             masks = self._chosen(inputs, "masks") if variant.masked else None
             out = self._runner.sampled[: len(logits)], self._probabilities[: len(logits)]
-            top = None
-            if variant.top:
-                top = _empty_top(len(logits), variant.top, inputs.top_counts)
+            top = _empty_top(len(logits), variant.top, inputs.top_counts) if variant.top else None
             sample(
                 logits,
                 inputs.sampling(output.lengths, variant),
@@ -329,11 +325,13 @@ class BatchSampler:
             )
             if variant.guided:
                 out[0].copy_(out[0][inputs.chosen["pairs"].long()])
-            masses = None
+            reported = Reported(raw=raw if variant.raw else None)
+            if top is not None:
+                reported = reported._replace(top_ids=top.ids, top_probabilities=top.probabilities)
             if variant.measured:
                 masses = measure_masses(raw[:, : self.width], out[0], masks, self._chosen(inputs, "watched"))
-            final = self._final(whole, masks) if variant.final else None
-            return _Outputs(top, raw if variant.raw else None, final, masses)
+                reported = reported._replace(sums=masses.sums, choices=masses.choices)
+            return reported._replace(final=self._final(whole, masks)) if variant.final else reported
 
     def _logits(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> torch.Tensor:
         model = self._runner.model
@@ -354,21 +352,6 @@ class BatchSampler:
 
     def _chosen(self, inputs: _Inputs, name: str) -> ChosenRows:
         return ChosenRows(self._masks.bits[:, : (self.width + 31) // 32], inputs.chosen[name])
-
-
-class _Outputs(NamedTuple):
-    """Optional outputs besides tokens and probabilities."""
-
-    top: TopTokens | None = None
-    raw: torch.Tensor | None = None
-    final: torch.Tensor | None = None
-    masses: Masses | None = None
-
-    @property
-    def reported(self) -> Sequence[torch.Tensor | None]:
-        """The tensors, in the order of :class:`SampledBatch`."""
-        top, masses = self.top or (None, None), self.masses or (None, None)
-        return (*top[:2], self.raw, self.final, *masses)
 
 
 # The first fields of the parameters are floats, and those after them integers.
