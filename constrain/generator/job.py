@@ -265,5 +265,3 @@ class ExLlamaV2DynamicJob:
             "cached_pages": sum(row.cached_pages for row in rows) // len(rows),
             "cached_tokens": sum(row.cached_tokens for row in rows) // len(rows),
         }
-
-
