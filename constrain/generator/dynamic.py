@@ -193,27 +193,33 @@ class ExLlamaV2DynamicGenerator:
         check_event(abort_event)
         single = not isinstance(prompt, list)
         prompts: list[Prompt] = [prompt] if not isinstance(prompt, list) else prompt
-        settings = gen_settings if isinstance(gen_settings, list) else [gen_settings] * len(prompts)
-        own = {
-            "filters": _spread("filters", filters, len(prompts), single),
-            "embeddings": _spread("embeddings", embeddings, len(prompts), single),
-            "gen_settings": _spread("gen_settings", settings, len(prompts), False),
-            "seed": [None if seed is None else seed + number for number in range(len(prompts))],
-        }
-        shared = {
-            "max_new_tokens": max_new_tokens,
-            "min_new_tokens": min_new_tokens,
-            "token_healing": token_healing,
-            "decode_special_tokens": decode_special_tokens,
-            "stop_conditions": stop_conditions,
-            "filter_prefer_eos": filter_prefer_eos,
-            "banned_strings": banned_strings,
-        }
+        count = len(prompts)
+        own = zip(
+            prompts,
+            _spread("filters", filters, count, single),
+            _spread("embeddings", embeddings, count, single),
+            _spread("gen_settings", gen_settings, count, not isinstance(gen_settings, list)),
+            strict=True,
+        )
         jobs = [
             self._make_job(
-                each, add_bos, encode_special_tokens, **{name: own[name][i] for name in own}, **shared, **kwargs
+                each,
+                add_bos,
+                encode_special_tokens,
+                filters=own_filters,
+                embeddings=own_embeddings,
+                gen_settings=own_settings,
+                seed=None if seed is None else seed + number,
+                max_new_tokens=max_new_tokens,
+                min_new_tokens=min_new_tokens,
+                token_healing=token_healing,
+                decode_special_tokens=decode_special_tokens,
+                stop_conditions=stop_conditions,
+                filter_prefer_eos=filter_prefer_eos,
+                banned_strings=banned_strings,
+                **kwargs,
             )
-            for i, each in enumerate(prompts)
+            for number, (each, own_filters, own_embeddings, own_settings) in enumerate(own)
         ]
         last = self._run(jobs, abort_event)
         if last is None:

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import random as python_random
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 
 from constrain.errors import GenerationError, NoTokenLeft
 from constrain.filters import Constraint, combine
-from constrain.filters.masks import row, token_list
+from constrain.filters.masks import TokenMask, row, token_list
 from constrain.generator.settings import Settings as _Settings
 from constrain.generator.special_sets import dry_breakers, xtc_protected
 from constrain.kernels import (
     ChosenRows,
-    SamplingTensors,
+    TokenPages,
     TopTokens,
     apply_bitmask,
+    apply_dry,
     apply_guidance,
-    penalise_row,
+    penalise,
     sample,
 )
-from constrain.kernels.repetition import dry_penalties
+from constrain.kernels.graphs import Uploads
+from constrain.runtime.sampler.inputs import SamplingInputs, SamplingRow
 from constrain.runtime.sampler.params import SamplingParams
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -34,9 +37,7 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 SampleResult: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]
 
 BLOCKED_LOGIT = -1e30
-_FIELDS = SamplingParams._fields
-_SHAPING = _FIELDS[_FIELDS.index("smoothing_factor") : _FIELDS.index("dry_multiplier")]
-
+_CPU = torch.device("cpu")
 _meta = torch.empty((0,), device="meta")
 
 
@@ -106,7 +107,7 @@ class ExLlamaV2Sampler:
     @staticmethod
     def get_dry_default_sequence_breaker_tokens(tokenizer: ExLlamaV2Tokenizer) -> set[int]:
         """Return the ids of special tokens and of tokens with punctuation or line breaks."""
-        return dry_breakers(tokenizer)
+        return set(dry_breakers(tokenizer))
 
     @staticmethod
     def get_default_xtc_mask_tokens(tokenizer: ExLlamaV2Tokenizer) -> frozenset[int]:
@@ -127,22 +128,11 @@ class ExLlamaV2Sampler:
         """Apply the DRY penalties to logits of shape (batch, 1, V), in place, row by row."""
         settings.check()
         if settings.dry_sequence_breakers is None:
-            settings.dry_sequence_breakers = dry_breakers(tokenizer)
-        breakers = list(settings.dry_sequence_breakers)
-        for target, ids in zip(logits[:, 0], sequence_ids, strict=False):
-            sequence = ids[-settings.dry_range :] if settings.dry_range else ids
-            outside = (sequence < 0) | (sequence >= target.shape[0])
-            breaking = torch.isin(sequence, torch.tensor(breakers, dtype=sequence.dtype)) | outside
-            penalties = dry_penalties(
-                sequence.numpy(),
-                breaking.numpy(),
-                settings.dry_allowed_length,
-                settings.dry_max_ngram,
-                settings.dry_multiplier,
-                settings.dry_base,
-            )
-            for token, penalty in penalties.items():
-                target[token] -= penalty
+            settings.dry_sequence_breakers = set(dry_breakers(tokenizer))
+        params = settings.params(tokenizer, logits.shape[2])
+        rows, sequences, lengths = _with_sequences(logits[:, 0], sequence_ids)
+        if params.dry_breakers is not None and len(rows):
+            apply_dry(rows, sequences, lengths, _inputs([params] * len(rows)).dry, _chosen(params.dry_breakers, rows))
 
 
 def _guided(logits: torch.Tensor, settings: _Settings) -> torch.Tensor:
@@ -166,22 +156,13 @@ def _process(
 ) -> None:
     """Apply penalties, bans, bias and DRY to logits of shape (batch, V), in place."""
     if params.has_penalties:
-        for target, ids in zip(rows, sequence_ids, strict=False):
-            if len(ids):
-                penalise_row(
-                    target,
-                    ids,
-                    params.repetition_penalty,
-                    params.repetition_range,
-                    params.repetition_decay,
-                    params.frequency_penalty,
-                    params.presence_penalty,
-                )
+        given, sequences, lengths = _with_sequences(rows, sequence_ids)
+        penalise(given, sequences, lengths, _inputs([params] * len(given)).penalties)
     if blocked_tokens:
         rows[:, list(blocked_tokens)] = BLOCKED_LOGIT
     if params.bias is not None:
         rows += params.bias.values
-    if settings.dry_multiplier > 0:
+    if params.dry_multiplier > 0:
         ExLlamaV2Sampler.apply_dry(settings, tokenizer, sequence_ids, rows.unsqueeze(1))
 
 
@@ -225,35 +206,44 @@ def _sample(
     rows: torch.Tensor, settings: _Settings, params: SamplingParams, random: float, top_tokens: int
 ) -> tuple[torch.Tensor, torch.Tensor, TopTokens]:
     """Sample from logits of shape (batch, V); return tokens, their probabilities, and the most likely tokens."""
-    count = len(rows)
+    count, shaped = len(rows), params.is_shaped
     mu = _mirostat_mu(settings, count)
-    uniform = torch.tensor(_row_randoms(random, count), dtype=torch.float64)
+    tensors = _inputs([_with_mu(params, each) for each in mu]).sampling(torch.zeros(count, dtype=torch.int), shaped)
+    tensors = replace(tensors, uniform=torch.tensor(_row_randoms(random, count), dtype=torch.float64))
     counts = torch.full((count,), top_tokens, dtype=torch.int)
     top = TopTokens(torch.zeros(count, top_tokens, dtype=torch.int64), torch.zeros(count, top_tokens), counts)
-
-    def all_rows(value: float) -> torch.Tensor:
-        return torch.full((count,), float(value))
-
-    shaped = params.is_shaped
-    tensors = SamplingTensors(
-        all_rows(params.temperature),
-        torch.full((count,), params.top_k, dtype=torch.int),
-        all_rows(params.top_p),
-        all_rows(params.min_p),
-        uniform=uniform,
-        **({name: all_rows(getattr(params, name)) for name in _SHAPING} if shaped else {}),
-        mirostat_mu=torch.tensor(mu) if shaped and settings.mirostat else None,
-        temperature_last=torch.full((count,), int(params.temperature_last), dtype=torch.int) if shaped else None,
-    )
-    protected = None
-    if params.xtc_protected is not None:
-        bits = torch.from_numpy(row(params.xtc_protected, (rows.shape[1] + 31) // 32)).unsqueeze(0)
-        protected = ChosenRows(bits, torch.zeros(count, dtype=torch.int))
+    protected = None if params.xtc_protected is None else _chosen(params.xtc_protected, rows)
     tokens, probs = sample(rows, tensors, protected=protected, top=top if top_tokens else None, shaped=shaped)
     if settings.mirostat and settings.mirostat_mu is not None and params.mirostat is not None:
         for i, (old, prob) in enumerate(zip(mu, probs.tolist(), strict=True)):
             settings.mirostat_mu[i] = params.mirostat._replace(mu=old).after(prob).mu
     return tokens, probs, top
+
+
+def _inputs(params: Sequence[SamplingParams]) -> SamplingInputs:
+    """Return the parameters of each row as tensors."""
+    inputs = SamplingInputs(len(params), _CPU, Uploads(_CPU))
+    inputs.set([SamplingRow(each, seed=0) for each in params])
+    return inputs
+
+
+def _with_sequences(rows: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, TokenPages, torch.Tensor]:
+    """Return the rows that have a sequence, their sequences, a page each, and the lengths; none of no tokens."""
+    count = min(len(rows), len(ids)) if ids.shape[1] else 0
+    pages = torch.arange(count, dtype=torch.int)[:, None]
+    lengths = torch.full((count,), ids.shape[1], dtype=torch.int)
+    return rows[:count], TokenPages(ids[:count].int(), pages), lengths
+
+
+def _chosen(mask: TokenMask, rows: torch.Tensor) -> ChosenRows:
+    """Return a mask for all rows."""
+    bits = torch.from_numpy(row(mask, (rows.shape[1] + 31) // 32)).unsqueeze(0)
+    return ChosenRows(bits, torch.zeros(len(rows), dtype=torch.int))
+
+
+def _with_mu(params: SamplingParams, mu: float) -> SamplingParams:
+    mirostat = params.mirostat
+    return params if mirostat is None else params._replace(mirostat=mirostat._replace(mu=mu))
 
 
 def _mirostat_mu(settings: _Settings, rows: int) -> list[float]:

@@ -61,9 +61,9 @@ class CachedTokens:
 
         With several ``particles``, that is for as many continuations of the prompt; see :meth:`fork`.
         """
-        prompt, size = self.tokens(), allocator.page_size
-        positions = pages_of(len(prompt), max_new_tokens, size, particles) * size
-        pages = allocator.allocate(prompt, positions, root)
+        prompt = self.tokens()
+        count = pages_of(len(prompt), max_new_tokens, allocator.page_size, particles)
+        pages = allocator.allocate(prompt, count, root)
         if pages is None:
             return False
         self.pages, self.prompt_end = pages, len(prompt) - 1

@@ -152,7 +152,7 @@ class DecodeGraphRunner:
             sampled: int64 ``[rows]``, the tokens sampled in the previous pass.
             uploads: sends values to the device.
         """
-        self._model, self._page_size, self._history = model, page_size, history
+        self._model, self._history = model, history
         self._sampled, self._uploads = sampled, uploads
         self._recorded = history.device.type == "cuda" and not model.config.no_graphs
         self._quantizations = cache.key_quantization, cache.value_quantization

@@ -26,7 +26,8 @@ from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
 from constrain.runtime.measurements import Measurements
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PageAllocator
-from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch, SamplingRow
+from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch
+from constrain.runtime.sampler.inputs import SamplingRow
 from constrain.runtime.sampler.params import GREEDY, TokenBias
 from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculation import MAX_FORCED, Proposer, max_proposals

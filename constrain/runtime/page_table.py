@@ -118,10 +118,6 @@ class PageAllocator:
         """Pages that no sequence uses, in eviction order."""
         return list(self._idle)
 
-    def pages_for(self, positions: int) -> int:
-        """Return the number of pages that hold this number of positions."""
-        return -(-positions // self.page_size)
-
     def match_prefix(self, prompt: Sequence[int], root: bytes = _ROOT) -> PrefixMatch:
         """Look up the cached pages of a prompt.
 
@@ -140,8 +136,8 @@ class PageAllocator:
         parent = keys[missing - 1] if missing else root
         return PrefixMatch(keys, pages, self._most_similar(parent, known[missing * size : (missing + 1) * size]))
 
-    def allocate(self, prompt: Sequence[int], positions: int, root: bytes = _ROOT) -> list[KVPage] | None:
-        """Allocate pages for a sequence that starts with ``prompt`` and grows to ``positions`` tokens, more than that.
+    def allocate(self, prompt: Sequence[int], count: int, root: bytes = _ROOT) -> list[KVPage] | None:
+        """Allocate ``count`` pages for a sequence that starts with ``prompt``, and grows by at least one token.
 
         Pages that hold a prefix of the prompt, or will once another sequence has filled them, are shared. Into the
         first page that is not shared, the common prefix with the most similar cached page is copied.
@@ -151,7 +147,7 @@ class PageAllocator:
         """
         match = self.match_prefix(prompt, root)
         shared = [page for page in match.pages if page is not None]
-        fresh = self.pages_for(positions) - len(shared)
+        fresh = count - len(shared)
         if fresh > len(self._idle) - sum(page.users == 0 for page in shared):
             return None
         for page in shared:
@@ -186,8 +182,7 @@ class PageAllocator:
     def commit(self, pages: Sequence[KVPage], tokens: Sequence[int], start: int) -> None:
         """Record that keys and values of ``tokens``, at positions from ``start`` on, are final in their pages."""
         size = self.page_size
-        for number in range(start // size, self.pages_for(start + len(tokens))):
-            page = pages[number]
+        for number, page in enumerate(pages[start // size : -(-(start + len(tokens)) // size)], start // size):
             have = number * size + len(page.tokens)
             new = tokens[have - start : (number + 1) * size - start]
             if have < start or not new:

@@ -18,6 +18,7 @@ from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sampler import batch_sampler
 from constrain.runtime.sampler.batch_sampler import BatchSampler
+from constrain.runtime.sampler.inputs import SamplingInputs
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -149,7 +150,7 @@ def test_few_allowed_tokens_need_a_part_of_the_head(ahead: Make, monkeypatch: py
             note.append(is_decided(self, *given))
             return note[-1]
 
-        before(monkeypatch, batch_sampler._Inputs, "send_allowed", parts.append)
+        before(monkeypatch, SamplingInputs, "send_allowed", parts.append)
         monkeypatch.setattr(BatchSampler, "_is_decided", watched)
         if whole:
             monkeypatch.setattr(batch_sampler, "_few_allowed", lambda *_: None)

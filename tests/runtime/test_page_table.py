@@ -145,7 +145,7 @@ def allocator(cache: ExLlamaV2Cache) -> PageAllocator:
 
 def fill(allocator: PageAllocator, prompt: list[int], positions: int) -> list[Any]:
     """Allocate pages for a prompt and fill them with it."""
-    pages = allocator.allocate(prompt, positions)
+    pages = allocator.allocate(prompt, -(-positions // SIZE))
     assert pages is not None
     allocator.commit(pages, prompt, 0)
     return pages
@@ -170,8 +170,8 @@ def test_the_end_of_a_sequence_is_overwritten_before_its_beginning(allocator: Pa
 
 def test_pages_of_running_sequences_are_never_taken(allocator: PageAllocator) -> None:
     running = fill(allocator, [3] * 20, 30)
-    assert allocator.allocate([4] * 20, 30) is None
-    assert allocator.allocate([3] * 20, 30) is not None
+    assert allocator.allocate([4] * 20, 4) is None
+    assert allocator.allocate([3] * 20, 4) is not None
     allocator.release(running)
     assert all(page.users == (page in running[:2]) for page in running)
 
@@ -181,7 +181,7 @@ def test_defragmenting_keeps_content_and_lays_sequences_out_in_one_piece(
 ) -> None:
     allocator.release(fill(allocator, list(range(100, 117)), 18))
     second = fill(allocator, list(range(200, 210)), 12)
-    first = allocator.allocate(list(range(100, 130)), 31)
+    first = allocator.allocate(list(range(100, 130)), 4)
     assert first is not None
     allocator.commit(first, list(range(100, 130)), 0)
     for pages, start in ((first, 100), (second, 200)):

@@ -12,13 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from constrain.filters.masks import MAX_LISTED_TOKENS, TokenMask, token_list
+from constrain.filters.masks import MAX_LISTED_TOKENS, token_list
 from constrain.kernels import (
     ChosenRows,
-    DryTensors,
-    PenaltyParameters,
     PenaltyScratch,
-    SamplingTensors,
     TopTokens,
     add_bias,
     apply_bitmask,
@@ -26,13 +23,12 @@ from constrain.kernels import (
     apply_guidance,
     measure_masses,
     penalise,
-    philox_uniform,
     sample,
 )
 from constrain.kernels.graphs import SideStream
 from constrain.runtime.model_runner import ModelRunner, PassOutput
 from constrain.runtime.pools import BiasPool, MaskPool
-from constrain.runtime.sampler.params import GREEDY, SamplingParams, TokenBias
+from constrain.runtime.sampler.inputs import SamplingInputs, SamplingRow
 
 #: Maximum number of masks cached on the device: 64 MB for a vocabulary of 128,000 tokens.
 _MAX_MASKS = 4096
@@ -42,40 +38,6 @@ _MAX_HOST_MASKS = 1024
 _MAX_BIASES = 64
 #: Maximum number of candidates that the sampling kernel holds in shared memory.
 _MAX_CANDIDATES = 1024
-_OFF = float("inf")
-
-
-class SamplingRow(NamedTuple):
-    """One row to sample.
-
-    Attributes:
-        params: sampling parameters.
-        seed: key of the random numbers.
-        mask: the allowed tokens, ``None`` for all.
-        partner: unconditional row, for guidance; -1: none.
-        pair: for an unconditional row, the row whose token it gets; -1: its own.
-        top_tokens: number of most likely tokens to report.
-        raw, final: whether to report logits as the model returns them, and as they are sampled from.
-        bias: bias that filters add to the logits of this token only.
-        measured: whether to report how the mask divides the probability.
-        watched: tokens whose logits are reported then even where many are allowed.
-        at_once: whether that is measured in the pass, and not later.
-        uniform: random number in [0, 1) in place of that of the seed.
-    """
-
-    params: SamplingParams
-    seed: int
-    mask: TokenMask | None = None
-    partner: int = -1
-    pair: int = -1
-    top_tokens: int = 0
-    raw: bool = False
-    final: bool = False
-    bias: TokenBias | None = None
-    measured: bool = False
-    watched: TokenMask | None = None
-    at_once: bool = False
-    uniform: float | None = None
 
 
 class _Variant(NamedTuple):
@@ -186,7 +148,7 @@ class BatchSampler:
         self._biases = BiasPool(num_biases, runner.model.config.padded_vocab_size, runner.uploads, device)
         self._probabilities = torch.zeros(runner.max_rows, device=device)
         self._side = SideStream(device)
-        self._static: dict[Any, _Inputs] = {}
+        self._static: dict[Any, SamplingInputs] = {}
         self._graphs: dict[Any, Callable[[], Reported]] = {}
 
     def sample(self, output: PassOutput, rows: Sequence[SamplingRow]) -> Sampled:
@@ -276,16 +238,16 @@ class BatchSampler:
         self._side.join()
         return self._compute_or_replay(output, inputs, variant)
 
-    def _inputs(self, output: PassOutput) -> _Inputs:
+    def _inputs(self, output: PassOutput) -> SamplingInputs:
         count = len(output.lengths)
         if output.static is None:
-            return _Inputs(count, self._runner)
+            return SamplingInputs(count, self._runner.device, self._runner.uploads)
         inputs = self._static.get(output.static)
         if inputs is None:
-            inputs = self._static[output.static] = _Inputs(count, self._runner)
+            inputs = self._static[output.static] = SamplingInputs(count, self._runner.device, self._runner.uploads)
         return inputs
 
-    def _compute_or_replay(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> Reported:
+    def _compute_or_replay(self, output: PassOutput, inputs: SamplingInputs, variant: _Variant) -> Reported:
         scratch = PenaltyScratch() if variant.penalised else None
         compute = partial(self._compute, output, inputs, variant, scratch)
         if output.static is None or not self._runner.has_graphs or self._runner.model.config.no_graphs:
@@ -296,7 +258,7 @@ class BatchSampler:
         return run()
 
     def _compute(
-        self, output: PassOutput, inputs: _Inputs, variant: _Variant, scratch: PenaltyScratch | None
+        self, output: PassOutput, inputs: SamplingInputs, variant: _Variant, scratch: PenaltyScratch | None
     ) -> Reported:
         with torch.inference_mode():
             whole = self._logits(output, inputs, variant)
@@ -315,7 +277,7 @@ class BatchSampler:
             top = _empty_top(len(logits), variant.top, inputs.top_counts) if variant.top else None
             sample(
                 logits,
-                inputs.sampling(output.lengths, variant),
+                inputs.sampling(output.lengths, variant.shaped, variant.uniform),
                 out,
                 masks,
                 protected=self._chosen(inputs, "protected") if variant.shaped else None,
@@ -333,7 +295,7 @@ class BatchSampler:
                 reported = reported._replace(sums=masses.sums, choices=masses.choices)
             return reported._replace(final=self._final(whole, masks)) if variant.final else reported
 
-    def _logits(self, output: PassOutput, inputs: _Inputs, variant: _Variant) -> torch.Tensor:
+    def _logits(self, output: PassOutput, inputs: SamplingInputs, variant: _Variant) -> torch.Tensor:
         model = self._runner.model
         if not variant.sparse:
             return model.head(output.states, output.context).float()
@@ -350,139 +312,13 @@ class BatchSampler:
             apply_bitmask(final[:, : self.width], masks.bits, masks.chosen)
         return final
 
-    def _chosen(self, inputs: _Inputs, name: str) -> ChosenRows:
+    def _chosen(self, inputs: SamplingInputs, name: str) -> ChosenRows:
         return ChosenRows(self._masks.bits[:, : (self.width + 31) // 32], inputs.chosen[name])
-
-
-# The first fields of the parameters are floats, and those after them integers.
-_NUM_FLOATS = SamplingParams._fields.index("top_k")
-_NUM_NUMBERS = SamplingParams._fields.index("dry_breakers")
-_FLOATS = SamplingParams._fields[:_NUM_FLOATS]
-_INTEGERS = SamplingParams._fields[_NUM_FLOATS:_NUM_NUMBERS]
-_SHAPING = _FLOATS[_FLOATS.index("smoothing_factor") : _FLOATS.index("dry_multiplier")]
-
-
-class _Inputs:
-    """Sampling inputs of the rows of a pass, on the device.
-
-    Attributes:
-        chosen: by name, the pool row that each row uses; int32 ``[rows]``, -1 for none.
-        allowed: the tokens that the masks allow, if they are few, followed by arbitrary others.
-    """
-
-    def __init__(self, rows: int, runner: ModelRunner) -> None:
-        device = runner.device
-        self._rows, self._uploads = rows, runner.uploads
-        self.chosen = {
-            name: torch.full((rows,), -1, dtype=torch.int, device=device)
-            for name in ("masks", "biases", "partners", "pairs", "breakers", "protected", "watched")
-        }
-        self.allowed = torch.zeros(MAX_LISTED_TOKENS, dtype=torch.int, device=device)
-        self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._uniform = torch.full((rows,), -1.0, dtype=torch.float64, device=device)
-        # Mirostat's mu and the weight of guidance come last.
-        self._floats = torch.zeros(_NUM_FLOATS + 2, rows, device=device)
-        self._integers = torch.zeros(len(_INTEGERS) + 1, rows, dtype=torch.int, device=device)
-        self._settings: list[Any] = []
-        self._sent: dict[torch.Tensor, list[Any]] = {}
-
-    @property
-    def penalties(self) -> PenaltyParameters:
-        """Parameters of the repetition penalties."""
-        f, i = self._float, self._integer
-        return PenaltyParameters(
-            f("repetition_penalty"),
-            i("repetition_range"),
-            i("repetition_decay"),
-            f("frequency_penalty"),
-            f("presence_penalty"),
-        )
-
-    @property
-    def dry(self) -> DryTensors:
-        """Parameters of DRY."""
-        f, i = self._float, self._integer
-        return DryTensors(
-            f("dry_multiplier"), f("dry_base"), i("dry_allowed_length"), i("dry_max_ngram"), i("dry_range")
-        )
-
-    @property
-    def guidance(self) -> torch.Tensor:
-        """Weights of classifier-free guidance, float32 ``[rows]``."""
-        return self._floats[_NUM_FLOATS + 1]
-
-    @property
-    def top_counts(self) -> torch.Tensor:
-        """Number of most likely tokens to report, int32 ``[rows]``."""
-        return self._integers[-1]
-
-    def sampling(self, lengths: torch.Tensor, variant: _Variant) -> SamplingTensors:
-        """Return the parameters of the rows that the variant needs."""
-        f, i = self._float, self._integer
-        plain = (f("temperature"), i("top_k"), f("top_p"), f("min_p"), self._seeds, lengths)
-        uniform = None
-        if variant.uniform:
-            uniform = torch.where(self._uniform < 0, philox_uniform(self._seeds, lengths), self._uniform)
-        if not variant.shaped:
-            return SamplingTensors(*plain, uniform)
-        return SamplingTensors(
-            *plain,
-            uniform,
-            **{name: f(name) for name in _SHAPING},
-            mirostat_mu=self._floats[_NUM_FLOATS],
-            temperature_last=i("temperature_last"),
-        )
-
-    def set(self, rows: Sequence[SamplingRow]) -> None:
-        """Upload the parameters that changed."""
-        settings = [(row.params, row.seed, row.top_tokens) for row in rows]
-        if settings == self._settings:
-            return
-        self._settings = settings
-        idle = [(GREEDY, 0, 0)] * (self._rows - len(rows))
-        padded = [*settings, *idle]
-        self._update(self._seeds, [seed for _, seed, _ in padded])
-        self._update(self._floats, _columns([_floats(params) for params, _, _ in padded]))
-        integers = [(*params[_NUM_FLOATS:_NUM_NUMBERS], top) for params, _, top in padded]
-        self._update(self._integers, _columns(integers))
-
-    def choose(self, name: str, rows: Sequence[int]) -> None:
-        """Upload the pool row that each row uses."""
-        values = [*rows, *([-1] * (self._rows - len(rows)) if name != "pairs" else range(len(rows), self._rows))]
-        self._update(self.chosen[name], values)
-
-    def send_allowed(self, tokens: Sequence[int]) -> None:
-        """Upload the allowed tokens."""
-        self._uploads.send(self.allowed[: len(tokens)], tokens)
-
-    def send_uniform(self, numbers: Sequence[float]) -> None:
-        """Upload the random numbers that are given; those below 0 are not."""
-        self._uploads.send(self._uniform[: len(numbers)], numbers)
-
-    def _float(self, name: str) -> torch.Tensor:
-        return self._floats[_FLOATS.index(name)]
-
-    def _integer(self, name: str) -> torch.Tensor:
-        return self._integers[_INTEGERS.index(name)]
-
-    def _update(self, target: torch.Tensor, values: list[Any]) -> None:
-        if self._sent.get(target) != values:
-            self._sent[target] = values
-            self._uploads.send(target, values)
 
 
 def _empty_top(rows: int, count: int, counts: torch.Tensor) -> TopTokens:
     ids = torch.zeros(rows, count, dtype=torch.int64, device=counts.device)
     return TopTokens(ids, torch.zeros(rows, count, device=counts.device), counts)
-
-
-def _floats(params: SamplingParams) -> tuple[Any, ...]:
-    mu = _OFF if params.mirostat is None else params.mirostat.mu
-    return (*params[:_NUM_FLOATS], mu, 1.0 if params.guidance is None else params.guidance)
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return list(zip(*rows, strict=True))
 
 
 def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]] | None:
