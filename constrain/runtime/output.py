@@ -9,13 +9,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import torch
 
+from constrain.runtime.events import Piece, SampledToken
 from constrain.tokenizer import ExLlamaV2Tokenizer
-
-T = TypeVar("T")
 
 _REPLACEMENT = "\ufffd"
 #: A character has at most four bytes, each of which may be a token.
@@ -77,10 +75,10 @@ class Detokenizer:
 
 
 @dataclass(slots=True)
-class Held(Generic[T]):
-    """A token whose text is held: its item, and the end of its text in the held text."""
+class Held:
+    """A token whose text is held, and the end of its text in the held text."""
 
-    item: T
+    token: SampledToken
     end: int
 
 
@@ -99,7 +97,7 @@ class Banned:
     kept: int
 
 
-class HeldText(Generic[T]):
+class HeldText:
     """Output text that is not released yet, with its tokens.
 
     Attributes:
@@ -113,32 +111,32 @@ class HeldText(Generic[T]):
         self._stop = list(stop)
         self._banned = [_lower(string) for string in banned]
         self.text = ""
-        self.tokens: list[Held[T]] = []
+        self.tokens: list[Held] = []
         self._open = 0
         self._searches = bool(self._stop or self._banned)
 
-    def copy(self) -> HeldText[T]:
+    def copy(self) -> HeldText:
         """Return an independent copy."""
         made = copy.copy(self)
         made._detokenizer = self._detokenizer.copy()
-        made.tokens = [Held(held.item, held.end) for held in self.tokens]
+        made.tokens = [Held(held.token, held.end) for held in self.tokens]
         return made
 
     def pass_through(self, token: int) -> str | None:
         """Return the text of a token that can be released at once; ``None`` if it, or earlier text, has to be held."""
         return None if self._searches or self.tokens else self._detokenizer.whole(token)
 
-    def push(self, token: int, item: T, skip: int = 0) -> None:
+    def push(self, token: SampledToken, skip: int = 0) -> None:
         """Add a token, without the first ``skip`` characters of its text."""
-        whole = self._detokenizer.whole(token)
+        whole = self._detokenizer.whole(token.id)
         if whole is not None:
             self.text += whole[skip:]
-            self.tokens.append(Held(item, len(self.text)))
+            self.tokens.append(Held(token, len(self.text)))
             return
-        if not self._detokenizer.is_part(token):
+        if not self._detokenizer.is_part(token.id):
             self._add(self._detokenizer.flush())
-        text = self._detokenizer.push(token)[skip:]
-        self.tokens.append(Held(item, len(self.text)))
+        text = self._detokenizer.push(token.id)[skip:]
+        self.tokens.append(Held(token, len(self.text)))
         self._open += 1
         if self._detokenizer.complete:
             self._add(text)
@@ -166,20 +164,17 @@ class HeldText(Generic[T]):
             return True
         return stop and _may_begin(self.text, self._stop)
 
-    def take(self) -> tuple[str, list[T]]:
-        """Release all held text, incomplete characters included; return it with the items of its tokens."""
-        self._add(self._detokenizer.flush())
-        text, items = self.text, [held.item for held in self.tokens]
-        self.text, self.tokens = "", []
-        return text, items
+    def take(self) -> Piece:
+        """Release all held text, incomplete characters included."""
+        return self.rewind(0)
 
-    def rewind(self, kept: int) -> tuple[str, list[T]]:
-        """Remove all tokens but the first ``kept``; return the text and items of those removed."""
+    def rewind(self, kept: int) -> Piece:
+        """Remove all tokens but the first ``kept``; return what was removed."""
         self._add(self._detokenizer.flush())
-        taken, self.tokens = self.tokens[kept:], self.tokens[:kept]
+        removed, self.tokens = self.tokens[kept:], self.tokens[:kept]
         start = self.tokens[-1].end if self.tokens else 0
         text, self.text = self.text[start:], self.text[:start]
-        return text, [held.item for held in taken]
+        return Piece(text, [held.token for held in removed])
 
     def _add(self, text: str) -> None:
         """Append the text of the open tokens; a character that spans tokens counts as starting in the first."""

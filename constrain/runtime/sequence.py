@@ -75,7 +75,7 @@ class SequenceState:
         self._prefix = "" if self._prefix_token is None else self._piece(self._prefix_token)
         self._forbidden: dict[int, set[int]] = {}
         detokenizer = Detokenizer(tokenizer, request.decode_special_tokens)
-        self._held: HeldText[SampledToken] = HeldText(detokenizer, request.stop_strings, request.banned_strings)
+        self._held = HeldText(detokenizer, request.stop_strings, request.banned_strings)
         trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
         eos = tokenizer.eos_token_id if request.prefer_eos else None
         self.constraint = SequenceConstraint(request.constraint, eos, trigger)
@@ -323,7 +323,7 @@ class SequenceState:
             if text is not None:
                 self._forbidden.clear()
                 return Update(Piece(text, [sampled]), finish=self._complete(completes))
-        self._held.push(sampled.id, sampled, len(self._prefix) if healed else 0)
+        self._held.push(sampled, len(self._prefix) if healed else 0)
         if healed:
             return self._release_healed(completes)
         return Update(finish=self._finished("stop_token", sampled.id)) if stops else self._search(completes)
@@ -341,7 +341,7 @@ class SequenceState:
         """Return the update of a regenerated token, which is final at once."""
         if self._held.undecided(stop=False) and self._complete(completes) is None:
             return Update()
-        return Update(Piece(*self._held.take()), finish=self._complete(completes))
+        return Update(self._held.take(), finish=self._complete(completes))
 
     def _search(self, completes: bool) -> Update:
         """Search the held text for stop and banned strings, and return the update."""
@@ -353,15 +353,15 @@ class SequenceState:
         if isinstance(found, Banned):
             return self._rewind(found.kept)
         if finish is not None:
-            return Update(Piece(*self._held.take()), finish=finish)
+            return Update(self._held.take(), finish=finish)
         if isinstance(found, Stop):
-            text, tokens = self._held.take()
-            finish = Finish("stop_string", found.string, held=Piece(text[found.start :]))
-            return Update(Piece(text[: found.start], tokens), finish=finish)
+            held = self._held.take()
+            finish = Finish("stop_string", found.string, held=Piece(held.text[found.start :]))
+            return Update(Piece(held.text[: found.start], held.tokens), finish=finish)
         if self._held.undecided(stops):
             return Update()
         self._forbidden.clear()
-        return Update(Piece(*self._held.take()))
+        return Update(self._held.take())
 
     def _complete(self, completes: bool) -> Finish | None:
         """Return the finish of a sequence at its maximum length or with a complete constraint."""
@@ -371,7 +371,7 @@ class SequenceState:
 
     def _rewind(self, kept: int) -> Update:
         """Remove a banned string, and forbid the token in which it begins at its position."""
-        suppressed = Piece(*self._held.rewind(kept))
+        suppressed = self._held.rewind(kept)
         position = len(self) - len(suppressed.tokens)
         for row in self.rows:
             row.sequence_ids.truncate(len(row.sequence_ids) - len(suppressed.tokens))
@@ -389,7 +389,7 @@ class SequenceState:
         return Update(suppressed=suppressed)
 
     def _finished(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> Finish:
-        return Finish(reason, trigger, error, Piece(*self._held.take()))
+        return Finish(reason, trigger, error, self._held.take())
 
     def _last_token(self) -> int:
         return int(self.rows[0].sequence_ids.torch()[0, -1])
